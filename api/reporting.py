@@ -158,3 +158,8 @@ def report(event: Any) -> None:
         logger.log(line.level, "%s", line.text.format(**fields), extra=extra)
         if isinstance(event, events.IncarnationCrashed):
             logger.debug("%s crashed at:\n  %s", event.path, "\n  ".join(event.frames), extra=extra)
+
+
+def mute_root() -> None:
+    """Let what libraries log without a logger of their own go nowhere: Spark's do so with a traceback at Ctrl-C."""
+    logging.getLogger().addFilter(lambda _: False)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import click
 import trio
@@ -84,6 +84,19 @@ def callboard() -> None:
     """Callboard: a durable, partitioned message log and queue that lives inside a trio program."""
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, in a command that does not run in trio."""
+
+
+def end_at_sigterm() -> None:
+    """Let SIGTERM end the command as Ctrl-C does, so that it cleans up."""
+
+    def end(number: int, frame: object) -> NoReturn:
+        raise Terminated
+
+    signal.signal(signal.SIGTERM, end)
+
+
 def run_command_line() -> None:
     """Run the command that was typed; exits with a documented code."""
     code = _run_command()
@@ -102,8 +115,9 @@ def run_command_line() -> None:
 def _run_command() -> int:
     try:
         code = callboard.main(prog_name="callboard", standalone_mode=False)
-    except (click.exceptions.Abort, KeyboardInterrupt):
-        return exits.INTERRUPTED
+    except (click.exceptions.Abort, KeyboardInterrupt) as error:
+        is_terminated = Terminated in (type(error), type(error.__cause__))
+        return exits.TERMINATED if is_terminated else exits.INTERRUPTED
     except click.ClickException as error:
         error.show()
         return error.exit_code

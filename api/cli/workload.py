@@ -7,6 +7,7 @@ import click
 from rich.table import Table
 
 from callboard.cli import files
+from callboard.cli.group import end_at_sigterm
 from callboard.cli.options import bucket_option, json_option, spark_options
 from callboard.cli.output import print_json, progress, show
 from callboard.cli.workload_analyse import analyse
@@ -17,6 +18,7 @@ from callboard.message import from_us
 from callboard.recordings.lines import LineColumns
 from callboard.recordings.reading import Format
 from callboard.recordings.times import TimeFormat
+from callboard.reporting import mute_root
 from callboard.simulations.workload.generating import generate as generate_recording
 from callboard.simulations.workload.importing import PARQUET, WINDOW_S, ImportReport, import_traffic
 from callboard.simulations.workload.measuring import measure_recording
@@ -38,6 +40,8 @@ def workload() -> None:
 
     Needs `pip install 'callboard[spark]'` and Java 17 or later.
     """
+    mute_root()
+    end_at_sigterm()
 
 
 workload.add_command(compare)

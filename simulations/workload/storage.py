@@ -15,7 +15,7 @@ from callboard.log.errors import CallboardError, InvalidArgument, StorageError
 from callboard.recordings.manifest import PARTITIONS_MAX, Manifest
 from callboard.recordings.writer import UNFINISHED_SUFFIX
 from callboard.spark import register
-from callboard.spark.files import absolute
+from callboard.spark.files import absolute, remove
 from callboard.spark.slices import read_manifest
 
 if TYPE_CHECKING:
@@ -59,7 +59,12 @@ def write_recording(
     with told_errors():
         kept = sorted_rows.select(*[name for name in FIELDS if name in rows.columns])
         writer = kept.write.format("callboard").mode("append").option("partitions", str(partitions))
-        writer.option("source", json.dumps(dict(source))).option("seed", seed).save(absolute(out))
+        writer.option("source", json.dumps(dict(source))).option("seed", seed)
+        try:
+            writer.save(absolute(out))
+        except KeyboardInterrupt:  # Spark has not heard of it, and its tasks go on for a while
+            remove(absolute(out) + UNFINISHED_SUFFIX)
+            raise
     return read_manifest(out)
 
 

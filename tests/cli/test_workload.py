@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -200,3 +201,23 @@ def test_what_cannot_be_analysed_is_refused(orders: Any) -> None:
             "workload", "analyse", "data", *arguments, "--master", "local[1]", code=exits.FAILED
         )
         assert words in found.err
+
+
+@pytest.mark.usefixtures("spark_and_java")
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, exits.INTERRUPTED), (signal.SIGTERM, exits.TERMINATED)]
+)
+def test_a_job_that_is_interrupted_while_it_writes_leaves_nothing(
+    command: Any, number: signal.Signals, code: int
+) -> None:
+    """Neither a recording, nor the beginning of one, nor a traceback."""
+    (command.folder / "p.json").write_text(json.dumps(PROFILE))
+    running = command.start("workload", "generate", "p.json", "--out", "r", "--scale", "500000")
+    while not list(command.folder.glob("r.unfinished/*/*.log")):
+        with pytest.raises(subprocess.TimeoutExpired):  # it has not ended
+            running.process.wait(timeout=0.01)
+    running.process.send_signal(number)
+    _, told = running.process.communicate(timeout=120)
+    assert running.process.returncode == code
+    assert b"Traceback" not in told, told
+    assert [path.name for path in command.folder.iterdir()] == ["p.json"]

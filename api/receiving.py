@@ -87,7 +87,7 @@ class Receiving(Generic[M]):
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool:
+    ) -> bool | None:
         if self._lease is not None:
             self._consumer.runtime.renewed_leases.remove(self._lease)
         rest: BaseException | None = None

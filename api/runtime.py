@@ -224,7 +224,7 @@ class Runtime:
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool:
+    ) -> bool | None:
         if self._state != "open":
             return False  # nothing is open
         self.check_run()

@@ -125,7 +125,7 @@ class System:
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool:
+    ) -> bool | None:
         if not self._opened or self._left:
             return False
         self._left = True

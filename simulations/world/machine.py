@@ -94,7 +94,7 @@ class OpenRuntime:
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool:
+    ) -> bool | None:
         try:
             return await self._runtime.__aexit__(kind, error, traceback)
         finally:

@@ -98,7 +98,7 @@ class Partition(Actor[c.PartitionCommand]):
         self._alarm = trio.CancelScope()
         self._flag = Flag()
         self._due = spec.timers.timer(self._flag)
-        self._upkeep = spec.timers.instant(self._flag)
+        self._upkeep = spec.timers.timer(self._flag)
         self._retry_at = 0.0
         """When upkeep that could not be done is tried again."""
         self._grows_old = spec.settings.ages

@@ -32,6 +32,8 @@ from callboard.actors.kernel import ActorRef, ActorStart, Logged, MailboxSpec, R
 from callboard.actors.partition.commands import Describe, Flush, PartitionStatistics
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import GroupSettings
+from callboard.actors.timers.timer_wheel import TimerWheel
+from callboard.actors.timers.timers import Timers, TimerStatistics
 from callboard.consumer import Consumer
 from callboard.log.errors import (
     ActorCrashed,
@@ -55,6 +57,7 @@ from callboard.log.seams.entropy import Entropy
 from callboard.publishing.partitioning import Partitioner
 from callboard.reporting import report
 from callboard.supervision import ChildSpec, SupervisorSpec, System, TreeNode, open_system
+from callboard.supervision.policies import IMMEDIATE
 from callboard.topic import Topic
 
 if TYPE_CHECKING:
@@ -109,6 +112,7 @@ class RuntimeStatistics:
     groups: tuple[GroupInfo, ...]
     dead_letters: int
     leased_messages: int
+    timers: TimerStatistics
 
 
 class Runtime:
@@ -145,10 +149,11 @@ class Runtime:
         self._on_event = on_event
         self.clock: Clock = clock or HostClock()
         self.entropy: Entropy = entropy or HostEntropy(seed)
-        self.renewed_leases = RenewedLeases()
-        self.lingers = Lingers()
+        self._timers = Timers(self.clock)
+        self.renewed_leases = RenewedLeases(self._timers)
+        self.lingers = Lingers(self._timers)
         self.limits = limits
-        self._directory = Directory(limits)
+        self._directory = Directory(self._timers, limits)
         self._state = "new"
         self._run: TrioToken | None = None
         self._lock: Lock | None = None
@@ -210,6 +215,7 @@ class Runtime:
         return SupervisorSpec(
             name="runtime",
             children=(
+                ChildSpec(name="timer-wheel", start=partial(TimerWheel, self._timers), backoff=IMMEDIATE),
                 SupervisorSpec(name="topics"),
                 SupervisorSpec(name="groups"),
                 ChildSpec(
@@ -490,6 +496,7 @@ class Runtime:
             groups=await self.groups(),
             dead_letters=self._system.dead_letters.total,
             leased_messages=len(self.renewed_leases),
+            timers=self._timers.statistics(),
         )
 
     async def partition_statistics(self, ports: Sequence[PartitionPort]) -> tuple[PartitionStatistics, ...]:

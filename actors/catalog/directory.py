@@ -25,6 +25,7 @@ from callboard.actors.partition.port import PartitionPort
 from callboard.actors.partition.record_window import WindowBudget
 from callboard.actors.partition.spec import PartitionSpec
 from callboard.actors.settings import TopicSettings
+from callboard.actors.timers.timers import Timers
 from callboard.log.errors import CallboardError, StorageError
 from callboard.log.limits import USUAL, Limits
 from callboard.supervision import Backoff, ChildSpec, Supervisor, SupervisorSpec
@@ -66,7 +67,8 @@ class LiveGroup:
 class Directory:
     """Live topics by name and id, live groups by id."""
 
-    def __init__(self, limits: Limits = USUAL) -> None:
+    def __init__(self, timers: Timers, limits: Limits = USUAL) -> None:
+        self.timers = timers
         self._limits = limits
         self._topics: Supervisor
         self._groups: Supervisor
@@ -120,7 +122,14 @@ class Directory:
         )
         partitions = tuple(
             PartitionSpec(
-                record.name, record.topic_id, port.index, record.settings, port, self.openings, self.windows
+                record.name,
+                record.topic_id,
+                port.index,
+                record.settings,
+                port,
+                self.openings,
+                self.windows,
+                self.timers,
             )
             for port in ports
         )

@@ -297,10 +297,10 @@ class Coordinator(Actor[CoordinatorCommand]):
             except CallboardError:
                 self._ended = self._ended or ended
                 self._news.set()
-                await trio.sleep(RETRY_S)
+                await self._directory.timers.sleep(RETRY_S)
 
     async def _end_unless_joined(self) -> None:
-        await trio.sleep(UNJOINED_S)
+        await self._directory.timers.sleep(UNJOINED_S)
         if not self._membership.members:
             self._end()
 
@@ -309,19 +309,19 @@ class Coordinator(Actor[CoordinatorCommand]):
         if not membership.settings.durable:
             return
         begun = clock.monotonic()
-        while True:
-            left, expiry = math.inf, membership.settings.group_expiry
-            if self._idle_since_us is not None and expiry is not None:
-                left = expiry - (clock.wall_us() - self._idle_since_us) / 1e6
-                left = max(left, begun + min(expiry, EXPIRY_GRACE_S) - clock.monotonic())
-            if expiry is not None and left <= 0:
-                self.context.emit(GroupExpired(self._name, expiry))
-                self._expired_after = expiry
-                self._end()
-                left = math.inf
-            with trio.move_on_after(left):
+        with self._directory.timers.timer(membership.changed) as timer:
+            while True:
+                left, expiry = math.inf, membership.settings.group_expiry
+                if self._idle_since_us is not None and expiry is not None:
+                    left = expiry - (clock.wall_us() - self._idle_since_us) / 1e6
+                    left = max(left, begun + min(expiry, EXPIRY_GRACE_S) - clock.monotonic())
+                if expiry is not None and left <= 0:
+                    self.context.emit(GroupExpired(self._name, expiry))
+                    self._expired_after = expiry
+                    self._end()
+                    left = math.inf
+                timer.arm(clock.monotonic() + left)
                 await membership.changed.wait()
-            membership.changed = trio.Event()
 
 
 async def _answer_within(

@@ -21,6 +21,7 @@ import trio
 
 from callboard.actors.partition.commands import DeliverySettings
 from callboard.actors.settings import GroupSettings
+from callboard.actors.timers.timers import Flag
 
 if TYPE_CHECKING:
     from callboard.actors.catalog.directory import LiveTopic
@@ -93,7 +94,7 @@ class Membership:
         """How often they were altered in this process."""
         self.told = settings
         """The settings that every member and partition has been told of."""
-        self.changed = trio.Event()
+        self.changed = Flag()
         """Set when the settings have changed, or there are no members any more, or members again."""
         self.members: dict[int, Member] = {}
         self.leaving: dict[int, Member] = {}

@@ -21,6 +21,7 @@ import trio
 from callboard.actors.kernel import Actor, Reply
 from callboard.actors.partition.commands import Extend
 from callboard.actors.partition.port import PartitionPort
+from callboard.actors.timers.timers import NEVER, Timers
 from callboard.log.errors import ActorStopped, CallboardError, GroupNotFound
 
 RENEW_AT: float = 1 / 3
@@ -51,16 +52,15 @@ class RenewedLease:
 class RenewedLeases:
     """The registry: what is held now."""
 
-    def __init__(self) -> None:
+    def __init__(self, timers: Timers) -> None:
         self._leases: dict[RenewedLease, None] = {}
-        self._armed_until = float("inf")
-        self._changed = trio.Event()
+        self._timer = timers.timer()
 
     def add(self, lease: RenewedLease) -> None:
         """From now on `hold` is renewed when due."""
         self._leases[lease] = None
-        if lease.due < self._armed_until:
-            self._changed.set()
+        if lease.due < self._timer.deadline:
+            self._timer.arm(lease.due)
 
     def remove(self, lease: RenewedLease) -> None:
         self._leases.pop(lease, None)
@@ -75,24 +75,23 @@ class RenewedLeases:
         """Sleep until something is due, then return it, and what is due soon after."""
         while True:
             moment = now()
-            self._armed_until = min((lease.due for lease in self._leases), default=float("inf"))
-            if self._armed_until <= moment:
+            first = min([lease.due for lease in self._leases], default=NEVER)
+            if first <= moment:
                 return [
                     lease
                     for lease in self._leases
                     if lease.due - lease.visibility_timeout * EARLY_AT <= moment
                 ]
-            self._changed = trio.Event()
-            with trio.move_on_at(self._armed_until):
-                await self._changed.wait()
+            self._timer.arm(first)
+            await self._timer.wait()
 
 
 class Lingers:
     """Who has gathered acks that are not sent yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, timers: Timers) -> None:
         self._gatherers: dict[Callable[[], bool], None] = {}
-        self._added = trio.Event()
+        self._timer = timers.timer()
 
     def add(self, send_gathered: Callable[[], bool]) -> None:
         """Call `send_gathered` within `ACK_LINGER_S`, whatever its consumer's task does meanwhile.
@@ -100,14 +99,13 @@ class Lingers:
         It must not wait, and returns False when some acks could not be sent yet: then it is called again.
         """
         self._gatherers[send_gathered] = None
-        self._added.set()
+        if self._timer.deadline == NEVER:
+            self._timer.arm(self._timer.now() + ACK_LINGER_S)
 
     async def end_each(self) -> None:
         """Have everybody send in time, for ever."""
         while True:
-            await self._added.wait()
-            await trio.sleep(ACK_LINGER_S)
-            self._added = trio.Event()
+            await self._timer.wait()
             gatherers, self._gatherers = self._gatherers, {}
             for send_gathered in gatherers:
                 if not send_gathered():

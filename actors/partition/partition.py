@@ -36,6 +36,7 @@ from callboard.actors.partition.queues import NEVER, Appends
 from callboard.actors.partition.record_window import window_records
 from callboard.actors.partition.spec import PartitionSpec
 from callboard.actors.settings import TopicSettings
+from callboard.actors.timers.timers import Flag
 from callboard.log.errors import (
     ActorCrashed,
     CallboardError,
@@ -95,8 +96,11 @@ class Partition(Actor[c.PartitionCommand]):
         self._handlers: dict[type, Handler] = {}
         self._performers: dict[type, Performer] = {}
         self._alarm = trio.CancelScope()
-        self._alarm_at = NEVER
-        self._rearmed = trio.Event()
+        self._flag = Flag()
+        self._due = spec.timers.timer(self._flag)
+        self._upkeep = spec.timers.timer(self._flag)
+        self._retry_at = 0.0
+        """When upkeep that could not be done is tried again."""
         self._grows_old = spec.settings.ages
 
     # -- life
@@ -147,6 +151,7 @@ class Partition(Actor[c.PartitionCommand]):
         }
         core.begin(context.clock.monotonic(), restarted=port.opened_before)
         self._perform()
+        self._arm_upkeep()
         context.start_task(self._committer.run, name="committer")
         context.start_task(self._committer.watch, self._stuck_changed, name="watchdog")
         self._alarm = context.start_task(self._run_alarm, name="alarm")
@@ -158,7 +163,9 @@ class Partition(Actor[c.PartitionCommand]):
     async def _turn_after(self, pause_s: float) -> Turn | None:
         """This partition's turn to recover; None when it is to stop instead."""
         with self.context.until_stop():
-            await trio.sleep(pause_s)
+            if pause_s:
+                await self._spec.timers.sleep(pause_s)
+            await trio.lowlevel.checkpoint()
             return await self._spec.openings.wait_turn(self._spec.topic_id)
         return None
 
@@ -198,7 +205,7 @@ class Partition(Actor[c.PartitionCommand]):
 
     async def _tell_overdue(self, turn: Turn) -> None:
         """A recovery that takes long keeps nobody waiting but those who use the partition."""
-        await trio.sleep(OPENING_TURN_S)
+        await self._spec.timers.sleep(OPENING_TURN_S)
         self._spec.openings.overdue(turn)
         self.context.emit(notices.OpeningOverdue(self.context.path, OPENING_TURN_S))
 
@@ -253,6 +260,7 @@ class Partition(Actor[c.PartitionCommand]):
         """Write what waits, close the files. Whoever waits looks again, and hears that nothing more will come."""
         self._port.state = "stopping"
         self._alarm.cancel()
+        self._rest()
         if self._has_started:
             if self._port.is_closing:
                 self._core.release_all(self.context.clock.monotonic())
@@ -265,6 +273,7 @@ class Partition(Actor[c.PartitionCommand]):
     def crashed(self, error: BaseException) -> None:
         """The outcome of whatever waits is unknown; the kernel tells those who asked."""
         self._port.state = "restarting"
+        self._rest()
         if not self._has_started:
             return
         self._core.end()
@@ -277,6 +286,10 @@ class Partition(Actor[c.PartitionCommand]):
             self._fail_appends(self._log_part.in_flight, unknown)
         while (appends := self._core.sequencer.take()) is not None:
             self._fail_appends(appends, unknown)
+
+    def _rest(self) -> None:
+        self._due.cancel()
+        self._upkeep.cancel()
 
     def _stuck_changed(self, stuck: bool) -> None:
         if self._port.state in ("running", "stuck"):
@@ -379,7 +392,7 @@ class Partition(Actor[c.PartitionCommand]):
         self._grows_old = message.settings.ages
         self._log.alter(log_settings(message.settings, self.context.limits))
         self._maintain()
-        self._rearmed.set()
+        self._arm_upkeep()
         if reply is not None:
             reply.answer(None)
 
@@ -449,7 +462,7 @@ class Partition(Actor[c.PartitionCommand]):
             port.unawaited_ended(appends.unawaited)
         port.budget.give_back(appends.size_bytes)
         if self._grows_old:
-            self._rearmed.set()  # new records may be the first that grow too old
+            self._arm_upkeep()  # new records may be the first that grow too old
 
     def _appends_failed(self, effect: e.AppendsFailed) -> None:
         """Tell every publisher that it failed, each with an error of its own to raise."""
@@ -587,29 +600,28 @@ class Partition(Actor[c.PartitionCommand]):
     # -- effects: time
 
     def _arm(self, effect: e.Arm) -> None:
-        if effect.at < self._alarm_at:
-            self._alarm_at = effect.at
-            self._rearmed.set()
+        if effect.at < self._due.deadline:
+            self._due.arm(effect.at)
+
+    def _arm_upkeep(self) -> None:
+        left, now = self._log.next_due(self.context.clock.wall_us()), self._upkeep.now()
+        if left != 0.0:
+            self._retry_at = 0.0  # what was due is done: what comes next is due in its own time
+        self._upkeep.arm(NEVER if left is None else max(now + left, self._retry_at))
 
     async def _run_alarm(self) -> None:
-        """Sleep until something is due: a deadline of the core, or the log's upkeep by age. Nothing ticks."""
-        clock, retry_at = self.context.clock, 0.0
+        """Do what is due: a deadline of the core, or the log's upkeep by age."""
+        clock = self.context.clock
         while True:
-            left = self._log.next_due(clock.wall_us())
-            if left != 0.0:
-                retry_at = 0.0  # what was due is done: what comes next is due in its own time
-            upkeep_at = NEVER if left is None else max(clock.monotonic() + left, retry_at)
-            with trio.move_on_at(min(self._alarm_at, upkeep_at)):
-                await self._rearmed.wait()
-            self._rearmed = trio.Event()
-            now = clock.monotonic()
-            if now >= self._alarm_at:
-                self._alarm_at = NEVER
-                self._core.time_has_come(now)
+            await self._flag.wait()
+            if self._due.has_come():
+                self._core.time_has_come(clock.monotonic())
                 self._perform()
-            if self._log.next_due(clock.wall_us()) == 0.0 and now >= retry_at:
-                self._maintain()
-                retry_at = now + UPKEEP_RETRY_S
+            if self._upkeep.has_come():
+                if self._log.next_due(clock.wall_us()) == 0.0:
+                    self._maintain()
+                    self._retry_at = self._upkeep.now() + UPKEEP_RETRY_S
+                self._arm_upkeep()
 
     def _maintain(self) -> None:
         self._log_part.maintain()
@@ -626,7 +638,7 @@ class Partition(Actor[c.PartitionCommand]):
             drop_unread=settings.drop_unread,
         )
         if self._grows_old:
-            self._rearmed.set()  # something else is the next that grows too old
+            self._arm_upkeep()  # something else is the next that grows too old
         now = self.context.clock.monotonic()
         core.log_moved(log.start_offset, log.visible_end, log.durable_end, now)
         if log.is_over_limit != port.is_full:

@@ -8,6 +8,7 @@ from callboard.actors.partition.openings import Openings
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.partition.record_window import WindowBudget
 from callboard.actors.settings import TopicSettings
+from callboard.actors.timers.timers import Timers
 
 
 def partition_directory(topic_id: str, index: int) -> str:
@@ -27,6 +28,8 @@ class PartitionSpec:
     openings: Openings
     windows: WindowBudget
     """Of all partitions of the runtime."""
+    timers: Timers
+    """Of the runtime."""
 
     @property
     def directory(self) -> str:

@@ -68,6 +68,8 @@ def stats(directory: str, as_json: bool) -> None:
     show(table)
     if groups.row_count:
         show(groups)
+    timers = found["timers"]
+    show(f"timers: {timers['armed']:,} armed now, {timers['came']:,} came so far")
 
 
 @click.command()

@@ -116,7 +116,7 @@ def random_plan(seed: int, partitions: int, horizon_s: float) -> Plan:
     """A plan drawn from the seed: faults of every kind that a log survives, within so many virtual seconds."""
     actors = tuple(f"topics/{TOPIC}/{index}" for index in range(partitions))
     space = FaultSpace(
-        actors=(*actors, "catalog", "renewals", f"groups/{GROUP}"),
+        actors=(*actors, "catalog", "renewals", "timer-wheel", f"groups/{GROUP}"),
         messages=("", "PublishMany", "Read", "Flush", "Fetch", "Settle"),
         faults=(1, 8),
         horizon_s=horizon_s,

@@ -57,7 +57,10 @@ class RareCalls:
             "FillMailbox": 1,
             "KillProcess": 1,
         },
-        actors=("catalog", "renewals", "topics/c0-1/0", "topics/c1-1/0", "groups/c0-2", "user/odd"),
+        actors=(
+            *("catalog", "renewals", "timer-wheel"),
+            *("topics/c0-1/0", "topics/c1-1/0", "groups/c0-2", "user/odd"),
+        ),
         verbs=("write", "sync"),
         errnos=("EIO",),
         probes={"turn": 12},

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from callboard.actors.timers.timers import LOOK_S, TICKS, Instant
+from callboard.actors.timers.wheel import UNARMED
 from callboard.log.errors import CallboardError
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from callboard.actors.partition.group_states import Group
     from callboard.actors.partition.partition import Partition
     from callboard.actors.partition.port import Budget
+    from callboard.actors.timers.timers import Timers
     from callboard.consumer import Consumer
     from callboard.runtime import Runtime
     from callboard.simulations.world.machine import Machine
@@ -75,6 +78,7 @@ def of_consumer(consumer: Consumer) -> str | None:
 
 def _problems(runtime: Runtime, largest_bytes: int) -> Iterator[str]:
     limits = runtime.limits
+    yield from _of_timers(runtime._timers)
     for live in runtime._directory.topics():
         for port in live.ports:
             yield from _of_budget(port.label, port.budget, largest_bytes)
@@ -106,6 +110,16 @@ def _of_budget(label: str, budget: Budget, largest_bytes: int) -> Iterator[str]:
         yield f"a publisher waits for {size} bytes at {label}, and there is room: {budget.waiting_bytes} are in hand"
 
 
+def _of_timers(timers: Timers) -> Iterator[str]:
+    now = timers.clock.monotonic()
+    for timer in timers.armed:
+        if timer.place == UNARMED and timer not in timers.changed:
+            yield f"a timer is armed for {timer.deadline:.3f} s, and in no wheel (T1)"
+        until = now + LOOK_S if isinstance(timer, Instant) else max(timer.deadline, now)
+        if timers.wakes_at > until + 1 / TICKS + SLACK_S:
+            yield f"something is due at {until:.3f} s, and the wheel sleeps until {timers.wakes_at:.3f} s (T2)"
+
+
 def _of_partition(label: str, partition: Partition, budget: Budget, largest_bytes: int) -> Iterator[str]:
     core, log, limits = partition._core, partition._log, partition.context.limits
     in_flight = partition._log_part.in_flight
@@ -123,7 +137,7 @@ def _of_partition(label: str, partition: Partition, budget: Budget, largest_byte
             yield f"the tail cache of {label} has {proven} bytes that are durable, of {tail.limit_bytes}"
     now = partition.context.clock.monotonic()
     due = core.states.next_deadline()
-    if due is not None and min(core._armed, partition._alarm_at) > max(due, now) + SLACK_S:
+    if due is not None and min(core._armed, partition._due.deadline) > max(due, now) + SLACK_S:
         yield f"something is due in {label} at {due:.3f} s, and nothing is watched before {core._armed:.3f} s"
     for group in core.states:
         yield from _of_group(label, group, core.visible_end)

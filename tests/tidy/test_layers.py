@@ -24,6 +24,7 @@ RANKS = {
     "callboard.supervision": 5,
     "callboard.actors": 6,
     "callboard.actors.delivery": 7,
+    "callboard.actors.timers": 7,
     "callboard.actors.partition": 8,
     "callboard.actors.groups": 9,
     "callboard.actors.catalog": 9,

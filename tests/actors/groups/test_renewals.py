@@ -12,6 +12,8 @@ from callboard.actors.groups.renewals import Lingers, Renewals, RenewedLease, Re
 from callboard.actors.kernel import Actor, Batch
 from callboard.actors.partition.commands import Settle
 from callboard.actors.partition.port import PartitionPort
+from callboard.actors.timers.timer_wheel import TimerWheel
+from callboard.actors.timers.timers import Timers
 from callboard.log.errors import GroupNotFound
 from callboard.simulations.clock import VirtualClock
 from callboard.simulations.entropy import SeededEntropy
@@ -74,16 +76,19 @@ class Bench:
 
 async def on_bench(test: Any) -> None:
     """Run `test` beside the actor that renews."""
-    leases, answers = RenewedLeases(), [Answers(), Answers()]
+    clock = VirtualClock()
+    timers = Timers(clock)
+    leases, answers = RenewedLeases(timers), [Answers(), Answers()]
     spec = SupervisorSpec(
         name="root",
         children=(
+            ChildSpec(name="timer-wheel", start=lambda: TimerWheel(timers)),
             *(ChildSpec(name=f"p{n}", start=lambda n=n: Partition(answers[n])) for n in range(2)),
-            ChildSpec(name="renewals", start=lambda: Renewals(leases, Lingers())),
+            ChildSpec(name="renewals", start=lambda: Renewals(leases, Lingers(timers))),
         ),
     )
     ports = [PartitionPort("orders", n) for n in range(2)]
-    async with open_system(spec, clock=VirtualClock(), entropy=SeededEntropy(1)) as system:
+    async with open_system(spec, clock=clock, entropy=SeededEntropy(1)) as system:
         for n, port in enumerate(ports):
             port.ref = system.actor(f"p{n}")
         await test(Bench(leases, answers, ports))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from callboard.actors.timers.wheel import UNARMED
 from callboard.simulations.world import bounds
 
 
@@ -64,10 +65,24 @@ async def test_a_lease_that_runs_out_unnoticed_is_told(busy: Any) -> None:
     group.delivery._expiry = expiry
     heapify(expiry)
     armed, busy.core._armed = busy.core._armed, 1e9
-    actor = busy.port.ref._cell.incarnation._actor
-    alarm_at, actor._alarm_at = actor._alarm_at, 1e9
+    alarm = busy.port.ref._cell.incarnation._actor._due
+    deadline, alarm.deadline = alarm.deadline, 1e9
     assert "nothing is watched" in bounds.inside(busy.life, 100)
-    busy.core._armed, actor._alarm_at = armed, alarm_at
+    busy.core._armed, alarm.deadline = armed, deadline
+
+
+async def test_a_timer_that_never_comes_is_told(busy: Any) -> None:
+    """An armed timer is in a wheel, or new; and the wheel does not sleep past it."""
+    timers = busy.life.runtime._timers
+    alarm = busy.port.ref._cell.incarnation._actor._due
+    wakes_at, timers.wakes_at = timers.wakes_at, alarm.deadline + 0.1
+    assert "the wheel sleeps until" in bounds.inside(busy.life, 100)
+    timers.wakes_at = wakes_at
+    place, alarm.place = alarm.place, UNARMED
+    timers.changed.pop(alarm, None)
+    assert "in no wheel" in bounds.inside(busy.life, 100)
+    alarm.place = place
+    timers.changed[alarm] = None
 
 
 async def test_a_consumer_that_is_not_notified_is_told(busy: Any) -> None:

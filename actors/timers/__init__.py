@@ -1,0 +1,1 @@
+"""Timers: the one place where the broker waits for a time."""

@@ -174,13 +174,14 @@ class _Group:
 
     def overdue(self, now: float) -> tuple[Place, _State] | None:
         """A message that should be in the hands of one who waits by now."""
-        before = now - self._slack_s
-        if self.hidden_until > before:
+        if self.hidden_until > now - self._slack_s:
             return None
+        # What one gave up that was busy, another may hold back to get more.
+        fills_s = max((member.fills_s for member in self.members.values() if member.is_waiting), default=0.0)
+        before = now - self._slack_s - fills_s
         waits = False
         for member in self.members.values():
             if member.is_waiting:
-                before = min(before, now - self._slack_s - member.fills_s)
                 if member.since > before:
                     return None
                 waits = waits or member.least_room(before, self._most) > 0

@@ -3,7 +3,7 @@
 A publish that returned with `acks="all"` is in the log at its offset; where there is retention, until it drops it. At
 level `leader` a later power cut may take it, unless a flush of its topic that began after it has returned; the one at
 the very end only what a failing disk has kept from being synced. Where a disk failed, a runtime or an actor that ends
-may leave such records behind, and a later flush says nothing about them. What was not waited for counts from the
+may leave such records behind, and a flush that ends later says nothing about them. What was not waited for counts from the
 flush on that returned after it, unless another flush was told of the failures in between: each is told once. Where it
 lay nobody was told, but who was handed it or read it, and what retention may drop unseen, is known: see `_Dropped`.
 """
@@ -44,8 +44,8 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
             entry.detail == "leader"
             and (last_cut > entry.number or terms.leader_may_vanish)
             and not any(
-                since < entry.number < begun and not any(entry.number < crash < begun for crash in crashed)
-                for since, begun in flushes.get(entry.topic, ())
+                since < entry.number < begun and not any(entry.number < crash < ended for crash in crashed)
+                for since, begun, ended in flushes.get(entry.topic, ())
             )
         )
         get = left.records.get
@@ -62,10 +62,10 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     return found + _flushed(history, surviving, terms, begun)
 
 
-def _flushes(history: History, terms: Terms) -> dict[str, list[tuple[int, int]]]:
-    """By topic: between which entries everything told is synced: from the last power cut to where a flush began.
+def _flushes(history: History, terms: Terms) -> dict[str, list[tuple[int, int, int]]]:
+    """By topic: between which entries everything told is synced, and where the flush that said so ended.
 
-    Where a disk failed, from the last end of a runtime.
+    They are the last power cut, or where a disk failed the last end of a runtime, and where the flush began.
     """
     ends = [*history.of("power cut")]
     if terms.leader_may_vanish:
@@ -73,12 +73,12 @@ def _flushes(history: History, terms: Terms) -> dict[str, list[tuple[int, int]]]
         ends += [entry for entry in history.of("note") if entry.detail.startswith(REOPENED)]
     cuts = sorted(entry.number for entry in ends)
     began = {entry.operation: entry.number for entry in history.of("flush")}
-    found: dict[str, list[tuple[int, int]]] = {}
+    found: dict[str, list[tuple[int, int, int]]] = {}
     for entry in history.of("flushed"):
         if entry.operation in began:
             begun = began[entry.operation]
             place = bisect_left(cuts, begun)
-            found.setdefault(entry.topic, []).append((cuts[place - 1] if place else -1, begun))
+            found.setdefault(entry.topic, []).append((cuts[place - 1] if place else -1, begun, entry.number))
     return found
 
 

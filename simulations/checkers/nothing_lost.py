@@ -3,9 +3,9 @@
 A publish that returned with `acks="all"` is in the log at its offset; where there is retention, until it drops it. At
 level `leader` a later power cut may take it, unless a flush of its topic that began after it has returned; the one at
 the very end only what a failing disk has kept from being synced. Where a disk failed, a runtime or an actor that ends
-may leave such records behind, and a flush that ends later says nothing about them. What was not waited for counts from the
-flush on that returned after it, unless another flush was told of the failures in between: each is told once. Where it
-lay nobody was told, but who was handed it or read it, and what retention may drop unseen, is known: see `_Dropped`.
+may leave such records behind, and a flush that ends later says nothing about them. What was not waited for counts from
+the flush on that returned after it, unless another flush was told of the failures in between: each is told once. Where
+it lay nobody was told, but who was handed it or read it, and what retention may drop unseen, is known: see `_Dropped`.
 """
 
 from __future__ import annotations

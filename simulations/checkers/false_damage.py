@@ -9,7 +9,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from callboard.log.format.committed import COMMITTED_NAME, decode_committed
+from callboard.log.format.faults import CommittedInvalid
 from callboard.simulations.checkers.terms import DEFAULT, Terms
+from callboard.simulations.disk.memory_disk import MemoryDisk
+from callboard.simulations.history.entry import HistoryEntry
 from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.violations import Violation
@@ -23,11 +27,27 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     """One violation per event that tells of damage, within what the promise covers."""
     if terms.beyond:
         return []
+    return [
+        Violation(PROMISE, f"{entry.who} told of damage ({entry.kind}: {entry.detail})", entry)
+        for entry in told_falsely(history)
+    ]
+
+
+def told_falsely(history: History) -> list[HistoryEntry]:
+    """The events that tell of damage, where nothing was spoiled and nothing looks like it."""
     found, unknown = [], set()
     for entry in history.of("DamageFound", "JournalSalvaged", UNKNOWN_END):
         if entry.kind == UNKNOWN_END:
             unknown.add(entry.who)
         elif entry.kind == "JournalSalvaged" or entry.who not in unknown:
-            words = f"{entry.who} told of damage ({entry.kind}: {entry.detail})"
-            found.append(Violation(PROMISE, words, entry))
+            found.append(entry)
     return found
+
+
+def is_end_known(disk: MemoryDisk, directory: str) -> bool:
+    """Whether a partition's files say how far it was synced."""
+    try:
+        decode_committed(disk.file(f"{directory}/{COMMITTED_NAME}"))
+    except CommittedInvalid:
+        return False
+    return True

@@ -21,8 +21,6 @@ import attrs
 import callboard
 from callboard.actors.partition.spec import partition_directory
 from callboard.log.errors import LogCorrupt
-from callboard.log.format.committed import COMMITTED_NAME, decode_committed
-from callboard.log.format.faults import CommittedInvalid
 from callboard.log.offline.repair import repair_directory
 from callboard.log.offline.verify import verify_directory
 from callboard.simulations.checkers import (
@@ -108,9 +106,7 @@ class Moments:
     def note_unknown_ends(self, history: History, disk: MemoryDisk) -> None:
         """Record of which partitions nobody can know how far they were synced."""
         for directory, (topic, partition) in self.places.items():
-            try:
-                decode_committed(disk.file(f"{directory}/{COMMITTED_NAME}"))
-            except CommittedInvalid:
+            if not false_damage.is_end_known(disk, directory):
                 history.note(false_damage.UNKNOWN_END, who=f"topics/{topic}/{partition}")
 
     def closed(self) -> None:

@@ -22,7 +22,7 @@ from callboard.simulations.scenarios import SCENARIOS, run_scenario
 from callboard.simulations.search.replay import promise_of, words_of
 from callboard.simulations.world import Settings
 
-SEEDS_MAX: Final = 60
+SEEDS_MAX: Final = 300
 """Of each scenario, before the search is given up."""
 MISFITS: Final = ("TypeError:", "AttributeError:")
 """What a wrong function raises when the right one has changed: that proves nothing of the safeguard."""

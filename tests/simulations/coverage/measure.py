@@ -14,6 +14,7 @@ import argparse
 import os
 import sys
 import tempfile
+import traceback
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "mutations"))
@@ -73,6 +74,8 @@ def fork(seeds: int, first_seed: int, number: int, jobs: int, part: Path) -> int
         recording.stop()
         recording.save()
         status = 0
+    except BaseException:  # noqa: BLE001 - told here, and the process ends
+        traceback.print_exc()
     finally:
         os._exit(status)
 

@@ -48,7 +48,7 @@ from callboard.log.errors import (
     lacks_space,
 )
 from callboard.log.format.columns import Columns
-from callboard.log.format.committed import encode_committed
+from callboard.log.format.committed import COMMITTED_NAME, encode_committed
 from callboard.log.format.frame import encode_frame
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
 from callboard.log.limits import INDEX_INTERVAL_BYTES, READ_BYTES_DEFAULT, USUAL, Limits
@@ -67,6 +67,7 @@ from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.reading import Reading
 from callboard.log.segments.segment_file import SegmentFile
 from callboard.log.segments.segments import Damage, Gap, SegmentList, StoredSegment
+from callboard.log.segments.small_files import sync_whole
 
 MICROSECONDS: Final = 1_000_000
 NEVER: Final = float("inf")
@@ -124,6 +125,8 @@ class PartitionLog:
     record: DamageRecord = attrs.field(init=False)
     visible_end: int = attrs.field(init=False)
     durable_end: int = attrs.field(init=False)
+    _opened_end: int = attrs.field(init=False)
+    """Where the log ended when `committed` was last known to be durable, or was opened."""
     start_offset: int = attrs.field(init=False)
     """The first offset that retention has not dropped."""
     segment_count: int = attrs.field(init=False)
@@ -153,7 +156,7 @@ class PartitionLog:
         self._segments = opened.segments
         self.record = opened.record
         self._mark = opened.mark
-        self.visible_end = self.durable_end = opened.next_offset
+        self.visible_end = self.durable_end = self._opened_end = opened.next_offset
         limits = self._limits
         self._tail = TailCache(
             opened.next_offset, limits.tail_cache_bytes, compact_batches=limits.tail_compact_batches
@@ -647,3 +650,5 @@ class PartitionLog:
             except PlanFailed as error:  # without a stored index the next opening scans the segment
                 if not lacks_space(error):
                     raise
+        if self._mark is not None and self.visible_end > self._opened_end:
+            await sync_whole(self._files, f"{self._directory}/{COMMITTED_NAME}")

@@ -11,8 +11,8 @@ Theory of operation
    memory only, and after a failed sync no later sync would tell. They are written anew into new segments, synced,
    and only then served. A torn tail is copied to quarantine. A hole among unproven frames is what a power loss
    leaves, which keeps unsynced writes in any order: no damage.
-4. The next offset is above everything that a journal names, that readers may have seen, or that was once durable; a
-   gap is recorded in the header of the segment behind it.
+4. The next offset is above everything that a journal or the record of damage names, that readers may have seen, or
+   that was once durable; a gap is recorded in the header of the segment behind it.
 
 When the disk is too full for what recovery must write, the log is opened as far as it is proven (`open_proven`):
 nothing is written, set aside or renamed, nothing unproven or doubtful is served, and recovery itself is the work owed.
@@ -59,7 +59,7 @@ from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.scanning import damages_of, ensure_open, scan_from
 from callboard.log.segments.segment_file import SegmentFile
 from callboard.log.segments.segments import Damage, SegmentList, StoredSegment
-from callboard.log.segments.small_files import read_whole
+from callboard.log.segments.small_files import read_whole, replace_whole
 
 
 @attrs.frozen
@@ -92,11 +92,15 @@ async def open_partition(writer: Writer, named_end: int) -> Opened:
     """
     files, directory, quarantine = writer.files, writer.directory, writer.quarantine
     entries = await ensure_directory(files, directory)
-    mark = await files.mark(f"{directory}/{COMMITTED_NAME}", COMMITTED_BYTES)
+    is_noted = any(entry.name == DAMAGES_NAME for entry in entries)
+    record = await DamageRecord.load(files, directory) if is_noted else DamageRecord(files, directory)
+    path = f"{directory}/{COMMITTED_NAME}"
+    is_marked = any(entry.name == COMMITTED_NAME for entry in entries)
+    mark = await files.mark(path, COMMITTED_BYTES) if is_marked else None
     segments: Sequence[StoredSegment] = ()
     try:
         await files.submit((SyncDirectory(directory),))
-        committed = readable_committed(mark.load())
+        committed = None if mark is None else readable_committed(mark.load())
         found = await survey(
             files,
             directory,
@@ -107,16 +111,21 @@ async def open_partition(writer: Writer, named_end: int) -> Opened:
         )
         segments, damages = found.segments, found.damages
         if committed is not None and not explains_ends(last_base(segments), committed):
-            path = f"{directory}/{COMMITTED_NAME}"
             damages.append(Damage(path, 0, COMMITTED_BYTES, 0, -1, f"its ends are {TOO_FAR}"))
             committed = None
         tail = TailRecovery(files, segments, committed, quarantine)
         await tail.scan()
         damages = tail.without_doubtful(damages)
-        top = tail.plan_top(directory, named_end)
+        top = tail.plan_top(directory, named_end, record.lost_end)
         listed = SegmentList(await writer.replace(segments, tail.runs))
+        if mark is None or committed is None:
+            if mark is not None:
+                mark.close()
+            await replace_whole(files, path, encode_committed(top, top))
+            mark = await files.mark(path, COMMITTED_BYTES)
     except StorageError:
-        mark.close()
+        if mark is not None:
+            mark.close()
         await close_all(files, (*segments, *writer.made))
         raise
     mark.store(encode_committed(top, top))
@@ -127,8 +136,6 @@ async def open_partition(writer: Writer, named_end: int) -> Opened:
         rewritten_records=writer.rewritten_records,
         quarantined=tuple(quarantine.kept),
     )
-    is_noted = any(entry.name == DAMAGES_NAME for entry in entries)
-    record = await DamageRecord.load(files, directory) if is_noted else DamageRecord(files, directory)
     await record.note(recovery.damages, writer.clock.wall_us())
     return Opened(listed, mark, top, recovery, record)
 
@@ -286,10 +293,15 @@ class TailRecovery:
         self.runs.append(run)
         return run
 
-    def plan_top(self, directory: str, named_end: int) -> int:
-        """Step 4: the next offset, and a segment that begins there when no other can take it."""
+    def plan_top(self, directory: str, named_end: int, lost_end: int) -> int:
+        """Step 4: the next offset, and a segment that begins there when no other can take it.
+
+        Journals name offsets below `named_end`, the record of damage below `lost_end`.
+        """
         committed, end = self._committed, self.end
         top = max(end, committed.visible_end, committed.durable_end)
+        if is_within_reach(lost_end, top):
+            top = max(top, lost_end)
         if is_within_reach(named_end, top):
             top = max(top, named_end)
         else:
@@ -301,6 +313,8 @@ class TailRecovery:
         if end < committed.durable_end:
             gap = GapReason.DAMAGED
             self.damages.append(Damage(directory, 0, 0, end, committed.durable_end - 1))
+        elif end < lost_end <= top:
+            gap = GapReason.DAMAGED
         elif end < top:
             gap = GapReason.UNSYNCED
         if self.runs and not self.runs[-1].positions:

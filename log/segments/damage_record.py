@@ -83,6 +83,11 @@ class DamageRecord:
             end = max(end, last + 1)
         return lost
 
+    @property
+    def lost_end(self) -> int:
+        """One above the highest offset that was found lost, accepted or not; 0 when none was."""
+        return max([entry.damage.last_offset + 1 for entry in self.entries], default=0)
+
     def add(self, damages: Iterable[Damage], now_us: int) -> list[Damage]:
         """Note what is not noted yet; returns it. Offsets that are known to be lost tell nothing new."""
         known = {entry.damage for entry in self.entries}

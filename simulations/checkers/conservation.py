@@ -15,6 +15,7 @@ may, when verify finds damage; one whose journal was salvaged may have forgotten
 
 from __future__ import annotations
 
+from callboard.simulations.checkers.retention import DROPPED
 from callboard.simulations.checkers.terms import DEFAULT, Terms
 from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import GroupLeft, PartitionLeft, Surviving
@@ -65,7 +66,8 @@ def _offsets(history: History, kind: str, since: int = 0) -> Offsets:
 def known_since(history: History, group: str) -> int:
     """When a consumer of the group had first joined: from then on every partition keeps for it what it has not settled.
 
-    What is published while it joins may be dropped before a partition has heard of the group.
+    What is published while it joins may be dropped before a partition has heard of the group; its publisher may hear
+    of it later.
     """
     return next((entry.number for entry in history.of("joined") if entry.group == group), len(history))
 
@@ -77,6 +79,12 @@ def _dropped(history: History, left: PartitionLeft, terms: Terms, since: int) ->
     """
     if not left.start:
         return set()
+    before = {
+        offset
+        for entry in history.of(DROPPED)
+        if entry.number < since and entry.partition == left.index and entry.topic == left.topic
+        for offset in entry.offsets
+    }
     safe_since = len(history) if terms.leader_may_vanish else history.last("power cut")
     return {
         offset
@@ -84,7 +92,7 @@ def _dropped(history: History, left: PartitionLeft, terms: Terms, since: int) ->
         if entry.number >= since and entry.partition == left.index and entry.topic == left.topic
         if entry.detail != "leader" or entry.number > safe_since
         for offset in entry.offsets
-        if offset < left.start
+        if offset < left.start and offset not in before
     }
 
 

@@ -132,7 +132,7 @@ class CrashStorms(BrokerRun):
             "PowerCut": 3,
             "KillProcess": 2,
             "FailVerb": 1,
-            "RetryIndefinite": 1,
+            "RetryIndefinite": 3,
             "SlowDisk": 1,
         },
         verbs=("write", "sync"),

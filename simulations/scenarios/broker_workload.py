@@ -236,7 +236,6 @@ class BrokerWorkload:
         And a third time when the second differs: journals that are long are gone on with in another file, once.
         """
         world = self.world
-        self.moments.note_unknown_ends(world.history, world.disk)
 
         def open_runtime() -> callboard.Runtime:
             return callboard.open_runtime(
@@ -294,7 +293,6 @@ class BrokerWorkload:
 
     async def life(self, machine: Machine) -> None:
         """Sessions until one comes to its end; what an operator would try again is tried again."""
-        self.moments.note_unknown_ends(self.world.history, self.world.disk)
         while True:
             self._closings.was_early = False
             try:

@@ -103,12 +103,6 @@ class Moments:
             for index in range(topic.partitions):
                 self.places[partition_directory(topic.topic_id, index)] = (topic.name, index)
 
-    def note_unknown_ends(self, history: History, disk: MemoryDisk) -> None:
-        """Record of which partitions nobody can know how far they were synced."""
-        for directory, (topic, partition) in self.places.items():
-            if not false_damage.is_end_known(disk, directory):
-                history.note(false_damage.UNKNOWN_END, who=f"topics/{topic}/{partition}")
-
     def closed(self) -> None:
         """A runtime was closed in good order."""
         if self._count > 0:
@@ -173,7 +167,6 @@ class Moments:
             disk.crash(survival.choosing(disk.damage_budget))
         is_torn = was_cut or how == "power cut"
         await expect_no_change(disk, f"after the machine's end ({how})", may_be_torn=is_torn)
-        self.note_unknown_ends(history, disk)
 
         def open_runtime() -> callboard.Runtime:
             return callboard.open_runtime(

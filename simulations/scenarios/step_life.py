@@ -18,7 +18,7 @@ import trio
 from callboard.actors.partition.spec import partition_directory
 from callboard.log.errors import CallboardError, DiskFull, InternalError
 from callboard.log.segments.segment_file import base_offset_of
-from callboard.simulations.checkers import Terms, definite_failures, enforce, false_damage, reading, retention
+from callboard.simulations.checkers import Terms, definite_failures, enforce, reading, retention
 from callboard.simulations.disk.survival import Survival
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults.swarm import FaultSpace
@@ -125,7 +125,6 @@ class StepLife:
             if self._may_fail and not self._is_full:
                 machine.disk.heal()
                 self._may_fail = False
-            self._note_unknown_end(machine)
             try:
                 async with machine.open_runtime() as runtime:
                     await self._begin(runtime)
@@ -147,10 +146,6 @@ class StepLife:
             await self._begin(runtime)
             await self._read()
             await self._consume_all()
-
-    def _note_unknown_end(self, machine: Machine) -> None:
-        if self._directory and not false_damage.is_end_known(machine.disk, self._directory):
-            self._world.history.note(false_damage.UNKNOWN_END, who=f"topics/{TOPIC}/0")
 
     def _steps(self) -> dict[str, Callable[[], Awaitable[None]]]:
         return {
@@ -322,7 +317,7 @@ class StepLife:
             if self._told.get(offset, record.value) != record.value:
                 words = f"offset {offset} was {self._told[offset]!r:.40}, and is {record.value!r:.40}"
                 raise self._world.broken(Violation(KEPT, words))
-        told = false_damage.told_falsely(self._world.history)
+        told = self._world.history.of("DamageFound", "JournalSalvaged")
         if told:
             raise self._world.broken(Violation(UNDAMAGED, f"{told[0].line():.200}"))
         return records

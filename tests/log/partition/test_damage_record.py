@@ -12,7 +12,7 @@ from callboard.log.limits import DAMAGES_KEPT, KIB
 from callboard.log.offline.repair import repair_directory
 from callboard.log.offline.verify import verify_directory
 from callboard.log.segments.damage_record import DAMAGES_NAME, VERSION, DamageRecord, Recorded, decode, encode
-from callboard.log.segments.segments import Damage
+from callboard.log.segments.segments import Damage, Gap
 
 LOST = Damage("orders/0/1.log", 128, 256, 10, 19)
 OTHER = Damage("orders/0/1.log", 300, 400, 30, 34, "it belongs to another log")
@@ -58,6 +58,28 @@ async def test_damage_is_told_at_every_opening(make_world: Any, place: int) -> N
         assert (told, count) == (world.log.damages, world.log.record.lost_records)
     await read_everything(world)
     assert (told, count) == (world.log.damages, world.log.record.lost_records)
+
+
+@pytest.mark.parametrize("is_accepted", [False, True])
+async def test_an_offset_that_was_lost_is_never_given_again(make_world: Any, is_accepted: bool) -> None:
+    """The last frame was found damaged, and now nothing but the record tells that there was one."""
+    world = make_world()
+    await world.open()
+    await world.append(2, 4, size=60)
+    kept = world.log.size_bytes
+    await world.append(1, 4, size=60)
+    await world.log.close()
+    folder = "topics/t/0"
+    path = f"{folder}/{0:020}.log"
+    lost = Damage(path, kept, world.log.size_bytes, 8, 11)
+    world.disk.plant_file(path, world.disk.files()[path][:kept])
+    world.disk.plant_file(f"{folder}/{DAMAGES_NAME}", encode([Recorded(lost, 1, is_accepted)]))
+    await world.files_gone(f"{folder}/committed")
+    await world.open()
+    assert 12 == world.log.next_offset
+    assert (Gap(8, 11, "damaged"),) == world.log.gaps
+    await world.append(1)
+    assert 13 == world.log.next_offset
 
 
 async def test_a_segment_that_cannot_be_read_is_told_at_every_opening(make_world: Any) -> None:

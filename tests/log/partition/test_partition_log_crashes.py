@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from callboard.log.errors import DiskFull, StaleIncarnation, StorageError
+from callboard.log.format.committed import COMMITTED_NAME, decode_committed
 from callboard.log.limits import Limits
 from callboard.log.offline.inspection import inspect_log
 from callboard.log.seams.disk import Create, Rename, Sync, SyncDirectory, Write
@@ -321,3 +322,34 @@ async def test_a_hole_is_damage_when_nobody_knows_what_was_synced(world: Any) ->
     log = await world.open()
     assert [(damage.first_offset, damage.last_offset) for damage in log.damages] == [(1, 1)]
     assert [gap.reason for gap in log.gaps] == ["damaged"]
+
+
+async def test_a_power_cut_leaves_what_a_new_log_and_a_closed_one_knew(world: Any) -> None:
+    """How far a log was synced is known from its first opening on, and after each closing."""
+
+    def known() -> tuple[int, int]:
+        committed = decode_committed(world.disk.files()[f"{DIRECTORY}/{COMMITTED_NAME}"])
+        return committed.visible_end, committed.durable_end
+
+    await world.open()
+    await world.append(2, 3, durable=False)
+    world.disk.crash()
+    assert (0, 0) == known()
+    await world.open(named_end=6)
+    await world.append(2, 3, durable=False)
+    end = world.log.visible_end
+    assert end > 6
+    await world.log.close()
+    world.disk.crash()
+    assert (end, end) == known()
+
+
+async def test_a_mark_that_cannot_be_synced_does_not_keep_a_log_from_closing(world: Any) -> None:
+    """It only knows less after a power cut."""
+    refusal = OSError(errno.EIO, "I/O error")
+    await world.open()
+    await world.append(2, 3)
+    world.disk.fail_next(Sync, refusal, path_contains=COMMITTED_NAME)
+    await world.log.close()
+    await world.open()
+    assert 6 == world.log.next_offset

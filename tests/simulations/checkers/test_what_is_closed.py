@@ -53,12 +53,3 @@ def test_a_closed_runtime_leaves_nothing_unsynced(script, left):
     (found,) = closed_well.check(script.history, left())
     assert "topics/1/0/x.log" in found.words
     assert closed_well.check(script.history, left(), Terms(beyond=True)) == []
-
-
-def test_damage_where_nobody_knows_what_was_synced_is_excused(script, left):
-    """A partition whose mark of the proven end was lost may call damaged what no sync had proven; no other may."""
-    script.history.note(false_damage.UNKNOWN_END, who="topics/orders/0")
-    script.event("DamageFound", "topics/orders/0")
-    assert false_damage.check(script.history, left()) == []
-    script.event("JournalSalvaged", "topics/orders/0").event("DamageFound", "topics/orders/1")
-    assert len(false_damage.check(script.history, left())) == 2

@@ -18,6 +18,7 @@ from callboard.simulations.checkers import (
     liveness,
     lost_leases,
     one_holder,
+    retention,
     settled_stays_settled,
 )
 from callboard.simulations.history.surviving import Lost
@@ -242,6 +243,16 @@ def test_what_retention_drops_unread_is_reported(script, left):
     surviving = left({0: 0}, group={"floor": 1, "pending": 0, "lost_records": 1})
     assert len(conservation.check(script.history, surviving)) == 1
     assert conservation.check(script.history, surviving, Terms(drops_unread=True)) == []
+
+
+def test_what_retention_dropped_while_a_group_joined_is_nobodys(script, left):
+    """Its publisher may hear of it after the consumer; what was dropped later was kept for the group."""
+    script.history.record(1, retention.DROPPED, "retention", topic="orders", partition=0, offsets=(0,))
+    script.member("joined", 1).publish(0, 0).publish(1, 1)
+    group = {"floor": 2, "pending": 0}
+    (found,) = conservation.check(script.history, left({}, start=2, group=group))
+    assert "offset 1 was dropped unread" in found.words
+    assert conservation.check(script.history, left({}, start=1, group={"floor": 1, "pending": 0})) == []
 
 
 def test_what_was_told_to_be_lost_may_turn_up(script, left):

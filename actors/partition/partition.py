@@ -36,7 +36,7 @@ from callboard.actors.partition.queues import NEVER, Appends
 from callboard.actors.partition.record_window import window_records
 from callboard.actors.partition.spec import PartitionSpec
 from callboard.actors.settings import TopicSettings
-from callboard.actors.timers.timers import Flag
+from callboard.actors.timers.timers import Callback, Flag
 from callboard.log.errors import (
     ActorCrashed,
     CallboardError,
@@ -170,8 +170,18 @@ class Partition(Actor[c.PartitionCommand]):
         return None
 
     async def _has_recovered(self, turn: Turn) -> bool:
-        """Recover; False when the disk is too full for what recovery must write."""
-        overdue = self.context.start_task(self._tell_overdue, turn, name="opening")
+        """Recover; False when the disk is too full for what recovery must write.
+
+        A recovery that takes long keeps nobody waiting but those who use the partition.
+        """
+
+        def tell_overdue() -> None:
+            if overdue.has_come():
+                self._spec.openings.overdue(turn)
+                self.context.emit(notices.OpeningOverdue(self.context.path, OPENING_TURN_S))
+
+        overdue = self._spec.timers.timer(Callback(tell_overdue))
+        overdue.arm(self.context.clock.monotonic() + OPENING_TURN_S)
         try:
             await self._recover(turn)
         except StorageError as error:
@@ -202,12 +212,6 @@ class Partition(Actor[c.PartitionCommand]):
     def _tell_new_damage(self) -> None:
         for damage in self._log.record.take_new():
             self._tell_damage(damage, is_new=True)
-
-    async def _tell_overdue(self, turn: Turn) -> None:
-        """A recovery that takes long keeps nobody waiting but those who use the partition."""
-        await self._spec.timers.sleep(OPENING_TURN_S)
-        self._spec.openings.overdue(turn)
-        self.context.emit(notices.OpeningOverdue(self.context.path, OPENING_TURN_S))
 
     async def _recover(self, turn: Turn) -> None:
         spec, context = self._spec, self.context

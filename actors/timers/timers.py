@@ -27,6 +27,8 @@ import trio
 from callboard.actors.timers.wheel import TICK_MAX, UNARMED, Slot, Wheel
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from callboard.log.seams.clock import Clock
 
 NEVER: Final = math.inf
@@ -68,6 +70,20 @@ class Flag:
         """Until it is set; then it is not set any more."""
         await self._event.wait()
         self._event = trio.Event()
+
+
+class Callback(Flag):
+    """Calls a function in place of waking a task. It runs in the wheel's task: it must neither wait nor raise."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        super().__init__()
+        self._call = call
+
+    def set(self) -> None:
+        """Call it."""
+        self._call()
 
 
 class Timer(Slot):

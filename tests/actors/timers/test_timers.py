@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import callboard
 from callboard.actors.timers.timer_wheel import TimerWheel
-from callboard.actors.timers.timers import NEVER, TICKS, Timer, Timers, tick_at, tick_from
+from callboard.actors.timers.timers import NEVER, TICKS, Callback, Timer, Timers, tick_at, tick_from
 from callboard.simulations.clock import VirtualClock
 from callboard.simulations.entropy import SeededEntropy
 from callboard.supervision import ChildSpec, SupervisorSpec, System, open_system
@@ -172,6 +172,28 @@ async def test_a_flag_that_is_set_too_early_is_not_believed(autojump_clock: Any)
         assert (bench.came, bench.timers.statistics().armed) == ([], 1)
         await trio.sleep(10.0)
         assert [("it", 5.0)] == bench.came
+
+    await on_bench(test)
+
+
+async def test_a_timer_may_call_a_function(autojump_clock: Any) -> None:
+    """Once, at its deadline; a call that came too early arms it again, and a cancelled one never comes."""
+
+    async def test(bench: Bench) -> None:
+        came: list[float] = []
+
+        def note() -> None:
+            if timer.has_come():
+                came.append(round(trio.current_time(), 6))
+
+        timer = bench.timers.timer(Callback(note))
+        timer.arm(1.0)
+        timer.flag.set()
+        cancelled = bench.timers.timer(Callback(lambda: came.append(-1.0)))
+        cancelled.arm(0.5)
+        cancelled.cancel()
+        await trio.sleep(5)
+        assert [1.0] == came
 
     await on_bench(test)
 

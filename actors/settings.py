@@ -3,6 +3,9 @@
 The same names serve as keyword arguments, in configuration files and on the command line. All problems of a set of
 settings are reported in one error: unknown names (with the nearest known one), wrong types, values out of range, and
 names that belong to a later version.
+
+For type checkers the keyword arguments have names and types too: `TopicOptions` and `GroupOptions` at creation,
+`TopicChanges` and `GroupChanges` afterwards. A test holds them to the tables and to the classes.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import difflib
 import math
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Literal, TypedDict
 
 import attrs
 
@@ -19,6 +22,15 @@ from callboard.log import limits
 from callboard.log.errors import ConfigurationError, NotInThisVersion
 
 YEAR_S: Final = 366 * 86_400.0
+
+Codec = Literal["none", "gzip", "zstd"]
+"""The codec of new batches."""
+GroupMode = Literal["shared"]
+"""How the messages of a group are shared among its consumers."""
+Ordering = Literal["none", "key"]
+"""Which messages of a group wait for each other within a partition."""
+Start = int | Literal["beginning", "end"] | datetime
+"""Where reading starts: an offset, one of the two ends, or a zoned datetime (by append time)."""
 
 
 @attrs.frozen
@@ -88,6 +100,43 @@ LATER: Final = {
 LATER_VALUES: Final = (("mode", "exclusive"), ("ordering", "partition"))
 
 
+class TopicChanges(TypedDict, total=False):
+    """The settings of a topic that `Runtime.alter_topic` takes."""
+
+    segment_bytes: int
+    segment_age: float | None
+    retention_age: float | None
+    retention_bytes: int | None
+    drop_unread: bool
+    compression: Codec
+    max_message_bytes: int
+
+
+class TopicOptions(TopicChanges, total=False):
+    """The settings of a topic that `Runtime.create_topic` takes."""
+
+    partitions: int
+
+
+class GroupChanges(TypedDict, total=False):
+    """The settings of a group that `Runtime.alter_group` takes."""
+
+    visibility_timeout: float
+    max_in_flight: int
+    group_expiry: float | None
+    backoff: float
+    max_backoff: float
+
+
+class GroupOptions(GroupChanges, total=False):
+    """The settings of a group that `Topic.subscribe` and `Runtime.subscribe` take."""
+
+    mode: GroupMode
+    ordering: Ordering
+    start: Start
+    durable: bool
+
+
 @attrs.frozen(kw_only=True)
 class TopicSettings:
     """Settings of a topic; durations in seconds, sizes in bytes."""
@@ -98,7 +147,7 @@ class TopicSettings:
     retention_age: float | None = None
     retention_bytes: int | None = None
     drop_unread: bool = False
-    compression: str = "none"
+    compression: Codec = "none"
     max_message_bytes: int = limits.MESSAGE_BYTES_DEFAULT
 
     @property
@@ -111,12 +160,12 @@ class TopicSettings:
 class GroupSettings:
     """Settings of a consumer group; durations in seconds."""
 
-    mode: str = "shared"
-    ordering: str = "none"
+    mode: GroupMode = "shared"
+    ordering: Ordering = "none"
     visibility_timeout: float = 30.0
     max_in_flight: int = 10_000
     group_expiry: float | None = 7 * 86_400.0
-    start: str | int | datetime = "beginning"
+    start: Start = "beginning"
     durable: bool = True
     backoff: float = 1.0
     max_backoff: float = 60.0

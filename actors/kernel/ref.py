@@ -257,6 +257,12 @@ class ActorRef(Generic[M_contra]):
     @overload
     async def ask(self, message: Question[A], *, timeout: float | None = None) -> A: ...
 
+    # Where mypy expects another type than the answer's, it passes over the first; without this the last gave it an Any.
+    @overload
+    async def ask(  # type: ignore[overload-cannot-match]
+        self, message: Question[object], *, timeout: float | None = None
+    ) -> object: ...
+
     @overload
     async def ask(self, message: M_contra, *, timeout: float | None = None) -> Any: ...
 

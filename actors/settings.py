@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final, Literal, TypedDict
 
@@ -177,9 +177,10 @@ def _problem(field: SettingField, name: str, value: object) -> str | None:
     if field.kind == "bool":
         return None if isinstance(value, bool) else f"{name} is {value!r}, not True or False"
     if field.kind == "choice":
-        return (
-            None if value in field.choices else f"{name} is {value!r}, not one of {', '.join(field.choices)}"
-        )
+        if value in field.choices:
+            return None
+        meant = _meant(value, field.choices, [later for setting, later in LATER_VALUES if setting == name])
+        return f"{name} is {value!r}, not one of {', '.join(field.choices)}{meant}"
     if field.kind == "start":
         return _start_problem(name, value)
     if isinstance(value, bool) or not isinstance(value, int if field.kind == "int" else (int, float)):
@@ -202,7 +203,17 @@ def _start_problem(name: str, value: object) -> str | None:
         return None if value.tzinfo is not None else f"{name} is a datetime without a time zone"
     if value in ("beginning", "end"):
         return None
-    return f'{name} is {value!r}, not "beginning", "end", an offset or a zoned datetime'
+    meant = _meant(value, ("beginning", "end"))
+    return f'{name} is {value!r}, not "beginning", "end", an offset or a zoned datetime{meant}'
+
+
+def _meant(given: object, known: Iterable[str], later: Iterable[str] = ()) -> str:
+    """What `given` may be a misspelling of, in words; `later` are the words of later versions."""
+    later = frozenset(later)
+    near = difflib.get_close_matches(given, [*known, *sorted(later)], n=1) if isinstance(given, str) else []
+    if not near:
+        return ""
+    return f" (did you mean {near[0]!r}{', which is not in this version' if near[0] in later else ''}?)"
 
 
 def check(
@@ -225,8 +236,7 @@ def check(
         elif kind == "group" and (name, value) in LATER_VALUES:
             later.append(f"{name} {value!r} is not in this version")
         elif name not in fields:
-            near = difflib.get_close_matches(name, fields, n=1)
-            problems.append(f"unknown setting {name!r}" + (f" (did you mean {near[0]!r}?)" if near else ""))
+            problems.append(f"unknown setting {name!r}{_meant(name, fields, LATER[kind])}")
         elif (problem := _problem(fields[name], name, value)) is not None:
             problems.append(problem)
         elif fields[name].fixed and stored is not None and value != getattr(stored, name):

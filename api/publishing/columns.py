@@ -123,7 +123,10 @@ def unpacked(values: Sequence[bytes | Message], given: Mapping[str, Column]) -> 
             )
         if len(column) != len(values):
             raise InvalidArgument(f"{len(values)} values but {len(column)} {plural}. Nothing was written.")
-    if not any(issubclass(kind, Message) for kind in set(map(type, values))):
+    kinds = set(map(type, values))
+    if kinds == {bytes}:
+        return Unpacked(values, given, None)  # type: ignore[arg-type]
+    if not any(issubclass(kind, Message) for kind in kinds):
         return Unpacked(_all_bytes(values), given, None)
     if given:
         raise InvalidArgument(

@@ -3,15 +3,18 @@
 The same names serve as keyword arguments, in configuration files and on the command line. All problems of a set of
 settings are reported in one error: unknown names (with the nearest known one), wrong types, values out of range, and
 names that belong to a later version.
+
+For type checkers the keyword arguments have names and types too: `TopicOptions` and `GroupOptions` at creation,
+`TopicChanges` and `GroupChanges` afterwards. A test holds them to the tables and to the classes.
 """
 
 from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Literal, TypedDict
 
 import attrs
 
@@ -19,6 +22,15 @@ from callboard.log import limits
 from callboard.log.errors import ConfigurationError, NotInThisVersion
 
 YEAR_S: Final = 366 * 86_400.0
+
+Codec = Literal["none", "gzip", "zstd"]
+"""The codec of new batches."""
+GroupMode = Literal["shared"]
+"""How the messages of a group are shared among its consumers."""
+Ordering = Literal["none", "key"]
+"""Which messages of a group wait for each other within a partition."""
+Start = int | Literal["beginning", "end"] | datetime
+"""Where reading starts: an offset, one of the two ends, or a zoned datetime (by append time)."""
 
 
 @attrs.frozen
@@ -88,6 +100,43 @@ LATER: Final = {
 LATER_VALUES: Final = (("mode", "exclusive"), ("ordering", "partition"))
 
 
+class TopicChanges(TypedDict, total=False):
+    """The settings of a topic that `Runtime.alter_topic` takes."""
+
+    segment_bytes: int
+    segment_age: float | None
+    retention_age: float | None
+    retention_bytes: int | None
+    drop_unread: bool
+    compression: Codec
+    max_message_bytes: int
+
+
+class TopicOptions(TopicChanges, total=False):
+    """The settings of a topic that `Runtime.create_topic` takes."""
+
+    partitions: int
+
+
+class GroupChanges(TypedDict, total=False):
+    """The settings of a group that `Runtime.alter_group` takes."""
+
+    visibility_timeout: float
+    max_in_flight: int
+    group_expiry: float | None
+    backoff: float
+    max_backoff: float
+
+
+class GroupOptions(GroupChanges, total=False):
+    """The settings of a group that `Topic.subscribe` and `Runtime.subscribe` take."""
+
+    mode: GroupMode
+    ordering: Ordering
+    start: Start
+    durable: bool
+
+
 @attrs.frozen(kw_only=True)
 class TopicSettings:
     """Settings of a topic; durations in seconds, sizes in bytes."""
@@ -98,7 +147,7 @@ class TopicSettings:
     retention_age: float | None = None
     retention_bytes: int | None = None
     drop_unread: bool = False
-    compression: str = "none"
+    compression: Codec = "none"
     max_message_bytes: int = limits.MESSAGE_BYTES_DEFAULT
 
     @property
@@ -111,12 +160,12 @@ class TopicSettings:
 class GroupSettings:
     """Settings of a consumer group; durations in seconds."""
 
-    mode: str = "shared"
-    ordering: str = "none"
+    mode: GroupMode = "shared"
+    ordering: Ordering = "none"
     visibility_timeout: float = 30.0
     max_in_flight: int = 10_000
     group_expiry: float | None = 7 * 86_400.0
-    start: str | int | datetime = "beginning"
+    start: Start = "beginning"
     durable: bool = True
     backoff: float = 1.0
     max_backoff: float = 60.0
@@ -128,9 +177,10 @@ def _problem(field: SettingField, name: str, value: object) -> str | None:
     if field.kind == "bool":
         return None if isinstance(value, bool) else f"{name} is {value!r}, not True or False"
     if field.kind == "choice":
-        return (
-            None if value in field.choices else f"{name} is {value!r}, not one of {', '.join(field.choices)}"
-        )
+        if value in field.choices:
+            return None
+        meant = _meant(value, field.choices, [later for setting, later in LATER_VALUES if setting == name])
+        return f"{name} is {value!r}, not one of {', '.join(field.choices)}{meant}"
     if field.kind == "start":
         return _start_problem(name, value)
     if isinstance(value, bool) or not isinstance(value, int if field.kind == "int" else (int, float)):
@@ -153,7 +203,17 @@ def _start_problem(name: str, value: object) -> str | None:
         return None if value.tzinfo is not None else f"{name} is a datetime without a time zone"
     if value in ("beginning", "end"):
         return None
-    return f'{name} is {value!r}, not "beginning", "end", an offset or a zoned datetime'
+    meant = _meant(value, ("beginning", "end"))
+    return f'{name} is {value!r}, not "beginning", "end", an offset or a zoned datetime{meant}'
+
+
+def _meant(given: object, known: Iterable[str], later: Iterable[str] = ()) -> str:
+    """What `given` may be a misspelling of, in words; `later` are the words of later versions."""
+    later = frozenset(later)
+    near = difflib.get_close_matches(given, [*known, *sorted(later)], n=1) if isinstance(given, str) else []
+    if not near:
+        return ""
+    return f" (did you mean {near[0]!r}{', which is not in this version' if near[0] in later else ''}?)"
 
 
 def check(
@@ -176,8 +236,7 @@ def check(
         elif kind == "group" and (name, value) in LATER_VALUES:
             later.append(f"{name} {value!r} is not in this version")
         elif name not in fields:
-            near = difflib.get_close_matches(name, fields, n=1)
-            problems.append(f"unknown setting {name!r}" + (f" (did you mean {near[0]!r}?)" if near else ""))
+            problems.append(f"unknown setting {name!r}{_meant(name, fields, LATER[kind])}")
         elif (problem := _problem(fields[name], name, value)) is not None:
             problems.append(problem)
         elif fields[name].fixed and stored is not None and value != getattr(stored, name):

@@ -11,19 +11,68 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from callboard.actors.kernel import Actor as Actor
     from callboard.actors.kernel import ActorRef as ActorRef
+    from callboard.actors.kernel import Batch as Batch
     from callboard.actors.kernel import Context as Context
+    from callboard.actors.kernel import Envelope as Envelope
+    from callboard.actors.kernel import Logged as Logged
     from callboard.actors.kernel import MailboxSpec as MailboxSpec
     from callboard.actors.kernel import Question as Question
+    from callboard.actors.kernel import Reply as Reply
+    from callboard.actors.kernel import Terminated as Terminated
+    from callboard.actors.kernel.cell import ActorStatistics as ActorStatistics
     from callboard.actors.kernel.durable import DurableActor as DurableActor
+    from callboard.actors.kernel.events import ActorEnded as ActorEnded
+    from callboard.actors.kernel.events import ActorFailed as ActorFailed
+    from callboard.actors.kernel.events import ActorRestarted as ActorRestarted
+    from callboard.actors.kernel.events import ActorStarted as ActorStarted
+    from callboard.actors.kernel.events import Escalated as Escalated
+    from callboard.actors.kernel.events import HookFailed as HookFailed
+    from callboard.actors.kernel.events import IncarnationCrashed as IncarnationCrashed
+    from callboard.actors.kernel.events import MessageDropped as MessageDropped
+    from callboard.actors.notices import DamageFound as DamageFound
+    from callboard.actors.notices import GroupExpired as GroupExpired
+    from callboard.actors.notices import JournalSalvaged as JournalSalvaged
+    from callboard.actors.notices import LeaseReleaseFailed as LeaseReleaseFailed
+    from callboard.actors.notices import OpeningLacksSpace as OpeningLacksSpace
+    from callboard.actors.notices import OpeningOverdue as OpeningOverdue
+    from callboard.actors.notices import OperationFailed as OperationFailed
+    from callboard.actors.notices import PartitionFull as PartitionFull
+    from callboard.actors.notices import PartitionStuck as PartitionStuck
+    from callboard.actors.notices import SettingsDiffer as SettingsDiffer
+    from callboard.actors.notices import UnreadDropped as UnreadDropped
+    from callboard.actors.partition.commands import Acks as Acks
+    from callboard.actors.partition.commands import GroupStatistics as GroupStatistics
+    from callboard.actors.partition.commands import PartitionStatistics as PartitionStatistics
+    from callboard.actors.settings import Codec as Codec
+    from callboard.actors.settings import GroupChanges as GroupChanges
+    from callboard.actors.settings import GroupMode as GroupMode
+    from callboard.actors.settings import GroupOptions as GroupOptions
+    from callboard.actors.settings import GroupSettings as GroupSettings
+    from callboard.actors.settings import Ordering as Ordering
+    from callboard.actors.settings import Start as Start
+    from callboard.actors.settings import TopicChanges as TopicChanges
+    from callboard.actors.settings import TopicOptions as TopicOptions
+    from callboard.actors.settings import TopicSettings as TopicSettings
+    from callboard.actors.timers.timers import TimerStatistics as TimerStatistics
     from callboard.consumer import Consumer as Consumer
     from callboard.log.errors import *  # noqa: F403
+    from callboard.log.limits import Limits as Limits
+    from callboard.log.seams.clock import Clock as Clock
+    from callboard.log.seams.disk import Disk as Disk
+    from callboard.log.seams.entropy import Entropy as Entropy
+    from callboard.message import Headers as Headers
     from callboard.message import Message as Message
     from callboard.message import Receipt as Receipt
     from callboard.message import Receipts as Receipts
     from callboard.message import Record as Record
     from callboard.message import RecordBatch as RecordBatch
+    from callboard.publishing.partitioning import Partitioner as Partitioner
+    from callboard.reading import BatchReader as BatchReader
+    from callboard.reading import RecordReader as RecordReader
     from callboard.received import ReceivedBatch as ReceivedBatch
     from callboard.received import ReceivedMessage as ReceivedMessage
+    from callboard.receiving import Batches as Batches
+    from callboard.receiving import Receiving as Receiving
     from callboard.runtime import ConsumerInfo as ConsumerInfo
     from callboard.runtime import GroupInfo as GroupInfo
     from callboard.runtime import Runtime as Runtime
@@ -38,11 +87,67 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "actors.kernel": ("Actor", "ActorRef", "Context", "MailboxSpec", "Question"),
+    "actors.kernel": (
+        "Actor",
+        "ActorRef",
+        "Batch",
+        "Context",
+        "Envelope",
+        "Logged",
+        "MailboxSpec",
+        "Question",
+        "Reply",
+        "Terminated",
+    ),
+    "actors.kernel.cell": ("ActorStatistics",),
     "actors.kernel.durable": ("DurableActor",),
+    "actors.kernel.events": (
+        "ActorEnded",
+        "ActorFailed",
+        "ActorRestarted",
+        "ActorStarted",
+        "Escalated",
+        "HookFailed",
+        "IncarnationCrashed",
+        "MessageDropped",
+    ),
+    "actors.notices": (
+        "DamageFound",
+        "GroupExpired",
+        "JournalSalvaged",
+        "LeaseReleaseFailed",
+        "OpeningLacksSpace",
+        "OpeningOverdue",
+        "OperationFailed",
+        "PartitionFull",
+        "PartitionStuck",
+        "SettingsDiffer",
+        "UnreadDropped",
+    ),
+    "actors.partition.commands": ("Acks", "GroupStatistics", "PartitionStatistics"),
+    "actors.settings": (
+        "Codec",
+        "GroupChanges",
+        "GroupMode",
+        "GroupOptions",
+        "GroupSettings",
+        "Ordering",
+        "Start",
+        "TopicChanges",
+        "TopicOptions",
+        "TopicSettings",
+    ),
+    "actors.timers.timers": ("TimerStatistics",),
     "consumer": ("Consumer",),
-    "message": ("Message", "Receipt", "Receipts", "Record", "RecordBatch"),
+    "log.limits": ("Limits",),
+    "log.seams.clock": ("Clock",),
+    "log.seams.disk": ("Disk",),
+    "log.seams.entropy": ("Entropy",),
+    "message": ("Headers", "Message", "Receipt", "Receipts", "Record", "RecordBatch"),
+    "publishing.partitioning": ("Partitioner",),
+    "reading": ("BatchReader", "RecordReader"),
     "received": ("ReceivedBatch", "ReceivedMessage"),
+    "receiving": ("Batches", "Receiving"),
     "runtime": ("ConsumerInfo", "GroupInfo", "Runtime", "RuntimeStatistics", "open_runtime"),
     "supervision": ("Backoff", "ChildSpec", "SupervisorSpec", "TreeNode"),
     "topic": ("Topic",),
@@ -50,16 +155,18 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOME_OF.get(name)
-    if home is None:
-        errors = import_module("callboard.log.errors")
-        if name not in errors.__all__:
-            raise AttributeError(f"module 'callboard' has no attribute {name!r}")
-        home = "log.errors"
-    found = getattr(import_module(f"callboard.{home}"), name)
-    globals()[name] = found
-    return found
+if not TYPE_CHECKING:  # a checker that saw this would take any misspelt name for an Any
+
+    def __getattr__(name: str) -> Any:
+        home = _HOME_OF.get(name)
+        if home is None:
+            errors = import_module("callboard.log.errors")
+            if name not in errors.__all__:
+                raise AttributeError(f"module 'callboard' has no attribute {name!r}")
+            home = "log.errors"
+        found = getattr(import_module(f"callboard.{home}"), name)
+        globals()[name] = found
+        return found
 
 
 def __dir__() -> list[str]:

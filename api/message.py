@@ -142,8 +142,21 @@ def check_bytes(what: str, data: object) -> bytes:
     if isinstance(data, (bytes, bytearray, memoryview)):
         return bytes(data)
     raise InvalidArgument(
-        f"a {what} is {type(data).__name__}, not bytes. Nothing was written. Encode it first, e.g. text.encode()."
+        f"a {what} is {type(data).__name__}, not bytes. Nothing was written. {_hint(what, data)}"
     )
+
+
+def _hint(what: str, data: object) -> str:
+    """What to give in the place of `data`, which is not bytes."""
+    if isinstance(data, str):
+        return f"Encode it first: {what}.encode()."
+    if isinstance(data, (Message, Record)):
+        return "Give its bytes, e.g. message.value."
+    if data is None:
+        return f"An empty {what} is b''."
+    if isinstance(data, (Mapping, list, tuple, int, float)):
+        return f"Encode it first, e.g. json.dumps({what}).encode()."
+    return "Encode it first."
 
 
 def check_key(key: object) -> int:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from callboard.actors.catalog.directory import LiveTopic
 from callboard.actors.partition.commands import Describe, OffsetAt, PartitionStatistics, Read, WaitForVisible
 from callboard.actors.partition.port import PartitionPort
+from callboard.actors.settings import Start
 from callboard.awaited import AwaitedPartitions
 from callboard.log.errors import ActorCrashed, ActorStopped, InternalError, InvalidArgument, RuntimeClosed
 from callboard.log.limits import READ_BYTES_DEFAULT
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from callboard.log.format.columns import Columns
     from callboard.session import Session
 
-Start = int | str | datetime
 RECORDS_MAX = 10_000
 
 

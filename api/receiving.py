@@ -87,23 +87,22 @@ class Receiving(Generic[M]):
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool | None:
+    ) -> None:
         if self._lease is not None:
             self._consumer.runtime.renewed_leases.remove(self._lease)
         rest: BaseException | None = None
         try:
-            absorbed = self._scope.__exit__(kind, error, traceback) and error is not None
+            is_lost = self._scope.__exit__(kind, error, traceback) and error is not None
         except BaseException as remaining:  # noqa: BLE001 - raised again below: part of a group was absorbed
-            absorbed, rest = False, remaining
+            is_lost, rest = False, remaining
         if self._message is None:
             await trio.lowlevel.checkpoint()
-        elif absorbed:
+        elif is_lost:  # only the loss of a lease cancels the scope
             raise self._loss(self._message)
         else:
             await self._settle(self._message, rest or error)
         if rest is not None:
             raise rest
-        return absorbed
 
     async def _settle(self, message: ReceivedMessage, error: BaseException | None) -> None:
         """Ack, nack or release, by how the body ended; never hides the body's exception."""

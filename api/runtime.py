@@ -7,11 +7,11 @@ nobody heard of is raised.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack, overload
 
 import attrs
 import trio
@@ -28,10 +28,10 @@ from callboard.actors.catalog.commands import (
 )
 from callboard.actors.catalog.directory import Directory, LiveTopic
 from callboard.actors.groups.renewals import Lingers, Renewals, RenewedLeases
-from callboard.actors.kernel import ActorRef, ActorStart, Logged, MailboxSpec, Reply
+from callboard.actors.kernel import Actor, ActorRef, ActorStart, Context, Logged, MailboxSpec, Reply
 from callboard.actors.partition.commands import Describe, Flush, PartitionStatistics
 from callboard.actors.partition.port import PartitionPort
-from callboard.actors.settings import GroupSettings
+from callboard.actors.settings import GroupChanges, GroupOptions, GroupSettings, TopicChanges, TopicOptions
 from callboard.actors.timers.timer_wheel import TimerWheel
 from callboard.actors.timers.timers import Timers, TimerStatistics
 from callboard.consumer import Consumer
@@ -62,6 +62,8 @@ from callboard.topic import Topic
 
 if TYPE_CHECKING:
     from callboard.control import ControlServer
+
+M = TypeVar("M")
 
 DESCRIBE_TIMEOUT_S = 5.0
 FLUSH_TIMEOUT_S = 5.0
@@ -344,7 +346,7 @@ class Runtime:
     # -- topics
 
     async def create_topic(
-        self, name: str, *, partitioner: Partitioner | None = None, **settings: Any
+        self, name: str, *, partitioner: Partitioner | None = None, **settings: Unpack[TopicOptions]
     ) -> Topic:
         """Create a topic, or return it if it exists; settings that are named must then be as they are.
 
@@ -375,7 +377,7 @@ class Runtime:
         self.check_open()
         return tuple(Topic(self, live) for live in self._directory.topics())
 
-    async def alter_topic(self, name: str, **settings: Any) -> Topic:
+    async def alter_topic(self, name: str, **settings: Unpack[TopicChanges]) -> Topic:
         """Change settings of a topic (all but `partitions`). Raises as `create_topic` does, and `TopicNotFound`."""
         return Topic(self, await self.ask_catalog(AlterTopic(name, settings)))
 
@@ -390,7 +392,7 @@ class Runtime:
     # -- groups
 
     def subscribe(
-        self, topics: Sequence[str], group: str, *, name: str | None = None, **settings: Any
+        self, topics: Sequence[str], group: str, *, name: str | None = None, **settings: Unpack[GroupOptions]
     ) -> Consumer:
         """A consumer of several topics in a group: `async with runtime.subscribe(["orders", "refunds"], "billing")`.
 
@@ -428,7 +430,7 @@ class Runtime:
             )
         return tuple(found)
 
-    async def alter_group(self, name: str, **settings: Any) -> GroupSettings:
+    async def alter_group(self, name: str, **settings: Unpack[GroupChanges]) -> GroupSettings:
         """Change settings of a group, in all topics that it reads; returns them all.
 
         All but `mode`, `ordering`, `durable` and `start` can be changed. They hold for what is leased and nacked from
@@ -446,8 +448,20 @@ class Runtime:
 
     # -- actors
 
+    @overload
+    async def spawn(self, actor: Callable[[], Actor[M]], *, name: str | None = None) -> ActorRef[M]: ...
+    @overload
+    async def spawn(
+        self, actor: Callable[[Context[M]], Awaitable[object]], *, name: str | None = None
+    ) -> ActorRef[M]: ...
+    @overload
+    async def spawn(self, actor: ChildSpec, *, name: str | None = None) -> ActorRef[Any]: ...
     async def spawn(self, actor: ChildSpec | ActorStart, *, name: str | None = None) -> ActorRef[Any]:
-        """Run an actor of your own in this runtime's tree, below `user`, and wait until it has started."""
+        """Run an actor of your own in this runtime's tree, below `user`, and wait until it has started.
+
+        The reference takes the messages that the actor's class names, `Actor[Add]`, or its function's context does,
+        `Context[Add]`; of a `ChildSpec` type checkers know neither. What `ask` returns they know of a `Question`.
+        """
         self.check_open()
         return await self._system.spawn(actor, name=name)
 

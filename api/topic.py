@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 from callboard.actors.catalog.directory import LiveTopic
-from callboard.actors.partition.commands import Flush, PartitionStatistics
-from callboard.actors.settings import TopicSettings
+from callboard.actors.partition.commands import Acks, Flush, PartitionStatistics
+from callboard.actors.settings import GroupOptions, Start, TopicSettings
 from callboard.consumer import Consumer
 from callboard.log.errors import PublishFailed, StorageError
 from callboard.message import Headers, Message, Receipt, Receipts
 from callboard.publishing.partitioning import Partitioner
 from callboard.publishing.publisher import Publisher, publisher_of
-from callboard.reading import BatchReader, RecordReader, Start
+from callboard.reading import BatchReader, RecordReader
 
 if TYPE_CHECKING:
     from callboard.session import Session
@@ -64,7 +64,7 @@ class Topic:
         headers: Headers | None = None,
         timestamp: datetime | None = None,
         partition: int | None = None,
-        acks: str = "all",
+        acks: Acks = "all",
     ) -> Receipt:
         """Publish one message and return where it is stored; `value` may be a `Message` that carries the rest.
 
@@ -91,7 +91,7 @@ class Topic:
         headers: Sequence[Headers | None] | None = None,
         timestamps: Sequence[datetime | None] | None = None,
         partition: int | None = None,
-        acks: str = "all",
+        acks: Acks = "all",
     ) -> Receipts:
         """Publish many messages at once: by far the quickest way.
 
@@ -136,7 +136,7 @@ class Topic:
                 indefinite=True,
             ) from cause
 
-    def subscribe(self, group: str, *, name: str | None = None, **settings: Any) -> Consumer:
+    def subscribe(self, group: str, *, name: str | None = None, **settings: Unpack[GroupOptions]) -> Consumer:
         """A consumer of this topic in a group: `async with topic.subscribe("billing") as consumer`.
 
         `name` says who it is, for people: `Runtime.groups` shows it beside the consumer's id.

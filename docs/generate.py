@@ -6,12 +6,14 @@ A test compares what lies in the repository with what this would write, so a pag
 from __future__ import annotations
 
 import inspect
+import typing
 from collections.abc import Callable
 from pathlib import Path
 
 import attrs
 import click
 
+import callboard
 from callboard.actors import settings
 from callboard.cli import exits
 from callboard.cli.group import callboard as command_line
@@ -21,6 +23,112 @@ from callboard.simulations.proof.safeguards import filled
 
 HERE = Path(__file__).resolve().parent
 HEAD = "<!-- Made from {source} by docs/generate.py: edit that, and run this again. -->\n"
+
+
+API = {
+    "Open a runtime": (
+        "Everything lives inside `async with callboard.open_runtime(...)`.",
+        "open_runtime Runtime",
+    ),
+    "Publish and read": (
+        "A topic is published to, and read without a group.",
+        "Topic Message Receipt Receipts Record RecordBatch RecordReader BatchReader Partitioner",
+    ),
+    "Consume in a group": (
+        "What a group's consumers are given, and how they settle it.",
+        "Consumer Receiving ReceivedMessage Batches ReceivedBatch",
+    ),
+    "Settings": (
+        "As they are now. [A page of their own](settings.md) tells what each means.",
+        "TopicSettings GroupSettings",
+    ),
+    "Statistics": (
+        "What `Runtime.stats`, `Runtime.groups` and `Topic.describe` give.",
+        "RuntimeStatistics PartitionStatistics GroupStatistics GroupInfo ConsumerInfo TimerStatistics",
+    ),
+    "Actors of your own": (
+        "[A how-to](../how-to/run-your-own-actor.md) shows them at work.",
+        (
+            "Actor DurableActor Context ActorRef Question Reply Envelope Batch MailboxSpec ChildSpec SupervisorSpec"
+            " Backoff TreeNode ActorStatistics Terminated"
+        ),
+    ),
+    "Events": (
+        "What `Runtime.events` and `Runtime.subscribe_events` tell, and `open_runtime(on_event=)`.",
+        (
+            "Logged ActorStarted IncarnationCrashed ActorRestarted ActorEnded ActorFailed Escalated MessageDropped"
+            " HookFailed DamageFound GroupExpired JournalSalvaged LeaseReleaseFailed OpeningLacksSpace OpeningOverdue"
+            " OperationFailed PartitionFull PartitionStuck SettingsDiffer UnreadDropped"
+        ),
+    ),
+    "Seams": (
+        "What `open_runtime` takes in the place of the real world, for simulation.",
+        "Clock Disk Entropy Limits",
+    ),
+}
+"""The reference of `callboard`: sections, what each is about, and its names. `TYPES` come after them."""
+
+TYPES = "Acks Start Headers Codec GroupMode Ordering TopicOptions TopicChanges GroupOptions GroupChanges"
+"""Names that only annotations use, shown with what they stand for."""
+
+
+def api_page() -> str:
+    """Every name of `callboard`, by what it is for."""
+    told = {name for _, names in API.values() for name in names.split()} | set(TYPES.split())
+    if told != set(callboard._HOME_OF):
+        raise SystemExit(
+            f"API and TYPES in {__file__} differ from api/__init__.py: {told ^ set(callboard._HOME_OF)}"
+        )
+    page = [
+        HEAD.format(source="api"),
+        "# Public names",
+        "",
+        "Everything that a program needs, and may have to name in an annotation, is in `callboard` itself. Durations",
+        "are seconds as `float`, instants are `datetime` with a zone, payloads are `bytes`; options that have defaults",
+        "are keyword-only. The errors have [a page of their own](errors.md).",
+        "",
+    ]
+    for title, (about, names) in API.items():
+        page += [f"## {title}", "", about, "", "```{eval-rst}"]
+        for name in names.split():
+            is_class = inspect.isclass(getattr(callboard, name))
+            page += [
+                f".. auto{'class' if is_class else 'function'}:: callboard.{name}",
+                *(["   :members:"] if is_class else []),
+                "",
+            ]
+        page[-1] = "```"
+        page.append("")
+    page += [
+        "## Names for annotations",
+        "",
+        "Calls that take settings take those of `TopicOptions` and the like as keyword arguments, so a dictionary of",
+        "that type can be passed on with `**`. mypy and pyright know all types on this page.",
+        "",
+        "| name | stands for |",
+        "|---|---|",
+        *(f"| `{name}` | {_stands_for(getattr(callboard, name))} |" for name in TYPES.split()),
+        "",
+    ]
+    return "\n".join(page)
+
+
+def _stands_for(hint: object) -> str:
+    """A type in Markdown, within a table."""
+    if typing.is_typeddict(hint):
+        held = typing.get_type_hints(hint)
+        return "a dictionary with any of " + ", ".join(f"`{name}: {_named(held[name])}`" for name in held)
+    return f"`{_named(hint)}`"
+
+
+def _named(hint: object) -> str:
+    """A type as it is written, without the modules of what it is made of."""
+    if typing.get_origin(hint) is typing.Union:
+        return " \\| ".join(map(_named, typing.get_args(hint)))
+    name = hint.__name__ if inspect.isclass(hint) and not typing.get_args(hint) else str(hint)
+    for module in ("collections.abc.", "typing.", "datetime."):
+        name = name.replace(module, "")
+    return name.replace("|", "\\|")
 
 
 def errors_page() -> str:
@@ -166,6 +274,7 @@ def proof_page() -> str:
 
 PAGES: dict[str, Callable[[], str]] = {
     "principles/proof.md": proof_page,
+    "reference/api.md": api_page,
     "reference/command-line.md": command_line_page,
     "reference/errors.md": errors_page,
     "reference/settings.md": settings_page,

@@ -74,7 +74,9 @@ class CallboardError(Exception):
 
 
 class InvalidArgument(CallboardError, ValueError):
-    """An argument is not acceptable. Nothing was written. Correct the call."""
+    """An argument is not acceptable. Nothing was written. Correct the call. `index` is the message, of a batch."""
+
+    index: int | None = None
 
 
 class ConfigurationError(InvalidArgument):

@@ -12,14 +12,23 @@ T4  When the root gives up, the body is cancelled and `RestartLimitReached` is r
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar, overload
 
 import trio
 
-from callboard.actors.kernel import Actor, ActorRef, ActorStart, ActorSystem, DeadLetters, Ending, EventLog
+from callboard.actors.kernel import (
+    Actor,
+    ActorRef,
+    ActorStart,
+    ActorSystem,
+    Context,
+    DeadLetters,
+    Ending,
+    EventLog,
+)
 from callboard.actors.kernel.failures import unwrap
 from callboard.log.errors import InvalidArgument
 from callboard.log.limits import USUAL, Limits
@@ -30,6 +39,8 @@ from callboard.supervision.child import TreeNode
 from callboard.supervision.policies import Backoff
 from callboard.supervision.spec import ChildSpec, SupervisorSpec
 from callboard.supervision.supervisor import Supervisor
+
+M = TypeVar("M")
 
 USER = "user"
 """Name of the supervisor of the actors that users spawn; the first spawn creates it."""
@@ -75,6 +86,14 @@ class System:
         """The messages that no actor handled."""
         return self.kernel.dead_letters
 
+    @overload
+    async def spawn(self, actor: Callable[[], Actor[M]], *, name: str | None = None) -> ActorRef[M]: ...
+    @overload
+    async def spawn(
+        self, actor: Callable[[Context[M]], Awaitable[object]], *, name: str | None = None
+    ) -> ActorRef[M]: ...
+    @overload
+    async def spawn(self, actor: ChildSpec, *, name: str | None = None) -> ActorRef[Any]: ...
     async def spawn(self, actor: ChildSpec | ActorStart, *, name: str | None = None) -> ActorRef[Any]:
         """Start an actor of your own under the supervisor "user", and wait until it has started.
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from callboard.actors.kernel.cell import ActorStatistics, Cell, Terminated
 
 M = TypeVar("M")
+M_contra = TypeVar("M_contra", contravariant=True)
 A = TypeVar("A")
 A_co = TypeVar("A_co", covariant=True)
 
@@ -198,7 +199,7 @@ def seconds_of(timeout: float) -> float:
     raise InvalidArgument(f"A timeout is a number of seconds, 0 or more, not {timeout!r}. Nothing was done.")
 
 
-class ActorRef(Generic[M]):
+class ActorRef(Generic[M_contra]):
     """The address of one actor.
 
     All sends raise `ActorStopped` after the actor has ended for good, and the error of its failure while it is failed.
@@ -206,7 +207,7 @@ class ActorRef(Generic[M]):
 
     __slots__ = ("__weakref__", "_cell", "_put", "path")
 
-    def __init__(self, cell: Cell[M]) -> None:
+    def __init__(self, cell: Cell[M_contra]) -> None:
         self._cell = cell
         self._put = cell.mailbox.put
         self.path = cell.path
@@ -217,12 +218,12 @@ class ActorRef(Generic[M]):
 
     # -- statements -----------------------------------------------------------------------------------------
 
-    def tell_nowait(self, message: M) -> None:
+    def tell_nowait(self, message: M_contra) -> None:
         """Enqueue `message`. Raises `MailboxFull` when there is no room and the policy is to wait or to fail."""
         if not self._put(Envelope(message, None)):
             raise self._cell.mailbox.full("wait")
 
-    async def tell(self, message: M) -> None:
+    async def tell(self, message: M_contra) -> None:
         """Enqueue `message`, waiting for room if that is the policy. A cancelled call has not enqueued it."""
         await trio.lowlevel.checkpoint_if_cancelled()
         envelope = Envelope(message, None)
@@ -233,7 +234,7 @@ class ActorRef(Generic[M]):
 
     # -- questions ------------------------------------------------------------------------------------------
 
-    def ask_nowait(self, message: M) -> Reply:
+    def ask_nowait(self, message: M_contra) -> Reply:
         """Enqueue `message` with a reply to wait for: `await reply.wait(timeout)`. Raises like `tell_nowait`."""
         reply = Reply(self._cell)
         if not self._put(Envelope(message, reply)):
@@ -244,7 +245,7 @@ class ActorRef(Generic[M]):
         """A reply for `send`."""
         return Reply(self._cell)
 
-    async def send(self, message: M, reply: Reply) -> None:
+    async def send(self, message: M_contra, reply: Reply) -> None:
         """Enqueue `message` with a reply of the caller's, waiting for room. Cancelled while waiting: not enqueued.
 
         Raises like `tell`.
@@ -256,8 +257,14 @@ class ActorRef(Generic[M]):
     @overload
     async def ask(self, message: Question[A], *, timeout: float | None = None) -> A: ...
 
+    # Where mypy expects another type than the answer's, it passes over the first; without this the last gave it an Any.
     @overload
-    async def ask(self, message: M, *, timeout: float | None = None) -> Any: ...
+    async def ask(  # type: ignore[overload-cannot-match]
+        self, message: Question[object], *, timeout: float | None = None
+    ) -> object: ...
+
+    @overload
+    async def ask(self, message: M_contra, *, timeout: float | None = None) -> Any: ...
 
     async def ask(self, message: Any, *, timeout: float | None = None) -> Any:
         """The actor's answer to `message`; of the type that the message names, when it is a `Question`.
@@ -294,7 +301,7 @@ class ActorRef(Generic[M]):
             raise ask_timeout(self.path, seconds)
         return value
 
-    async def _ask_in_scope(self, message: M, reply: Reply, seconds: float) -> Any:
+    async def _ask_in_scope(self, message: M_contra, reply: Reply, seconds: float) -> Any:
         """For a timeout of 0 or infinity, and while `Deadlines` does not run."""
         enqueued = False
         with trio.move_on_after(seconds):

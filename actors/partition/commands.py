@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import IntEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import attrs
 
@@ -35,6 +35,8 @@ class Level(IntEnum):
     ALL = 2
 
 
+Acks = Literal["none", "leader", "all"]
+"""What the return of a publish means: not waited for; with the operating system; synced."""
 LEVELS: Final = {"none": Level.NONE, "leader": Level.LEADER, "all": Level.ALL}
 
 

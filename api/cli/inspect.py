@@ -68,8 +68,18 @@ def stats(directory: str, as_json: bool) -> None:
     show(table)
     if groups.row_count:
         show(groups)
+    _show_losses(found["partitions"])
     timers = found["timers"]
     show(f"timers: {timers['armed']:,} armed now, {timers['came']:,} came so far")
+
+
+def _show_losses(partitions: list[dict[str, Any]]) -> None:
+    """What was found damaged or given up by a repair, as long as nobody has acknowledged it."""
+    for partition in partitions:
+        for damage in partition["damages"]:
+            show(f"{partition['topic']}/{partition['partition']}: {damage}")
+    if any(partition["lost_records"] for partition in partitions):
+        show("Lost records are told until `callboard repair --accept` acknowledges them.")
 
 
 @click.command()

@@ -10,6 +10,7 @@ import attrs
 import click
 
 from callboard.actors.names import check_name
+from callboard.actors.partition.commands import Acks
 from callboard.cli.found import find_topic
 from callboard.cli.group import run
 from callboard.cli.messages import FIELDS, message_from_json
@@ -56,7 +57,7 @@ def publish(
     key: str | None,
     headers: tuple[str, ...],
     partition: int | None,
-    acks: str,
+    acks: Acks,
     json_lines: bool,
     create: bool,
     directory: str,
@@ -125,7 +126,7 @@ class Feed:
 
     topic: Topic
     partition: int | None
-    acks: str
+    acks: Acks
     stored: dict[int, int]
     advance: Advance
 

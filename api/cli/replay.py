@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import attrs
 import click
@@ -66,7 +66,7 @@ def replay_command(
     keys: tuple[str, ...],
     loop: bool,
     passes: int | None,
-    acks: str,
+    acks: Literal["leader", "all"],
     as_json: bool,
 ) -> None:
     """Publish a recording into a topic, each record when its time comes.

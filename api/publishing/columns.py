@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import attrs
 
@@ -16,6 +16,9 @@ FRAME_BYTES_TARGET = 8 * MIB
 """A batch larger than this goes into several frames, so that readers need not hold all of it at once."""
 
 Column = Sequence[Any]
+T = TypeVar("T")
+TEXTS: Final = (str, bytes, bytearray, memoryview)
+"""Sequences that are one item, not several."""
 
 
 def stored_attributes(given: Mapping[str, Any]) -> tuple[dict[str, Any] | None, int]:
@@ -39,7 +42,7 @@ class Unpacked:
     given: Mapping[str, Column]
     partitions: Sequence[int | None] | None
 
-    def sizes(self, limit: int, too_large: Callable[[int, str], CallboardError]) -> int:
+    def sizes(self, limit: int, too_large: Callable[[int, int], CallboardError]) -> int:
         """The batch's payload bytes; raises for the first message that is too large or of a wrong type."""
         columns = [list(map(len, self.values))]
         for name, column in self.given.items():
@@ -49,7 +52,7 @@ class Unpacked:
         if sum(map(max, columns)) > limit:
             for index, parts in enumerate(zip(*columns, strict=True)):
                 if sum(parts) > limit:
-                    raise too_large(sum(parts), f"message {index} of the batch")
+                    raise too_large(sum(parts), index)
         total = sum(map(sum, columns))
         if total > BATCH_BYTES_MAX:
             raise InvalidArgument(
@@ -62,36 +65,69 @@ class Unpacked:
         found: dict[str, Column] = {}
         for name, column in self.given.items():
             attribute = ATTRIBUTE_OF[name]
-            made = attribute.stored
-            found[attribute.column] = (
-                column if made is None else [None if item is None else made(item) for item in column]
-            )
+            found[attribute.column] = column if attribute.stored is None else _made(column, attribute.stored)
         return found
 
 
 def _sizes(column: Column, size: Callable[[Any], int]) -> list[int]:
     """The bytes of each item; of plain bytes only the longest needs a check."""
     if set(map(type, column)) == {bytes}:
-        size(max(column, key=len))
-        return list(map(len, column))
-    return [0 if item is None else size(item) for item in column]
+        sizes = list(map(len, column))
+        longest = sizes.index(max(sizes))
+        of_message(longest, size, column[longest])
+        return sizes
+    return [0 if item is None else of_message(index, size, item) for index, item in enumerate(column)]
+
+
+def _made(column: Column, make: Callable[[Any], Any]) -> Column:
+    """What is stored of each item."""
+    return [None if item is None else of_message(index, make, item) for index, item in enumerate(column)]
+
+
+def _all_bytes(values: Column) -> Sequence[bytes]:
+    """The values of a batch, as bytes."""
+    if set(map(type, values)) == {bytes}:
+        return values
+    return [of_message(index, check_bytes, "value", value) for index, value in enumerate(values)]
+
+
+def of_message(index: int, check: Callable[..., T], *arguments: Any) -> T:
+    """What `check` makes of one message of a batch; its `InvalidArgument` says which one that is."""
+    try:
+        return check(*arguments)
+    except InvalidArgument as error:
+        fields = {**error.fields, "index": index}
+        raise InvalidArgument(f"message {index} of the batch: {error}", **fields) from error
+
+
+def check_batch(values: object) -> None:
+    """Raise `InvalidArgument` unless `values` are several messages."""
+    if isinstance(values, Sequence) and not isinstance(values, TEXTS):
+        return
+    hint = (
+        "Put it in a list, or call publish." if isinstance(values, (Message, *TEXTS)) else "Make it a list."
+    )
+    raise InvalidArgument(
+        f"a batch is {type(values).__name__}, not a sequence of messages. Nothing was written. {hint}"
+    )
 
 
 def unpacked(values: Sequence[bytes | Message], given: Mapping[str, Column]) -> Unpacked:
     """Columns from a batch that may hold `Message`s. Raises `InvalidArgument`."""
     for name, column in given.items():
         plural = ATTRIBUTE_OF[name].plural
-        if not isinstance(column, Sequence):
+        if not isinstance(column, Sequence) or isinstance(column, TEXTS):
             raise InvalidArgument(
-                f"{plural} are {type(column).__name__}, not a sequence. Nothing was written. Make it a list."
+                f"{plural} are {type(column).__name__}, not a sequence. Nothing was written. Make a list, with one for"
+                " each message."
             )
         if len(column) != len(values):
             raise InvalidArgument(f"{len(values)} values but {len(column)} {plural}. Nothing was written.")
     kinds = set(map(type, values))
     if kinds == {bytes}:
         return Unpacked(values, given, None)  # type: ignore[arg-type]
-    if Message not in kinds:
-        return Unpacked([check_bytes("value", value) for value in values], given, None)
+    if not any(issubclass(kind, Message) for kind in kinds):
+        return Unpacked(_all_bytes(values), given, None)
     if given:
         raise InvalidArgument(
             "a batch holds Message objects and separate columns of their attributes. Nothing was written. Use one form."
@@ -102,7 +138,7 @@ def unpacked(values: Sequence[bytes | Message], given: Mapping[str, Column]) -> 
     }
     partitions = [message.partition for message in messages]
     return Unpacked(
-        [check_bytes("value", message.value) for message in messages],
+        _all_bytes([message.value for message in messages]),
         {name: column for name, column in found.items() if not _is_empty(column)},
         None if _is_empty(partitions) else partitions,
     )

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 from zlib import crc32
 
 from callboard.log.errors import InvalidArgument
+from callboard.publishing.columns import of_message
 
 STICKY_RECORDS: Final = 100
 """Messages without a key that one partition gets in a row."""
@@ -83,11 +84,13 @@ def split(
     sticky: StickyRoundRobin,
     size_bytes: int = 0,
     partitioner: Partitioner = consistent,
+    indexes: Sequence[int] | None = None,
 ) -> dict[int, list[int]]:
     """The indexes of a batch's messages by partition, each list in order.
 
     All messages without a key go to one partition, so that they stay one batch; `size_bytes` is their payload.
-    Raises InvalidArgument when the partitioner chooses no partition; then `sticky` has not moved.
+    Raises InvalidArgument when the partitioner chooses no partition; then `sticky` has not moved. The error names the
+    message by `indexes`, if the keys are not those of a whole batch.
     """
     keyless = [index for index, key in enumerate(keys) if key is None]
     if len(keyless) == len(keys):
@@ -97,7 +100,9 @@ def split(
     chosen: dict[int, list[int]] = {}
     for index, key in enumerate(keys):
         if key is not None:
-            chosen.setdefault(checked(partitioner, key, partitions), []).append(index)
+            told = index if indexes is None else indexes[index]
+            place = of_message(told, checked, partitioner, key, partitions)
+            chosen.setdefault(place, []).append(index)
     if keyless:
         partition = sticky.choose(len(keyless), size_bytes)
         chosen[partition] = sorted([*chosen.get(partition, ()), *keyless])

@@ -40,8 +40,10 @@ from callboard.message import (
 from callboard.publishing.columns import (
     FRAME_BYTES_TARGET,
     Unpacked,
+    check_batch,
     chunked,
     columns_of,
+    of_message,
     stored_attributes,
     unpacked,
 )
@@ -259,13 +261,15 @@ class Publisher:
             )
         return RuntimeClosed("the runtime is closed. Nothing was written. Open it again.")
 
-    def _too_large(self, size: int, where: str = "the message") -> MessageTooLarge:
+    def _too_large(self, size: int, index: int | None = None) -> MessageTooLarge:
+        where = "the message" if index is None else f"message {index} of the batch"
         limit = self.live.settings.max_message_bytes
         return MessageTooLarge(
             f"{where} has {size} bytes with its key and headers; topic {self.live.name!r} allows {limit}."
             " Nothing was written. Raise max_message_bytes, or store the payload elsewhere and publish its name.",
             size_bytes=size,
             limit_bytes=limit,
+            index=index,
         )
 
     # -- batches
@@ -288,10 +292,7 @@ class Publisher:
     ) -> Receipts:
         """See `Topic.publish_batch`; `given` are the columns of attributes other than `key`."""
         level = _level(acks)
-        if not isinstance(values, Sequence):
-            raise InvalidArgument(
-                f"a batch is {type(values).__name__}, not a sequence of messages. Nothing was written. Make it a list."
-            )
+        check_batch(values)
         count = len(values)
         if count == 0:
             return Receipts(self.live.name, 0, ())
@@ -352,7 +353,7 @@ class Publisher:
         if batch.partitions is not None:
             for index, place in enumerate(batch.partitions):
                 if place is not None:
-                    chosen.setdefault(self._checked_partition(place), []).append(index)
+                    chosen.setdefault(of_message(index, self._checked_partition, place), []).append(index)
             others = [index for index, place in enumerate(batch.partitions) if place is None]
         if not others:
             return list(chosen.items())
@@ -371,6 +372,7 @@ class Publisher:
                     sticky=self._sticky,
                     size_bytes=size,
                     partitioner=self.partitioner,
+                    indexes=others,
                 )
                 if len(others) < len(keys):
                     found = {place: [others[at] for at in indexes] for place, indexes in found.items()}
@@ -458,7 +460,7 @@ def _opened(
     """What a `Message` holds, as `publish` takes it."""
     if key is not None or given is not None:
         raise InvalidArgument(
-            "publish was given a Message and attributes beside it. Nothing was written. Use one form."
+            "publish was given a Message and attributes beside it. Nothing was written. Put them into the Message."
         )
     found = {attribute.name: getattr(message, attribute.name) for attribute in ATTRIBUTES}
     chosen = partition if message.partition is None else message.partition

@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import attrs
 import trio
@@ -59,7 +59,7 @@ async def replay(
     stop: datetime | None = None,
     keys: Sequence[str] = (),
     passes: int | None = 1,
-    acks: str = "all",
+    acks: Literal["leader", "all"] = "all",
     settings: Mapping[str, Any] | None = None,
     checked: int | None = None,
     on_progress: Heard | None = None,

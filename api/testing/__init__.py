@@ -44,15 +44,17 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = ["strategies", *_HOME_OF]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "strategies":  # needs hypothesis
-        return import_module("callboard.testing.strategies")
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module 'callboard.testing' has no attribute {name!r}")
-    found = getattr(import_module(f"callboard.{home}"), name)
-    globals()[name] = found
-    return found
+if not TYPE_CHECKING:  # a checker that saw this would take any misspelt name for an Any
+
+    def __getattr__(name: str) -> Any:
+        if name == "strategies":  # needs hypothesis
+            return import_module("callboard.testing.strategies")
+        home = _HOME_OF.get(name)
+        if home is None:
+            raise AttributeError(f"module 'callboard.testing' has no attribute {name!r}")
+        found = getattr(import_module(f"callboard.{home}"), name)
+        globals()[name] = found
+        return found
 
 
 def __dir__() -> list[str]:

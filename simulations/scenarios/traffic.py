@@ -7,6 +7,7 @@ from typing import Final
 
 import attrs
 
+from callboard.actors.settings import Codec
 from callboard.log.limits import KIB, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.scenarios.draws import (
@@ -68,7 +69,7 @@ class Traffic:
     """Every so many-th message has no key, where the others have one; 0 for none."""
     annotate_every: int = 0
     """Every so many-th message has headers and a time of its own; 0 for none."""
-    compression: str = "none"
+    compression: Codec = "none"
     """Of all topics."""
     pause_s: float = 0.02
     """Between two publishes of a publisher."""

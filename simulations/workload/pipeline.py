@@ -132,14 +132,13 @@ class _Account:
 
 
 async def _replayed(path: str, directory: str, consumers: int) -> tuple[ReplayReport, _Account]:
-    found: list[ReplayReport] = []
     async with recording_at(path) as recording, open_runtime(directory) as runtime:
         account = _Account(recording.manifest.records)
         await runtime.create_topic(TOPIC, partitions=len(recording.manifest.partitions))
         async with trio.open_nursery() as nursery:
             for _ in range(consumers):
                 nursery.start_soon(_consume, runtime, account)
-            found.append(await replay(recording, runtime, TOPIC, speed="max"))
+            report = await replay(recording, runtime, TOPIC, speed="max")
             with trio.move_on_after(PATIENCE_S):
                 await account.is_complete.wait()
             nursery.cancel_scope.cancel()
@@ -149,7 +148,7 @@ async def _replayed(path: str, directory: str, consumers: int) -> tuple[ReplayRe
             f" published. Look at {directory}: callboard stats -d {directory}.",
             path=directory,
         )
-    return found[0], account
+    return report, account
 
 
 async def _consume(runtime: Runtime, account: _Account) -> None:

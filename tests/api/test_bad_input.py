@@ -191,7 +191,175 @@ async def test_messages_beyond_the_topics_limit(bench: Bench, value: bytes, key:
     await bench.topic.publish(value[1:], key=key, headers=headers)
 
 
+HINTS: list[tuple[Any, str]] = [
+    ("text", "Encode it first: value.encode()."),
+    ({"teas": 2}, "Encode it first, e.g. json.dumps(value).encode()."),
+    ([b"list"], "Encode it first, e.g. json.dumps(value).encode()."),
+    (7, "Encode it first, e.g. json.dumps(value).encode()."),
+    (None, "An empty value is b''."),
+    (callboard.Message(b"inner"), "Give its bytes, e.g. message.value."),
+    (object(), "Encode it first."),
+]
+
+
+@pytest.mark.parametrize(("value", "hint"), HINTS, ids=lambda part: type(part).__name__)
+async def test_the_hint_fits_what_was_given(bench: Bench, value: Any, hint: str) -> None:
+    """Text is encoded, what looks like JSON goes through json; within a Message, and in a batch, it is the same."""
+    message = callboard.Message(value)
+    refused = [
+        lambda: bench.topic.publish(message),
+        lambda: bench.topic.publish_batch([b"1", message]),
+        lambda: bench.topic.publish_batch([callboard.Message(b"1"), message]),
+    ]
+    if not isinstance(value, callboard.Message):
+        refused += [
+            lambda: bench.topic.publish(value),
+            lambda: bench.topic.publish_batch([b"1", value]),
+        ]
+    for operation in refused:
+        error = await bench.refuses(callboard.InvalidArgument, operation)
+        assert str(error).endswith(f"Nothing was written. {hint}")
+
+
+async def test_a_record_is_not_published_as_a_value(bench: Bench) -> None:
+    """What was read is copied by its bytes."""
+    async for record in bench.topic.read():
+        error = await bench.refuses(callboard.InvalidArgument, lambda: bench.topic.publish(record))  # noqa: B023
+        assert "Give its bytes, e.g. message.value." in str(error)
+        break
+
+
+@pytest.mark.parametrize(
+    "batch", ["text", b"bytes", bytearray(b"bytes"), callboard.Message(b"one")], ids=ascii
+)
+async def test_one_message_is_no_batch(bench: Bench, batch: Any) -> None:
+    """Nor are its letters or bytes messages."""
+    for topic in (bench.topic, await bench.runtime.create_topic("single")):
+        error = await bench.refuses(callboard.InvalidArgument, lambda: topic.publish_batch(batch))  # noqa: B023
+        assert f"a batch is {type(batch).__name__}, not a sequence of messages." in str(error)
+        assert "Put it in a list, or call publish." in str(error)
+
+
+@pytest.mark.parametrize("keys", ["ab", b"ab", {"a": 1}], ids=ascii)
+async def test_columns_are_lists(bench: Bench, keys: Any) -> None:
+    """A text is not a column of its letters."""
+    for topic in (bench.topic, await bench.runtime.create_topic("single")):
+        error = await bench.refuses(
+            callboard.InvalidArgument,
+            lambda: topic.publish_batch([b"1", b"2"], keys=keys),  # noqa: B023
+        )
+        assert str(error).startswith(f"keys are {type(keys).__name__}, not a sequence.")
+
+
+class Order(callboard.Message):
+    """A program's own kind of message."""
+
+
+async def test_subclasses_of_message_are_messages(bench: Bench) -> None:
+    """Alone and in a batch, with what else they carry."""
+    await bench.topic.publish(Order(b"a", b"key", partition=1))
+    await bench.topic.publish_batch([Order(b"b", b"key", partition=1)])
+    stored = [(record.value, record.key) async for record in bench.topic.read() if record.partition == 1]
+    assert stored == [(b"a", b"key"), (b"b", b"key")]
+
+
+AT_TWO: list[dict[str, Any]] = [
+    {"values": [b"1", bytearray(b"2"), "three"]},
+    {"values": [callboard.Message(b"1"), b"2", callboard.Message(None)]},  # type: ignore[arg-type]
+    {"values": [b"1", b"2", callboard.Message(b"3", key="key")]},  # type: ignore[arg-type]
+    {"values": [b"1", b"2", callboard.Message(b"3", partition=2)]},
+    {"values": [b"1", b"2", callboard.Message(b"3", headers={"a": 7})]},  # type: ignore[dict-item]
+    {"values": [b"1"] * 3, "keys": [b"a", None, "key"]},
+    {"values": [b"1"] * 3, "keys": [b"a", b"b", b"k" * (limits.KEY_BYTES_MAX + 1)]},
+    {"values": [b"1"] * 3, "headers": [{}, None, {"a": 7}]},
+    {"values": [b"1"] * 3, "timestamps": [None, datetime(2024, 1, 1, tzinfo=UTC), 1_700_000_000]},
+    {"values": [b"1", b"2", b"x" * 1001]},
+]
+
+
+@pytest.mark.parametrize("arguments", AT_TWO, ids=lambda arguments: ascii(arguments)[:60])
+async def test_errors_in_a_batch_name_the_message(bench: Bench, arguments: dict[str, Any]) -> None:
+    """In the text and as `index`; whether the topic has one partition or several."""
+    given = dict(arguments)
+    values = given.pop("values")
+    single = await bench.runtime.create_topic("single", max_message_bytes=1000)
+    for topic in (bench.topic, single):
+        with pytest.raises(callboard.InvalidArgument) as caught:
+            await topic.publish_batch(values, **given)
+        assert str(caught.value).startswith("message 2 of the batch")
+        assert caught.value.index == 2
+
+
+async def test_a_partitioner_that_chooses_no_partition_in_a_batch(bench: Bench) -> None:
+    """The error names the message, also where others have chosen their partitions themselves."""
+    topic = await bench.runtime.create_topic(
+        "chosen", partitions=2, partitioner=lambda key, partitions: 7 if key == b"bad" else 0
+    )
+    batch = [
+        callboard.Message(b"1", partition=1),
+        callboard.Message(b"2", b"good"),
+        callboard.Message(b"3", b"bad"),
+    ]
+    for operation in (
+        lambda: topic.publish_batch(batch),
+        lambda: topic.publish_batch([b"1", b"2", b"3"], keys=[None, b"good", b"bad"]),
+    ):
+        error = await bench.refuses(callboard.InvalidArgument, operation)
+        assert (error.index, error.chosen) == (2, 7)
+
+
+async def test_errors_of_one_message_have_no_index(bench: Bench) -> None:
+    """There is nothing to look for."""
+    for value in ("text", b"x" * 1001):
+        with pytest.raises(callboard.InvalidArgument) as caught:
+            await bench.topic.publish(value)
+        assert caught.value.index is None
+
+
 # -- settings -----------------------------------------------------------------------------------------------------
+
+
+MEANT: list[tuple[dict[str, Any], str]] = [
+    (
+        {"max_delivery": 3},
+        "unknown setting 'max_delivery' (did you mean 'max_deliveries', which is not in this version?)",
+    ),
+    ({"sesion_timeout": 3}, "(did you mean 'session_timeout', which is not in this version?)"),
+    ({"visibilty_timeout": 3}, "(did you mean 'visibility_timeout'?)"),
+    ({"mode": "exclusiv"}, "(did you mean 'exclusive', which is not in this version?)"),
+    ({"mode": "share"}, "(did you mean 'shared'?)"),
+    ({"ordering": "partitions"}, "(did you mean 'partition', which is not in this version?)"),
+    ({"ordering": "keys"}, "(did you mean 'key'?)"),
+    ({"start": "begining"}, "(did you mean 'beginning'?)"),
+]
+
+
+@pytest.mark.parametrize(("settings", "meant"), MEANT, ids=ascii)
+async def test_misspelt_settings_of_groups(bench: Bench, settings: dict[str, Any], meant: str) -> None:
+    """Names and words, also of later versions: the error says what was probably meant."""
+
+    async def subscribe() -> None:
+        async with bench.topic.subscribe("billing", **settings):
+            pass
+
+    assert meant in str(await bench.refuses(callboard.ConfigurationError, subscribe))
+
+
+@pytest.mark.parametrize(
+    ("settings", "meant"),
+    [
+        ({"default_tl": 3}, "(did you mean 'default_ttl', which is not in this version?)"),
+        ({"dead_letter": "dead"}, "(did you mean 'dead_letter_topic', which is not in this version?)"),
+        ({"compression": "zst"}, "(did you mean 'zstd'?)"),
+    ],
+    ids=ascii,
+)
+async def test_misspelt_settings_of_topics(bench: Bench, settings: dict[str, Any], meant: str) -> None:
+    """The same."""
+    error = await bench.refuses(
+        callboard.ConfigurationError, lambda: bench.runtime.create_topic("new", **settings)
+    )
+    assert meant in str(error)
 
 
 async def test_all_problems_of_settings_come_in_one_error(bench: Bench) -> None:

@@ -93,7 +93,7 @@ async def test_a_message_and_attributes_beside_it_are_refused(world: Any, autoju
     """Neither publish guesses which of two forms was meant, and no partition is made up."""
     async with world.open() as runtime:
         topic = await world.topic_of(runtime, 0)
-        with pytest.raises(callboard.InvalidArgument, match="one form"):
+        with pytest.raises(callboard.InvalidArgument, match="Put them into the Message"):
             await topic.publish(Message(b"v"), key=b"k")
         with pytest.raises(callboard.InvalidArgument, match="one form"):
             await topic.publish_batch([Message(b"v")], headers=[{}])

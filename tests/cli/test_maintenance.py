@@ -197,9 +197,13 @@ def test_losses_are_told_until_they_are_accepted(damaged: Any) -> None:
     damaged.run("repair")
     for _ in range(2):
         assert damaged.run("stats", "--json").json["partitions"][0]["lost_records"] == 1000
+        told = damaged.run("stats").out.decode()
+        assert "given up by repair; offsets 1000 to 1999 are lost" in told
+        assert "repair --accept" in told
     assert "repair --accept" in damaged.run("verify").out.decode()
     assert "1000 lost records are acknowledged" in damaged.run("repair", "--accept").out.decode()
     assert damaged.run("stats", "--json").json["partitions"][0]["lost_records"] == 0
+    assert "given up" not in damaged.run("stats").out.decode()
     assert "repair --accept" not in damaged.run("verify").out.decode()
 
 

@@ -1,0 +1,120 @@
+"""What users may need to name is in `callboard`: everything that its public calls take, give and hold."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import callboard
+from callboard.log import errors
+
+NOT_FOR_USERS = {
+    "callboard.actors.partition.port.PartitionPort": "for the other modules of the package",
+    "callboard.publishing.publisher.Publisher": "the same",
+    "callboard.log.seams.disk.Incarnation": "who writes a disk of their own needs all of that module",
+    "callboard.log.seams.disk.Lock": "the same",
+    "callboard.runtime.PathLike": "os.PathLike is one",
+}
+"""Classes that public signatures show and that nobody has to name, each with its reason."""
+
+
+def _exported() -> dict[str, Any]:
+    return {name: getattr(callboard, name) for name in dir(callboard) if name in callboard._HOME_OF}
+
+
+def _hints(owner: Any) -> Iterator[tuple[str, Any]]:
+    """Types in the public signatures and attributes of a class or function, with where they stand."""
+    if inspect.isfunction(owner):
+        yield from ((owner.__name__, hint) for hint in _types(owner).values())
+        return
+    if not inspect.isclass(owner):
+        yield str(owner), owner
+        return
+    yield from ((f"{owner.__name__}.{name}", hint) for name, hint in _types(owner).items() if name[0] != "_")
+    for name, member in vars(owner).items():
+        function = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
+        if inspect.isfunction(function) and (
+            name[0] != "_" or name in ("__aenter__", "__anext__", "__iter__")
+        ):
+            yield from ((f"{owner.__name__}.{name}", hint) for hint in _types(function).values())
+
+
+def _types(owner: Any) -> dict[str, Any]:
+    """Its own annotations, resolved, also those of names that are imported for checkers alone."""
+    module = inspect.getmodule(owner)
+    names = {**_for_checkers(module), **vars(module)}
+    own = vars(owner).get("__annotations__", {}) if inspect.isclass(owner) else owner.__annotations__
+    told = {
+        name: f"tuple[{hint}]" if isinstance(hint, str) else hint for name, hint in own.items()
+    }  # also of `*Ts`
+    return {name: eval(hint, names) if isinstance(hint, str) else hint for name, hint in told.items()}
+
+
+def _for_checkers(module: Any) -> dict[str, Any]:
+    """What a module imports under `if TYPE_CHECKING`."""
+    tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
+    found: dict[str, Any] = {}
+    for block in (n for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"):
+        for line in (n for n in block.body if isinstance(n, ast.ImportFrom)):
+            home = __import__(str(line.module), fromlist=["x"])
+            found |= {name.name: getattr(home, name.name) for name in line.names if name.name != "*"}
+    return found
+
+
+def _classes(hint: Any) -> Iterator[type]:
+    """The classes that a type is made of."""
+    if inspect.isclass(hint) and typing.get_origin(hint) is None:
+        yield hint
+    for part in (typing.get_origin(hint), *get_args(hint)):
+        for inner in part if isinstance(part, list) else [part]:
+            if inner is not None and inner is not hint:
+                yield from _classes(inner)
+
+
+def test_every_class_in_a_public_signature_is_exported() -> None:
+    """Whoever is given something by `callboard` can name its class: in an annotation, in isinstance."""
+    public = {id(thing) for thing in _exported().values()}
+    public |= {id(getattr(errors, name)) for name in errors.__all__}
+    missing: dict[str, str] = {}
+    for thing in _exported().values():
+        for where, hint in _hints(thing):
+            for found in _classes(hint):
+                if found.__module__.startswith("callboard.") and id(found) not in public:
+                    missing.setdefault(f"{found.__module__}.{found.__qualname__}", where)
+    assert sorted(missing) == sorted(NOT_FOR_USERS), missing
+
+
+def test_checkers_see_what_there_is() -> None:
+    """The imports that checkers read, and the table that the program reads, name the same things at the same places."""
+    tree = ast.parse(Path(str(callboard.__file__)).read_text(encoding="utf-8"))
+    (block,) = (n for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING")
+    read = {}
+    for line in block.body:
+        assert isinstance(line, ast.ImportFrom)
+        for name in line.names:
+            assert name.name in ("*", name.asname), "a checker takes other names for private"
+            read[name.name] = str(line.module).removeprefix("callboard.")
+    assert read.pop("*") == "log.errors"
+    assert read == callboard._HOME_OF
+
+
+def test_every_event_is_exported() -> None:
+    """Listeners tell events apart by their classes, so each has its name."""
+    from callboard.actors import notices
+    from callboard.actors.kernel import events
+
+    found = [
+        item
+        for module in (notices, events)
+        for item in vars(module).values()
+        if inspect.isclass(item) and item.__module__ == module.__name__ and hasattr(item, "__attrs_attrs__")
+    ]
+    assert len(found) > 15
+    kept = {"DeadLetter"}  # of the system's own list
+    assert [item.__name__ for item in found if getattr(callboard, item.__name__, None) is not item] == sorted(
+        kept
+    )

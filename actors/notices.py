@@ -34,6 +34,27 @@ class LeaseReleaseFailed:
 
 
 @attrs.frozen
+class HandlerFailed:
+    """A handler of `Topic.work` failed with a message, which comes again; `frames` say where, innermost last."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    attempt: int
+    cause: str
+    frames: tuple[str, ...] = attrs.field(default=(), repr=False)
+
+
+@attrs.frozen
+class WorkHindered:
+    """`Topic.work` met acks that could not be settled, a partition that cannot be read, a deleted topic; it goes on."""
+
+    group: str
+    cause: str
+
+
+@attrs.frozen
 class UnreadDropped:
     """Retention dropped records that a group had not settled: it is ephemeral, or `drop_unread` is set."""
 

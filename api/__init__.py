@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from callboard.actors.kernel.events import MessageDropped as MessageDropped
     from callboard.actors.notices import DamageFound as DamageFound
     from callboard.actors.notices import GroupExpired as GroupExpired
+    from callboard.actors.notices import HandlerFailed as HandlerFailed
     from callboard.actors.notices import JournalSalvaged as JournalSalvaged
     from callboard.actors.notices import LeaseReleaseFailed as LeaseReleaseFailed
     from callboard.actors.notices import OpeningLacksSpace as OpeningLacksSpace
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from callboard.actors.notices import PartitionStuck as PartitionStuck
     from callboard.actors.notices import SettingsDiffer as SettingsDiffer
     from callboard.actors.notices import UnreadDropped as UnreadDropped
+    from callboard.actors.notices import WorkHindered as WorkHindered
     from callboard.actors.partition.commands import Acks as Acks
     from callboard.actors.partition.commands import GroupStatistics as GroupStatistics
     from callboard.actors.partition.commands import PartitionStatistics as PartitionStatistics
@@ -83,6 +85,8 @@ if TYPE_CHECKING:
     from callboard.supervision import SupervisorSpec as SupervisorSpec
     from callboard.supervision import TreeNode as TreeNode
     from callboard.topic import Topic as Topic
+    from callboard.working import Handler as Handler
+    from callboard.working import Retry as Retry
 
 __version__ = "0.1.0"
 
@@ -114,6 +118,7 @@ _HOMES = {
     "actors.notices": (
         "DamageFound",
         "GroupExpired",
+        "HandlerFailed",
         "JournalSalvaged",
         "LeaseReleaseFailed",
         "OpeningLacksSpace",
@@ -123,6 +128,7 @@ _HOMES = {
         "PartitionStuck",
         "SettingsDiffer",
         "UnreadDropped",
+        "WorkHindered",
     ),
     "actors.partition.commands": ("Acks", "GroupStatistics", "PartitionStatistics"),
     "actors.settings": (
@@ -151,6 +157,7 @@ _HOMES = {
     "runtime": ("ConsumerInfo", "GroupInfo", "Runtime", "RuntimeStatistics", "open_runtime"),
     "supervision": ("Backoff", "ChildSpec", "SupervisorSpec", "TreeNode"),
     "topic": ("Topic",),
+    "working": ("Handler", "Retry"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

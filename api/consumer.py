@@ -333,6 +333,12 @@ class Consumer:
         if lease is not None:
             self.leases.give_back([lease.take(lease.untaken)])
 
+    def give_back_stale(self) -> None:
+        """As `give_back_buffer`, if the lease of the first such message is half over."""
+        lease = self._buffer[0].lease if self._buffer else self._untaken
+        if lease is not None and not self._is_fresh(lease):
+            self.give_back_buffer()
+
     @overload
     def receive(self, *, timeout: None = None) -> Receiving[ReceivedMessage]: ...
     @overload
@@ -460,6 +466,10 @@ class Consumer:
             return False
         lasts_s = min(self.settings.visibility_timeout, self._lease_s)
         return lease.deadline - self.runtime.clock.monotonic() >= lasts_s / 2
+
+    def is_fresh(self, message: ReceivedMessage) -> bool:
+        """Whether at least half of a visibility timeout is left of its lease, and its topic is there."""
+        return self._is_fresh(message.lease)
 
     def _look_at(self, ports: Iterable[PartitionPort]) -> None:
         """These partitions may have something ready: they come last."""

@@ -289,7 +289,7 @@ class ConsumerLeases:
         for message in messages:
             by_lease.setdefault(message.lease, []).append((message.offset, message.offset + 1))
         for lease, offsets in by_lease.items():
-            self.release(lease, merged(offsets))
+            self.release(lease, merged(sorted(offsets)))
 
     def release(self, lease: ConsumerLease, ranges: c.Ranges) -> None:
         """Release ranges of a lease without waiting."""

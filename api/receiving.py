@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar, cast
 
@@ -39,6 +40,24 @@ class Receiver(Protocol):
         """Release what was fetched and not yet asked for."""
 
 
+def renewed_lease(
+    consumer: Receiver, message: ReceivedMessage, lost: Callable[[], None], renewed: Callable[[float], None]
+) -> RenewedLease:
+    """The lease of a message whose body begins: to be added to those that are renewed."""
+    timeout, deadline = consumer.settings.visibility_timeout, message.deadline
+    return RenewedLease(
+        message.lease.port,
+        consumer.leases.group_id,
+        message.lease.lease_id,
+        message.offset,
+        timeout,
+        deadline,
+        deadline - timeout * (1 - RENEW_AT),
+        lost,
+        renewed,
+    )
+
+
 class Receiving(Generic[M]):
     """One message, held. Made by `Consumer.receive`; see there for how it is settled."""
 
@@ -58,18 +77,7 @@ class Receiving(Generic[M]):
         message = await self._consumer.get(timeout=self._timeout)
         self._message = message
         if message is not None:
-            timeout = self._consumer.settings.visibility_timeout
-            self._lease = RenewedLease(
-                port=message.lease.port,
-                group_id=self._consumer.leases.group_id,
-                lease_id=message.lease.lease_id,
-                offset=message.offset,
-                visibility_timeout=timeout,
-                deadline=message.deadline,
-                due=message.deadline - timeout * (1 - RENEW_AT),
-                lost=self._lease_lost,
-                renewed=self._lease_renewed,
-            )
+            self._lease = renewed_lease(self._consumer, message, self._lease_lost, self._lease_renewed)
             self._consumer.runtime.renewed_leases.add(self._lease)
         self._scope.__enter__()
         return cast(M, message)

@@ -122,6 +122,17 @@ LINES: Final[dict[object, Line]] = {
         "group {group} has other settings than its new consumer names, and keeps them: {stored}. To change them call"
         " {call}.",
     ),
+    notices.HandlerFailed: Line(
+        "groups",
+        logging.WARNING,
+        "group {group}: the handler failed with {topic}/{partition}@{offset} (attempt {attempt}): {cause}. The message"
+        " is delivered again.",
+    ),
+    notices.WorkHindered: Line(
+        "groups",
+        logging.WARNING,
+        "group {group}: {cause} Its handlers go on; what is not settled is delivered again.",
+    ),
     notices.LeaseReleaseFailed: Line(
         "groups",
         logging.WARNING,
@@ -158,6 +169,8 @@ def report(event: Any) -> None:
         logger.log(line.level, "%s", line.text.format(**fields), extra=extra)
         if isinstance(event, events.IncarnationCrashed):
             logger.debug("%s crashed at:\n  %s", event.path, "\n  ".join(event.frames), extra=extra)
+        elif isinstance(event, notices.HandlerFailed) and event.frames:
+            logger.debug("the handler failed at:\n  %s", "\n  ".join(event.frames), extra=extra)
 
 
 def mute_root() -> None:

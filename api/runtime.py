@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Never, Protocol, Self, TypeVar, Unpack, overload
 
 import attrs
 import trio
@@ -59,6 +59,7 @@ from callboard.reporting import report
 from callboard.supervision import ChildSpec, SupervisorSpec, System, TreeNode, open_system
 from callboard.supervision.policies import IMMEDIATE
 from callboard.topic import Topic
+from callboard.working import GRACE_S, Handler, Working
 
 if TYPE_CHECKING:
     from callboard.control import ControlServer
@@ -413,6 +414,22 @@ class Runtime:
             raise InvalidArgument(f"topics {list(topics)!r:.80} name one more than once. Name each once.")
         return Consumer(self, lives, group, settings, name)
 
+    async def work(
+        self,
+        topics: Sequence[str],
+        handler: Handler,
+        group: str,
+        *,
+        concurrency: int = 1,
+        grace: float = GRACE_S,
+        name: str | None = None,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+        **settings: Unpack[GroupOptions],
+    ) -> Never:
+        """As `Topic.work`, for messages of several topics. One that is deleted is left out; the last one ends it."""
+        working = Working(self.subscribe(topics, group, name=name, **settings), handler, concurrency, grace)
+        await working.run(task_status)
+
     async def groups(self) -> tuple[GroupInfo, ...]:
         """All consumer groups, by name."""
         records = await self.ask_catalog(ListGroups())
@@ -498,6 +515,11 @@ class Runtime:
         """Call `callback` for each event from now on; returns what ends that."""
         self.check_open()
         return self._system.events.subscribe(callback)
+
+    def emit(self, event: Any) -> None:
+        """Put an event into the log of events: for the other modules of the package."""
+        if self._system is not None:
+            self._system.events.emit(event)
 
     # -- statistics
 

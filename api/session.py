@@ -31,3 +31,6 @@ class Session(Protocol):
 
     async def partition_statistics(self, ports: Sequence[PartitionPort]) -> tuple[PartitionStatistics, ...]:
         """Each partition's statistics; only the state of those that do not answer."""
+
+    def emit(self, event: Any) -> None:
+        """Put an event into the runtime's log of events, and tell its subscribers."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Never, Unpack
+
+import trio
 
 from callboard.actors.catalog.directory import LiveTopic
 from callboard.actors.partition.commands import Acks, Flush, PartitionStatistics
@@ -15,6 +17,7 @@ from callboard.message import Headers, Message, Receipt, Receipts
 from callboard.publishing.partitioning import Partitioner
 from callboard.publishing.publisher import Publisher, publisher_of
 from callboard.reading import BatchReader, RecordReader
+from callboard.working import GRACE_S, Handler, Working
 
 if TYPE_CHECKING:
     from callboard.session import Session
@@ -150,6 +153,37 @@ class Topic:
         """
         self._runtime.check_open()
         return Consumer(self._runtime, (self._live,), group, settings, name)
+
+    async def work(
+        self,
+        handler: Handler,
+        group: str,
+        *,
+        concurrency: int = 1,
+        grace: float = GRACE_S,
+        name: str | None = None,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+        **settings: Unpack[GroupOptions],
+    ) -> Never:
+        """Call `handler(message)` for each message of the group, at most `concurrency` at a time, until cancelled.
+
+        A handler that returns acks its message, one that raises nacks it: it is delivered again after the group's
+        backoff, or after `Retry(after=seconds)`. A failure is told as the event `HandlerFailed`, which is logged. The
+        lease is renewed while the handler runs; when it is lost all the same, the handler is cancelled. A handler may
+        settle its message itself.
+
+        Messages of one key are handled one after the other, whatever `concurrency`. Later ones may overtake one that
+        failed, or was given back because handlers are slow; with `ordering="key"` none ever does, whoever consumes.
+
+        Cancelled, it takes no further message, gives back what no handler has, and waits up to `grace` seconds for
+        handlers to end; then they are cancelled, and their messages released. `nursery.start` returns once it has
+        joined. `name` and settings as in `subscribe`.
+
+        Raises as `subscribe` does; `RuntimeClosed` and `TopicNotFound` when there is nothing more to come; and
+        `InvalidArgument`.
+        """
+        working = Working(self.subscribe(group, name=name, **settings), handler, concurrency, grace)
+        await working.run(task_status)
 
     def read(
         self,

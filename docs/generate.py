@@ -36,7 +36,7 @@ API = {
     ),
     "Consume in a group": (
         "What a group's consumers are given, and how they settle it.",
-        "Consumer Receiving ReceivedMessage Batches ReceivedBatch",
+        "Consumer Receiving ReceivedMessage Batches ReceivedBatch Retry",
     ),
     "Settings": (
         "As they are now. [A page of their own](settings.md) tells what each means.",
@@ -57,8 +57,8 @@ API = {
         "What `Runtime.events` and `Runtime.subscribe_events` tell, and `open_runtime(on_event=)`.",
         (
             "Logged ActorStarted IncarnationCrashed ActorRestarted ActorEnded ActorFailed Escalated MessageDropped"
-            " HookFailed DamageFound GroupExpired JournalSalvaged LeaseReleaseFailed OpeningLacksSpace OpeningOverdue"
-            " OperationFailed PartitionFull PartitionStuck SettingsDiffer UnreadDropped"
+            " HookFailed DamageFound GroupExpired HandlerFailed JournalSalvaged LeaseReleaseFailed OpeningLacksSpace"
+            " OpeningOverdue OperationFailed PartitionFull PartitionStuck SettingsDiffer UnreadDropped WorkHindered"
         ),
     ),
     "Seams": (
@@ -68,7 +68,9 @@ API = {
 }
 """The reference of `callboard`: sections, what each is about, and its names. `TYPES` come after them."""
 
-TYPES = "Acks Start Headers Codec GroupMode Ordering TopicOptions TopicChanges GroupOptions GroupChanges"
+TYPES = (
+    "Acks Start Headers Handler Codec GroupMode Ordering TopicOptions TopicChanges GroupOptions GroupChanges"
+)
 """Names that only annotations use, shown with what they stand for."""
 
 

@@ -3,7 +3,8 @@
 All messages of a key are in one partition, where offsets keep their order. A group that is one consumer at a time sees
 each message of a key for the first time after all earlier ones of that key. What is delivered again may come later; a
 first attempt whose lease ran out before anybody had it counts as one. A partition that crashes may forget that a lease
-was given back before anybody had it: its messages come when that runs out, so such partitions are left out.
+was given back before anybody had it: its messages come when that runs out, so such partitions are left out. And so are
+groups whose consumers give back what they have fetched.
 
 In a group with order per key a message is delivered, for the first time and again, only after every earlier message of
 its key was delivered and the consumer that had it last has begun to ack it, however many there are, whatever crashes.
@@ -33,7 +34,8 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
                     f"key {key!r} of {left.topic} is in partitions {home[left.topic, key]} and {left.index}"
                 )
                 found.append(Violation(PROMISE, words, None))
-    return [*found, *_first_deliveries(history), *_keyed_deliveries(history, surviving, terms)]
+    first = [] if terms.gives_back else _first_deliveries(history)
+    return [*found, *first, *_keyed_deliveries(history, surviving, terms)]
 
 
 def _keyed_deliveries(history: History, surviving: Surviving, terms: Terms) -> list[Violation]:

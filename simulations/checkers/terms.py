@@ -39,6 +39,8 @@ class Terms:
     """Groups that must have settled everything at the end."""
     keyed: tuple[str, ...] = ()
     """Groups with order per key."""
+    gives_back: bool = False
+    """Consumers give back what they have fetched and not begun: groups without order per key have none then."""
     max_in_flight: int | None = None
     """Of all consumers; None: not demanded."""
     latency_s: float = 0.0

@@ -88,6 +88,7 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "order-per-key": BROKER + ORDER,
     "several-topics": BROKER,
     "deliveries": BROKER + ORDER,
+    "handlers": BROKER + ORDER,
     "every-feature": BROKER + ORDER + RECREATED + ALTERED,
     "every-call": BROKER + ORDER,
     "parts-of-batches": BROKER,

@@ -32,6 +32,7 @@ from callboard.simulations.scenarios.damage_life import DamageAtRest
 from callboard.simulations.scenarios.damage_runs import DamagedMiddle
 from callboard.simulations.scenarios.delivery_runs import Deliveries
 from callboard.simulations.scenarios.file_damage_runs import DamagedFiles
+from callboard.simulations.scenarios.handler_runs import HandlerRun
 from callboard.simulations.scenarios.isolation_runs import OneTopicFails
 from callboard.simulations.scenarios.program_runs import ActorPrograms
 from callboard.simulations.scenarios.rare_calls import RareCalls
@@ -65,6 +66,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         TopicsAndGroups(),
         OneTopicFails(),
         Deliveries(),
+        HandlerRun(),
         SmuggledFrames(),
         StoredIndex(),
         FailingSyncs(),

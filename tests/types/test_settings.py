@@ -26,6 +26,8 @@ TAKERS = [
     (callboard.Runtime.alter_topic, callboard.TopicChanges),
     (callboard.Topic.subscribe, callboard.GroupOptions),
     (callboard.Runtime.subscribe, callboard.GroupOptions),
+    (callboard.Topic.work, callboard.GroupOptions),
+    (callboard.Runtime.work, callboard.GroupOptions),
     (callboard.Runtime.alter_group, callboard.GroupChanges),
 ]
 Fields = dict[str, SettingField]

@@ -1,0 +1,396 @@
+"""What `Topic.work` and `Runtime.work` do: a handler is called for each message of a group, several at a time.
+
+One task fetches, and hands messages to the tasks that handle them; these are made when there is need for another, at
+most `concurrency`, and stay. What the handler is told of a message is settled here: done is acked without waiting for
+the disk, failed is nacked.
+
+Cancellation ends the fetching at once and gives back what nobody has begun. The handlers are in a shielded scope: they
+have the grace period to end.
+
+Invariants
+----------
+W1  Of the messages of one key in one partition at most one is in a handler's hands; the others wait in order.
+W2  What waits, for its key or for a task, is at most `concurrency` messages; more, up to `AHEAD_MAX`, only as long as
+    handlers are quick.
+W3  What has waited for half of its lease is given back, with those of its key behind it: no attempt is spent on nobody.
+W4  Once fetching has ended no handler is called any more.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections import deque
+from collections.abc import Awaitable, Callable
+from itertools import chain
+from typing import TYPE_CHECKING, Final, Never
+
+import attrs
+import trio
+
+from callboard.actors.notices import HandlerFailed, WorkHindered
+from callboard.consumer import PASS_MESSAGES, Consumer
+from callboard.log.errors import (
+    CallboardError,
+    InternalError,
+    InvalidArgument,
+    RuntimeClosed,
+    StorageError,
+    TopicNotFound,
+)
+from callboard.receiving import renewed_lease
+from callboard.settling import check_nack, check_seconds
+
+if TYPE_CHECKING:
+    from callboard.received import ReceivedMessage
+
+Handler = Callable[["ReceivedMessage"], Awaitable[object]]
+Key = tuple[str, int, bytes | None]
+
+CONCURRENCY_MAX: Final = 100_000
+GRACE_S: Final = 30.0
+AHEAD_MAX: Final = 256
+QUICK_S: Final = 0.01
+"""Handlers are quick that do half of what waits in this time."""
+WATCH_AT: Final = 1 / 8
+"""The part of the visibility timeout after which what waits is looked through again."""
+FLUSH_S: Final = 1.0
+"""So long after an ack its outcome is asked for, with those of all others meanwhile."""
+RETRY_S: Final = 1.0
+"""After so long a partition that could not be read is asked again."""
+REASON_CHARACTERS: Final = 200
+FRAMES_MAX: Final = 30
+
+
+class Retry(Exception):
+    """Raise it in a handler: the message is delivered again, `after` seconds or more later (None: the group's backoff).
+
+    It counts as a failed attempt, and is not logged.
+    """
+
+    def __init__(self, after: float | None = None, reason: str | None = None) -> None:
+        check_nack(after, reason)
+        super().__init__(reason or "to be tried again")
+        self.after = after
+        self.reason = reason
+
+
+@attrs.define(eq=False)
+class Working:
+    """One call of `work`."""
+
+    consumer: Consumer
+    handler: Handler
+    concurrency: int
+    grace_s: float
+    _handlers: trio.Nursery = attrs.field(init=False)
+    _ahead: int = attrs.field(init=False)
+    """How many messages may wait."""
+    _tasks: int = 0
+    _idle: int = 0
+    _is_waking: bool = False
+    """A task was woken, or made, and has not run since."""
+    _ready: deque[ReceivedMessage] = attrs.Factory(deque)
+    """What may be handled now."""
+    _behind: dict[Key, deque[ReceivedMessage]] = attrs.Factory(dict)
+    """By the key of each message that is ready or in a handler's hands: those that wait for it (W1)."""
+    _behind_count: int = 0
+    _parked: trio.lowlevel.ParkingLot = attrs.Factory(trio.lowlevel.ParkingLot)
+    """Tasks that have nothing to do."""
+    _waits: trio.Event = attrs.Factory(trio.Event)
+    """Set when something has begun to wait."""
+    _room: trio.Event = attrs.Factory(trio.Event)
+    _acked: trio.Event = attrs.Factory(trio.Event)
+    _grace: trio.CancelScope = attrs.Factory(lambda: trio.CancelScope(shield=True))
+    """What shields the handlers."""
+    _held: trio.Event = attrs.Factory(trio.Event)
+    _ended: trio.Event = attrs.Factory(trio.Event)
+    _failure: CallboardError | None = None
+
+    def __attrs_post_init__(self) -> None:
+        count = self.concurrency
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= CONCURRENCY_MAX:
+            raise InvalidArgument(
+                f"concurrency is {count!r:.40}, not a number from 1 to {CONCURRENCY_MAX:,}."
+            )
+        if not callable(self.handler):
+            raise InvalidArgument(
+                f"the handler is {self.handler!r:.80}, not an async function of one message."
+            )
+        check_seconds("grace", self.grace_s)
+        self._ahead = count
+
+    async def run(self, task_status: trio.TaskStatus[None]) -> Never:
+        """Join, handle until cancelled, leave. Raises what ends the fetching."""
+        async with self.consumer, trio.open_nursery() as nursery:
+            # Not with `nursery.start`: cancelled meanwhile, that would wait for what is shielded.
+            nursery.start_soon(self._hold)
+            try:
+                await self._held.wait()
+                task_status.started()
+                nursery.start_soon(self._flush_now_and_then)
+                nursery.start_soon(self._watch_waiting)
+                await self._fetch()
+            except CallboardError as error:
+                self._failure = error
+                nursery.cancel_scope.cancel()
+            finally:
+                self._end()
+        raise self._failure or InternalError("nothing has ended the fetching", invariant="W4")
+
+    async def _hold(self) -> None:
+        """What cancels `work` does not cancel its handlers, until the grace period is over."""
+        with self._grace:
+            async with trio.open_nursery() as self._handlers:
+                self._held.set()
+                await self._ended.wait()
+            await self._flush()
+
+    def _end(self) -> None:
+        """Give back what nobody has begun; the handlers have the grace period (W4)."""
+        self._give_back_unbegun()
+        self._ended.set()
+        self._parked.unpark_all()
+        self._grace.deadline = trio.current_time() + self.grace_s
+
+    def _give_back_unbegun(self) -> None:
+        unbegun = [*self._ready, *chain.from_iterable(self._behind.values())]
+        for message in self._ready:
+            self._behind.pop(_key_of(message), None)
+        for behind in self._behind.values():
+            behind.clear()
+        self._ready.clear()
+        self._behind_count = 0
+        self.consumer.leases.give_back_messages(unbegun)
+        self.consumer.give_back_buffer()
+        self._room.set()
+
+    # -- fetching
+
+    async def _fetch(self) -> Never:
+        consumer = self.consumer
+        while True:
+            if len(self._ready) + self._behind_count >= self._ahead:
+                await self._wait_for_room()
+            try:
+                message = await consumer.get()
+            except (StorageError, TopicNotFound) as error:
+                consumer.runtime.emit(WorkHindered(consumer.group, str(error)))
+                if not isinstance(error, TopicNotFound):
+                    await trio.sleep(RETRY_S)
+                continue
+            if message.key is not None:
+                key = _key_of(message)
+                behind = self._behind.get(key)
+                if behind is not None:
+                    behind.append(message)
+                    self._behind_count += 1
+                    self._waits.set()
+                    continue
+                self._behind[key] = deque()
+            self._ready.append(message)
+            self._waits.set()
+            self._wake()
+
+    async def _wait_for_room(self) -> None:
+        """Until half of what waits is gone; then more may wait if that was quick (W2)."""
+        clock = self.consumer.runtime.clock
+        begun = clock.monotonic()
+        while len(self._ready) + self._behind_count > self._ahead // 2:
+            self._room = trio.Event()
+            await self._room.wait()
+        is_quick = clock.monotonic() - begun < QUICK_S
+        self._ahead = min(2 * self._ahead, AHEAD_MAX) if is_quick else self.concurrency
+        self._ahead = max(self._ahead, self.concurrency)
+
+    async def _watch_waiting(self) -> Never:
+        while True:
+            await self._waits.wait()
+            await trio.sleep(self.consumer.settings.visibility_timeout * WATCH_AT)
+            self._give_back_stale()
+            if not self._ready and not self._behind_count:
+                self._waits = trio.Event()
+
+    def _give_back_stale(self) -> None:
+        is_fresh = self.consumer.is_fresh
+        for message in [message for message in self._ready if not is_fresh(message)]:
+            self._ready.remove(message)
+            self._give_back(message)
+        stale = []
+        for behind in self._behind.values():
+            first = next((at for at, message in enumerate(behind) if not is_fresh(message)), len(behind))
+            while len(behind) > first:
+                stale.append(behind.pop())
+        self._behind_count -= len(stale)
+        self.consumer.leases.give_back_messages(stale)
+        self.consumer.give_back_stale()
+        self._room.set()
+
+    def _wake(self) -> None:
+        """Have another task look, unless one is about to: in its turn it wakes the next."""
+        if self._is_waking:
+            return
+        if self._idle:
+            self._is_waking = True
+            self._parked.unpark()
+        elif self._tasks < self.concurrency:
+            self._is_waking = True
+            self._tasks += 1
+            self._handlers.start_soon(self._handle_each, name=f"work {self.consumer.group}")
+
+    # -- handling
+
+    async def _handle_each(self) -> None:
+        ready, passed = self._ready, 0
+        self._is_waking = False
+        while not self._ended.is_set():
+            if not ready:
+                self._idle += 1
+                try:
+                    await self._parked.park()
+                finally:
+                    self._idle -= 1
+                self._is_waking, passed = False, 0
+                continue
+            message = ready.popleft()
+            if ready:
+                self._wake()
+            if self.consumer.is_fresh(message):
+                await self._handle(message)
+                self._let_next(message)
+            else:
+                self._give_back(message)
+            if len(ready) + self._behind_count <= self._ahead // 2:
+                self._room.set()
+            passed += 1
+            if passed >= PASS_MESSAGES:
+                passed = 0
+                await trio.lowlevel.checkpoint()
+
+    def _let_next(self, message: ReceivedMessage) -> None:
+        """The message of a key is settled, or given up: the next one is ready."""
+        if message.key is None:
+            return
+        key = _key_of(message)
+        behind = self._behind.get(key)
+        if behind:
+            self._behind_count -= 1
+            self._ready.append(behind.popleft())
+            self._wake()
+        elif behind is not None:
+            del self._behind[key]
+
+    def _give_back(self, message: ReceivedMessage) -> None:
+        """It waited too long; what waits for it comes after it again (W3)."""
+        behind = self._behind.pop(_key_of(message), deque()) if message.key is not None else deque()
+        self._behind_count -= len(behind)
+        self.consumer.leases.give_back_messages([message, *behind])
+
+    async def _handle(self, message: ReceivedMessage) -> None:
+        """Call the handler, keep the lease meanwhile, settle by how it ends."""
+        leases, scope, is_lost = self.consumer.runtime.renewed_leases, trio.CancelScope(), False
+
+        def lost() -> None:
+            nonlocal is_lost
+            if not message.settled:
+                is_lost = True
+                scope.cancel()
+
+        def renewed(deadline: float) -> None:
+            message.lease.deadline = deadline
+            self._give_back_unbegun()  # handlers take their time: what waits is for others to do
+
+        held = renewed_lease(self.consumer, message, lost, renewed)
+        leases.add(held)
+        failure: Exception | None = None
+        try:
+            with scope:
+                await self.handler(message)
+        except Exception as error:  # noqa: BLE001 - it is told, and the message comes again
+            failure = error
+        except BaseException:
+            if not message.settled:
+                self.consumer.leases.give_back_messages([message])
+            raise
+        finally:
+            leases.remove(held)
+        if is_lost:
+            self._tell(
+                message,
+                "its lease was lost while it ran, and it was cancelled; somebody else has the message",
+            )
+        elif not message.settled:
+            await self._settle(message, failure)
+        elif failure is not None:
+            self._tell(message, f"{_told(failure)}, after it had settled the message", failure)
+
+    async def _settle(self, message: ReceivedMessage, failure: Exception | None) -> None:
+        delay = failure.after if isinstance(failure, Retry) else None
+        try:
+            if failure is None:
+                await self.ack(message)
+                self._acked.set()
+                return
+            if isinstance(failure, Retry):
+                reason = failure.reason
+            else:
+                reason = _told(failure)
+                self._tell(message, reason, failure)
+            await self.nack(message, delay, reason)
+        except RuntimeClosed:
+            return  # who fetches hears of it
+        except CallboardError as error:
+            self.consumer.runtime.emit(WorkHindered(self.consumer.group, str(error)))
+
+    def _tell(self, message: ReceivedMessage, cause: str, failure: Exception | None = None) -> None:
+        frames = () if failure is None else traceback.format_exception(failure)
+        self.consumer.runtime.emit(
+            HandlerFailed(
+                group=self.consumer.group,
+                topic=message.topic,
+                partition=message.partition,
+                offset=message.offset,
+                attempt=message.attempt,
+                cause=cause,
+                frames=tuple("".join(frames).splitlines()[-FRAMES_MAX:]),
+            )
+        )
+
+    # -- what the simulator watches
+
+    async def ack(self, message: ReceivedMessage) -> None:
+        """Ack without waiting for the disk."""
+        await message.ack(wait=False)
+
+    async def nack(self, message: ReceivedMessage, delay: float | None, reason: str | None) -> None:
+        """Have the message come again."""
+        await message.nack(delay=delay, reason=reason)
+
+    async def flush(self) -> None:
+        """Wait for the outcome of all acks."""
+        await self.consumer.flush()
+
+    # -- the outcome of acks
+
+    async def _flush_now_and_then(self) -> Never:
+        while True:
+            await self._acked.wait()
+            await trio.sleep(FLUSH_S)
+            self._acked = trio.Event()
+            await self._flush()
+
+    async def _flush(self) -> None:
+        try:
+            await self.flush()
+        except RuntimeClosed:
+            return
+        except CallboardError as error:
+            self.consumer.runtime.emit(WorkHindered(self.consumer.group, str(error)))
+
+
+def _key_of(message: ReceivedMessage) -> Key:
+    return message.topic, message.partition, message.key
+
+
+def _told(failure: Exception) -> str:
+    """What an exception is, in a line."""
+    return " ".join(f"{type(failure).__name__}: {failure}".split())[:REASON_CHARACTERS]

@@ -1,0 +1,285 @@
+"""Handlers: groups whose consumers are `Topic.work`, with handlers that fail, take their time, and are cancelled.
+
+Beside the promises of every broker: never more handlers at once than allowed, never two with one key in a partition,
+none begun once the work was cancelled, and none that outlives its grace period.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+import attrs
+import trio
+
+import callboard
+from callboard.log.errors import CallboardError
+from callboard.received import ReceivedMessage
+from callboard.simulations.entropy import SeededEntropy
+from callboard.simulations.history.clients import ObservedConsumer
+from callboard.simulations.history.entry import RECEIVING, member_name, plain
+from callboard.simulations.scenarios.broker_runs import BrokerRun, BrokerSpace
+from callboard.simulations.scenarios.broker_workload import (
+    BACKOFF_S,
+    MAX_BACKOFF_S,
+    BrokerWorkload,
+    HandlerFailed,
+)
+from callboard.simulations.scenarios.draws import one_of
+from callboard.simulations.scenarios.operator import OPERATOR_S
+from callboard.simulations.scenarios.traffic import Traffic, draw_traffic
+from callboard.simulations.violations import Violation
+from callboard.simulations.world import Machine, World
+from callboard.working import Working
+
+PROMISE: Final = "handlers are called as they were asked for"
+GRACES_S: Final = (0.0, 0.05, 1.0)
+HANDLING_S: Final = (0.0, 0.01, 0.05, 0.3)
+LATE_S: Final = 0.001
+SLACK_S: Final = 1e-6
+
+
+@attrs.frozen(kw_only=True)
+class HandlerTraffic(Traffic):
+    """Traffic, and how it is handled."""
+
+    concurrency: int = 4
+    grace_s: float = 1.0
+    retry_every: int = 0
+    """Every so many offsets, a handler asks for the message again at its first attempt."""
+
+
+Place = tuple[str, str, int, int]
+"""Group, topic, partition, offset."""
+
+
+class Attempts:
+    """What handlers of all calls of `work` have seen of each message."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._seen: dict[Place, int] = {}
+        self._not_before_s: dict[Place, float] = {}
+
+    def problem(self, place: Place, attempt: int) -> str:
+        """A handler has this attempt; what is wrong with that, or nothing."""
+        seen, self._seen[place] = self._seen.get(place, 0), attempt
+        due_s = self._not_before_s.pop(place, 0.0)
+        if self._world.hits:  # a crash spends attempts, a power cut takes a nack, which is not synced
+            return ""
+        if attempt > seen + 1:
+            return f"no handler was given attempt {seen + 1} of {place}, and nothing had failed"
+        if self._world.now < due_s - SLACK_S:
+            return (
+                f"{place} came {due_s - self._world.now:g} s before the time that its handler had asked for"
+            )
+        return ""
+
+    def not_before(self, place: Place, due_s: float) -> None:
+        """It does not come before that."""
+        self._not_before_s[place] = due_s
+
+
+class Handlers:
+    """The handlers of one call of `work`, as they are called."""
+
+    def __init__(self, world: World, group: str, concurrency: int, attempts: Attempts) -> None:
+        self._world = world
+        self._group = group
+        self._concurrency = concurrency
+        self._attempts = attempts
+        self._asked_for_s: dict[Place, float] = {}
+        self._running: Counter[tuple[str, int, bytes | None]] = Counter()
+        self.ended_s = math.inf
+        """When no handler may begin any more."""
+        self.over_s = math.inf
+        """When none may run any more."""
+
+    def begin(self, message: ReceivedMessage) -> tuple[str, int, bytes | None]:
+        """A handler is called."""
+        place, running = (message.topic, message.partition, message.key), self._running.total() + 1
+        problem = self._attempts.problem(self.place_of(message), message.attempt)
+        if running > self._concurrency:
+            problem = f"{running} handlers run at once, and {self._concurrency} may"
+        elif message.key is not None and self._running[place]:
+            problem = f"two handlers run at once with messages of key {message.key!r}"
+        elif self._world.now > self.ended_s + LATE_S:
+            problem = "a handler was called after the work was cancelled"
+        if problem:
+            self._break(problem)
+        self._running[place] += 1
+        return place
+
+    def place_of(self, message: ReceivedMessage) -> Place:
+        """Where it is."""
+        return self._group, message.topic, message.partition, message.offset
+
+    def try_again(self, message: ReceivedMessage, delay_s: float) -> callboard.Retry:
+        """A handler asks for it again."""
+        self._asked_for_s[self.place_of(message)] = self._world.now + delay_s
+        return callboard.Retry(after=delay_s)
+
+    def nacked(self, message: ReceivedMessage) -> None:
+        """That it is to come again is settled."""
+        place = self.place_of(message)
+        due_s = self._asked_for_s.pop(place, None)
+        if due_s is not None:
+            self._attempts.not_before(place, due_s)
+
+    def end(self, place: tuple[str, int, bytes | None]) -> None:
+        """It has returned, raised, or was cancelled."""
+        self._running[place] -= 1
+        if self._world.now > self.over_s + LATE_S:
+            self._break("a handler ran on when its grace was over")
+
+    def _break(self, words: str) -> None:
+        raise self._world.broken(Violation(PROMISE, words))
+
+
+@attrs.frozen
+class Joined:
+    """What a call of `work` tells that it has joined."""
+
+    tell: Callable[[], object]
+
+    def started(self, _: None = None) -> None:
+        """It has joined."""
+        self.tell()
+
+
+class ObservedWorking(Working):
+    """One call of `work`, whose settlements stand in the history."""
+
+    observed: ObservedConsumer
+    handlers: Handlers
+
+    async def ack(self, message: ReceivedMessage) -> None:
+        """As the production code, recorded."""
+        await self.observed.ack(message, wait=False)
+
+    async def nack(self, message: ReceivedMessage, delay: float | None, reason: str | None) -> None:
+        """As the production code, recorded."""
+        if await self.observed.nack(message, delay=delay, reason=reason) == "nacked":
+            self.handlers.nacked(message)
+
+    async def flush(self) -> None:
+        """As the production code, recorded."""
+        await self.observed.flush()
+
+
+class HandlerWorkload(BrokerWorkload):
+    """Clients that publish, and handlers in the place of consumers."""
+
+    def __init__(self, world: World, traffic: HandlerTraffic) -> None:
+        super().__init__(world, traffic)
+        self.terms = attrs.evolve(self.terms, gives_back=True)
+        self._attempts = Attempts(world)
+
+    async def _consumer(self, machine: Machine, topic: Any, group: str, style: str, who: str) -> None:
+        while True:
+            if await self._work(machine, topic, group, who):
+                await self.world.rest(OPERATOR_S / 4)
+
+    async def _work(self, machine: Machine, topic: Any, group: str, who: str) -> bool:
+        """One call of `work`; whether a fault has cancelled it, or an error ended it."""
+        traffic: Any = self.traffic
+        world, life = self.world, self.world.history.operation()
+        settings: dict[str, Any] = {
+            "visibility_timeout": max(0.05, traffic.visibility_s),
+            "backoff": BACKOFF_S,
+            "max_backoff": MAX_BACKOFF_S,
+            "ordering": traffic.ordering,
+        }
+        handlers, failure = Handlers(world, group, traffic.concurrency, self._attempts), ""
+        inner = topic.subscribe(group, name=member_name(who, life), **settings)
+        consumer = ObservedConsumer(world, machine.number, inner, topic.name, who, life)
+        handle = partial(self._handle_one, consumer, handlers)
+        working = ObservedWorking(inner, handle, traffic.concurrency, traffic.grace_s)
+        working.observed, working.handlers = consumer, handlers
+        consumer._record("joining", life, detail=plain(settings))
+        world.consumers[who] = consumer
+        try:
+            with consumer._scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._note_cancelled, handlers, name=f"{who}'s end")
+                    try:
+                        await working.run(Joined(lambda: consumer._record("joined", life)))
+                    except CallboardError as error:
+                        failure = type(error).__name__
+                    nursery.cancel_scope.cancel()
+        finally:
+            consumer._record("left", life, detail="crashed" if consumer.is_crashed else "")
+            consumer._record("gone", life, detail=failure or "Cancelled")
+            world.probe("gone", who)
+            if world.consumers.get(who) is consumer:
+                del world.consumers[who]
+        return True
+
+    async def _note_cancelled(self, handlers: Handlers) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            traffic: Any = self.traffic
+            handlers.ended_s = self.world.now
+            handlers.over_s = handlers.ended_s + traffic.grace_s
+
+    async def _handle_one(
+        self, consumer: ObservedConsumer, handlers: Handlers, message: ReceivedMessage
+    ) -> None:
+        traffic: Any = self.traffic
+        place = handlers.begin(message)
+        try:
+            consumer._delivered(message, RECEIVING)
+            await self._handle(consumer, message)
+            fate = self._fate(consumer, message)
+            if fate == "release":
+                await consumer.release(message)
+                return
+        finally:
+            handlers.end(place)
+        if message.attempt == 1 and _is_nth(message.offset, traffic.retry_every):
+            raise handlers.try_again(message, traffic.nack_delay_s)
+        if fate == "nack":
+            raise HandlerFailed
+
+
+def _is_nth(offset: int, every: int) -> bool:
+    return every > 0 and offset % every == every - 1
+
+
+class HandlerRun(BrokerRun):
+    """Handlers under every kind of fault."""
+
+    name = "handlers"
+    space = BrokerSpace(faults=(0, 6), horizon_s=1.5, for_s=(0.01, 15.0))
+
+    async def main(self, world: World, workload: HandlerTraffic) -> None:  # type: ignore[override]
+        """Run the clients until everything is settled."""
+        await HandlerWorkload(world, workload).run()
+
+    def workload(self, entropy: SeededEntropy) -> HandlerTraffic:
+        """Traffic of any kind with consumers, a few handlers at a time."""
+        own = entropy.fork("handlers")
+        drawn = attrs.asdict(draw_traffic(entropy, messages=(8, 120)), recurse=False)
+        styles = drawn["styles"] or ("receive",)
+        return HandlerTraffic(
+            **{
+                **drawn,
+                "styles": styles,
+                "keys": one_of(own, (0, 1, 3, 7)),
+                "consumers": one_of(own, (1, 1, 2)),
+                "pause_s": one_of(own, (0.0, 0.0, 0.01)),
+                "nack_delay_s": one_of(own, (0.1, 1.0)),
+                "handling_s": one_of(own, HANDLING_S),
+                "lag_s": 0.0,
+                "forget_every": 0,
+                "release_every": one_of(own, (0, 0, 11)),
+                "ordering": one_of(own, ("none", "none", "key")),
+            },
+            concurrency=one_of(own, (1, 3, 5, 20)),
+            grace_s=one_of(own, GRACES_S),
+            retry_every=one_of(own, (0, 0, 5)),
+        )

@@ -1,0 +1,348 @@
+"""`Topic.work`: a handler for each message, several at a time, and what becomes of each message."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+
+import callboard
+from callboard import ReceivedMessage, Retry
+from callboard.actors.groups.coordinator import Fence
+
+Handle = Callable[[ReceivedMessage], Awaitable[object]]
+
+
+async def work_for(seconds: float, topic: callboard.Topic, handler: Handle, **options: Any) -> None:
+    """Work for so long."""
+    with trio.move_on_after(seconds):
+        await topic.work(handler, "group", **options)
+
+
+async def pending_of(world: Any, topic: callboard.Topic) -> int:
+    """How many messages of the first partition the group has not settled."""
+    count: int = (await world.group_of(topic)).pending
+    return count
+
+
+async def test_what_a_handler_returns_from_is_acked(autojump_clock: Any, world: Any) -> None:
+    """Each message comes once; after a power cut they are still settled."""
+    seen: list[tuple[int, int]] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        seen.append((message.offset, message.attempt))
+
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 300)
+        await work_for(60.0, topic, handle, concurrency=8)
+        assert [(offset, 1) for offset in range(300)] == sorted(seen)
+        assert 0 == await pending_of(world, topic)
+    world.disk.crash()
+    async with world.open() as runtime:
+        await work_for(60.0, runtime.topic("jobs"), handle)
+    assert 300 == len(seen)
+
+
+async def test_as_many_handlers_run_as_allowed_and_no_more(autojump_clock: Any, world: Any) -> None:
+    """Handlers that wait run beside each other; twelve of a second each take three seconds in four places."""
+    running = most = 0
+
+    async def handle(message: ReceivedMessage) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await trio.sleep(1.0)
+        running -= 1
+
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 12)
+        began = trio.current_time()
+        with trio.CancelScope() as scope:
+
+            async def last(message: ReceivedMessage) -> None:
+                await handle(message)
+                if message.offset == 11:
+                    scope.cancel()
+
+            await topic.work(last, "group", concurrency=4)
+        assert (3.0, 4, 0) == (round(trio.current_time() - began, 2), most, running)
+        assert 0 == await pending_of(world, topic)
+
+
+async def test_what_a_handler_fails_with_comes_again(
+    autojump_clock: Any, world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the backoff, told as an event with the place; others are not held up."""
+    seen: list[tuple[int, int, float]] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        seen.append((message.offset, message.attempt, trio.current_time() - began))
+        if message.offset == 1 and message.attempt < 3:
+            raise ValueError("no such\nkettle")
+
+    events: list[Any] = []
+    async with world.open() as runtime:
+        runtime.subscribe_events(events.append)
+        topic = await world.topic_of(runtime, 3)
+        began = trio.current_time()
+        await work_for(60.0, topic, handle, backoff=2.0, max_backoff=60.0)
+        assert 0 == await pending_of(world, topic)
+    assert [(0, 1), (1, 1), (2, 1), (1, 2), (1, 3)] == [row[:2] for row in seen]
+    assert 1.8 <= seen[3][2] <= 2.1
+    assert 5.4 <= seen[4][2] <= 6.2
+    failures = [event for event in events if isinstance(event, callboard.HandlerFailed)]
+    assert [(1, 1), (1, 2)] == [(event.offset, event.attempt) for event in failures]
+    assert "ValueError: no such kettle" == failures[0].cause
+    assert any("in handle" in frame for frame in failures[0].frames)
+
+
+async def test_a_handler_says_when_it_wants_a_message_again(autojump_clock: Any, world: Any) -> None:
+    """`Retry(after=...)` is no failure that is told; without a time the backoff holds."""
+    seen: list[float] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        seen.append(trio.current_time() - began)
+        if message.attempt == 1:
+            raise Retry(after=7.0, reason="the kettle is cold")
+        if message.attempt == 2:
+            raise Retry
+
+    events: list[Any] = []
+    async with world.open() as runtime:
+        runtime.subscribe_events(events.append)
+        topic = await world.topic_of(runtime, 1)
+        began = trio.current_time()
+        await work_for(60.0, topic, handle, backoff=1.0)
+        assert 0 == await pending_of(world, topic)
+    assert 3 == len(seen)
+    assert 7.0 <= seen[1] <= 7.1
+    assert 1.8 <= seen[2] - seen[1] <= 2.1
+    assert not [event for event in events if isinstance(event, callboard.HandlerFailed)]
+    for wrong in ({"after": -1.0}, {"after": "soon"}, {"reason": 5}):
+        with pytest.raises(callboard.InvalidArgument):
+            Retry(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("ordering", ["none", "key"])
+async def test_messages_of_a_key_come_one_after_the_other(
+    autojump_clock: Any, world: Any, ordering: str
+) -> None:
+    """Whatever time each takes: no two at once, and in order; other keys go on meanwhile."""
+    source = random.Random(5)
+    keys = [b"key %d" % source.randrange(5) for _ in range(200)]
+    running: set[bytes] = set()
+    most, order = 0, list[tuple[bytes, bytes]]()
+
+    async def handle(message: ReceivedMessage) -> None:
+        nonlocal most
+        assert message.key is not None
+        assert message.key not in running
+        running.add(message.key)
+        most = max(most, len(running))
+        order.append((message.key, message.value))
+        await trio.sleep(source.choice((0.0, 0.01, 0.5)))
+        running.remove(message.key)
+
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("jobs")
+        await topic.publish_batch([b"%03d" % number for number in range(200)], keys=keys)
+        await work_for(600.0, topic, handle, concurrency=16, ordering=ordering)
+        assert 0 == await pending_of(world, topic)
+    for key in set(keys):
+        values = [value for of, value in order if of == key]
+        assert sorted(values) == values
+        assert keys.count(key) == len(values)
+    assert most > 1
+
+
+@pytest.mark.parametrize("grace", [5.0, 0.5, 0.0])
+async def test_cancelled_work_ends_what_is_in_hand(autojump_clock: Any, world: Any, grace: float) -> None:
+    """Nothing new is begun; what runs has the grace period, what waits is at once for others, as a first attempt."""
+    begun: list[int] = []
+    ended: list[int] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        begun.append(message.offset)
+        await trio.sleep(2.0)
+        ended.append(message.offset)
+
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 20)
+        began = trio.current_time()
+        await work_for(1.0, topic, handle, concurrency=3, grace=grace)
+        done = [0, 1, 2] if grace > 1.0 else []
+        assert (done, [0, 1, 2]) == (sorted(ended), begun)
+        assert round(1.0 + min(grace, 1.0), 2) == round(trio.current_time() - began, 2)
+        async with topic.subscribe("group") as other:
+            messages = [await other.get(timeout=0.1) for _ in range(20 - len(done))]
+            assert [(offset, 1) for offset in range(len(done), 20)] == sorted(
+                (message.offset, message.attempt) for message in messages if message is not None
+            )
+
+
+@pytest.mark.parametrize("ticks", range(12))
+async def test_work_may_be_cancelled_while_it_begins(autojump_clock: Any, world: Any, ticks: int) -> None:
+    """At any moment of that it ends at once, and holds nothing."""
+
+    async def handle(message: ReceivedMessage) -> None:
+        await trio.sleep_forever()
+
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 3)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(topic.work, handle, "group", grace=1.0))
+            for _ in range(ticks):
+                await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+        assert trio.current_time() <= 1.1
+        async with topic.subscribe("group") as other:
+            assert 0 == (await other.get()).offset
+
+
+async def test_slow_handlers_leave_what_waits_to_others(autojump_clock: Any, world: Any) -> None:
+    """Who has time gets what somebody else has fetched and not begun."""
+    by: dict[str, list[int]] = {"slow": [], "quick": []}
+
+    async def handle(who: str, seconds: float, message: ReceivedMessage) -> None:
+        await trio.sleep(seconds)
+        by[who].append(message.offset)
+
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 40)
+        async with trio.open_nursery() as nursery:
+            slow = partial(work_for, 100.0, topic, partial(handle, "slow", 60.0), concurrency=2)
+            nursery.start_soon(partial(slow, visibility_timeout=10.0))
+            await trio.sleep(0.1)
+            await work_for(20.0, topic, partial(handle, "quick", 0.01), concurrency=2)
+            assert 38 == len(by["quick"])
+        assert 2 == len(by["slow"])
+        assert 0 == await pending_of(world, topic)
+
+
+async def test_a_handler_that_loses_its_lease_is_cancelled(autojump_clock: Any, world: Any) -> None:
+    """It is told; the work goes on."""
+    begun: list[int] = []
+    cancelled: list[int] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        begun.append(message.offset)
+        if begun.count(0) == 1 and message.offset == 0:
+            try:
+                await trio.sleep_forever()
+            finally:
+                cancelled.append(message.offset)
+
+    events: list[Any] = []
+    async with world.open() as runtime:
+        runtime.subscribe_events(events.append)
+        topic = await world.topic_of(runtime, 3)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(work_for, 120.0, topic, handle, concurrency=2, visibility_timeout=5.0))
+            await trio.sleep(1.0)
+            (group,) = await runtime.groups()
+            await runtime._system.actor("groups/group").ask(Fence(group.consumers[0].consumer))
+        assert [0] == cancelled
+        assert any("lease was lost" in e.cause for e in events if isinstance(e, callboard.HandlerFailed))
+
+
+async def test_a_handler_may_settle_its_message_itself(autojump_clock: Any, world: Any) -> None:
+    """What it has settled is not settled again; that it fails afterwards is told."""
+    seen: list[tuple[int, int]] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        seen.append((message.offset, message.attempt))
+        if message.offset == 0 and message.attempt == 1:
+            await message.nack(delay=1.0)
+        elif message.offset == 1:
+            await message.ack()
+            raise ValueError("too late")
+
+    events: list[Any] = []
+    async with world.open() as runtime:
+        runtime.subscribe_events(events.append)
+        topic = await world.topic_of(runtime, 2)
+        await work_for(30.0, topic, handle)
+        assert 0 == await pending_of(world, topic)
+    assert [(0, 1), (1, 1), (0, 2)] == seen
+    assert ["ValueError: too late, after it had settled the message"] == [
+        event.cause for event in events if isinstance(event, callboard.HandlerFailed)
+    ]
+
+
+async def test_work_goes_on_through_crashes_of_its_partition(autojump_clock: Any, world: Any) -> None:
+    """What was handled before is settled, or comes again; in the end all is settled."""
+    seen: set[int] = set()
+
+    async def handle(message: ReceivedMessage) -> None:
+        seen.add(message.offset)
+        await trio.sleep(0.01)
+        if message.offset % 50 == 49 and message.attempt == 1:
+            runtime._system.actor("topics/jobs/0").crash(RuntimeError("a drill"))
+
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 200)
+        await work_for(120.0, topic, handle, concurrency=8, visibility_timeout=10.0)
+        assert set(range(200)) == seen
+        assert 0 == await pending_of(world, topic)
+
+
+async def test_a_deleted_topic_ends_only_its_own_work(autojump_clock: Any, world: Any) -> None:
+    """Work on several topics goes on without it, and says so; without any it ends with the reason."""
+    seen: list[str] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        seen.append(message.topic)
+
+    events: list[Any] = []
+    async with world.open() as runtime:
+        runtime.subscribe_events(events.append)
+        for name in ("teas", "cakes"):
+            await runtime.create_topic(name)
+
+        async def work(task_status: trio.TaskStatus[None]) -> None:
+            with pytest.raises(callboard.RuntimeClosed, match="deleted"):
+                await runtime.work(["teas", "cakes"], handle, "group", task_status=task_status)
+            seen.append("the end")
+
+        async with trio.open_nursery() as nursery:
+            await nursery.start(work)
+            await runtime.delete_topic("teas")
+            await trio.sleep(2.0)
+            await runtime.topic("cakes").publish(b"scone")
+            await trio.sleep(2.0)
+            assert ["cakes"] == seen
+            await runtime.delete_topic("cakes")
+        assert ["cakes", "the end"] == seen
+        assert any(
+            "'teas' was deleted" in event.cause for event in events if type(event).__name__ == "WorkHindered"
+        )
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"concurrency": 0}, "concurrency"),
+        ({"concurrency": True}, "concurrency"),
+        ({"concurrency": 10**6}, "concurrency"),
+        ({"grace": -1.0}, "grace"),
+        ({"grace": float("nan")}, "grace"),
+        ({"handler": None}, "handler"),
+        ({"visibility": 5.0}, "visibility_timeout"),
+    ],
+)
+async def test_what_makes_no_sense_is_refused_at_once(
+    autojump_clock: Any, world: Any, options: dict[str, Any], word: str
+) -> None:
+    """In words, before anybody joins."""
+
+    async def handle(message: ReceivedMessage) -> None:
+        pass
+
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 1)
+        with pytest.raises(callboard.CallboardError, match=word):
+            await topic.work(**{"handler": handle, "group": "group", **options})

@@ -16,7 +16,7 @@ import itertools
 import json
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NamedTuple, Never
+from typing import Any, Final, NamedTuple
 
 import attrs
 import click
@@ -27,7 +27,6 @@ from callboard.cli.demo_account import acknowledged_events
 from callboard.cli.files import RecordFile, read_lines, read_record_lines
 from callboard.cli.group import first_error, run
 from callboard.cli.processes import wait_for_parent_to_go
-from callboard.consumer import Consumer
 from callboard.log.errors import (
     ActorCrashed,
     AskTimeout,
@@ -55,6 +54,7 @@ from callboard.recordings import (
 )
 from callboard.runtime import Runtime, open_runtime
 from callboard.simulations.entropy import SeededEntropy
+from callboard.working import Retry
 
 ONE, TWO, THREE = "act one", "act two", "act three"
 EVENTS_DEFAULT: Final = 30_000
@@ -69,6 +69,8 @@ AHEAD_MAX: Final = 2_000
 """Publishers wait while so many of their messages are not acknowledged by workers: this bounds memory."""
 VISIBILITY_S: Final = 1.0
 HANG_S: Final = 1.3 * VISIBILITY_S
+HANDLERS: Final = 4
+"""How many messages a worker handles at once that leaves the loop to `work`."""
 STALLED_S: Final = 90.0
 PAUSE_S: Final = 0.02
 SUBSCRIPTION: Final[dict[str, Any]] = {
@@ -83,7 +85,7 @@ Numbered = tuple[int, Event]
 
 
 class DemoFailure(Exception):
-    """What the demo's workers raise and its partitions crash with."""
+    """What the demo's partitions crash with."""
 
 
 class WorkFailure(enum.Enum):
@@ -323,9 +325,9 @@ class Act:
     async def _work(self, index: int) -> None:
         while True:
             try:
+                if index % 3 == 2:
+                    await self._topic.work(self._handle_one, GROUP, concurrency=HANDLERS, **SUBSCRIPTION)
                 async with self._topic.subscribe(GROUP, **SUBSCRIPTION) as consumer:
-                    if index % 3 == 2:
-                        await self._held(consumer)
                     async for batch in consumer.batches(max_records=1 if index % 3 else 64):
                         await self._handle(batch)
             except _NOT_SETTLED:
@@ -358,30 +360,24 @@ class Act:
         finally:
             self._busy -= 1
 
-    async def _held(self, consumer: Consumer) -> Never:
-        """Handle one message after the other in the body of `receive`, which settles it by how it ends."""
-        while True:
-            taken: list[ReceivedMessage] = []
-            try:
-                with trio.CancelScope() as scope:
-                    async with consumer.receive() as message:
-                        taken.append(message)
-                        self._busy += 1
-                        failure = self._received(taken).get(message.offset)
-                        if failure is WorkFailure.RAISE:
-                            raise DemoFailure("the demo's worker fails now and then")
-                        if failure is WorkFailure.CANCEL:
-                            scope.cancel()
-                            await trio.lowlevel.checkpoint()
-                        if failure is WorkFailure.HANG:
-                            await trio.sleep(HANG_S)
-                        self._handled(taken)
-                if not scope.cancelled_caught:
-                    self._settled(taken)
-            except (DemoFailure, *_NOT_SETTLED):
-                continue
-            finally:
-                self._busy -= len(taken)
+    async def _handle_one(self, message: ReceivedMessage) -> None:
+        """What `work` calls with each message. It awaits its ack itself, to write it down."""
+        self._busy += 1
+        try:
+            failure = self._received([message]).get(message.offset)
+            if failure is WorkFailure.RAISE:
+                raise Retry(PAUSE_S, "the demo's worker fails now and then")
+            if failure is WorkFailure.CANCEL:
+                await message.release()
+                return
+            if failure is WorkFailure.HANG:
+                await trio.sleep(HANG_S)
+            self._handled([message])
+            with contextlib.suppress(*_NOT_SETTLED):
+                await message.ack()
+                self._settled([message])
+        finally:
+            self._busy -= 1
 
     def _received(self, messages: Sequence[ReceivedMessage]) -> dict[int, WorkFailure]:
         """Write down the delivery (all of one partition), check each message; the planned failures by offset."""

@@ -137,7 +137,7 @@ class Admission:
     ) -> list[Columns]:
         """What of a guarded part is to be stored; its answer is noted. Raises what is told instead (G3)."""
         if isinstance(guard, BeginProducer):
-            begun = self.producers.begin(guard.producer_id, self._producer(guard.producer_id))
+            begun = self.producers.begin(guard.producer_id, self._producer(guard.producer_id), guard.epoch)
             appends.decided.append(Decided(part.tokens[0], begun, None))
             return []
         draft = Draft()

@@ -85,6 +85,8 @@ class BeginProducer(NamedTuple):
     """
 
     producer_id: int
+    epoch: int | None = None
+    """The life that goes on in this one, if there is one: it raises `ProducerFenced` when that is over."""
 
 
 class ForgetProducer(NamedTuple):

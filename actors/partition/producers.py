@@ -103,10 +103,15 @@ class ProducerTable:
 
     # -- deciding -------------------------------------------------------------------------------------------
 
-    def begin(self, producer_id: int, known: Producer | None) -> tuple[int, int]:
-        """Begin another life: its epoch, above all others, and the next sequence."""
-        epoch = max(self._begun.get(producer_id, 0), 0 if known is None else known.epoch) + 1
-        if epoch > EPOCH_MAX:
+    def begin(self, producer_id: int, known: Producer | None, epoch: int | None = None) -> tuple[int, int]:
+        """Begin another life, which continues that of `epoch`: its epoch, above all others, and the next sequence.
+
+        Raises `ProducerFenced`, `InvalidArgument`.
+        """
+        latest = self._latest(producer_id, known)
+        if epoch is not None and epoch < latest:
+            raise _fenced(producer_id, epoch, latest)
+        if latest >= EPOCH_MAX:
             raise InvalidArgument(
                 f"producer {producer_id:#x} has begun as often as epochs can count, or is a source of the broker."
                 " Nothing was written. Publish under another name."
@@ -115,8 +120,11 @@ class ProducerTable:
         begun.pop(producer_id, None)
         if len(begun) >= self._limit:
             del begun[next(iter(begun))]
-        begun[producer_id] = epoch
-        return epoch, 0 if known is None else known.last + 1
+        begun[producer_id] = latest + 1
+        return latest + 1, 0 if known is None else known.last + 1
+
+    def _latest(self, producer_id: int, known: Producer | None) -> int:
+        return max(self._begun.get(producer_id, 0), 0 if known is None else known.epoch)
 
     def duplicates(self, run: ProducerRun, known: Producer | None, *, begins: bool) -> int:
         """How many records at the front of `run` the log has already; all others come next.
@@ -129,15 +137,9 @@ class ProducerTable:
                 f"producer {producer_id:#x}: {count} records from sequence {sequence} on end beyond 64 bits."
                 " Nothing was written."
             )
-        latest = max(self._begun.get(producer_id, 0), 0 if known is None else known.epoch)
+        latest = self._latest(producer_id, known)
         if epoch < latest:
-            raise ProducerFenced(
-                f"producer {producer_id:#x} publishes with epoch {epoch}, and epoch {latest} has begun: another one"
-                " has taken its place. Nothing was written. Stop this one, or begin again.",
-                producer_id=producer_id,
-                epoch=epoch,
-                latest=latest,
-            )
+            raise _fenced(producer_id, epoch, latest)
         if known is None and begins:
             return 0
         expected = 0 if known is None else known.last + 1
@@ -194,3 +196,13 @@ def heard(known: Producer | None, producer_run: ProducerRun, offset: int, time_u
     if known is None:
         return Producer(epoch, sequence + count - 1, time_us, (run,))
     return known.with_run(epoch, run, time_us)
+
+
+def _fenced(producer_id: int, epoch: int, latest: int) -> ProducerFenced:
+    return ProducerFenced(
+        f"producer {producer_id:#x} publishes with epoch {epoch}, and epoch {latest} has begun: another one has taken"
+        " its place. Nothing was written. Stop this one.",
+        producer_id=producer_id,
+        epoch=epoch,
+        latest=latest,
+    )

@@ -157,12 +157,14 @@ class LogParticipant:
     def stage(self, now: float, *, must_sync: bool) -> StagedAppend | StagedSync | None:
         """Appends, synced when they or the commit want it; else a sync of what is visible, when that is wanted."""
         log, publishers, now_us = self._log, self._publishers, None
-        if publishers is not None and publishers.must_begin(self._core.sequencer):
+        sequencer = self._core.sequencer
+        if sequencer.guarded and publishers is not None and publishers.must_begin(sequencer):
             appends, self.is_healthy = None, False  # `healed` makes the file first
         else:
-            appends = self.in_flight = self._core.sequencer.take()
+            appends = self.in_flight = sequencer.take()
             if appends is not None and publishers is not None:
-                now_us = publishers.decide(appends, log)
+                if appends.is_guarded or publishers.admission.is_guarded:
+                    now_us = publishers.decide(appends, log)
         if appends is not None and appends.batches:
             return log.stage(appends.batches, durable=appends.durable or must_sync, now_us=now_us)
         if log.visible_end > log.durable_end and (must_sync or (appends is not None and appends.durable)):

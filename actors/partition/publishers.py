@@ -152,13 +152,10 @@ class Publishers:
             )
         return None
 
-    def decide(self, appends: Appends, log: PartitionLog) -> int | None:
-        """Decide what of `appends` is stored, if that is not all; the time of the records then."""
-        admission = self.admission
-        if not (appends.is_guarded or admission.is_guarded):
-            return None
+    def decide(self, appends: Appends, log: PartitionLog) -> int:
+        """Decide what of `appends` is stored; returns the time of the records."""
         now_us = self._clock.wall_us()
-        admission.decide(appends, log.visible_end, now_us)
+        self.admission.decide(appends, log.visible_end, now_us)
         return now_us
 
     def stored(self, log: PartitionLog) -> bool:

@@ -162,9 +162,12 @@ class LogParticipant:
             appends, self.is_healthy = None, False  # `healed` makes the file first
         else:
             appends = self.in_flight = sequencer.take()
-            if appends is not None and publishers is not None:
-                if appends.is_guarded or publishers.admission.is_guarded:
-                    now_us = publishers.decide(appends, log)
+            if (
+                appends is not None
+                and publishers is not None
+                and (appends.is_guarded or publishers.admission.is_guarded)
+            ):
+                now_us = publishers.decide(appends, log)
         if appends is not None and appends.batches:
             return log.stage(appends.batches, durable=appends.durable or must_sync, now_us=now_us)
         if log.visible_end > log.durable_end and (must_sync or (appends is not None and appends.durable)):

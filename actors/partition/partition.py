@@ -403,8 +403,8 @@ class Partition(Actor[c.PartitionCommand]):
             raise InvalidArgument("partitions cannot be changed once a topic exists")
         self._spec.settings = message.settings
         self._grows_old = message.settings.ages
-        self._log.alter(log_settings(message.settings, self.context.limits))
         self._publishers.admission.ids.set_window(message.settings.dedup_window_us)
+        self._log.alter(log_settings(message.settings, self.context.limits))
         self._maintain()
         self._arm_upkeep()
         if reply is not None:

@@ -113,6 +113,7 @@ class TopicChanges(TypedDict, total=False):
     drop_unread: bool
     compression: Codec
     max_message_bytes: int
+    dedup_window: float | None
 
 
 class TopicOptions(TopicChanges, total=False):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Never, Unpack
+from typing import TYPE_CHECKING, Any, Never, Unpack
 
 import trio
 

@@ -11,7 +11,6 @@ from callboard.log.errors import CallboardError, InvalidArgument
 from callboard.log.format.columns import Columns
 from callboard.log.limits import BATCH_BYTES_MAX, MIB
 from callboard.message import ATTRIBUTE_OF, ATTRIBUTES, Message, check_bytes
-from callboard.publishing.partitioning import consistent
 
 FRAME_BYTES_TARGET = 8 * MIB
 """A batch larger than this goes into several frames, so that readers need not hold all of it at once."""
@@ -61,19 +60,12 @@ class Unpacked:
             )
         return total
 
-    def placed_by_ids(self, dedup_ids: Column, partitions: int, chosen: int | None) -> Unpacked:
-        """The same, with messages that have an id, and neither key nor partition, where the id decides.
-
-        `chosen` is where the whole batch goes, if that was said.
-        """
-        if chosen is not None:
-            return self
+    def placed_by_ids(self, dedup_ids: Column, place_of: Callable[[bytes], int]) -> Unpacked:
+        """The same, with messages that have an id, and neither key nor partition, where the id decides."""
         count = len(self.values)
         keys, places = self.given.get("key") or [None] * count, self.partitions or [None] * count
         found = [
-            consistent(dedup_id, partitions)
-            if dedup_id is not None and key is None and place is None
-            else place
+            place_of(dedup_id) if dedup_id is not None and key is None and place is None else place
             for dedup_id, key, place in zip(dedup_ids, keys, places, strict=True)
         ]
         return attrs.evolve(self, partitions=found)

@@ -18,7 +18,7 @@ import attrs
 import trio
 
 from callboard.actors.names import check_name
-from callboard.actors.partition.commands import BeginProducer, Guard, Level, PublishMany
+from callboard.actors.partition.commands import Acks, BeginProducer, Guard, Level, PublishMany
 from callboard.actors.partition.port import PartitionPort
 from callboard.log.errors import CallboardError, InvalidArgument
 from callboard.log.format.columns import Columns
@@ -99,7 +99,7 @@ class Producer:
         headers: Headers | None = None,
         timestamp: datetime | None = None,
         partition: int | None = None,
-        acks: str = "all",
+        acks: Acks = "all",
     ) -> Receipt:
         """As `Topic.publish`; after an indefinite error the same is published again, until it is known to be stored.
 
@@ -122,7 +122,7 @@ class Producer:
         headers: Sequence[Headers | None] | None = None,
         timestamps: Sequence[datetime | None] | None = None,
         partition: int | None = None,
-        acks: str = "all",
+        acks: Acks = "all",
     ) -> Receipts:
         """As `Topic.publish_batch`, once, like `publish`. Its parts go to their partitions one after the other."""
         given = {"key": keys, "headers": headers, "timestamp": timestamps}
@@ -154,7 +154,7 @@ class Producer:
         values: Sequence[bytes | Message],
         given: Mapping[str, Sequence[Any]],
         partition: int | None,
-        acks: str,
+        acks: Acks,
     ) -> tuple[list[Outcome], list[Sequence[int]]]:
         """What came of each part of a batch, and which messages it has."""
         self._check_open()

@@ -34,7 +34,7 @@ from callboard.log.errors import (
     TopicNotFound,
 )
 from callboard.log.format.columns import Columns
-from callboard.log.limits import BATCH_RECORDS_MAX, KEY_BYTES_MAX, OFFSET_MAX
+from callboard.log.limits import KEY_BYTES_MAX, OFFSET_MAX
 from callboard.message import (
     ATTRIBUTES,
     Message,
@@ -446,7 +446,10 @@ class Publisher:
         guard = None
         if "dedup_ids" in stored:
             self._check_guarded(level, has_ids=True)
-            batch, guard = batch.placed_by_ids(stored["dedup_ids"], len(self.live.ports), index), Guard()
+            guard = Guard()
+            if index is None:
+                count_of = len(self.live.ports)
+                batch = batch.placed_by_ids(stored["dedup_ids"], lambda key: consistent(key, count_of))
         sendings = []
         for place, indexes in self._parts(batch, size, index):
             for chunk in chunked(indexes, values, size):

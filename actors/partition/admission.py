@@ -37,7 +37,7 @@ from callboard.actors.partition.dedup import DedupTable, Placed
 from callboard.actors.partition.producers import Producer, ProducerTable, heard
 from callboard.actors.partition.queues import Appends, Decided, PublishedBatch, Singles
 from callboard.log.errors import CallboardError, InvalidArgument, OffsetMismatch
-from callboard.log.format.columns import Columns
+from callboard.log.format.columns import Columns, ProducerRun
 from callboard.log.limits import USUAL, Limits
 
 RECORD_BYTES: Final = 64
@@ -174,21 +174,36 @@ class Admission:
             )
         offsets: list[int | None] = []
         for run in columns.producers or ():
-            count, producer_id, epoch, sequence = run
+            count, producer_id, _, _ = run
             if not producer_id:
                 offsets += range(next_offset, next_offset + count)
                 next_offset += count
                 continue
-            known = draft.producers.get(producer_id) or self._producer(producer_id)
-            stored = self.producers.duplicates(run, known, begins=guard.begins)
-            if known is not None:
-                offsets += map(known.offset_of, range(sequence, sequence + stored))
-            if stored < count:
-                rest = count - stored, producer_id, epoch, sequence + stored
-                draft.producers[producer_id] = heard(known, rest, next_offset, now_us)
-                offsets += range(next_offset, next_offset + count - stored)
-                next_offset += count - stored
+            found, next_offset = self._of_run(draft, run, guard, next_offset, now_us)
+            offsets += found
         return offsets
+
+    def _of_run(
+        self, draft: Draft, run: ProducerRun, guard: Guard, next_offset: int, now_us: int
+    ) -> tuple[list[int | None], int]:
+        """The same of one run; and the next offset behind what of it is to be stored."""
+        count, producer_id, epoch, sequence = run
+        known = draft.producers.get(producer_id) or self._producer(producer_id)
+        stored = self.producers.duplicates(run, known, begins=guard.begins)
+        offsets: list[int | None] = [None] * count
+        new = []
+        if known is not None:
+            offsets[:stored] = map(known.offset_of, range(sequence, sequence + stored))
+            if known.has_gaps:
+                new = [(place, 1) for place in range(stored) if known.lacks(sequence + place)]
+        if stored < count:
+            new.append((stored, count - stored))
+        for place, length in new:
+            part = length, producer_id, epoch, sequence + place
+            known = draft.producers[producer_id] = heard(known, part, next_offset, now_us)
+            offsets[place : place + length] = range(next_offset, next_offset + length)
+            next_offset += length
+        return offsets, next_offset
 
     def _by_ids(self, draft: Draft, columns: Columns, next_offset: int, now_us: int) -> list[int | None]:
         """Every record's offset, by its deduplication id; a record without one is new."""

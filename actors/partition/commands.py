@@ -62,7 +62,7 @@ class Guard(NamedTuple):
     """Append only if this is the next offset; else it raises `OffsetMismatch`. A duplicate is a duplicate all the
     same."""
     begins: bool = False
-    """The first record of a producer that is not known may have any sequence; otherwise it has 0."""
+    """For sources: the first record of a producer that is not known may have any sequence; otherwise it has 0."""
 
 
 class PublishMany(NamedTuple):

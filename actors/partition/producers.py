@@ -10,6 +10,9 @@ many, is forgotten; a record that it published before would be taken for a new o
 unless the sequence is 0 or the publish `begins`. Not so a *source*: a producer of epoch `SOURCE_EPOCH`, behind which
 stands another part of the broker. There is only one life of each, and it stays until `remove`.
 
+Power loss may take a record that was not synced and keep a later one. Then the window *lacks* a sequence, and that
+record may still be published.
+
 Vocabulary
 ----------
 run        neighbouring records of a producer: sequences and offsets both rise by one
@@ -18,8 +21,8 @@ begun      the epochs given out in this process, which no record may tell of yet
 
 Invariants
 ----------
-T1  `last` is the sequence of the producer's last record in the log, and that record is in the last run.
-T2  A sequence up to `last` is a duplicate, `last + 1` is next, everything else is out of order.
+T1  `last` is the highest sequence of the producer in the log, and that record is in the last run.
+T2  A sequence up to `last` is a duplicate unless the window lacks it, `last + 1` is next, all else is out of order.
 T3  At most `limit` producers are known, sources not counted; those heard of last.
 T4  No record is accepted whose epoch is below the highest known for its producer.
 """
@@ -27,6 +30,7 @@ T4  No record is accepted whose epoch is below the highest known for its produce
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Final
 
 import attrs
@@ -65,15 +69,29 @@ class Producer:
                 return offset + sequence - first
         return None
 
+    def lacks(self, sequence: int) -> bool:
+        """Whether the record of `sequence`, which lies before others, is not there."""
+        return self.runs[0][0] <= sequence <= self.last and self.offset_of(sequence) is None
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether it lacks any."""
+        return any(one[0] + one[1] != other[0] for one, other in pairwise(self.runs))
+
     def with_run(self, epoch: int, run: Run, time_us: int) -> Producer:
         """The same after further records. Whatever they say counts: the log is right."""
         first, count, offset = run
-        runs = self.runs if first == self.last + 1 else ()
-        if runs:
-            start, length, at = runs[-1]
-            if at + length == offset:
-                run, runs = (start, length + count, at), runs[:-1]
-        return Producer(max(epoch, self.epoch), first + count - 1, time_us, (*runs, run)[-RUNS_KEPT:])
+        runs, last = self.runs, first + count - 1
+        start, length, at = runs[-1]
+        if first == self.last + 1 and at + length == offset:
+            runs = (*runs[:-1], (start, length + count, at))
+        elif first > self.last:
+            runs = (*runs, run)
+        elif self.lacks(first):
+            runs, last = tuple(sorted((*runs, run))), max(last, self.last)
+        else:
+            runs = (run,)  # it was forgotten meanwhile, and began anew
+        return Producer(max(epoch, self.epoch), last, time_us, runs[-RUNS_KEPT:])
 
 
 class ProducerTable:
@@ -127,7 +145,7 @@ class ProducerTable:
         return max(self._begun.get(producer_id, 0), 0 if known is None else known.epoch)
 
     def duplicates(self, run: ProducerRun, known: Producer | None, *, begins: bool) -> int:
-        """How many records at the front of `run` the log has already; all others come next.
+        """How many records at the front of `run` the log has already, or lacks; all others come next.
 
         Raises `ProducerFenced`, `SequenceOutOfOrder`, `InvalidArgument`.
         """
@@ -194,7 +212,9 @@ def heard(known: Producer | None, producer_run: ProducerRun, offset: int, time_u
     count, _, epoch, sequence = producer_run
     run = sequence, count, offset
     if known is None:
-        return Producer(epoch, sequence + count - 1, time_us, (run,))
+        # Nobody but a source begins elsewhere than at 0: what lies before is lacking.
+        before = ((0, 0, offset),) if sequence and epoch != SOURCE_EPOCH else ()
+        return Producer(epoch, sequence + count - 1, time_us, (*before, run))
     return known.with_run(epoch, run, time_us)
 
 

@@ -256,6 +256,8 @@ def decode(data: bytes, admission: Admission, now_us: int) -> None:
     for place, time_us in enumerate(times):
         producer_id, epoch, last, count = rows[4 * place : 4 * place + 4]
         flat, at = runs[at : at + 3 * count], at + 3 * count
+        if not 0 < len(flat) == 3 * count:
+            raise ValueError("a producer has no runs")
         kept: list[Run] = [
             (flat[first], flat[first + 1], flat[first + 2]) for first in range(0, 3 * count, 3)
         ]

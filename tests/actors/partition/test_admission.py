@@ -37,6 +37,12 @@ from callboard.log.format.columns import Columns
 from callboard.log.limits import Limits
 
 WINDOW_US = 10_000_000
+GOLDEN = (
+    "4342505501000000bcab2064a863656e64076970726f6475636572735820050000000000000003000000000000000100"
+    "00000000000001000000000000006574696d65734800000000000000006472756e735818000000000000000002000000"
+    "000000000400000000000000636964734261626a69645f6c656e6774687344020000006a69645f6f6666736574734806"
+    "000000000000006869645f74696d6573480000000000000000"
+)
 
 
 @attrs.frozen
@@ -68,8 +74,10 @@ class Model:
         self.begun: dict[int, int] = {}
 
     def last(self, log: list[Stored], producer_id: int) -> int | None:
-        found = [row.producer[2] for row in log if row.producer and row.producer[0] == producer_id]
-        return found[-1] if found else None
+        return max(self.sequences(log, producer_id), default=None)
+
+    def sequences(self, log: list[Stored], producer_id: int) -> set[int]:
+        return {row.producer[2] for row in log if row.producer and row.producer[0] == producer_id}
 
     def epoch(self, log: list[Stored], producer_id: int) -> int:
         found = [row.producer[1] for row in log if row.producer and row.producer[0] == producer_id]
@@ -98,7 +106,7 @@ class Model:
             if first > (0 if last is None else last + 1):
                 return SequenceOutOfOrder
             for sequence, value in enumerate(part.values, first):
-                if last is not None and sequence <= last:
+                if sequence in self.sequences(log, producer_id):
                     offsets.append(self.place(log, producer_id, sequence))
                 else:
                     offsets.append(len(rows))
@@ -131,6 +139,7 @@ class Publishing(RuleBasedStateMachine):
         self.now_us = 1_000_000
         self.queue: list[Waiting] = []
         self.snapshot: bytes | None = None
+        self.snapshot_end = 0
         self._start()
         self.admission.is_guarded = True
 
@@ -243,12 +252,18 @@ class Publishing(RuleBasedStateMachine):
     @rule()
     def store_tables(self) -> None:
         self.snapshot = encode(self.admission, self.admission.noted_end)
+        self.snapshot_end = self.admission.noted_end
 
-    @rule(process=st.booleans(), uses_snapshot=st.booleans())
-    def restart(self, process: bool, uses_snapshot: bool) -> None:
-        """From the log alone, or from what was stored once and the log behind it."""
+    @rule(process=st.booleans(), uses_snapshot=st.booleans(), loses=st.integers(0, 2))
+    def restart(self, process: bool, uses_snapshot: bool, loses: int) -> None:
+        """From the log alone, or from what was stored once and the log behind it.
+
+        With the process one of the last batches may be lost, if nothing was stored of the tables since.
+        """
         if process:
             self.begun, self.model.begun = {}, {}
+            if loses and len(self.batches) > loses:
+                self._lose(self.batches[-loses])
         self._start()
         self.admission.is_guarded = True
         if self.snapshot is not None and uses_snapshot:
@@ -256,6 +271,24 @@ class Publishing(RuleBasedStateMachine):
         end = self.admission.noted_end
         behind = [batch for batch in self.batches if batch.base_offset >= end]
         self.admission.read(behind, len(self.model.log), self.now_us)
+
+    @rule(producer_id=st.integers(1, 2), loses=st.integers(1, 3))
+    def lose_one_of_three(self, producer_id: int, loses: int) -> None:
+        """Three records of a producer, of which one is lost, are published again."""
+        if self.queue:
+            self.commit(fails=False)
+        for _ in range(3):
+            self.publish_as_producer(producer_id, 0, 1, 0, None)
+            self.commit(fails=False)
+        self.restart(process=True, uses_snapshot=True, loses=loses)
+        self.publish_as_producer(producer_id, 3, 4, 0, None)
+
+    def _lose(self, batch: Columns) -> None:
+        """The power takes a batch that was not synced, and leaves those behind it."""
+        if self.snapshot_end <= batch.base_offset:
+            self.batches = [kept for kept in self.batches if kept is not batch]
+            for offset in range(batch.base_offset, batch.base_offset + batch.count):
+                self.model.log[offset] = Stored(b"", 0)
 
 
 def _kind(told: Any) -> Any:
@@ -294,7 +327,7 @@ def test_first_sequence_of_an_unknown_producer_is_zero_unless_it_says_that_it_be
     with pytest.raises(SequenceOutOfOrder, match="0 comes next") as refused:
         decided(one(7, 1, 5))
     assert (refused.value.sequence, refused.value.expected) == (5, 0)
-    assert decided(one(7, 1, 5), Guard(begins=True)) == (0,)
+    assert decided(one(7, SOURCE_EPOCH, 5), Guard(begins=True)) == (0,)
 
 
 def test_sequences_end_with_64_bits() -> None:
@@ -354,6 +387,21 @@ def test_a_duplicate_that_lies_far_back_is_known_without_its_offset() -> None:
         100,
     )
     assert admission.duplicates == RUNS_KEPT + 1
+
+
+def test_a_record_that_power_loss_took_before_others_may_still_come() -> None:
+    """The log has 1 and 3: a repetition of all stores 0 and 2, once, and goes on."""
+    admission = Admission("t/0")
+    admission.is_guarded = True
+    for offset, sequence in ((1, 1), (3, 3)):
+        batch = one(7, 1, sequence)
+        batch.base_offset = offset
+        admission.read([batch], offset + 1, 0)
+    read = Admission("t/0")
+    decode(encode(admission, 4), read, 0)
+    for each in (admission, read):
+        assert decided(one(7, 1, 0, count=5), Guard(), each, at=4) == (4, 1, 5, 3, 6)
+        assert decided(one(7, 1, 0, count=6), Guard(), each, at=7) == (4, 1, 5, 3, 6, 7)
 
 
 def test_a_refused_batch_leaves_nothing_behind() -> None:
@@ -427,6 +475,21 @@ def test_the_file_gives_back_what_was_stored() -> None:
     assert list(read.producers) == list(admission.producers)
     assert list(read.ids) == [(b"", (11, 0))]
     assert read.noted_end == 12
+
+
+def test_the_bytes_of_the_file_stay_as_they_are() -> None:
+    """What this version writes, every later one reads."""
+    admission = Admission("t/0", window_us=WINDOW_US)
+    decided(one(5, 3, 0, count=2), Guard(), admission, at=4)
+    decided(Columns.build([b"1"], dedup_ids=[b"ab"]), Guard(), admission, at=6)
+    data = encode(admission, 7)
+    assert data.hex() == GOLDEN
+    read = Admission("t/0", window_us=WINDOW_US)
+    decode(bytes.fromhex(GOLDEN), read, 0)
+    assert (list(read.producers), list(read.ids)) == (
+        [(5, Producer(3, 1, 0, ((0, 2, 4),)))],
+        [(b"ab", (6, 0))],
+    )
 
 
 @pytest.mark.parametrize("at", range(0, 60, 7))

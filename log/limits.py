@@ -34,6 +34,8 @@ PRODUCERS_MAX: Final = 10_000
 DEDUP_IDS_MAX: Final = 100_000
 """Deduplication ids that a partition holds; beyond it, the oldest is forgotten before its window has passed."""
 DEDUP_ID_BYTES_MAX: Final = 256
+PUBLISHERS_EVERY_BYTES: Final = 16 * MIB
+"""The record of who has published what is written again when the log has grown by so much: what is read after a crash."""
 PUBLISHED_BYTES_MAX: Final = 128 * MIB
 """A larger record of who has published what is taken for damage."""
 
@@ -194,6 +196,7 @@ class Limits:
     # publishing once
     producers: int = PRODUCERS_MAX
     dedup_ids: int = DEDUP_IDS_MAX
+    publishers_every_bytes: int = PUBLISHERS_EVERY_BYTES
 
     # mailboxes
     mailbox: int = MAILBOX_CAPACITY_DEFAULT

@@ -34,7 +34,7 @@ import attrs
 
 from callboard.actors.partition.commands import BeginProducer, Guard
 from callboard.actors.partition.dedup import DedupTable, Placed
-from callboard.actors.partition.producers import Producer, ProducerTable, heard
+from callboard.actors.partition.producers import Begun, Producer, ProducerTable, heard
 from callboard.actors.partition.queues import Appends, Decided, PublishedBatch, Singles
 from callboard.log.errors import CallboardError, InvalidArgument, OffsetMismatch
 from callboard.log.format.columns import Columns, ProducerRun
@@ -66,7 +66,7 @@ class Admission:
         self,
         label: str,
         *,
-        begun: dict[int, int] | None = None,
+        begun: Begun | None = None,
         window_us: int | None = None,
         limits: Limits = USUAL,
     ) -> None:
@@ -137,7 +137,8 @@ class Admission:
     ) -> list[Columns]:
         """What of a guarded part is to be stored; its answer is noted. Raises what is told instead (G3)."""
         if isinstance(guard, BeginProducer):
-            begun = self.producers.begin(guard.producer_id, self._producer(guard.producer_id), guard.epoch)
+            producer_id, owner, epoch = guard
+            begun = self.producers.begin(producer_id, self._producer(producer_id), owner=owner, epoch=epoch)
             appends.decided.append(Decided(part.tokens[0], begun, None))
             return []
         draft = Draft()

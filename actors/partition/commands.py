@@ -85,8 +85,10 @@ class BeginProducer(NamedTuple):
     """
 
     producer_id: int
+    owner: int = 0
+    """Who begins: one number for all lives of one producer in this process."""
     epoch: int | None = None
-    """The life that goes on in this one, if there is one: it raises `ProducerFenced` when that is over."""
+    """The life that goes on in this one, if there is one: it raises `ProducerFenced` when somebody else's is later."""
 
 
 class ForgetProducer(NamedTuple):

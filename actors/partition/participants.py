@@ -158,15 +158,12 @@ class LogParticipant:
         """Appends, synced when they or the commit want it; else a sync of what is visible, when that is wanted."""
         log, publishers, now_us = self._log, self._publishers, None
         sequencer = self._core.sequencer
-        if sequencer.guarded and publishers is not None and publishers.must_begin(sequencer):
-            appends, self.is_healthy = None, False  # `healed` makes the file first
+        is_guarded = publishers is not None and (sequencer.guarded > 0 or publishers.admission.is_guarded)
+        if is_guarded and publishers is not None and publishers.must_prepare(sequencer, log):
+            appends, self.is_healthy = None, False  # for `healed`
         else:
             appends = self.in_flight = sequencer.take()
-            if (
-                appends is not None
-                and publishers is not None
-                and (appends.is_guarded or publishers.admission.is_guarded)
-            ):
+            if is_guarded and publishers is not None and appends is not None:
                 now_us = publishers.decide(appends, log)
         if appends is not None and appends.batches:
             return log.stage(appends.batches, durable=appends.durable or must_sync, now_us=now_us)

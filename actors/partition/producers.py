@@ -17,7 +17,7 @@ Vocabulary
 ----------
 run        neighbouring records of a producer: sequences and offsets both rise by one
 window     the last `RUNS_KEPT` runs of a producer: the duplicates whose original offset can be told
-begun      the epochs given out in this process, which no record may tell of yet
+begun      the epochs given out in this process, and to whom, which no record may tell of yet
 
 Invariants
 ----------
@@ -47,6 +47,8 @@ EPOCH_MAX: Final = SOURCE_EPOCH - 1
 PRODUCER_AGE_S: Final = 7 * 86_400
 MICROSECONDS: Final = 1_000_000
 
+Begun = dict[int, tuple[int, int]]
+"""By producer id: the latest epoch, and its owner."""
 Run = tuple[int, int, int]
 """(First sequence, count, first offset)."""
 
@@ -97,9 +99,9 @@ class Producer:
 class ProducerTable:
     """See the module. `begun` is shared with later tables of this partition, as long as the process lives."""
 
-    def __init__(self, limit: int, begun: dict[int, int] | None = None) -> None:
+    def __init__(self, limit: int, begun: Begun | None = None) -> None:
         self._limit = limit
-        self._begun = {} if begun is None else begun
+        self._begun: Begun = {} if begun is None else begun
         self._others: dict[int, Producer] = {}
         """By id, in the order in which they were heard of last."""
         self._sources: dict[int, Producer] = {}
@@ -121,28 +123,31 @@ class ProducerTable:
 
     # -- deciding -------------------------------------------------------------------------------------------
 
-    def begin(self, producer_id: int, known: Producer | None, epoch: int | None = None) -> tuple[int, int]:
+    def begin(
+        self, producer_id: int, known: Producer | None, *, owner: int = 0, epoch: int | None = None
+    ) -> tuple[int, int]:
         """Begin another life, which continues that of `epoch`: its epoch, above all others, and the next sequence.
 
-        Raises `ProducerFenced`, `InvalidArgument`.
+        Whoever owns the latest life may continue it although it has not heard of it. Raises `ProducerFenced`,
+        `InvalidArgument`.
         """
-        latest = self._latest(producer_id, known)
-        if epoch is not None and epoch < latest:
+        begun, latest = self._begun, self._latest(producer_id, known)
+        is_own = begun.get(producer_id) == (latest, owner)
+        if epoch is not None and epoch < latest and not is_own:
             raise _fenced(producer_id, epoch, latest)
         if latest >= EPOCH_MAX:
             raise InvalidArgument(
                 f"producer {producer_id:#x} has begun as often as epochs can count, or is a source of the broker."
                 " Nothing was written. Publish under another name."
             )
-        begun = self._begun
         begun.pop(producer_id, None)
         if len(begun) >= self._limit:
             del begun[next(iter(begun))]
-        begun[producer_id] = latest + 1
+        begun[producer_id] = latest + 1, owner
         return latest + 1, 0 if known is None else known.last + 1
 
     def _latest(self, producer_id: int, known: Producer | None) -> int:
-        return max(self._begun.get(producer_id, 0), 0 if known is None else known.epoch)
+        return max(self._begun.get(producer_id, (0, 0))[0], 0 if known is None else known.epoch)
 
     def duplicates(self, run: ProducerRun, known: Producer | None, *, begins: bool) -> int:
         """How many records at the front of `run` the log has already, or lacks; all others come next.

@@ -126,8 +126,11 @@ class Publishers:
 
     # -- commits --------------------------------------------------------------------------------------------
 
-    def must_begin(self, sequencer: Sequencer) -> bool:
-        """Whether the file has to be made before what waits can be decided."""
+    def must_prepare(self, sequencer: Sequencer, log: PartitionLog) -> bool:
+        """Whether `made_ready` has something to do before what waits can be decided."""
+        return self.is_behind(log) or self._must_begin(sequencer)
+
+    def _must_begin(self, sequencer: Sequencer) -> bool:
         admission = self.admission
         return (
             sequencer.guarded > 0
@@ -139,7 +142,7 @@ class Publishers:
         """Have the tables know all of the log, and the file be there if it must; the error when the disk refuses."""
         try:
             await self.catch_up(log)
-            if self.must_begin(sequencer):
+            if self._must_begin(sequencer):
                 # What is visible and not synced yet has no producer that anybody asked about (F1).
                 await self._write(log.durable_end)
                 self.admission.is_guarded, self.admission.noted_end = True, log.visible_end
@@ -170,7 +173,7 @@ class Publishers:
     def _is_due(self, log: PartitionLog) -> bool:
         return (
             self.admission.is_guarded
-            and self.admission.noted_bytes > max(self._limits.snapshot_every_bytes, self._beyond_bytes)
+            and self.admission.noted_bytes > max(self._limits.publishers_every_bytes, self._beyond_bytes)
             and not (log.is_dirty or log.needs_healing)
         )
 

@@ -66,6 +66,7 @@ class Producer:
         self._runtime = runtime
         self._publisher = publisher
         self._lines = [_Line(port) for port in publisher.live.ports]
+        self._owner = publisher.next_owner()
         self._is_open = False
 
     def __repr__(self) -> str:
@@ -200,7 +201,9 @@ class Producer:
         """The next sequence in the partition, after beginning another life there if need be; `line` is locked."""
         if line.next is None:
             try:
-                begun = await self._publisher.ask(line.port, BeginProducer(self.producer_id, line.epoch))
+                begun = await self._publisher.ask(
+                    line.port, BeginProducer(self.producer_id, self._owner, line.epoch)
+                )
             except CallboardError as error:
                 told = error.again()
                 told.indefinite = False  # it asked only: nothing was to be stored

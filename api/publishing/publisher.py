@@ -98,6 +98,7 @@ class Publisher:
         self._tells = 0
         """Publishes that nobody waited for, since the last one that let other tasks run."""
         self._sticky = StickyRoundRobin(len(live.ports))
+        self._owners = 0
         self.replays: set[object] = set()
         """Which replays into the topic run now: each runs once."""
 
@@ -345,6 +346,11 @@ class Publisher:
         )
 
     # -- for producers
+
+    def next_owner(self) -> int:
+        """A number for a producer, which no other of the topic has in this process."""
+        self._owners += 1
+        return self._owners
 
     def parted(
         self,

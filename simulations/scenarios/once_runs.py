@@ -27,6 +27,7 @@ from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.history.surviving import Surviving, recover
 from callboard.simulations.scenarios.draws import (
     ACTORS_MAX,
+    BROKER_LIMITS,
     COUNT_MAX,
     DrawnLimits,
     between,
@@ -125,7 +126,7 @@ class PublishedOnce:
             window_s=one_of(entropy, (ALWAYS_S, ALWAYS_S, 0.3, 1.0)),
             acks=one_of(entropy, (("all",), ("all", "leader"), ("leader", "leader", "all"))),
             pause_s=one_of(entropy, (0.0, 0.01, 0.05)),
-            limits=draw_limits(entropy.fork("limits")),
+            limits=draw_limits(entropy.fork("limits"), (*BROKER_LIMITS, "publishers_every_bytes")),
         )
 
     async def main(self, world: World, workload: OnceTraffic) -> None:

@@ -14,7 +14,7 @@ import callboard
 from callboard.log.limits import Limits
 from callboard.simulations.disk.inodes import Unsynced, keep_unsynced, lose_unsynced
 
-SMALL = Limits(snapshot_every_bytes=500)
+SMALL = Limits(publishers_every_bytes=500)
 COUNT = 6
 
 

@@ -19,6 +19,7 @@ from callboard.actors.partition.producers import (
     RUNS_KEPT,
     SEQUENCE_END,
     SOURCE_EPOCH,
+    Begun,
     Producer,
     ProducerTable,
     heard,
@@ -134,7 +135,7 @@ class Publishing(RuleBasedStateMachine):
     @initialize()
     def begin_life(self) -> None:
         self.model = Model()
-        self.begun: dict[int, int] = {}
+        self.begun: Begun = {}
         self.batches: list[Columns] = []
         self.now_us = 1_000_000
         self.queue: list[Waiting] = []
@@ -369,11 +370,24 @@ def test_the_producer_that_was_silent_longest_is_forgotten_with_words() -> None:
 
 def test_begun_epochs_are_bounded() -> None:
     """Those given out longest ago are forgotten."""
-    begun: dict[int, int] = {}
+    begun: Begun = {}
     table = ProducerTable(2, begun)
     for producer_id in (1, 2, 1, 3):
-        table.begin(producer_id, None)
-    assert begun == {1: 2, 3: 1}
+        table.begin(producer_id, None, owner=5)
+    assert begun == {1: (2, 5), 3: (1, 5)}
+
+
+def test_the_owner_of_the_latest_life_may_not_have_heard_of_it() -> None:
+    """Its question was cancelled: it begins again. Nobody else goes on from there."""
+    table = ProducerTable(2)
+    assert table.begin(1, None, owner=5) == (1, 0)
+    assert table.begin(1, None, owner=5, epoch=1) == (2, 0)
+    assert table.begin(1, None, owner=5, epoch=1) == (3, 0)
+    assert table.begin(1, None, owner=6) == (4, 0)
+    with pytest.raises(ProducerFenced, match="epoch 4 has begun"):
+        table.begin(1, None, owner=5, epoch=3)
+    with pytest.raises(ProducerFenced):
+        table.begin(1, Producer(9, 0, 0, ((0, 1, 0),)), owner=6, epoch=4)
 
 
 def test_a_duplicate_that_lies_far_back_is_known_without_its_offset() -> None:

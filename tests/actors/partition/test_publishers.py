@@ -203,7 +203,7 @@ async def test_a_duplicate_at_level_all_waits_for_the_sync_of_its_original(
 
 async def test_the_file_is_written_again_when_the_log_has_grown(autojump_clock: Any, in_memory: Any) -> None:
     """So an opening reads little of the log; what the file says is never ahead of it."""
-    async with in_memory.open(limits=Limits(snapshot_every_bytes=1_000)) as runtime:
+    async with in_memory.open(limits=Limits(publishers_every_bytes=1_000)) as runtime:
         await runtime.create_topic("orders")
         ends = set()
         for sequence in range(100):

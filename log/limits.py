@@ -35,7 +35,8 @@ DEDUP_IDS_MAX: Final = 100_000
 """Deduplication ids that a partition holds; beyond it, the oldest is forgotten before its window has passed."""
 DEDUP_ID_BYTES_MAX: Final = 256
 PUBLISHERS_EVERY_BYTES: Final = 16 * MIB
-"""The record of who has published what is written again when the log has grown by so much: what is read after a crash."""
+"""The record of who has published what is written again when the log has grown by so much. After a crash no more than
+that is read."""
 PUBLISHED_BYTES_MAX: Final = 128 * MIB
 """A larger record of who has published what is taken for damage."""
 

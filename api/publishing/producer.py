@@ -20,7 +20,7 @@ import trio
 from callboard.actors.names import check_name
 from callboard.actors.partition.commands import Acks, BeginProducer, Guard, Level, PublishMany
 from callboard.actors.partition.port import PartitionPort
-from callboard.log.errors import CallboardError, InvalidArgument
+from callboard.log.errors import CallboardError, InvalidArgument, SequenceOutOfOrder
 from callboard.log.format.columns import Columns
 from callboard.message import Headers, Message, Receipt, Receipts, stored_ranges
 from callboard.publishing.publisher import REFUSING, Outcome, Publisher
@@ -185,7 +185,8 @@ class Producer:
                 answer = await self._publisher.send(line.port, message)
             except CallboardError as error:
                 if not error.indefinite and tries == 1:
-                    line.next = sequence
+                    # A producer that was forgotten begins again, with the next publish.
+                    line.next = None if isinstance(error, SequenceOutOfOrder) else sequence
                     raise
                 if not error.indefinite or tries == TRIES_MAX:
                     told = error.again()

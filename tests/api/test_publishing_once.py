@@ -278,6 +278,21 @@ async def test_a_producer_goes_on_in_another_process(autojump_clock: Any, world:
         assert await stored(runtime.topic("orders")) == source[:9]
 
 
+async def test_a_producer_that_was_forgotten_is_told_and_begins_anew(autojump_clock: Any, world: Any) -> None:
+    """The publish that finds out is refused; the next one is stored."""
+    async with world.open(limits=Limits(producers=1)) as runtime:
+        topic = await runtime.create_topic("orders")
+        async with topic.producer("a") as first, topic.producer("b") as second:
+            await first.publish(b"0")
+            await second.publish(b"1")
+            with pytest.raises(callboard.SequenceOutOfOrder, match="0 comes next") as refused:
+                await first.publish(b"never")
+            assert not refused.value.indefinite
+            assert (await first.publish(b"2")).offset == 2
+            assert await first.next_sequence() == 1
+        assert await stored(topic) == [b"0", b"1", b"2"]
+
+
 async def test_a_producers_batch_goes_to_several_partitions(autojump_clock: Any, world: Any) -> None:
     """In order in each; an empty one is nothing."""
     async with world.open() as runtime:

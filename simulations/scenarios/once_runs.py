@@ -205,7 +205,7 @@ class _Publishers:
         """Somebody was told something."""
         self.told.append(told)
         words = f"{told.kind} {told.value.decode()} at {told.partition}@{told.offset}"
-        self.world.history.record(machine.number, "told", told.who, detail=words)
+        self.world.history.record(machine.number, "is told", told.who, detail=words)
         self.world.probe("told", told.who)
 
     def _asks(self, machine: Machine, who: str, acks: str, value: bytes) -> partial[Told]:

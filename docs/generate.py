@@ -58,8 +58,8 @@ API = {
         (
             "Logged ActorStarted IncarnationCrashed ActorRestarted ActorEnded ActorFailed Escalated MessageDropped"
             " HookFailed DamageFound GroupExpired HandlerFailed JournalSalvaged LeaseReleaseFailed OpeningLacksSpace"
-            " OpeningOverdue OperationFailed PartitionFull PartitionStuck ProducerForgotten PublishersLost SettingsDiffer"
-            " UnreadDropped WorkHindered"
+            " OpeningOverdue OperationFailed PartitionFull PartitionStuck ProducerForgotten PublishersLost"
+            " SettingsDiffer UnreadDropped WorkHindered"
         ),
     ),
     "Seams": (

@@ -127,3 +127,22 @@ class JournalSalvaged:
 
     path: str
     damage: str
+
+
+@attrs.frozen
+class ProducerForgotten:
+    """A partition knows nothing more of a producer: should it repeat an old record, that is stored again."""
+
+    path: str
+    producer_id: int
+    reason: str
+
+
+@attrs.frozen
+class PublishersLost:
+    """The record of who has published what was damaged, and was made anew from the log that is left. A record that
+    retention has dropped would be taken for a new one.
+    """
+
+    path: str
+    damage: str

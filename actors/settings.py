@@ -68,6 +68,9 @@ TOPIC_FIELDS: Final[dict[str, SettingField]] = {
     "max_message_bytes": SettingField(
         "int", 1, limits.MESSAGE_BYTES_MAX, meaning="largest value, key and headers together"
     ),
+    "dedup_window": SettingField(
+        "seconds", 0.001, YEAR_S, optional=True, meaning="how long a deduplication id is remembered"
+    ),
 }
 GROUP_FIELDS: Final[dict[str, SettingField]] = {
     "mode": SettingField(
@@ -94,7 +97,7 @@ GROUP_FIELDS: Final[dict[str, SettingField]] = {
     "max_backoff": SettingField("seconds", 0, 30 * 86_400.0, meaning="longest delay after a failed body"),
 }
 LATER: Final = {
-    "topic": frozenset({"default_ttl", "dedup_window", "dead_letter_topic"}),
+    "topic": frozenset({"default_ttl", "dead_letter_topic"}),
     "group": frozenset({"max_deliveries", "session_timeout", "priority_window"}),
 }
 LATER_VALUES: Final = (("mode", "exclusive"), ("ordering", "partition"))
@@ -110,6 +113,7 @@ class TopicChanges(TypedDict, total=False):
     drop_unread: bool
     compression: Codec
     max_message_bytes: int
+    dedup_window: float | None
 
 
 class TopicOptions(TopicChanges, total=False):
@@ -149,6 +153,12 @@ class TopicSettings:
     drop_unread: bool = False
     compression: Codec = "none"
     max_message_bytes: int = limits.MESSAGE_BYTES_DEFAULT
+    dedup_window: float | None = None
+
+    @property
+    def dedup_window_us(self) -> int | None:
+        """The window in microseconds."""
+        return None if self.dedup_window is None else round(self.dedup_window * 1_000_000)
 
     @property
     def ages(self) -> bool:

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from callboard.actors.notices import OperationFailed as OperationFailed
     from callboard.actors.notices import PartitionFull as PartitionFull
     from callboard.actors.notices import PartitionStuck as PartitionStuck
+    from callboard.actors.notices import ProducerForgotten as ProducerForgotten
+    from callboard.actors.notices import PublishersLost as PublishersLost
     from callboard.actors.notices import SettingsDiffer as SettingsDiffer
     from callboard.actors.notices import UnreadDropped as UnreadDropped
     from callboard.actors.notices import WorkHindered as WorkHindered
@@ -69,6 +71,7 @@ if TYPE_CHECKING:
     from callboard.message import Record as Record
     from callboard.message import RecordBatch as RecordBatch
     from callboard.publishing.partitioning import Partitioner as Partitioner
+    from callboard.publishing.producer import Producer as Producer
     from callboard.reading import BatchReader as BatchReader
     from callboard.reading import RecordReader as RecordReader
     from callboard.received import ReceivedBatch as ReceivedBatch
@@ -126,6 +129,8 @@ _HOMES = {
         "OperationFailed",
         "PartitionFull",
         "PartitionStuck",
+        "ProducerForgotten",
+        "PublishersLost",
         "SettingsDiffer",
         "UnreadDropped",
         "WorkHindered",
@@ -151,6 +156,7 @@ _HOMES = {
     "log.seams.entropy": ("Entropy",),
     "message": ("Headers", "Message", "Receipt", "Receipts", "Record", "RecordBatch"),
     "publishing.partitioning": ("Partitioner",),
+    "publishing.producer": ("Producer",),
     "reading": ("BatchReader", "RecordReader"),
     "received": ("ReceivedBatch", "ReceivedMessage"),
     "receiving": ("Batches", "Receiving"),

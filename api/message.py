@@ -15,7 +15,7 @@ import attrs
 
 from callboard.log.errors import InvalidArgument
 from callboard.log.format.columns import Columns
-from callboard.log.limits import HEADERS_BYTES_MAX, HEADERS_COUNT_MAX, KEY_BYTES_MAX
+from callboard.log.limits import DEDUP_ID_BYTES_MAX, HEADERS_BYTES_MAX, HEADERS_COUNT_MAX, KEY_BYTES_MAX
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 EARLIEST = datetime.min.replace(tzinfo=UTC)
@@ -30,7 +30,8 @@ class Message:
     """A message to publish, with all that `publish` takes as keywords.
 
     `value` and `key` are bytes; `headers` map names to bytes or text (stored as UTF-8); `timestamp` is the event's own
-    time, a datetime with a time zone; `partition` overrides the choice by key.
+    time, a datetime with a time zone; `partition` overrides the choice by key; `dedup_id` (bytes or text) stands for
+    the message: the topic stores it once within its `dedup_window`.
     """
 
     value: bytes
@@ -38,11 +39,14 @@ class Message:
     headers: Headers | None = None
     timestamp: datetime | None = None
     partition: int | None = None
+    dedup_id: bytes | str | None = None
 
 
 @attrs.frozen
 class Receipt:
-    """Where a record is stored. `offset` is None when nobody waited for it (`acks="none"`)."""
+    """Where a record is stored. `offset` is None when nobody waited for it (`acks="none"`), and when a producer repeats
+    a record that is stored so far back that nobody knows where.
+    """
 
     topic: str
     partition: int
@@ -62,6 +66,21 @@ class StoredRange:
         for position, index in enumerate(self.indexes):
             offset = None if self.first_offset is None else self.first_offset + position
             yield index, Receipt(topic, self.partition, offset)
+
+
+def stored_ranges(
+    partition: int, stored: int | Sequence[int | None] | None, indexes: Sequence[int]
+) -> tuple[StoredRange, ...]:
+    """Where `indexes` of a batch are stored, by what the partition answers: the first offset, or each one's."""
+    if stored is None or isinstance(stored, int):
+        return (StoredRange(partition, stored, indexes),)
+    ranges, first = [], 0
+    for at in range(1, len(stored) + 1):
+        before = stored[at - 1]
+        if at == len(stored) or before is None or stored[at] != before + 1:
+            ranges.append(StoredRange(partition, stored[first], indexes[first:at]))
+            first = at
+    return tuple(ranges)
 
 
 class Receipts(Sequence[Receipt]):
@@ -203,6 +222,20 @@ def check_headers(headers: object) -> int:
     return size
 
 
+def dedup_bytes(dedup_id: object) -> bytes:
+    """A deduplication id as it is stored. Raises `InvalidArgument`."""
+    try:
+        data = check_bytes("dedup_id", dedup_id.encode() if isinstance(dedup_id, str) else dedup_id)
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(f"a dedup_id has no UTF-8 form: {error}. Nothing was written.") from error
+    if not 0 < len(data) <= DEDUP_ID_BYTES_MAX:
+        raise InvalidArgument(
+            f"a dedup_id has {len(data)} bytes, not 1 to {DEDUP_ID_BYTES_MAX}. Nothing was written."
+            " Hash what is longer."
+        )
+    return data
+
+
 @attrs.frozen
 class Attribute:
     """Something that a message carries beside its value."""
@@ -219,12 +252,15 @@ class Attribute:
     """Checks one, and gives its bytes, which count towards the largest message; None for what weighs nothing."""
     stored: Callable[[Any], Any] | None = None
     """Checks one, and gives what is stored; None for what is stored as it is."""
+    is_rare: bool = False
+    """Whether a record without it is shown without it."""
 
 
 ATTRIBUTES: Final = (
     Attribute("key", "keys", "keys", "bytes", size=check_key),
     Attribute("headers", "headers", "headers", "headers", size=check_headers, stored=dict),
     Attribute("timestamp", "timestamps", "event_times", "instant", stored=to_us),
+    Attribute("dedup_id", "dedup_ids", "dedup_ids", "bytes", stored=dedup_bytes, is_rare=True),
 )
 ATTRIBUTE_OF: Final = {attribute.name: attribute for attribute in ATTRIBUTES}
 
@@ -266,6 +302,11 @@ class Record:
         """The event's own time if it was published with one, else the append time."""
         return timestamp_of(self._columns, self._index)
 
+    @property
+    def dedup_id(self) -> bytes | None:
+        """The deduplication id, None without one; text was stored as UTF-8."""
+        return self._columns.dedup_id(self._index)
+
     def __repr__(self) -> str:
         value = self.value
         size = "tombstone" if value is None else f"{len(value)} bytes"
@@ -303,6 +344,10 @@ class ColumnBatch:
         return [
             timestamp_of(columns, at) for columns, start, stop in self._spans for at in range(start, stop)
         ]
+
+    def dedup_ids(self) -> list[bytes | None]:
+        """All deduplication ids; None for a record without one."""
+        return [columns.dedup_id(at) for columns, start, stop in self._spans for at in range(start, stop)]
 
     def offsets(self) -> list[int]:
         """All offsets."""

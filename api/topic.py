@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Never, Unpack
+from typing import TYPE_CHECKING, Any, Never, Unpack
 
 import trio
 
@@ -15,6 +15,7 @@ from callboard.consumer import Consumer
 from callboard.log.errors import PublishFailed, StorageError
 from callboard.message import Headers, Message, Receipt, Receipts
 from callboard.publishing.partitioning import Partitioner
+from callboard.publishing.producer import Producer
 from callboard.publishing.publisher import Publisher, publisher_of
 from callboard.reading import BatchReader, RecordReader
 from callboard.working import GRACE_S, Handler, Working
@@ -66,7 +67,9 @@ class Topic:
         key: bytes | None = None,
         headers: Headers | None = None,
         timestamp: datetime | None = None,
+        dedup_id: bytes | str | None = None,
         partition: int | None = None,
+        expected_offset: int | None = None,
         acks: Acks = "all",
     ) -> Receipt:
         """Publish one message and return where it is stored; `value` may be a `Message` that carries the rest.
@@ -76,15 +79,23 @@ class Topic:
         return means: "all", synced, survives power loss; "leader", with the operating system, survives a crash of this
         process; "none", not waited for: `flush` and closing tell of failures.
 
-        Raises `InvalidArgument` and `MessageTooLarge` before anything is written; `TopicFull`, `DiskFull` when nothing
-        was stored; `PublishFailed`, `ActorCrashed` with `indefinite` set when it may be; `PartitionUnavailable`;
-        `RuntimeClosed`. A cancelled publish is indefinite too.
+        `dedup_id` stands for the message, so that it can be repeated: within the topic's `dedup_window` the partition
+        stores it once, and returns the receipt of the first to all. Without a key the id decides the partition. With
+        `expected_offset` the message is stored only if the partition's next offset is this one.
+
+        Raises `OffsetMismatch` when it is another one; `InvalidArgument` and `MessageTooLarge` before anything is
+        written; `TopicFull`, `DiskFull` when nothing was stored; `PublishFailed`, `ActorCrashed` with `indefinite` set
+        when it may be; `PartitionUnavailable`; `RuntimeClosed`. A cancelled publish is indefinite too.
         """
         self._runtime.check_open()
-        given = None
+        given: dict[str, Any] | None = None
         if headers is not None or timestamp is not None:
             given = {"headers": headers, "timestamp": timestamp}
-        return await self._publisher.publish(value, key, given, partition, acks)
+        if dedup_id is None and expected_offset is None:
+            return await self._publisher.publish(value, key, given, partition, acks)
+        if dedup_id is not None:
+            given = {**(given or {}), "dedup_id": dedup_id}
+        return await self._publisher.publish_guarded(value, key, given, partition, acks, expected_offset)
 
     async def publish_batch(
         self,
@@ -93,6 +104,7 @@ class Topic:
         keys: Sequence[bytes | None] | None = None,
         headers: Sequence[Headers | None] | None = None,
         timestamps: Sequence[datetime | None] | None = None,
+        dedup_ids: Sequence[bytes | str | None] | None = None,
         partition: int | None = None,
         acks: Acks = "all",
     ) -> Receipts:
@@ -104,9 +116,18 @@ class Topic:
         atomic: `PartialPublish` tells the fate of each message. Otherwise raises as `publish` does.
         """
         self._runtime.check_open()
-        columns = {"headers": headers, "timestamp": timestamps}
+        columns = {"headers": headers, "timestamp": timestamps, "dedup_id": dedup_ids}
         given = {name: column for name, column in columns.items() if column is not None}
         return await self._publisher.publish_batch(values, keys, given, partition, acks)
+
+    def producer(self, name: str) -> Producer:
+        """Somebody who publishes under a name, each message once whatever fails: `async with topic.producer("import")`.
+
+        The name lives on in the log: a producer of that name that begins later, also in another process, goes on where
+        this one ended, and fences it.
+        """
+        self._runtime.check_open()
+        return Producer(self._runtime, self._publisher, name)
 
     async def flush(self) -> None:
         """Return once everything published so far is synced.

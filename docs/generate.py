@@ -32,7 +32,7 @@ API = {
     ),
     "Publish and read": (
         "A topic is published to, and read without a group.",
-        "Topic Message Receipt Receipts Record RecordBatch RecordReader BatchReader Partitioner",
+        "Topic Producer Message Receipt Receipts Record RecordBatch RecordReader BatchReader Partitioner",
     ),
     "Consume in a group": (
         "What a group's consumers are given, and how they settle it.",
@@ -58,7 +58,8 @@ API = {
         (
             "Logged ActorStarted IncarnationCrashed ActorRestarted ActorEnded ActorFailed Escalated MessageDropped"
             " HookFailed DamageFound GroupExpired HandlerFailed JournalSalvaged LeaseReleaseFailed OpeningLacksSpace"
-            " OpeningOverdue OperationFailed PartitionFull PartitionStuck SettingsDiffer UnreadDropped WorkHindered"
+            " OpeningOverdue OperationFailed PartitionFull PartitionStuck ProducerForgotten PublishersLost"
+            " SettingsDiffer UnreadDropped WorkHindered"
         ),
     ),
     "Seams": (

@@ -29,14 +29,17 @@ __all__ = [
     "MailboxFull",
     "MessageTooLarge",
     "NotInThisVersion",
+    "OffsetMismatch",
     "OffsetOutOfRange",
     "PartialPublish",
     "PartitionUnavailable",
     "PlanFailed",
+    "ProducerFenced",
     "PublishFailed",
     "RecordingInvalid",
     "RestartLimitReached",
     "RuntimeClosed",
+    "SequenceOutOfOrder",
     "StaleIncarnation",
     "StorageError",
     "TopicExists",
@@ -107,6 +110,38 @@ class GroupNotFound(CallboardError, LookupError):
 
 class OffsetOutOfRange(CallboardError, LookupError):
     """The offset lies outside the partition (`offset`, `start`, `end`)."""
+
+
+class OffsetMismatch(CallboardError):
+    """The partition's next offset is not the one that the publish expected (`expected_offset`, `next_offset`).
+
+    Nothing was written. Read what was published meanwhile, decide again, and publish with the new offset.
+    """
+
+    expected_offset: int
+    next_offset: int
+
+
+class ProducerFenced(CallboardError):
+    """Another producer has begun under the same name (`producer_id`, `epoch`, `latest`). Nothing was written.
+
+    This one is out of date: stop it. Whatever it had published before stands.
+    """
+
+    producer_id: int
+    epoch: int
+    latest: int
+
+
+class SequenceOutOfOrder(CallboardError):
+    """A producer's sequence leaves a gap behind its last stored record (`producer_id`, `sequence`, `expected`).
+
+    Nothing was written. Publish what comes next; a producer that the partition has forgotten begins again.
+    """
+
+    producer_id: int
+    sequence: int
+    expected: int
 
 
 class UnsupportedPlatform(CallboardError):

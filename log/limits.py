@@ -28,6 +28,18 @@ BATCH_BYTES_MAX: Final = 256 * MIB
 COMMIT_BYTES_MAX: Final = 16 * MIB
 """A commit takes no further part once it holds this much, so one commit's memory and time are bounded."""
 
+# -- publishing once
+PRODUCERS_MAX: Final = 10_000
+"""Producers that a partition knows; beyond it, the one that has been silent longest is forgotten."""
+DEDUP_IDS_MAX: Final = 100_000
+"""Deduplication ids that a partition holds; beyond it, the oldest is forgotten before its window has passed."""
+DEDUP_ID_BYTES_MAX: Final = 256
+PUBLISHERS_EVERY_BYTES: Final = 16 * MIB
+"""The record of who has published what is written again when the log has grown by so much. After a crash no more than
+that is read."""
+PUBLISHED_BYTES_MAX: Final = 128 * MIB
+"""A larger record of who has published what is taken for damage."""
+
 # -- topics
 PARTITIONS_MAX: Final = 1024
 TOPICS_MAX: Final = 10_000
@@ -181,6 +193,11 @@ class Limits:
     range_records: int = RANGE_RECORDS_MAX
     window_span_records: int = WINDOW_SPAN_RECORDS
     window_compact_records: int = WINDOW_COMPACT_RECORDS
+
+    # publishing once
+    producers: int = PRODUCERS_MAX
+    dedup_ids: int = DEDUP_IDS_MAX
+    publishers_every_bytes: int = PUBLISHERS_EVERY_BYTES
 
     # mailboxes
     mailbox: int = MAILBOX_CAPACITY_DEFAULT

@@ -52,13 +52,49 @@ class PublishOne(NamedTuple):
     """What it took of the partition's byte budget; the partition gives that back when the commit has ended."""
 
 
+class Guard(NamedTuple):
+    """What is checked when the commit that takes a publish is staged: that nothing in it is stored twice.
+
+    Records whose producer and sequence, or whose deduplication id, the log has already are not appended again.
+    """
+
+    expected_offset: int | None = None
+    """Append only if this is the next offset; else it raises `OffsetMismatch`. A duplicate is a duplicate all the
+    same."""
+    begins: bool = False
+    """For sources: the first record of a producer that is not known may have any sequence; otherwise it has 0."""
+
+
 class PublishMany(NamedTuple):
-    """Append a batch whose columns the publisher built. Answered with its first offset."""
+    """Append a batch whose columns the publisher built. Answered with its first offset; with a `guard`, with a tuple of
+    every record's offset: None for a duplicate whose original lies too far back to tell where.
+    """
 
     columns: Columns
     level: Level
     size_bytes: int
     """As in `PublishOne`."""
+    guard: Guard | None = None
+    """With one, somebody waits (a level above NONE). Raises `ProducerFenced`, `SequenceOutOfOrder`, `OffsetMismatch`;
+    then nothing of the batch is stored."""
+
+
+class BeginProducer(NamedTuple):
+    """Begin another life of a producer, which fences those before it. Answered with its epoch, and the next sequence,
+    once all that was published before has been stored or has failed.
+    """
+
+    producer_id: int
+    owner: int = 0
+    """Who begins: one number for all lives of one producer in this process."""
+    epoch: int | None = None
+    """The life that goes on in this one, if there is one: it raises `ProducerFenced` when somebody else's is later."""
+
+
+class ForgetProducer(NamedTuple):
+    """A producer will publish no more: its id may be forgotten. After a crash it may be known again."""
+
+    producer_id: int
 
 
 @attrs.frozen
@@ -208,6 +244,8 @@ class Describe:
 PartitionCommand = (
     PublishOne
     | PublishMany
+    | BeginProducer
+    | ForgetProducer
     | Flush
     | Fetch
     | WaitForReady
@@ -288,6 +326,14 @@ class PartitionStatistics:
     """What was removed of it since the partition was opened because there was too much of it."""
     cancelled_records: int = 0
     """Never written: their publishers had all given up waiting before a commit took them."""
+    duplicates: int = 0
+    """Records that were not stored again, by their producer or deduplication id, since the partition started."""
+    producers: int = 0
+    """Producers that the partition knows."""
+    dedup_ids: int = 0
+    """Deduplication ids that it holds."""
+    dedup_forgotten: int = 0
+    """Those it had to forget before their window had passed, since it started, because there were too many."""
     is_recovery_owed: bool = False
     """The disk was too full for recovery: records behind the proven end are in no number here until it has space."""
     gaps: tuple[str, ...] = ()

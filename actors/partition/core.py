@@ -77,6 +77,7 @@ class PartitionCore:
         self.sequencer = Sequencer(limits, is_abandoned)
         self.publish_one = self.sequencer.add_one
         self.publish_many = self.sequencer.add_many
+        self.begin_producer = self.sequencer.add_begin
         self.start_offset = start_offset
         self.visible_end = self.durable_end = visible_end
         self.effects: list[e.Effect] = []
@@ -161,7 +162,7 @@ class PartitionCore:
         """`appends` are not stored, or may not be. Flushes try again; with a log that takes nothing now they fail, if
         something visible is not durable.
         """
-        self.effects.append(e.AppendsFailed(appends, error))
+        self.effects += e.failed(appends, error)
         if appends.flushes and not refused:
             self.sequencer.put_back(appends.flushes)
         elif appends.flushes and self.visible_end > self.durable_end:
@@ -181,9 +182,7 @@ class PartitionCore:
         """The log begins, ends or is durable elsewhere than before; `appends` were written, and synced if durable."""
         effects = self.effects
         if appends is not None:
-            effects.append(e.AppendsStored(appends, base_offsets))
-            if appends.flushes:
-                effects.append(e.Answer([(token, None) for token in appends.flushes]))
+            effects += e.stored(appends, base_offsets)
         self.durable_end = durable_end
         if start_offset > self.start_offset:
             self.start_offset = start_offset

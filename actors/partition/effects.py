@@ -73,3 +73,21 @@ class Arm(NamedTuple):
 
 
 Effect = Answer | Refuse | AppendsStored | AppendsFailed | Journalled | ReadWindow | Notify | Arm
+
+
+def stored(appends: Appends, base_offsets: Sequence[int]) -> list[Effect]:
+    """What follows when a commit has taken these appends, and synced them if they wanted it."""
+    effects: list[Effect] = [AppendsStored(appends, base_offsets)]
+    for token, answer, refusal in appends.decided:
+        effects.append(Answer([(token, answer)]) if refusal is None else Refuse([token], refusal))
+    if appends.flushes:
+        effects.append(Answer([(token, None) for token in appends.flushes]))
+    return effects
+
+
+def failed(appends: Appends, error: CallboardError) -> list[Effect]:
+    """What follows when they are not stored, or may not be; those who wait for a flush are told by others."""
+    effects: list[Effect] = [AppendsFailed(appends, error)]
+    if appends.decided:
+        effects.append(Refuse([decided.token for decided in appends.decided], error))
+    return effects

@@ -22,6 +22,7 @@ from typing import Final
 import attrs
 
 from callboard.actors.partition.core import PartitionCore
+from callboard.actors.partition.publishers import Publishers
 from callboard.actors.partition.queues import NEVER, Appends, JournalWork
 from callboard.log.errors import CallboardError, DiskFull, PlanFailed, StorageError
 from callboard.log.journal.journal import Journal, StagedJournal
@@ -70,7 +71,7 @@ class OwedRetry:
 
 class LogParticipant:
     """The partition's log. `perform` carries out what the core wants done; `make_room` drops what retention allows;
-    `recovered` is called when the log has healed.
+    `recovered` is called when the log has healed. Without `publishers` nobody may publish guarded.
     """
 
     def __init__(
@@ -82,9 +83,11 @@ class LogParticipant:
         perform: Callable[[], None],
         make_room: Callable[[], Awaitable[CallboardError | None]],
         recovered: Callable[[], None] = lambda: None,
+        publishers: Publishers | None = None,
     ) -> None:
         self._core = core
         self._log = log
+        self._publishers = publishers
         self._clock = clock
         self._perform = perform
         self._make_room = make_room
@@ -129,6 +132,8 @@ class LogParticipant:
                 self._retry.end()
                 self._recovered()
                 self._moved()
+        if obstacle is None and self._publishers is not None:
+            obstacle = await self._publishers.made_ready(core.sequencer, log)
         if obstacle is None and has_records and log.is_over_limit:
             segments = log.segment_count
             try:
@@ -144,17 +149,25 @@ class LogParticipant:
         self.lacks_space = isinstance(obstacle, DiskFull)
         if appends is not None:
             self.failures += 1
-            core.append_failed(appends, obstacle, refused=log.needs_healing)
+            is_behind = self._publishers is not None and self._publishers.is_behind(log)
+            core.append_failed(appends, obstacle, refused=log.needs_healing or is_behind)
             self._perform()
         return False
 
     def stage(self, now: float, *, must_sync: bool) -> StagedAppend | StagedSync | None:
         """Appends, synced when they or the commit want it; else a sync of what is visible, when that is wanted."""
-        log = self._log
-        appends = self.in_flight = self._core.sequencer.take()
+        log, publishers, now_us = self._log, self._publishers, None
+        sequencer = self._core.sequencer
+        is_guarded = publishers is not None and (sequencer.guarded > 0 or publishers.admission.is_guarded)
+        if is_guarded and publishers is not None and publishers.must_prepare(sequencer, log):
+            appends, self.is_healthy = None, False  # for `healed`
+        else:
+            appends = self.in_flight = sequencer.take()
+            if is_guarded and publishers is not None and appends is not None:
+                now_us = publishers.decide(appends, log)
         if appends is not None and appends.batches:
-            return log.stage(appends.batches, durable=appends.durable or must_sync)
-        if log.visible_end > log.durable_end and (must_sync or (appends is not None and appends.flushes)):
+            return log.stage(appends.batches, durable=appends.durable or must_sync, now_us=now_us)
+        if log.visible_end > log.durable_end and (must_sync or (appends is not None and appends.durable)):
             return StagedSync(log.stage_sync())
         if appends is not None:
             self._moved()
@@ -170,7 +183,8 @@ class LogParticipant:
         log.applied(staged)
         self.lacks_space = False
         self.is_healthy = not log.is_over_limit
-        if len(staged.runs) > 1:
+        is_due = self._publishers is not None and self._publishers.stored(log)
+        if is_due or len(staged.runs) > 1:
             self.needs_upkeep = True
         self._moved(staged.base_offsets)
 
@@ -202,6 +216,8 @@ class LogParticipant:
         self.lacks_space = isinstance(error, DiskFull)
         self.is_healthy = not self._log.needs_healing
         appends, self.in_flight = self.in_flight, None
+        if self._publishers is not None:
+            self._publishers.admission.failed()
         if appends is not None:
             self._core.append_failed(appends, error, refused=False)
             self._perform()
@@ -222,6 +238,8 @@ class LogParticipant:
         try:
             await log.roll_if_due(self._clock.wall_us())
             await self._make_room()
+            if self._publishers is not None:
+                await self._publishers.keep(log)
         except StorageError:
             self.failures += 1
         if log.needs_healing:

@@ -32,6 +32,7 @@ from callboard.actors.partition.group_states import Group, PendingLease
 from callboard.actors.partition.lease_reading import LeaseReading
 from callboard.actors.partition.openings import Turn
 from callboard.actors.partition.participants import JournalParticipant, LogParticipant
+from callboard.actors.partition.publishers import Publishers, publishers_of
 from callboard.actors.partition.queues import NEVER, Appends
 from callboard.actors.partition.record_window import window_records
 from callboard.actors.partition.spec import PartitionSpec
@@ -91,6 +92,7 @@ class Partition(Actor[c.PartitionCommand]):
         self._journal_part: JournalParticipant
         self._core: PartitionCore
         self._committer: Committer
+        self._publishers: Publishers
         self._has_started = False
         self._lacks_space = False
         self._handlers: dict[type, Handler] = {}
@@ -123,6 +125,8 @@ class Partition(Actor[c.PartitionCommand]):
         self._handlers = {
             c.PublishOne: core.publish_one,
             c.PublishMany: core.publish_many,
+            c.BeginProducer: core.begin_producer,
+            c.ForgetProducer: lambda message, reply, _: self._publishers.forget(message, reply),
             c.Fetch: core.fetch,
             c.WaitForReady: core.wait_for_ready,
             c.Settle: self._settle,
@@ -221,6 +225,8 @@ class Partition(Actor[c.PartitionCommand]):
         journal = await files.list(spec.journal_directory)
         await spec.openings.hold(turn, OPENING_BYTES_LEAST + sum([entry.size_bytes for entry in journal]))
         self._journal, states = await open_delivery_journal(files, spec, context)
+        publishers = self._publishers = publishers_of(files, spec, context)
+        published_end = await publishers.load(journal)
         log = self._log = await PartitionLog.open(
             files,
             spec.directory,
@@ -228,7 +234,7 @@ class Partition(Actor[c.PartitionCommand]):
             label=self._port.label,
             clock=context.clock,
             entropy=context.entropy,
-            named_end=states.named_end(),
+            named_end=max(states.named_end(), published_end),
             limits=context.limits,
         )
         lack = log.owed_for or self._journal.lack
@@ -237,6 +243,7 @@ class Partition(Actor[c.PartitionCommand]):
         new = log.record.take_new()
         for damage in log.damages:
             self._tell_damage(damage, is_new=damage in new)
+        await publishers.catch_up(log)
         core = self._core = PartitionCore(
             states,
             self._port.carried,
@@ -254,6 +261,7 @@ class Partition(Actor[c.PartitionCommand]):
             perform=self._perform,
             make_room=self._make_room,
             recovered=self._tell_new_damage,
+            publishers=publishers,
         )
         self._journal_part = JournalParticipant(
             core, self._journal, log, context.clock, perform=self._perform, limits=context.limits
@@ -272,6 +280,7 @@ class Partition(Actor[c.PartitionCommand]):
             self._perform()
             await self._committer.closed()
             await self._log.close()
+            await self._publishers.close(self._log)
             await self._journal.close()
 
     def crashed(self, error: BaseException) -> None:
@@ -394,6 +403,7 @@ class Partition(Actor[c.PartitionCommand]):
             raise InvalidArgument("partitions cannot be changed once a topic exists")
         self._spec.settings = message.settings
         self._grows_old = message.settings.ages
+        self._publishers.admission.ids.set_window(message.settings.dedup_window_us)
         self._log.alter(log_settings(message.settings, self.context.limits))
         self._maintain()
         self._arm_upkeep()
@@ -423,6 +433,7 @@ class Partition(Actor[c.PartitionCommand]):
                 heals=log_part.heals + journal_part.heals,
                 lost_records=log.record.lost_records,
                 cancelled_records=core.sequencer.cancelled,
+                **self._publishers.admission.statistics(),
                 is_recovery_owed=log.owed_for is not None,
                 history_bytes=self._journal.history_bytes,
                 dropped_history_bytes=self._journal.dropped_history_bytes,

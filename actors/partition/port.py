@@ -147,6 +147,8 @@ class PartitionPort:
         self._restart_waiters: WeakKeyDictionary[RestartWaiter, None] = WeakKeyDictionary()
         """Held weakly: a consumer that gave up leaves nothing behind."""
         self.carried = Carried()
+        self.producers_begun: dict[int, tuple[int, int]] = {}
+        """By producer id: the latest epoch that was given out in this process, and to which owner."""
         self.unawaited_waiting = 0
         """Records published with `acks="none"` of which nothing is known yet."""
         self.unawaited_failures = 0

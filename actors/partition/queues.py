@@ -12,20 +12,29 @@ S2  Appends are durable when any record in them wants level ALL; the whole commi
 S3  Every token that came in goes out with exactly one `Appends`, or was dropped with its record.
 S4  The sizes of all `Appends` that left and of what waits add up to the sizes of all that came.
 S5  A flush leaves with the last of the records that came before it, or with the next `Appends` when they have left.
-S6  What changed in deliveries leaves the journal queue in order, and an answer with the changes that it tells of.
+S6  Guarded parts (`Guard`) leave like all others; `admission` decides then what of them is stored, and its answer.
+S7  What changed in deliveries leaves the journal queue in order, and an answer with the changes that it tells of.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import attrs
 
 from callboard.actors.delivery.events import GroupEvents
-from callboard.actors.partition.commands import Level, PublishMany, PublishOne, Token
+from callboard.actors.partition.commands import (
+    BeginProducer,
+    Guard,
+    Level,
+    PublishMany,
+    PublishOne,
+    Token,
+)
 from callboard.actors.partition.group_states import Group, PendingLease
+from callboard.log.errors import CallboardError
 from callboard.log.format.columns import Columns
 from callboard.log.limits import USUAL, Limits
 
@@ -47,6 +56,7 @@ class Due:
 class Singles:
     """Neighbouring single records on their way into one frame."""
 
+    guard: ClassVar[None] = None
     messages: list[PublishOne] = attrs.field(factory=list)
     tokens: list[Token | None] = attrs.field(factory=list)
     level: Level = Level.NONE
@@ -94,6 +104,7 @@ class PublishedBatch:
     size_bytes: int
     tokens: list[Token | None]
     """The publisher's."""
+    guard: Guard | BeginProducer | None = None
 
     @property
     def unawaited(self) -> int:
@@ -112,6 +123,14 @@ class PublishedBatch:
         return self.source.count
 
 
+class Decided(NamedTuple):
+    """What somebody who published guarded is told when the commit ends."""
+
+    token: Token
+    answer: object
+    refusal: CallboardError | None
+
+
 @attrs.define(eq=False)
 class Appends:
     """What one commit appends to the log, and who is told afterwards."""
@@ -126,6 +145,10 @@ class Appends:
     """Records dropped on the way."""
     flushes: Sequence[Token] = ()
     """Who waits for everything up to here to be durable."""
+    is_guarded: bool = False
+    """Whether some part is guarded."""
+    decided: list[Decided] = attrs.Factory(list)
+    """What was decided of the guarded parts; their tokens are here then, and no longer in `parts`."""
 
     @property
     def unawaited(self) -> int:
@@ -157,6 +180,8 @@ class Sequencer:
         """Records that left, or were dropped."""
         self.records = 0
         self.size_bytes = 0
+        self.guarded = 0
+        """Guarded parts that wait."""
         self.cancelled = 0
         """Records dropped since the start."""
 
@@ -184,9 +209,11 @@ class Sequencer:
 
     def add_many(self, message: PublishMany, token: Token | None, now: float = 0.0) -> None:
         """Queue a publisher's batch."""
-        columns, level, size = message
+        columns, level, size, guard = message
         self._singles = None
-        self._parts.append(PublishedBatch(columns, level, size, [token]))
+        self._parts.append(PublishedBatch(columns, level, size, [token], guard))
+        if guard is not None:
+            self.guarded += 1
         if level > Level.NONE:
             self._is_awaited = True
             self.due.at = 0.0
@@ -194,6 +221,14 @@ class Sequencer:
             self._gathers(now, size)
         self.records += columns.count
         self.size_bytes += size
+
+    def add_begin(self, message: BeginProducer, token: Token | None, now: float = 0.0) -> None:
+        """Queue somebody who begins to publish: a guarded part without records."""
+        self._singles = None
+        self._parts.append(PublishedBatch(Columns.build([]), Level.ALL, 0, [token], message))
+        self.guarded += 1
+        self._is_awaited = True
+        self.due.at = 0.0
 
     def _gathers(self, now: float, size_bytes: int) -> None:
         """So many bytes that nobody waits for are added to others of the kind."""
@@ -204,8 +239,12 @@ class Sequencer:
 
     @property
     def is_flushing(self) -> bool:
-        """Whether somebody waits for a flush."""
-        return bool(self._flushes)
+        """Whether somebody waits for a flush, or to begin publishing."""
+        return bool(self._flushes) or self.guarded > 0
+
+    def guarded_batches(self) -> list[Columns]:
+        """The guarded batches that wait."""
+        return [part.columns() for part in self._parts if part.guard is not None]
 
     def add_flush(self, token: Token) -> None:
         """Queue somebody who waits for all that is queued now, or was taken before, to be durable."""
@@ -245,6 +284,9 @@ class Sequencer:
         self.size_bytes -= size
         durable = any(part.level is Level.ALL for part in parts)
         appends = Appends(parts, batches, durable, records, size, cancelled)
+        if self.guarded:
+            appends.is_guarded = any(part.guard is not None for part in parts)
+            self.guarded = sum(part.guard is not None for part in waiting)
         if self._flushes:
             appends.flushes = [token for upto, token in self._flushes if upto <= self._taken]
             self._flushes = [flush for flush in self._flushes if flush[0] > self._taken]

@@ -27,6 +27,8 @@ def record_to_json(record: Record) -> dict[str, Any]:
     }
     for attribute in ATTRIBUTES:
         item = getattr(record, attribute.name)
+        if item is None and attribute.is_rare:
+            continue
         found[attribute.name] = None if item is None else _TO_JSON[attribute.kind](item)
     found["append_time"] = record.append_time.isoformat()
     if hasattr(record, "attempt"):

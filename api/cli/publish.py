@@ -42,11 +42,19 @@ PASSED_OVER: Final = frozenset({"topic", "partition", "offset", "append_time", "
     default=None,
     help="The partition, instead of choosing by key.",
 )
+@click.option("--dedup-id", default=None, help="Id of the one VALUE: the topic stores it once.")
+@click.option(
+    "--expected-offset",
+    type=click.IntRange(min=0),
+    default=None,
+    help="Publish the one VALUE only if the partition's next offset is this one.",
+)
 @click.option("--acks", type=click.Choice(["none", "leader", "all"]), default="all", show_default=True)
 @click.option(
     "--json-lines",
     is_flag=True,
-    help='Standard input holds JSON: {"value", "key", "headers", "timestamp"}, as `consume --json` prints it.',
+    help='Standard input holds JSON: {"value", "key", "headers", "timestamp", "dedup_id"}, as'
+    " `consume --json` prints it.",
 )
 @click.option("--create", is_flag=True, help="Create the topic if it is missing.")
 @directory_option
@@ -57,6 +65,8 @@ def publish(
     key: str | None,
     headers: tuple[str, ...],
     partition: int | None,
+    dedup_id: str | None,
+    expected_offset: int | None,
     acks: Acks,
     json_lines: bool,
     create: bool,
@@ -69,6 +79,12 @@ def publish(
     """
     check_name(topic, "topic")
     common = Message(b"", None if key is None else bytes_of(key), _headers(headers))
+    is_single = dedup_id is not None or expected_offset is not None
+    if is_single and len(values) != 1:
+        raise InvalidArgument(
+            "--dedup-id and --expected-offset are for one VALUE. Nothing was written."
+            ' In JSON lines each message has a "dedup_id" of its own.'
+        )
     check_key(common.key)
     check_headers(common.headers)
     if values and json_lines:
@@ -86,7 +102,10 @@ def publish(
             target = await _topic(runtime, topic, create=create, partition=partition)
             with progress("publishing", quiet=as_json or bool(values) or is_interactive()) as advance:
                 feed = Feed(target, partition, acks, stored, advance)
-                if values:
+                if is_single:
+                    message = Message(bytes_of(values[0]), common.key, common.headers)
+                    await feed.publish_single(message, dedup_id, expected_offset)
+                elif values:
                     await feed.publish(
                         [Message(bytes_of(value), common.key, common.headers) for value in values]
                     )
@@ -134,7 +153,25 @@ class Feed:
         """Publish one batch, if there is anything in it."""
         receipts = await self.topic.publish_batch(messages, partition=self.partition, acks=self.acks)
         for partition, _, count in receipts.ranges:
-            self.stored[partition] = self.stored.get(partition, 0) + count
+            self._count(partition, count)
+
+    async def publish_single(
+        self, message: Message, dedup_id: str | None, expected_offset: int | None
+    ) -> None:
+        """Publish one message that may be a duplicate, or refused for its offset."""
+        receipt = await self.topic.publish(
+            message.value,
+            key=message.key,
+            headers=message.headers,
+            partition=self.partition,
+            dedup_id=None if dedup_id is None else bytes_of(dedup_id),
+            expected_offset=expected_offset,
+            acks=self.acks,
+        )
+        self._count(receipt.partition, 1)
+
+    def _count(self, partition: int, count: int) -> None:
+        self.stored[partition] = self.stored.get(partition, 0) + count
         published = sum(self.stored.values())
         self.advance(f"{published:,} messages", published, None)
 

@@ -60,6 +60,16 @@ class Unpacked:
             )
         return total
 
+    def placed_by_ids(self, dedup_ids: Column, place_of: Callable[[bytes], int]) -> Unpacked:
+        """The same, with messages that have an id, and neither key nor partition, where the id decides."""
+        count = len(self.values)
+        keys, places = self.given.get("key") or [None] * count, self.partitions or [None] * count
+        found = [
+            place_of(dedup_id) if dedup_id is not None and key is None and place is None else place
+            for dedup_id, key, place in zip(dedup_ids, keys, places, strict=True)
+        ]
+        return attrs.evolve(self, partitions=found)
+
     def stored(self) -> dict[str, Column]:
         """The columns as `Columns.build` takes them. Raises `InvalidArgument`."""
         found: dict[str, Column] = {}

@@ -14,7 +14,14 @@ import trio
 
 from callboard.actors.catalog.directory import LiveTopic
 from callboard.actors.kernel import Reply
-from callboard.actors.partition.commands import LEVELS, Level, PublishMany, PublishOne
+from callboard.actors.partition.commands import (
+    LEVELS,
+    BeginProducer,
+    Guard,
+    Level,
+    PublishMany,
+    PublishOne,
+)
 from callboard.actors.partition.port import PartitionPort
 from callboard.log.errors import (
     ActorStopped,
@@ -27,7 +34,7 @@ from callboard.log.errors import (
     TopicNotFound,
 )
 from callboard.log.format.columns import Columns
-from callboard.log.limits import BATCH_RECORDS_MAX, KEY_BYTES_MAX
+from callboard.log.limits import KEY_BYTES_MAX, OFFSET_MAX
 from callboard.message import (
     ATTRIBUTES,
     Message,
@@ -36,6 +43,7 @@ from callboard.message import (
     StoredRange,
     check_bytes,
     check_key,
+    stored_ranges,
 )
 from callboard.publishing.columns import (
     FRAME_BYTES_TARGET,
@@ -52,6 +60,10 @@ from callboard.publishing.partitioning import Partitioner, StickyRoundRobin, che
 TELLS_PER_PASS = 32
 """So many records that nobody waits for are published in one step of a task; then others have their turn."""
 REFUSING = frozenset({"stuck", "failed"})
+
+
+Outcome = Sequence[StoredRange] | CallboardError
+"""What came of a part of a batch."""
 
 
 class _Sent(NamedTuple):
@@ -86,6 +98,7 @@ class Publisher:
         self._tells = 0
         """Publishes that nobody waited for, since the last one that let other tasks run."""
         self._sticky = StickyRoundRobin(len(live.ports))
+        self._owners = 0
         self.replays: set[object] = set()
         """Which replays into the topic run now: each runs once."""
 
@@ -119,6 +132,8 @@ class Publisher:
         level = LEVELS[acks] if type(acks) is str and acks in LEVELS else _level(acks)
         if type(value) is not bytes:
             if isinstance(value, Message):
+                if value.dedup_id is not None:
+                    return await self.publish_guarded(value, key, given, partition, acks, None)
                 value, key, given, partition = _opened(value, key, given, partition)
             value = check_bytes("value", value)
         size = len(value)
@@ -160,10 +175,67 @@ class Publisher:
             raise self._stopped() from error
         return Receipt(live.name, port.index, offset)
 
+    async def publish_guarded(
+        self,
+        value: bytes | Message,
+        key: bytes | None,
+        given: Mapping[str, Any] | None,
+        partition: int | None,
+        acks: str,
+        expected_offset: int | None,
+    ) -> Receipt:
+        """As `publish`, when the message has an id, or its offset is decided already."""
+        level, live = _level(acks), self.live
+        if isinstance(value, Message):
+            value, key, given, partition = _opened(value, key, given, partition)
+        value = check_bytes("value", value)
+        stored, more = stored_attributes(given or {})
+        size = len(value) + check_key(key) + more
+        if size > live.settings.max_message_bytes:
+            raise self._too_large(size)
+        dedup_id = (stored or {}).get("dedup_ids")
+        self._check_guarded(level, has_ids=dedup_id is not None)
+        if expected_offset is not None:
+            self._check_expected(expected_offset, key, partition)
+        if partition is None and key is None and dedup_id is not None:
+            partition = consistent(dedup_id, len(live.ports))
+        port = self._port(key, size, partition)
+        columns = Columns.build(
+            (value,),
+            None if key is None else (key,),
+            **{name: (item,) for name, item in (stored or {}).items()},
+        )
+        offsets = await self._send(port, PublishMany(columns, level, size, Guard(expected_offset)), 1)
+        return Receipt(live.name, port.index, offsets[0])
+
+    def _check_guarded(self, level: Level, *, has_ids: bool) -> None:
+        """Raises `InvalidArgument` for what the topic, or the level, does not allow."""
+        if level is Level.NONE:
+            raise InvalidArgument(
+                "acks is 'none', and a duplicate or a refusal could not be told to anybody. Nothing was written."
+                " Use 'leader' or 'all' with dedup_id, expected_offset and producers."
+            )
+        if has_ids and self.live.settings.dedup_window is None:
+            name = self.live.name
+            raise InvalidArgument(
+                f"topic {name!r} has no dedup_window, so it remembers no dedup_id. Nothing was written. Set one:"
+                f" await runtime.alter_topic({name!r}, dedup_window=3600).",
+                topic=name,
+            )
+
+    def _check_expected(self, expected: object, key: bytes | None, partition: int | None) -> None:
+        if type(expected) is not int or not 0 <= expected <= OFFSET_MAX:
+            raise InvalidArgument(f"expected_offset is {expected!r:.40}, not an offset. Nothing was written.")
+        if partition is None and key is None and len(self.live.ports) > 1:
+            raise InvalidArgument(
+                f"expected_offset without a key or a partition, and topic {self.live.name!r} has"
+                f" {len(self.live.ports)} partitions. Nothing was written. Say which one is meant."
+            )
+
     def _port(self, key: bytes | None, size: int, partition: int | None) -> PartitionPort:
         ports = self.live.ports
         if partition is not None:
-            return ports[self._checked_partition(partition)]
+            return ports[self.checked_partition(partition)]
         if key is None:
             self._pass_refusing()
             return ports[self._sticky.choose(1, size)]
@@ -180,7 +252,8 @@ class Publisher:
                 return
             sticky.move_on()
 
-    def _checked_partition(self, partition: int) -> int:
+    def checked_partition(self, partition: int) -> int:
+        """`partition`, if the topic has it. Raises `InvalidArgument`."""
         count = len(self.live.ports)
         if isinstance(partition, bool) or not isinstance(partition, int) or not 0 <= partition < count:
             raise InvalidArgument(
@@ -189,8 +262,8 @@ class Publisher:
             )
         return partition
 
-    async def _send(self, port: PartitionPort, message: PublishOne | PublishMany, records: int) -> int | None:
-        """Hand the message to the partition and wait as its level asks; the first offset, or None."""
+    async def _send(self, port: PartitionPort, message: PublishOne | PublishMany, records: int) -> Any:
+        """Hand the message to the partition and wait as its level asks; what it answers (an offset), or None."""
         if port.state in REFUSING:
             raise self._refused(port)
         budget, size = port.budget, message.size_bytes
@@ -207,7 +280,7 @@ class Publisher:
             except BaseException:
                 budget.give_back(size)
                 raise
-            return int(await reply.settled())
+            return await reply.settled()
         except ActorStopped as error:
             raise self._stopped() from error
 
@@ -272,6 +345,52 @@ class Publisher:
             index=index,
         )
 
+    # -- for producers
+
+    def next_owner(self) -> int:
+        """A number for a producer, which no other of the topic has in this process."""
+        self._owners += 1
+        return self._owners
+
+    def parted(
+        self,
+        values: Sequence[bytes | Message],
+        given: Mapping[str, Sequence[Any]],
+        partition: int | None,
+        acks: str,
+    ) -> tuple[Level, list[tuple[int, Sequence[int], Columns]]]:
+        """A batch as a producer publishes it: for each part its partition, the messages in it, and their columns.
+
+        Raises `InvalidArgument` and `MessageTooLarge`.
+        """
+        level = _level(acks)
+        self._check_guarded(level, has_ids=False)
+        check_batch(values)
+        index = None if partition is None else self.checked_partition(partition)
+        batch = unpacked(values, given)
+        if "dedup_id" in batch.given:
+            raise InvalidArgument(
+                "a producer's message has a dedup_id, and is known by its sequence already. Nothing was written."
+                " Leave it out, or publish without a producer."
+            )
+        size = batch.sizes(self.live.settings.max_message_bytes, self._too_large)
+        stored, parts = batch.stored(), self._parts(batch, size, index)
+        chunks = [(place, chunk) for place, found in parts for chunk in chunked(found, batch.values, size)]
+        return level, [(place, chunk, columns_of(chunk, batch.values, stored)) for place, chunk in chunks]
+
+    async def send(self, port: PartitionPort, message: PublishMany) -> Any:
+        """Publish a part of it; what the partition answers. Raises as `publish` does."""
+        return await self._send(port, message, message.columns.count)
+
+    async def ask(self, port: PartitionPort, command: BeginProducer) -> Any:
+        """Ask a partition; what it answers. Raises as `publish` does."""
+        if port.state in REFUSING:
+            raise self._refused(port)
+        try:
+            return await port.ref.ask(command)
+        except ActorStopped as error:
+            raise self._stopped() from error
+
     # -- batches
 
     async def publish_columns(self, index: int, columns: Columns, level: Level) -> None:
@@ -296,11 +415,7 @@ class Publisher:
         count = len(values)
         if count == 0:
             return Receipts(self.live.name, 0, ())
-        if count > BATCH_RECORDS_MAX:
-            raise InvalidArgument(
-                f"a batch of {count} messages, and {BATCH_RECORDS_MAX} are allowed. Nothing was written. Split it."
-            )
-        index = None if partition is None else self._checked_partition(partition)
+        index = None if partition is None else self.checked_partition(partition)
         if index is None and len(self.live.ports) == 1 and self.partitioner is consistent:
             index = 0
         if index is not None and not given and (keys is None or isinstance(keys, Sequence)):
@@ -334,16 +449,24 @@ class Publisher:
         count = len(values)
         size = batch.sizes(self.live.settings.max_message_bytes, self._too_large)
         stored = batch.stored()
+        guard = None
+        if "dedup_ids" in stored:
+            self._check_guarded(level, has_ids=True)
+            guard = Guard()
+            if index is None:
+                count_of = len(self.live.ports)
+                batch = batch.placed_by_ids(stored["dedup_ids"], lambda key: consistent(key, count_of))
         sendings = []
         for place, indexes in self._parts(batch, size, index):
             for chunk in chunked(indexes, values, size):
                 columns = columns_of(chunk, values, stored)
                 bytes_here = size if len(chunk) == count else columns.size_bytes
-                sendings.append((self.live.ports[place], chunk, PublishMany(columns, level, bytes_here)))
+                message = PublishMany(columns, level, bytes_here, guard)
+                sendings.append((self.live.ports[place], chunk, message))
         if len(sendings) == 1:
             port, chunk, message = sendings[0]
-            offset = await self._send(port, message, len(chunk))
-            return Receipts(self.live.name, count, (StoredRange(port.index, offset, chunk),))
+            answer = await self._send(port, message, len(chunk))
+            return Receipts(self.live.name, count, stored_ranges(port.index, answer, chunk))
         return await self._send_all(sendings, count)
 
     def _parts(self, batch: Unpacked, size: int, partition: int | None) -> list[tuple[int, Sequence[int]]]:
@@ -353,7 +476,7 @@ class Publisher:
         if batch.partitions is not None:
             for index, place in enumerate(batch.partitions):
                 if place is not None:
-                    chosen.setdefault(of_message(index, self._checked_partition, place), []).append(index)
+                    chosen.setdefault(of_message(index, self.checked_partition, place), []).append(index)
             others = [index for index, place in enumerate(batch.partitions) if place is None]
         if not others:
             return list(chosen.items())
@@ -391,7 +514,7 @@ class Publisher:
         one for itself.
         """
         sent: deque[_Sent] = deque()
-        outcomes: list[StoredRange | CallboardError] = []
+        outcomes: list[Outcome] = []
         for port, chunk, message in sendings:
             if not port.budget.has_room(message.size_bytes):
                 while sent:
@@ -399,9 +522,9 @@ class Publisher:
             sent.append(await self._start(port, chunk, message))
         while sent:
             outcomes.append(await self._outcome(sent.popleft()))
-        return self._summed_up(outcomes, [chunk for _, chunk, _ in sendings], count)
+        return self.summed_up(outcomes, [chunk for _, chunk, _ in sendings], count)
 
-    async def _outcome(self, sent: _Sent) -> StoredRange | CallboardError:
+    async def _outcome(self, sent: _Sent) -> Outcome:
         """Wait for a part."""
         port, chunk, started = sent
         if isinstance(started, CallboardError):
@@ -412,7 +535,7 @@ class Publisher:
             return self._stopped()
         except CallboardError as error:
             return error
-        return StoredRange(port.index, first, chunk)
+        return stored_ranges(port.index, first, chunk)
 
     async def _start(self, port: PartitionPort, chunk: Sequence[int], message: PublishMany) -> _Sent:
         """Hand a part over."""
@@ -429,14 +552,14 @@ class Publisher:
         except CallboardError as error:
             return _Sent(port, chunk, error)
 
-    def _summed_up(
-        self, outcomes: Sequence[StoredRange | CallboardError], chunks: Sequence[Sequence[int]], count: int
-    ) -> Receipts:
+    def summed_up(self, outcomes: Sequence[Outcome], chunks: Sequence[Sequence[int]], count: int) -> Receipts:
+        """The receipts of a batch of `count` from what came of its parts, or the error that tells of each message."""
         errors = [outcome for outcome in outcomes if isinstance(outcome, CallboardError)]
         if not errors:
-            return Receipts(
-                self.live.name, count, [part for part in outcomes if isinstance(part, StoredRange)]
-            )
+            stored = [
+                part for outcome in outcomes if not isinstance(outcome, CallboardError) for part in outcome
+            ]
+            return Receipts(self.live.name, count, stored)
         if len(errors) == len(outcomes) and not any(error.indefinite for error in errors):
             raise errors[0]
         fates: dict[int, Receipt | CallboardError] = {}
@@ -444,7 +567,7 @@ class Publisher:
             if isinstance(outcome, CallboardError):
                 fates.update(dict.fromkeys(chunk, outcome))
             else:
-                fates.update(outcome.receipts(self.live.name))
+                fates.update(pair for part in outcome for pair in part.receipts(self.live.name))
         failed = sum(isinstance(fate, CallboardError) for fate in fates.values())
         raise PartialPublish(
             f"{failed} of {count} messages for topic {self.live.name!r} are not, or not certainly, stored:"

@@ -56,6 +56,9 @@ SMALL: Final[dict[str, tuple[int, int]]] = {
     "cancelled_sift_bytes": (1, 2_000),
     "gather_bytes": (1, 2_000),
     "consumer_ids_per_block": (1, 10),
+    "producers": (4, 20),
+    "dedup_ids": (10, 100),
+    "publishers_every_bytes": (50, 5_000),
 }
 """What a small value is: from, to. The others are never reached in a run: of these, large is as good as usual."""
 LARGE: Final[dict[str, int]] = {"open_segments": 64, "prefetch": 1_000, "fetch_bytes": 64 << 20}
@@ -68,7 +71,11 @@ WINDOW_LIMITS: Final = (
 """Those that only groups with an order come by."""
 CATALOG_LIMITS: Final = ("consumer_ids_per_block",)
 """Those that only many consumers, one after the other, come by."""
-BROKER_LIMITS: Final = tuple(name for name in SMALL if name not in WINDOW_LIMITS + CATALOG_LIMITS)
+PUBLISHING_LIMITS: Final = ("producers", "dedup_ids", "publishers_every_bytes")
+"""Those that only guarded publishes come by."""
+BROKER_LIMITS: Final = tuple(
+    name for name in SMALL if name not in WINDOW_LIMITS + CATALOG_LIMITS + PUBLISHING_LIMITS
+)
 ACTOR_LIMITS: Final = ("mailbox", "receive_batch")
 """Those that plain actors come by."""
 

@@ -24,8 +24,13 @@ def test_every_form_of_a_message_has_the_attributes_of_the_table() -> None:
     """`Message`, the arguments of both publishes, records and batches agree with the one table, in its order."""
     names = [attribute.name for attribute in ATTRIBUTES]
     plurals = [attribute.plural for attribute in ATTRIBUTES]
-    assert [field.name for field in attrs.fields(Message)] == ["value", *names, "partition"]
-    assert list(inspect.signature(Topic.publish).parameters)[2:-2] == names
+    assert [field.name for field in attrs.fields(Message)] == [
+        "value",
+        *names[:3],
+        "partition",
+        *names[3:],
+    ]
+    assert list(inspect.signature(Topic.publish).parameters)[2:-3] == names
     assert list(inspect.signature(Topic.publish_batch).parameters)[2:-2] == plurals
     assert all(hasattr(kind, name) for kind in (Record, ReceivedMessage) for name in names)
     assert all(hasattr(kind, plural) for kind in (RecordBatch, ReceivedBatch) for plural in plurals)
@@ -33,18 +38,22 @@ def test_every_form_of_a_message_has_the_attributes_of_the_table() -> None:
 
 async def test_a_message_is_published_like_its_attributes(world: Any, autojump_clock: Any) -> None:
     """A `Message`, keywords, a batch of messages and a batch of columns store the same."""
-    given = {"key": b"k", "headers": {"h": "1"}, "timestamp": NOON}
-    columns = {attribute.plural: [given[attribute.name]] for attribute in ATTRIBUTES}
+
+    def given(form: str) -> dict[str, Any]:
+        return {"key": b"k", "headers": {"h": "1"}, "timestamp": NOON, "dedup_id": form}
+
+    columns = {attribute.plural: [given("3")[attribute.name]] for attribute in ATTRIBUTES}
     async with world.open() as runtime:
-        topic = await runtime.create_topic("jobs", partitions=3)
-        await topic.publish(b"v", **given)
-        await topic.publish(Message(b"v", **given))
+        topic = await runtime.create_topic("jobs", partitions=3, dedup_window=60)
+        await topic.publish(b"v", **given("1"))
+        await topic.publish(Message(b"v", **given("2")))
         await topic.publish_batch([b"v"], **columns)
-        await topic.publish_batch([Message(b"v", **given)])
+        await topic.publish_batch([Message(b"v", **given("4"))])
         found = [
             (record.partition, record.value, record.key, record.headers, record.timestamp)
             async for record in topic.read()
         ]
+        assert [record.dedup_id async for record in topic.read()] == [b"1", b"2", b"3", b"4"]
     assert len(found) == 4
     assert set(map(repr, found)) == {repr((found[0][0], b"v", b"k", {"h": b"1"}, NOON))}
 

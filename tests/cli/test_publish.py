@@ -194,3 +194,28 @@ def test_a_refused_line_does_not_say_that_nothing_was_written(orders: Any) -> No
     assert "no time zone. It and" in told
     assert "Nothing was written" not in told
     assert values(orders) == [b"a"]
+
+
+def test_a_value_with_an_id_is_stored_once(orders: Any) -> None:
+    """Each call succeeds; what `consume` prints of it says the id, and can be published again."""
+    orders.run("topic", "create", "calls", "dedup_window=3600")
+    for value in ("a", "b"):
+        done = orders.run("publish", "calls", value, "--dedup-id", "1", "--key", "k", "--json")
+        assert done.json["published"] == 1
+    lines = orders.run("consume", "calls", "--json")
+    (found,) = lines.documents
+    assert (found["value"], found["dedup_id"]) == ("a", "1")
+    orders.run("publish", "calls", "--json-lines", stdin=b"\n".join(lines.lines) + b"\n")
+    assert values(orders, "calls") == [b"a"]
+
+
+def test_a_value_at_another_offset_is_refused(orders: Any) -> None:
+    """The error says which offset comes next; several values cannot expect one offset."""
+    orders.run("topic", "create", "calls")
+    assert orders.run("publish", "calls", "a", "--expected-offset", "0").code == 0
+    refused = orders.run("publish", "calls", "b", "--expected-offset", "0", code=None)
+    assert refused.code != 0
+    assert "the next offset of partition calls/0 is 1" in refused.err
+    refused = orders.run("publish", "calls", "b", "c", "--expected-offset", "1", code=None)
+    assert "for one VALUE" in refused.err
+    assert values(orders, "calls") == [b"a"]

@@ -224,3 +224,17 @@ def hear(event: object) -> str:
 def opens(directory: str, clock: callboard.Clock, entropy: callboard.Entropy) -> callboard.Runtime:
     """The seams, and a listener."""
     return callboard.open_runtime(directory, clock=clock, entropy=entropy, on_event=hear)
+
+
+# -- publishing once
+
+
+async def publishes_once(topic: callboard.Topic) -> None:
+    """By id, at an offset, as a producer."""
+    assert_type(await topic.publish(b"v", dedup_id="1", expected_offset=0), callboard.Receipt)
+    assert_type(await topic.publish_batch([b"v"], dedup_ids=[b"1"]), callboard.Receipts)
+    async with topic.producer("import") as producer:
+        assert_type(producer, callboard.Producer)
+        assert_type(await producer.publish(b"v", key=b"k"), callboard.Receipt)
+        assert_type(await producer.publish_batch([b"v"], partition=0), callboard.Receipts)
+        assert_type(await producer.next_sequence(), int)

@@ -1,0 +1,81 @@
+"""Deduplication ids: which ids a partition has taken within its topic's `dedup_window`. Pure.
+
+A publish whose id the table holds is a duplicate: it is answered with the offset of the original, and nothing is
+appended. An id is held from the time its record was appended until the window has passed, even when retention drops
+the record meanwhile. The table is bounded: when it is full, the oldest id is forgotten before its time, and counted, so
+that a full table never refuses a message.
+
+Invariants
+----------
+D1  At a time t an id is found exactly if it was appended at a time above t - window, and was not forgotten early.
+D2  At most `limit` ids are held: those appended last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import attrs
+
+Placed = tuple[int, int]
+"""(Offset, append time in microseconds since 1970)."""
+
+SWEPT_AT_ONCE: Final = 64
+"""Ids whose time is over are removed a few with each new one: no commit pays for all of them."""
+
+
+@attrs.define(eq=False)
+class DedupTable:
+    """See the module. `window_us` None: no ids are looked at, and none are held."""
+
+    limit: int
+    window_us: int | None = None
+    forgotten_early: int = 0
+    """Ids that had to go although the window had not passed."""
+    _ids: dict[bytes, Placed] = attrs.Factory(dict)
+    """In the order in which they were appended."""
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __iter__(self) -> Iterator[tuple[bytes, Placed]]:
+        return iter(self._ids.items())
+
+    def set_window(self, window_us: int | None) -> None:
+        """Another window from now on. A longer one does not bring back what was forgotten."""
+        self.window_us = window_us
+        if window_us is None:
+            self._ids.clear()
+
+    def is_current(self, placed: Placed, now_us: int) -> bool:
+        """Whether the window that began with the record is not over (D1)."""
+        return self.window_us is not None and now_us - placed[1] < self.window_us
+
+    def find(self, dedup_id: bytes, now_us: int) -> int | None:
+        """The offset of the original, None when the id is new."""
+        placed = self._ids.get(dedup_id)
+        return placed[0] if placed is not None and self.is_current(placed, now_us) else None
+
+    def put(self, dedup_id: bytes, placed: Placed, now_us: int) -> None:
+        """The log has taken a record with this id."""
+        if self.window_us is None:
+            return
+        ids = self._ids
+        ids.pop(dedup_id, None)
+        ids[dedup_id] = placed
+        self.forget_old(now_us, SWEPT_AT_ONCE)
+        while len(ids) > self.limit:
+            oldest = next(iter(ids))
+            self.forgotten_early += self.is_current(ids.pop(oldest), now_us)
+
+    def forget_old(self, now_us: int, most: int) -> None:
+        """Forget up to `most` ids whose window is over."""
+        ids = self._ids
+        for _ in range(most):
+            if not ids:
+                return
+            oldest = next(iter(ids))
+            if self.is_current(ids[oldest], now_us):
+                return
+            del ids[oldest]

@@ -1,0 +1,233 @@
+"""Producers: which of a producer's records a partition has already. Pure.
+
+A record of a producer carries (producer id, epoch, sequence). The id says who publishes, over any number of lives. The
+sequence numbers its records in this partition, one after the other, and goes on over all its lives. The epoch says
+which life: whoever begins a new one *fences* those before it, whose records are refused from then on.
+
+The table follows the log: what it says of a producer was read from its records, in their order. It is bounded. A
+producer that has published nothing for `PRODUCER_AGE_S`, or the one that has been silent longest when there are too
+many, is forgotten; a record that it published before would be taken for a new one then, and its next one is refused
+unless the sequence is 0 or the publish `begins`. Not so a *source*: a producer of epoch `SOURCE_EPOCH`, behind which
+stands another part of the broker. There is only one life of each, and it stays until `remove`.
+
+Power loss may take a record that was not synced and keep a later one. Then the window *lacks* a sequence, and that
+record may still be published.
+
+Vocabulary
+----------
+run        neighbouring records of a producer: sequences and offsets both rise by one
+window     the last `RUNS_KEPT` runs of a producer: the duplicates whose original offset can be told
+begun      the epochs given out in this process, and to whom, which no record may tell of yet
+
+Invariants
+----------
+T1  `last` is the highest sequence of the producer in the log, and that record is in the last run.
+T2  A sequence up to `last` is a duplicate unless the window lacks it, `last + 1` is next, all else is out of order.
+T3  At most `limit` producers are known, sources not counted; those heard of last.
+T4  No record is accepted whose epoch is below the highest known for its producer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Final
+
+import attrs
+
+from callboard.log.errors import InvalidArgument, ProducerFenced, SequenceOutOfOrder
+from callboard.log.format.columns import ProducerRun
+
+RUNS_KEPT: Final = 8
+SEQUENCE_END: Final = 2**64
+"""One above the highest sequence."""
+SOURCE_EPOCH: Final = 2**32 - 1
+"""Stands for a producer with one life only: it is not fenced, and not forgotten by age or number."""
+EPOCH_MAX: Final = SOURCE_EPOCH - 1
+PRODUCER_AGE_S: Final = 7 * 86_400
+MICROSECONDS: Final = 1_000_000
+
+Begun = dict[int, tuple[int, int]]
+"""By producer id: the latest epoch, and its owner."""
+Run = tuple[int, int, int]
+"""(First sequence, count, first offset)."""
+
+
+@attrs.frozen
+class Producer:
+    """What is known of one producer."""
+
+    epoch: int
+    last: int
+    time_us: int
+    """When the log took its last record."""
+    runs: tuple[Run, ...]
+    """Oldest first."""
+
+    def offset_of(self, sequence: int) -> int | None:
+        """Where the record of `sequence` is; None when that is too long ago."""
+        for first, count, offset in reversed(self.runs):
+            if first <= sequence < first + count:
+                return offset + sequence - first
+        return None
+
+    def lacks(self, sequence: int) -> bool:
+        """Whether the record of `sequence`, which lies before others, is not there."""
+        return self.runs[0][0] <= sequence <= self.last and self.offset_of(sequence) is None
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether it lacks any."""
+        return any(one[0] + one[1] != other[0] for one, other in pairwise(self.runs))
+
+    def with_run(self, epoch: int, run: Run, time_us: int) -> Producer:
+        """The same after further records. Whatever they say counts: the log is right."""
+        first, count, offset = run
+        runs, last = self.runs, first + count - 1
+        start, length, at = runs[-1]
+        if first == self.last + 1 and at + length == offset:
+            runs = (*runs[:-1], (start, length + count, at))
+        elif first > self.last:
+            runs = (*runs, run)
+        elif self.lacks(first):
+            runs, last = tuple(sorted((*runs, run))), max(last, self.last)
+        else:
+            runs = (run,)  # it was forgotten meanwhile, and began anew
+        return Producer(max(epoch, self.epoch), last, time_us, runs[-RUNS_KEPT:])
+
+
+class ProducerTable:
+    """See the module. `begun` is shared with later tables of this partition, as long as the process lives."""
+
+    def __init__(self, limit: int, begun: Begun | None = None) -> None:
+        self._limit = limit
+        self._begun: Begun = {} if begun is None else begun
+        self._others: dict[int, Producer] = {}
+        """By id, in the order in which they were heard of last."""
+        self._sources: dict[int, Producer] = {}
+        self.forgotten: list[tuple[int, str]] = []
+        """Producers that were forgotten, and why, until somebody takes them away."""
+
+    def __len__(self) -> int:
+        return len(self._others) + len(self._sources)
+
+    def __iter__(self) -> Iterator[tuple[int, Producer]]:
+        """All that are known, those heard of longest ago first, sources before them."""
+        yield from self._sources.items()
+        yield from self._others.items()
+
+    def get(self, producer_id: int) -> Producer | None:
+        """What is known of a producer."""
+        found = self._others.get(producer_id)
+        return self._sources.get(producer_id) if found is None else found
+
+    # -- deciding -------------------------------------------------------------------------------------------
+
+    def begin(
+        self, producer_id: int, known: Producer | None, *, owner: int = 0, epoch: int | None = None
+    ) -> tuple[int, int]:
+        """Begin another life, which continues that of `epoch`: its epoch, above all others, and the next sequence.
+
+        Whoever owns the latest life may continue it although it has not heard of it. Raises `ProducerFenced`,
+        `InvalidArgument`.
+        """
+        begun, latest = self._begun, self._latest(producer_id, known)
+        is_own = begun.get(producer_id) == (latest, owner)
+        if epoch is not None and epoch < latest and not is_own:
+            raise _fenced(producer_id, epoch, latest)
+        if latest >= EPOCH_MAX:
+            raise InvalidArgument(
+                f"producer {producer_id:#x} has begun as often as epochs can count, or is a source of the broker."
+                " Nothing was written. Publish under another name."
+            )
+        begun.pop(producer_id, None)
+        if len(begun) >= self._limit:
+            del begun[next(iter(begun))]
+        begun[producer_id] = latest + 1, owner
+        return latest + 1, 0 if known is None else known.last + 1
+
+    def _latest(self, producer_id: int, known: Producer | None) -> int:
+        return max(self._begun.get(producer_id, (0, 0))[0], 0 if known is None else known.epoch)
+
+    def duplicates(self, run: ProducerRun, known: Producer | None, *, begins: bool) -> int:
+        """How many records at the front of `run` the log has already, or lacks; all others come next.
+
+        Raises `ProducerFenced`, `SequenceOutOfOrder`, `InvalidArgument`.
+        """
+        count, producer_id, epoch, sequence = run
+        if sequence + count > SEQUENCE_END:
+            raise InvalidArgument(
+                f"producer {producer_id:#x}: {count} records from sequence {sequence} on end beyond 64 bits."
+                " Nothing was written."
+            )
+        latest = self._latest(producer_id, known)
+        if epoch < latest:
+            raise _fenced(producer_id, epoch, latest)
+        if known is None and begins:
+            return 0
+        expected = 0 if known is None else known.last + 1
+        if sequence > expected:
+            raise SequenceOutOfOrder(
+                f"producer {producer_id:#x} publishes sequence {sequence}, and {expected} comes next: what lies"
+                " between is not stored. Nothing was written. Publish that first, or begin again if the producer was"
+                " forgotten.",
+                producer_id=producer_id,
+                sequence=sequence,
+                expected=expected,
+            )
+        return min(count, expected - sequence)
+
+    # -- following the log ----------------------------------------------------------------------------------
+
+    def put(self, producer_id: int, producer: Producer, now_us: int) -> None:
+        """This is known of a producer from now on."""
+        others = self._others
+        others.pop(producer_id, None)
+        if producer.epoch == SOURCE_EPOCH:
+            self._sources[producer_id] = producer
+            return
+        self._sources.pop(producer_id, None)
+        others[producer_id] = producer
+        if len(others) > self._limit:
+            self._forget(next(iter(others)), f"more than {self._limit} producers publish to the partition")
+        self.forget_old(now_us)
+
+    def forget_old(self, now_us: int) -> None:
+        """Forget whoever has published nothing for too long."""
+        others = self._others
+        while others:
+            producer_id, producer = next(iter(others.items()))
+            if now_us - producer.time_us <= PRODUCER_AGE_S * MICROSECONDS:
+                return
+            self._forget(producer_id, f"it has published nothing for {PRODUCER_AGE_S // 86_400} days")
+
+    def _forget(self, producer_id: int, reason: str) -> None:
+        del self._others[producer_id]
+        self.forgotten.append((producer_id, reason))
+
+    def remove(self, producer_id: int) -> None:
+        """The producer is no more: a source whose end is known."""
+        self._sources.pop(producer_id, None)
+        self._others.pop(producer_id, None)
+        self._begun.pop(producer_id, None)
+
+
+def heard(known: Producer | None, producer_run: ProducerRun, offset: int, time_us: int) -> Producer:
+    """What is known of the producer after the records of `producer_run`, stored from `offset` on."""
+    count, _, epoch, sequence = producer_run
+    run = sequence, count, offset
+    if known is None:
+        # Nobody but a source begins elsewhere than at 0: what lies before is lacking.
+        before = ((0, 0, offset),) if sequence and epoch != SOURCE_EPOCH else ()
+        return Producer(epoch, sequence + count - 1, time_us, (*before, run))
+    return known.with_run(epoch, run, time_us)
+
+
+def _fenced(producer_id: int, epoch: int, latest: int) -> ProducerFenced:
+    return ProducerFenced(
+        f"producer {producer_id:#x} publishes with epoch {epoch}, and epoch {latest} has begun: another one has taken"
+        " its place. Nothing was written. Stop this one.",
+        producer_id=producer_id,
+        epoch=epoch,
+        latest=latest,
+    )

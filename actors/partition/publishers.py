@@ -1,0 +1,285 @@
+"""The file `publishers` of a partition: what its tables of producers and deduplication ids said at one offset.
+
+The tables are a summary of the log, so that it need not be read at opening: the file holds them as they were at some
+offset `end`, and what the log has from there on is read and noted. The file is first made, with empty tables, before
+the first record that needs them is appended; a partition without the file has none. It is replaced, whole and synced,
+whenever the log has grown enough, and when the partition closes.
+
+Invariants
+----------
+F1  `end` is never above the durable end of the log when the file is written: the file is never ahead of the log.
+F2  The file and the log from `end` on give the same tables as the ones in memory, but for what was forgotten.
+"""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import accumulate, chain, pairwise
+from typing import Any, Final
+
+import attrs
+import cbor2
+
+from callboard.actors.kernel import Context
+from callboard.actors.notices import ProducerForgotten, PublishersLost
+from callboard.actors.partition.admission import Admission
+from callboard.actors.partition.commands import ForgetProducer, Token
+from callboard.actors.partition.producers import Producer, Run
+from callboard.actors.partition.queues import Appends, Sequencer
+from callboard.actors.partition.spec import PartitionSpec
+from callboard.log.errors import DiskFull, LogCorrupt, PublishFailed, StorageError, lacks_space
+from callboard.log.format.fields import CBOR_ERRORS, too_new, unknown_fields
+from callboard.log.limits import PUBLISHED_BYTES_MAX, READ_BYTES_DEFAULT, USUAL, Limits
+from callboard.log.partition.partition_log import PartitionLog
+from callboard.log.seams.clock import Clock
+from callboard.log.seams.disk import Entry, Incarnation
+from callboard.log.segments.small_files import read_whole, replace_whole
+
+PUBLISHERS_NAME: Final = "publishers"
+MAGIC: Final = b"CBPU"
+VERSION: Final = 1
+HEAD_BYTES: Final = 12
+"""Magic, version (u32), CRC-32 of both and the body (u32)."""
+FIELDS: Final = ("end", "producers", "times", "runs", "ids", "id_lengths", "id_offsets", "id_times")
+SPACING: Final = 4
+"""The log grows by at least so many times the file's size before the file is written again."""
+READ_RECORDS: Final = 10_000
+"""Read at a time when the tables catch up with the log."""
+
+
+@attrs.define(eq=False)
+class Publishers:
+    """The shell around a partition's `Admission`: keeps its tables, and has them follow the log."""
+
+    _files: Incarnation
+    _directory: str
+    admission: Admission
+    _clock: Clock
+    _limits: Limits = USUAL
+    _emit: Callable[[object], object] = lambda _: None
+    _owner: str = ""
+    """The partition's path, for what is emitted."""
+    _beyond_bytes: int = 0
+
+    @property
+    def path(self) -> str:
+        """The file's path."""
+        return f"{self._directory}/{PUBLISHERS_NAME}"
+
+    def forget(self, message: ForgetProducer, reply: Token | None) -> None:
+        """A producer publishes no more."""
+        self.admission.producers.remove(message.producer_id)
+        if reply is not None:
+            reply.answer(None)
+
+    # -- opening --------------------------------------------------------------------------------------------
+
+    async def load(self, entries: Sequence[Entry]) -> int:
+        """Take over what the file says, if the directory with `entries` has one; returns the offset it knows up to.
+
+        Raises `FormatTooNew`, `StorageError`.
+        """
+        size = next((entry.size_bytes for entry in entries if entry.name == PUBLISHERS_NAME), None)
+        if size is None:
+            return 0
+        self.admission.is_guarded = True
+        data = await read_whole(self._files, self.path) if size <= PUBLISHED_BYTES_MAX else b""
+        try:
+            decode(data or b"", self.admission, self._clock.wall_us())
+        except CBOR_ERRORS as error:
+            damage = f"{self.path} cannot be read ({error}): all of the log was read instead"
+            self._emit(PublishersLost(self._owner, damage))
+            self.admission.noted_end = 0
+            return 0
+        return self.admission.noted_end
+
+    async def catch_up(self, log: PartitionLog) -> None:
+        """Note what the log holds beyond what the tables know. Raises `StorageError`."""
+        admission = self.admission
+        while self.is_behind(log):
+            offset = max(admission.noted_end, log.start_offset)
+            try:
+                found = await log.read(offset, max_records=READ_RECORDS, max_bytes=READ_BYTES_DEFAULT)
+            except LogCorrupt as error:
+                if error.offsets is None:
+                    raise
+                admission.noted_end = max(offset, error.offsets[1]) + 1
+                continue
+            end = max(found.next_offset, offset + (not found.batches))
+            admission.read(found.batches, end, self._clock.wall_us())
+            self._tell()
+
+    def is_behind(self, log: PartitionLog) -> bool:
+        """Whether the log holds what the tables do not know."""
+        admission = self.admission
+        return admission.is_guarded and max(admission.noted_end, log.start_offset) < log.visible_end
+
+    def _tell(self) -> None:
+        producers = self.admission.producers
+        if producers.forgotten:
+            forgotten, producers.forgotten = producers.forgotten, []
+            for producer_id, reason in forgotten:
+                self._emit(ProducerForgotten(self._owner, producer_id, reason))
+
+    # -- commits --------------------------------------------------------------------------------------------
+
+    def must_prepare(self, sequencer: Sequencer, log: PartitionLog) -> bool:
+        """Whether `made_ready` has something to do before what waits can be decided."""
+        return self.is_behind(log) or self._must_begin(sequencer)
+
+    def _must_begin(self, sequencer: Sequencer) -> bool:
+        admission = self.admission
+        return (
+            sequencer.guarded > 0
+            and not admission.is_guarded
+            and any(admission.needs_tables(columns) for columns in sequencer.guarded_batches())
+        )
+
+    async def made_ready(self, sequencer: Sequencer, log: PartitionLog) -> StorageError | None:
+        """Have the tables know all of the log, and the file be there if it must; the error when the disk refuses."""
+        try:
+            await self.catch_up(log)
+            if self._must_begin(sequencer):
+                # What is visible and not synced yet has no producer that anybody asked about (F1).
+                await self._write(log.durable_end)
+                self.admission.is_guarded, self.admission.noted_end = True, log.visible_end
+        except StorageError as error:
+            is_full = lacks_space(error)
+            return (DiskFull if is_full else PublishFailed)(
+                f"who has published what to {log.label} could not be recorded: {error} Nothing was stored."
+                + (" Free space: publishing continues by itself." if is_full else " Publish again."),
+                indefinite=False,
+            )
+        return None
+
+    def decide(self, appends: Appends, log: PartitionLog) -> int:
+        """Decide what of `appends` is stored; returns the time of the records."""
+        now_us = self._clock.wall_us()
+        self.admission.decide(appends, log.visible_end, now_us)
+        return now_us
+
+    def stored(self, log: PartitionLog) -> bool:
+        """A commit is written. Whether the file is to be written between this one and the next."""
+        admission = self.admission
+        if not admission.is_guarded:
+            return False
+        admission.stored(log.visible_end)
+        self._tell()
+        return self._is_due(log)
+
+    def _is_due(self, log: PartitionLog) -> bool:
+        return (
+            self.admission.is_guarded
+            and self.admission.noted_bytes > max(self._limits.publishers_every_bytes, self._beyond_bytes)
+            and not (log.is_dirty or log.needs_healing)
+        )
+
+    # -- writing --------------------------------------------------------------------------------------------
+
+    async def keep(self, log: PartitionLog) -> None:
+        """Between two commits: write the file when it is time. Raises `StorageError`."""
+        if self._is_due(log):
+            await self._store(log)
+
+    async def close(self, log: PartitionLog) -> None:
+        """The log is closed: write the file unless it says all this. If the disk refuses, the next opening reads more
+        of the log.
+        """
+        if (
+            self.admission.is_guarded
+            and self.admission.noted_bytes
+            and not (log.is_dirty or log.needs_healing)
+        ):
+            with suppress(StorageError):
+                await self._store(log)
+
+    async def _store(self, log: PartitionLog) -> None:
+        self.admission.noted_bytes = 0  # also when it fails: then later
+        if not self.is_behind(log):
+            await self._write(log.durable_end)
+
+    async def _write(self, end: int) -> None:
+        data = encode(self.admission, end)
+        self._beyond_bytes = SPACING * len(data)
+        await replace_whole(self._files, self.path, data)
+
+
+def publishers_of(files: Incarnation, spec: PartitionSpec, context: Context[Any]) -> Publishers:
+    """Those of a partition; `load` them."""
+    admission = Admission(
+        spec.port.label,
+        begun=spec.port.producers_begun,
+        window_us=spec.settings.dedup_window_us,
+        limits=context.limits,
+    )
+    return Publishers(
+        files, spec.journal_directory, admission, context.clock, context.limits, context.emit, context.path
+    )
+
+
+def encode(admission: Admission, end: int) -> bytes:
+    """The bytes of the file: a head, then a CBOR map of columns, little-endian."""
+    producers, ids = list(admission.producers), list(admission.ids)
+    rows = [(each, known.epoch, known.last, len(known.runs)) for each, known in producers]
+    body = cbor2.dumps(
+        {
+            "end": end,
+            "producers": array("Q", chain.from_iterable(rows)).tobytes(),
+            "times": array("q", [known.time_us for _, known in producers]).tobytes(),
+            "runs": array(
+                "Q", [part for _, known in producers for run in known.runs for part in run]
+            ).tobytes(),
+            "ids": b"".join([dedup_id for dedup_id, _ in ids]),
+            "id_lengths": array("I", [len(dedup_id) for dedup_id, _ in ids]).tobytes(),
+            "id_offsets": array("Q", [offset for _, (offset, _) in ids]).tobytes(),
+            "id_times": array("q", [time_us for _, (_, time_us) in ids]).tobytes(),
+        }
+    )
+    head = MAGIC + VERSION.to_bytes(4, "little")
+    return head + zlib.crc32(body, zlib.crc32(head)).to_bytes(4, "little") + body
+
+
+def decode(data: bytes, admission: Admission, now_us: int) -> None:
+    """Put what the file says into the tables. Raises `FormatTooNew`, and one of `CBOR_ERRORS`."""
+    head, body = data[:HEAD_BYTES], data[HEAD_BYTES:]
+    if head[:4] != MAGIC or int.from_bytes(head[8:], "little") != zlib.crc32(body, zlib.crc32(head[:8])):
+        raise ValueError("its checksum is wrong")
+    version = int.from_bytes(head[4:8], "little")
+    if version > VERSION:
+        raise too_new(f"a record of publishers has version {version}", found=version, supported=VERSION)
+    found: dict[str, Any] = cbor2.loads(body)
+    unknown_fields(found, FIELDS, "the record of publishers")
+    rows, times = numbers("Q", found["producers"]), numbers("q", found["times"])
+    runs, at = numbers("Q", found["runs"]), 0
+    if len(rows) != 4 * len(times):
+        raise ValueError("its columns differ in length")
+    for place, time_us in enumerate(times):
+        producer_id, epoch, last, count = rows[4 * place : 4 * place + 4]
+        flat, at = runs[at : at + 3 * count], at + 3 * count
+        if not 0 < len(flat) == 3 * count:
+            raise ValueError("a producer has no runs")
+        kept: list[Run] = [
+            (flat[first], flat[first + 1], flat[first + 2]) for first in range(0, 3 * count, 3)
+        ]
+        admission.producers.put(producer_id, Producer(epoch, last, time_us, tuple(kept)), now_us)
+    ids, ends = found["ids"], list(accumulate(numbers("I", found["id_lengths"]), initial=0))
+    offsets, id_times = numbers("Q", found["id_offsets"]), numbers("q", found["id_times"])
+    if type(ids) is not bytes or at != len(runs) or ends[-1] != len(ids):
+        raise ValueError("its columns differ in length")
+    for (low, high), offset, time_us in zip(pairwise(ends), offsets, id_times, strict=True):
+        admission.ids.put(ids[low:high], (offset, time_us), now_us)
+    if type(found["end"]) is not int or found["end"] < 0:
+        raise ValueError("its end is no offset")
+    admission.noted_end = found["end"]
+
+
+def numbers(code: str, data: object) -> array[int]:
+    """A column of numbers. Raises `ValueError` for anything else."""
+    if type(data) is not bytes:
+        raise ValueError("a column is no bytes")
+    found: array[int] = array(code)
+    found.frombytes(data)
+    return found

@@ -1,0 +1,214 @@
+"""Producers: whoever publishes under a name, and repeats what may have failed until it knows.
+
+A producer numbers what it publishes to each partition, so that the partition stores it once. It has one publish at a
+time under way to a partition, in the order in which they were asked for: what fails for certain leaves no gap. After an
+indefinite error it publishes the same again. When it cannot find out, because it was cancelled or has tried often
+enough, it begins another life with the next publish: the partition then says what it has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import attrs
+import trio
+
+from callboard.actors.names import check_name
+from callboard.actors.partition.commands import Acks, BeginProducer, Guard, Level, PublishMany
+from callboard.actors.partition.port import PartitionPort
+from callboard.log.errors import CallboardError, InvalidArgument, SequenceOutOfOrder
+from callboard.log.format.columns import Columns
+from callboard.message import Headers, Message, Receipt, Receipts, stored_ranges
+from callboard.publishing.publisher import REFUSING, Outcome, Publisher
+
+if TYPE_CHECKING:
+    from callboard.session import Session
+
+TRIES_MAX: Final = 6
+"""How often a message is published until its fate is known; then the indefinite error is raised."""
+PAUSE_S: Final = 0.02
+"""Before the second try; doubled each time."""
+
+
+def producer_id_of(name: str) -> int:
+    """The id of the producers of that name; never 0, which stands for none."""
+    digest = hashlib.blake2b(name.encode(), digest_size=8, person=b"producer").digest()
+    return int.from_bytes(digest, "little") or 1
+
+
+@attrs.define(eq=False)
+class _Line:
+    """What goes to one partition, one after the other."""
+
+    port: PartitionPort
+    lock: trio.Lock = attrs.Factory(trio.Lock)
+    epoch: int | None = None
+    """Of the present life, or the last one."""
+    next: int | None = None
+    """The next sequence; None while nobody knows."""
+
+
+class Producer:
+    """Publishes under a name, each message once. Get one from `Topic.producer`, and enter it.
+
+    Of several producers of one name the one that was entered last publishes; the others get `ProducerFenced`.
+    """
+
+    def __init__(self, runtime: Session, publisher: Publisher, name: str) -> None:
+        check_name(name, "producer")
+        self.name = name
+        self.producer_id: Final = producer_id_of(name)
+        """What its records carry."""
+        self._runtime = runtime
+        self._publisher = publisher
+        self._lines = [_Line(port) for port in publisher.live.ports]
+        self._owner = publisher.next_owner()
+        self._is_open = False
+
+    def __repr__(self) -> str:
+        return f"<Producer {self.name!r} of {self._publisher.live.name!r}>"
+
+    async def __aenter__(self) -> Self:
+        """Begin in every partition that can be reached, which fences earlier producers of the name there; in the others
+        with the first publish.
+        """
+        self._runtime.check_open()
+        self._is_open = True
+        for line in self._lines:
+            if line.port.state not in REFUSING:
+                async with line.lock:
+                    await self._begun(line)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._is_open = False
+
+    async def publish(
+        self,
+        value: bytes | Message,
+        *,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        timestamp: datetime | None = None,
+        partition: int | None = None,
+        acks: Acks = "all",
+    ) -> Receipt:
+        """As `Topic.publish`; after an indefinite error the same is published again, until it is known to be stored.
+
+        Raises `ProducerFenced` when another producer of the name has begun. An indefinite error means that it was tried
+        often enough; then, and when this is cancelled, the message may be stored, once.
+        """
+        given = {"key": key, "headers": headers, "timestamp": timestamp}
+        columns = {name: [item] for name, item in given.items() if item is not None}
+        outcomes, _ = await self._publish([value], columns, partition, acks)
+        (outcome,) = outcomes
+        if isinstance(outcome, CallboardError):
+            raise outcome
+        return next(iter(outcome[0].receipts(self._publisher.live.name)))[1]
+
+    async def publish_batch(
+        self,
+        values: Sequence[bytes | Message],
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        headers: Sequence[Headers | None] | None = None,
+        timestamps: Sequence[datetime | None] | None = None,
+        partition: int | None = None,
+        acks: Acks = "all",
+    ) -> Receipts:
+        """As `Topic.publish_batch`, once, like `publish`. Its parts go to their partitions one after the other."""
+        given = {"key": keys, "headers": headers, "timestamp": timestamps}
+        columns = {name: column for name, column in given.items() if column is not None}
+        if isinstance(values, Sequence) and not values:
+            return Receipts(self._publisher.live.name, 0, ())
+        outcomes, chunks = await self._publish(values, columns, partition, acks)
+        return self._publisher.summed_up(outcomes, chunks, len(values))
+
+    async def next_sequence(self, partition: int = 0) -> int:
+        """How many messages the producers of this name have stored in a partition, over all processes.
+
+        Where a source is published in order to one partition, that is where to go on.
+        """
+        self._check_open()
+        line = self._lines[self._publisher.checked_partition(partition)]
+        async with line.lock:
+            return await self._begun(line)
+
+    def _check_open(self) -> None:
+        self._runtime.check_open()
+        if not self._is_open:
+            raise InvalidArgument(
+                f"producer {self.name!r} is not entered. Nothing was written. Use `async with topic.producer(...)`."
+            )
+
+    async def _publish(
+        self,
+        values: Sequence[bytes | Message],
+        given: Mapping[str, Sequence[Any]],
+        partition: int | None,
+        acks: Acks,
+    ) -> tuple[list[Outcome], list[Sequence[int]]]:
+        """What came of each part of a batch, and which messages it has."""
+        self._check_open()
+        level, parts = self._publisher.parted(values, given, partition, acks)
+        outcomes: list[Outcome] = []
+        for index, chunk, columns in parts:
+            line = self._lines[index]
+            async with line.lock:
+                try:
+                    answer = await self._store(line, columns, level)
+                except CallboardError as error:
+                    outcomes.append(error)
+                else:
+                    outcomes.append(stored_ranges(index, answer, chunk))
+        return outcomes, [chunk for _, chunk, _ in parts]
+
+    async def _store(self, line: _Line, columns: Columns, level: Level) -> Any:
+        """Every record's offset, once they are stored; `line` is locked."""
+        size, pause_s = columns.size_bytes, PAUSE_S
+        sequence = await self._begun(line)
+        columns.producers = [(columns.count, self.producer_id, line.epoch or 0, sequence)]
+        message, line.next = PublishMany(columns, level, size, Guard()), None
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                answer = await self._publisher.send(line.port, message)
+            except CallboardError as error:
+                if not error.indefinite and tries == 1:
+                    # A producer that was forgotten begins again, with the next publish.
+                    line.next = None if isinstance(error, SequenceOutOfOrder) else sequence
+                    raise
+                if not error.indefinite or tries == TRIES_MAX:
+                    told = error.again()
+                    told.indefinite = True  # of an earlier try nothing is known
+                    raise told from error
+                await trio.sleep(pause_s)
+                pause_s *= 2
+            else:
+                line.next = sequence + columns.count
+                return answer
+
+    async def _begun(self, line: _Line) -> int:
+        """The next sequence in the partition, after beginning another life there if need be; `line` is locked."""
+        if line.next is None:
+            try:
+                begun = await self._publisher.ask(
+                    line.port, BeginProducer(self.producer_id, self._owner, line.epoch)
+                )
+            except CallboardError as error:
+                told = error.again()
+                told.indefinite = False  # it asked only: nothing was to be stored
+                raise told from error
+            line.epoch, line.next = begun
+        sequence: int = line.next or 0
+        return sequence

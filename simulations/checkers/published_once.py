@@ -1,0 +1,162 @@
+"""Publishing once: nothing is stored twice, nothing is lost, and whatever a publisher was told holds in the end.
+
+A pure function of what publishers were told, and of every record that is left. Values say who published them:
+
+- an *id* value is `id <id>`, its deduplication id `<id>`;
+- a value of a *stream* is `stream <name> <sequence> <life>`: the name of the producer, which of the stream's items it
+  is, and which life of the producer published it;
+- a *set* value is one of a kind, published at an expected offset.
+
+What was told at level `leader` may vanish with the power, and is not held against the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import attrs
+
+from callboard.simulations.violations import Violation
+
+PROMISE: Final = "what is published once is stored once, where its publisher was told"
+
+STORED: Final = ("id", "stream", "set")
+
+
+@attrs.frozen
+class Told:
+    """What a publisher was told when a call ended. Times are of the wall clock, in microseconds."""
+
+    kind: str
+    """`id`, `stream` or `set`: stored at `offset`. `mismatch`: the next offset is `offset`. `fenced`: refused for good.
+    `begun`: the next sequence of the stream is `offset`."""
+    who: str
+    partition: int
+    value: bytes
+    offset: int
+    begun_us: int
+    begun: int
+    """How many calls had ended when this one began."""
+    is_durable: bool = True
+    expected: int = -1
+    life: int = 0
+
+
+@attrs.frozen
+class StoredRecord:
+    """A record that is left."""
+
+    partition: int
+    offset: int
+    value: bytes
+    time_us: int
+    dedup_id: bytes | None
+    producer: tuple[int, int, int] | None
+
+
+def check(
+    told: Sequence[Told], stored: Sequence[StoredRecord], ends: dict[int, int], window_us: int
+) -> list[Violation]:
+    """Everything that is stored twice, missing, or not as it was told; `ends` are the partitions' next offsets."""
+    words = [
+        *_twice(stored, window_us),
+        *_streams(stored),
+        *_receipts(told, {(row.partition, row.offset): row for row in stored}, window_us),
+        *_mismatches(told, ends),
+        *_fenced(told, stored),
+    ]
+    return [Violation(PROMISE, each) for each in words]
+
+
+def _twice(stored: Iterable[StoredRecord], window_us: int) -> Iterable[str]:
+    """No id has two records within the window."""
+    latest: dict[tuple[int, bytes], StoredRecord] = {}
+    for row in stored:
+        if row.dedup_id is None:
+            continue
+        before = latest.get((row.partition, row.dedup_id))
+        if before is not None and row.time_us - before.time_us < window_us:
+            yield (
+                f"id {row.dedup_id!r} is at {row.partition}@{before.offset} and at {row.partition}@{row.offset},"
+                f" {row.time_us - before.time_us} us later"
+            )
+        latest[row.partition, row.dedup_id] = row
+
+
+def _streams(stored: Iterable[StoredRecord]) -> Iterable[str]:
+    """A producer's sequences rise by one from 0, its epochs never fall, and each has the item of its number."""
+    last: dict[tuple[int, int], tuple[int, int]] = {}
+    for row in stored:
+        if row.producer is None:
+            continue
+        producer_id, epoch, sequence = row.producer
+        place = row.partition, producer_id
+        before_epoch, before = last.get(place, (0, -1))
+        if sequence != before + 1:
+            yield f"{row.partition}@{row.offset}: sequence {sequence} follows {before}"
+        if epoch < before_epoch:
+            yield f"{row.partition}@{row.offset}: epoch {epoch} follows {before_epoch}"
+        if int(row.value.split()[2]) != sequence:
+            yield f"{row.partition}@{row.offset}: sequence {sequence} holds {row.value!r}"
+        last[place] = epoch, sequence
+
+
+def _receipts(told: Iterable[Told], at: dict[tuple[int, int], StoredRecord], window_us: int) -> Iterable[str]:
+    """Every receipt names the message; that of a duplicate one that was still within its window."""
+    for each in told:
+        if each.kind not in STORED:
+            continue
+        if each.kind == "set" and each.offset != each.expected:
+            yield f"{each.who} expected {each.expected} and was stored at {each.offset}"
+        row = at.get((each.partition, each.offset))
+        if row is None or not _is_same(row, each):
+            if each.is_durable:
+                found = "nothing" if row is None else repr(row.value)
+                yield f"{each.who} was told {each.partition}@{each.offset} for {each.value!r}: {found} is there"
+        elif each.kind == "id" and row.time_us + window_us <= each.begun_us:
+            yield f"{each.who}: {each.value!r} was taken for the record at {each.offset}, whose window was over"
+
+
+def _is_same(row: StoredRecord, each: Told) -> bool:
+    if each.kind == "stream":  # whichever life has published the item
+        return row.value.split()[:3] == each.value.split()[:3]
+    return row.value == each.value
+
+
+def _mismatches(told: Sequence[Told], ends: dict[int, int]) -> Iterable[str]:
+    """Whoever was refused had seen what was there: at least all that was told before, and nothing that is not."""
+    for each in told:
+        if each.kind != "mismatch":
+            continue
+        if each.offset == each.expected:
+            yield f"{each.who} was refused at {each.offset}, which it had expected"
+        if each.is_durable and each.offset > ends.get(each.partition, 0):
+            yield f"{each.who} was told that {each.offset} is next, and the log ends before"
+        seen = [
+            other.offset
+            for other in told[: each.begun]
+            if other.kind in STORED and other.is_durable and other.partition == each.partition
+        ]
+        if seen and each.offset <= max(seen):
+            yield f"{each.who} was told that {each.offset} is next, after {max(seen)} had been told"
+
+
+def _fenced(told: Iterable[Told], stored: Sequence[StoredRecord]) -> Iterable[str]:
+    """From where a life begins no earlier one has stored anything; and what was refused for good is not there."""
+    begun: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    refused = {}
+    for each in told:
+        if each.kind == "begun":
+            begun.setdefault((each.who, each.partition), []).append((each.offset, each.life))
+        elif each.kind == "fenced":
+            refused[each.value] = each
+    for row in stored:
+        if row.producer is None:
+            continue
+        _, name, sequence, life = row.value.split()
+        for first, by in begun.get((name.decode(), row.partition), ()):
+            if int(sequence) >= first and int(life) < by:
+                yield f"{row.value!r} is stored, and life {by} had begun at sequence {first}"
+        if row.value in refused:
+            yield f"{row.value!r} is stored, and {refused[row.value].who} was told that it is fenced"

@@ -55,6 +55,8 @@ GATHER_BYTES: Final = 64 * KIB
 """Records that nobody waits for are written at once when so many bytes have come."""
 READ_BYTES_DEFAULT: Final = 1 * MIB
 
+DEAD_LETTERS_MAX: Final = 10_000
+"""Dead letters that a partition keeps of a group; beyond it, messages that failed before are not delivered."""
 WINDOW_BYTES_MAX: Final = 64 * MIB
 """What the record windows of a runtime hold of unsettled records; beyond it, those used longest ago are read again."""
 RANGE_RECORDS_MAX: Final = 100_000
@@ -181,6 +183,9 @@ class Limits:
     range_records: int = RANGE_RECORDS_MAX
     window_span_records: int = WINDOW_SPAN_RECORDS
     window_compact_records: int = WINDOW_COMPACT_RECORDS
+
+    dead_letters: int = DEAD_LETTERS_MAX
+    """Of one group in one partition."""
 
     # mailboxes
     mailbox: int = MAILBOX_CAPACITY_DEFAULT

@@ -6,8 +6,8 @@ for the disk: what is written goes through the committer, what must be read from
 Invariants
 ----------
 A1  A command that makes the core raise fails its sender, with an error that is not asked again. Unless it was refused
-    before anything changed (`InvalidArgument`), it also ends the incarnation, once: the next one rebuilds the state
-    from the journal.
+    before anything changed (`InvalidArgument`, `DeadLettersFull`), it also ends the incarnation, once: the next one
+    rebuilds the state from the journal.
 A2  The bytes of every append are given back to the publishers' budget once: when its commit, or the incarnation, has
     ended.
 """
@@ -40,6 +40,7 @@ from callboard.actors.timers.timers import Callback, Flag
 from callboard.log.errors import (
     ActorCrashed,
     CallboardError,
+    DeadLettersFull,
     InternalError,
     InvalidArgument,
     StorageError,
@@ -127,6 +128,8 @@ class Partition(Actor[c.PartitionCommand]):
             c.WaitForReady: core.wait_for_ready,
             c.Settle: self._settle,
             c.Extend: core.extend,
+            c.ListDead: core.list_dead,
+            c.ForgetDead: core.forget_dead,
             c.ReleaseConsumer: core.release_consumer,
             c.FenceConsumer: core.fence_consumer,
             c.Read: self._read,
@@ -310,7 +313,7 @@ class Partition(Actor[c.PartitionCommand]):
         for message, reply in batch:
             try:
                 handlers[type(message)](message, reply, now)
-            except InvalidArgument as refusal:
+            except (InvalidArgument, DeadLettersFull) as refusal:
                 if reply is not None:
                     reply.fail(refusal)
             except Exception as error:
@@ -680,6 +683,9 @@ def _group_statistics(group: Group, visible_end: int) -> c.GroupStatistics:
         expired=delivery.expired,
         waiting_consumers=len(group.waiting),
         lost_records=group.lost_records,
+        dead_lettered=delivery.dead_lettered,
+        dead=delivery.dead,
+        is_dead_full=delivery.is_full or delivery.dead >= delivery.dead_max,
         fenced=fenced,
         window_records=0 if records is None else records.count,
         window_bytes=0 if records is None else records.size_bytes,

@@ -83,6 +83,13 @@ GROUP_FIELDS: Final[dict[str, SettingField]] = {
         meaning="which messages wait for each other within a partition",
     ),
     "visibility_timeout": SettingField("seconds", 0.01, 30 * 86_400.0, meaning="how long a lease lasts"),
+    "max_deliveries": SettingField(
+        "int",
+        1,
+        1_000_000,
+        optional=True,
+        meaning="a message that failed so often is not delivered again, but kept as a dead letter",
+    ),
     "max_in_flight": SettingField("int", 1, 1_000_000, meaning="messages a consumer may hold unsettled"),
     "group_expiry": SettingField(
         "seconds", 1, 100 * YEAR_S, optional=True, meaning="a group without members is expired after this"
@@ -98,7 +105,7 @@ GROUP_FIELDS: Final[dict[str, SettingField]] = {
 }
 LATER: Final = {
     "topic": frozenset({"default_ttl", "dead_letter_topic"}),
-    "group": frozenset({"max_deliveries", "session_timeout", "priority_window"}),
+    "group": frozenset({"dead_letter_topic", "retry", "session_timeout", "priority_window"}),
 }
 LATER_VALUES: Final = (("mode", "exclusive"), ("ordering", "partition"))
 
@@ -126,6 +133,7 @@ class GroupChanges(TypedDict, total=False):
     """The settings of a group that `Runtime.alter_group` takes."""
 
     visibility_timeout: float
+    max_deliveries: int | None
     max_in_flight: int
     group_expiry: float | None
     backoff: float
@@ -173,6 +181,7 @@ class GroupSettings:
     mode: GroupMode = "shared"
     ordering: Ordering = "none"
     visibility_timeout: float = 30.0
+    max_deliveries: int | None = None
     max_in_flight: int = 10_000
     group_expiry: float | None = 7 * 86_400.0
     start: Start = "beginning"

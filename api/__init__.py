@@ -59,6 +59,8 @@ if TYPE_CHECKING:
     from callboard.actors.settings import TopicSettings as TopicSettings
     from callboard.actors.timers.timers import TimerStatistics as TimerStatistics
     from callboard.consumer import Consumer as Consumer
+    from callboard.dead_letters import DeadLetter as DeadLetter
+    from callboard.dead_letters import KeptLetters as KeptLetters
     from callboard.log.errors import *  # noqa: F403
     from callboard.log.limits import Limits as Limits
     from callboard.log.seams.clock import Clock as Clock
@@ -150,6 +152,7 @@ _HOMES = {
     ),
     "actors.timers.timers": ("TimerStatistics",),
     "consumer": ("Consumer",),
+    "dead_letters": ("DeadLetter", "KeptLetters"),
     "log.limits": ("Limits",),
     "log.seams.clock": ("Clock",),
     "log.seams.disk": ("Disk",),

@@ -39,7 +39,7 @@ from callboard.log.errors import (
 )
 from callboard.log.format.columns import Columns
 from callboard.message import ColumnBatch, Record, Span
-from callboard.settling import GatheredAcks, Releases, SentAck, check_nack, check_seconds, without
+from callboard.settling import GatheredAcks, Releases, SentAck, check_nack, check_seconds, lease_lost, without
 
 if TYPE_CHECKING:
     from callboard.session import Session
@@ -511,22 +511,11 @@ class ConsumerLeases:
         return self._lease_lost(lost, "ack")
 
     def _lease_lost(self, lost: Mapping[PartitionPort, Sequence[tuple[int, int]]], verb: str) -> LeaseLost:
-        named = [
-            f"{port.label} offset {start}" + (f" to {stop - 1}" if stop > start + 1 else "")
-            for port, ranges in lost.items()
-            for start, stop in ranges
-        ]
-        return LeaseLost(
-            f"the lease on {', '.join(named[:5])}{' and more' if len(named) > 5 else ''} is lost: it ran out and the"
-            f" message was leased again, or it was settled. This {verb} had no effect on it. Use a longer"
-            " visibility_timeout, extend(), or receive(), which renews.",
-            lost=tuple([span for ranges in lost.values() for span in ranges]),
-            group=self._group,
-        )
+        return lease_lost(lost, verb, self._group)
 
 
 class ReceivedMessage(Record):
-    """A leased message. Settle it once: `ack`, `nack` or `release`; or let its lease run out."""
+    """A leased message. Settle it once: `ack`, `nack`, `reject` or `release`; or let its lease run out."""
 
     __slots__ = ("_batch", "_leases", "attempt", "lease", "settled")
 
@@ -550,7 +539,7 @@ class ReceivedMessage(Record):
         self._leases = leases
         self.lease = lease
         self.settled = False
-        """Whether it was acked, nacked or released."""
+        """Whether it was acked, nacked, rejected or released."""
         self.attempt = attempt
 
     @property
@@ -584,6 +573,11 @@ class ReceivedMessage(Record):
         """
         check_nack(delay, reason)
         await self._settle("nack", delay_s=delay, reason=reason)
+
+    async def reject(self, *, reason: str | None = None) -> None:
+        """The message can never be handled: a dead letter, synced. Raises as `ack` does, and `DeadLettersFull`."""
+        check_nack(None, reason)
+        await self._settle("reject", reason=reason)
 
     async def release(self) -> None:
         """Give the message back unhandled: it is delivered again, and this attempt does not count."""
@@ -670,6 +664,11 @@ class ReceivedBatch(ColumnBatch):
         """All messages failed: deliver them again, after `delay` seconds at the earliest, or the group's backoff."""
         check_nack(delay, reason)
         await self._settle("nack", delay_s=delay, reason=reason)
+
+    async def reject(self, *, reason: str | None = None) -> None:
+        """No message can ever be handled: they are dead letters. Raises `LeaseLost`, `DeadLettersFull`."""
+        check_nack(None, reason)
+        await self._settle("reject", reason=reason)
 
     async def release(self) -> None:
         """Give all messages back unhandled."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from callboard.actors.groups.renewals import Lingers
 from callboard.actors.kernel import Reply
 from callboard.actors.partition.commands import Ranges, Settle
 from callboard.actors.partition.port import PartitionPort
-from callboard.log.errors import ActorCrashed, CallboardError, InvalidArgument, MailboxFull
+from callboard.log.errors import ActorCrashed, CallboardError, InvalidArgument, LeaseLost, MailboxFull
 
 
 class Leased(Protocol):
@@ -94,6 +95,22 @@ class Releases:
                 pass  # the partition has ended; it released all, or has no messages any more
             self._unsent.popleft()
         return True
+
+
+def lease_lost(lost: Mapping[PartitionPort, Sequence[tuple[int, int]]], verb: str, group: str) -> LeaseLost:
+    """The error for what a receipt no longer holds."""
+    named = [
+        f"{port.label} offset {start}" + (f" to {stop - 1}" if stop > start + 1 else "")
+        for port, ranges in lost.items()
+        for start, stop in ranges
+    ]
+    return LeaseLost(
+        f"the lease on {', '.join(named[:5])}{' and more' if len(named) > 5 else ''} is lost: it ran out and the"
+        f" message was leased again, or it was settled. This {verb} had no effect on it. Use a longer"
+        " visibility_timeout, extend(), or receive(), which renews.",
+        lost=tuple([span for ranges in lost.values() for span in ranges]),
+        group=group,
+    )
 
 
 def without(ranges: list[tuple[int, int]], offsets: list[int]) -> list[tuple[int, int]]:

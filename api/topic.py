@@ -12,6 +12,7 @@ from callboard.actors.catalog.directory import LiveTopic
 from callboard.actors.partition.commands import Acks, Flush, PartitionStatistics
 from callboard.actors.settings import GroupOptions, Start, TopicSettings
 from callboard.consumer import Consumer
+from callboard.dead_letters import KeptLetters
 from callboard.log.errors import PublishFailed, StorageError
 from callboard.message import Headers, Message, Receipt, Receipts
 from callboard.publishing.partitioning import Partitioner
@@ -167,10 +168,10 @@ class Topic:
 
         Settings belong to the group. Its first subscriber decides on them, `Runtime.alter_group` changes them; one that
         names others joins with those of the group, and a warning says so. They are `visibility_timeout` (30 s),
-        `max_in_flight` (10,000), `start` ("beginning", "end", an offset, a zoned datetime), `durable` (True),
-        `group_expiry` (7 days), `backoff` (1 s), `max_backoff` (60 s), and `ordering`: with "key" a message waits until
-        all earlier ones of its key are settled, with "none" (the default) for nothing. Entering raises
-        `ConfigurationError` with every problem.
+        `max_deliveries` (None), `max_in_flight` (10,000), `start` ("beginning", "end", an offset, a zoned datetime),
+        `durable` (True), `group_expiry` (7 days), `backoff` (1 s), `max_backoff` (60 s), and `ordering`: with "key" a
+        message waits until all earlier ones of its key are settled, with "none" (the default) for nothing. Entering
+        raises `ConfigurationError` with every problem.
         """
         self._runtime.check_open()
         return Consumer(self._runtime, (self._live,), group, settings, name)
@@ -235,6 +236,13 @@ class Topic:
         return BatchReader(
             self._runtime, self._live, start=start, stop=stop, partition=partition, follow=follow
         )
+
+    def dead_letters(self, group: str) -> KeptLetters:
+        """The messages that `group` has given up on, because they were rejected or failed `max_deliveries` times:
+        `await topic.dead_letters("billing").list()`.
+        """
+        self._runtime.check_open()
+        return KeptLetters(self._runtime, self._live, group)
 
     async def describe(self) -> tuple[PartitionStatistics, ...]:
         """Offsets, sizes, state and groups of every partition."""

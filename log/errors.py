@@ -17,6 +17,7 @@ __all__ = [
     "CallboardError",
     "ConfigurationError",
     "ControlError",
+    "DeadLettersFull",
     "DirectoryLocked",
     "DiskFull",
     "FormatTooNew",
@@ -177,6 +178,13 @@ class LeaseLost(CallboardError):
     """The lease has ended: it expired and the message was leased again, or the message was settled.
 
     The call had no effect. If the lease expired, another consumer has, or had, the message.
+    """
+
+
+class DeadLettersFull(CallboardError):
+    """A message was not rejected: as many dead letters of its group wait in the partition as may.
+
+    Nothing was settled. Nack or release the message.
     """
 
 

@@ -67,6 +67,8 @@ GATHER_BYTES: Final = 64 * KIB
 """Records that nobody waits for are written at once when so many bytes have come."""
 READ_BYTES_DEFAULT: Final = 1 * MIB
 
+DEAD_LETTERS_MAX: Final = 10_000
+"""Dead letters that a partition keeps of a group; beyond it, messages that failed before are not delivered."""
 WINDOW_BYTES_MAX: Final = 64 * MIB
 """What the record windows of a runtime hold of unsettled records; beyond it, those used longest ago are read again."""
 RANGE_RECORDS_MAX: Final = 100_000
@@ -198,6 +200,8 @@ class Limits:
     producers: int = PRODUCERS_MAX
     dedup_ids: int = DEDUP_IDS_MAX
     publishers_every_bytes: int = PUBLISHERS_EVERY_BYTES
+    dead_letters: int = DEAD_LETTERS_MAX
+    """Of one group in one partition."""
 
     # mailboxes
     mailbox: int = MAILBOX_CAPACITY_DEFAULT

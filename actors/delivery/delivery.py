@@ -21,13 +21,13 @@ Rules that callers rely on:
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Container, Iterable, Sequence
 from heapq import heappop, heappush
 from itertools import chain
 from typing import Any, Self
 
-from callboard.actors.delivery.events import FIELDS, REASON_CHARACTERS_MAX, DeliveryEventInvalid, Event
+from callboard.actors.delivery.events import FIELDS, DeliveryEventInvalid, Event, cut_reason
+from callboard.actors.delivery.failing import FailingState
 from callboard.actors.delivery.intervals import length_of
 from callboard.actors.delivery.receipts import (
     OFFSET_END,
@@ -41,11 +41,11 @@ from callboard.actors.delivery.receipts import (
     normal_ranges,
 )
 from callboard.actors.delivery.snapshot import restore_snapshot, take_snapshot
-from callboard.actors.delivery.state import HEAP_SLACK, UNANCHORED, DeliveryState
+from callboard.actors.delivery.state import HEAP_SLACK, UNANCHORED
 from callboard.log.errors import InternalError, InvalidArgument
 
 
-class Delivery(DeliveryState):
+class Delivery(FailingState):
     """The delivery of one partition to one group, in shared mode."""
 
     # -- leasing --------------------------------------------------------------------------------------------
@@ -59,7 +59,8 @@ class Delivery(DeliveryState):
         """
         if self._due and self._due[0][0] <= now:
             self._promote(now)
-        if not self._ready.rows:
+        judges = self.max_deliveries is not None
+        if not self._ready.rows and not judges:
             if self.next >= visible_end:
                 return None
             if max_records > 0 and (not self._settled.rows or self._settled.last_stop <= self.next):
@@ -78,7 +79,12 @@ class Delivery(DeliveryState):
                 return Lease(lease_id, ((start, stop, 1),), consumer, deadline)
         rows: list[HistoryRow] = []
         room = max_records
-        if self._ready.rows and room > 0:
+        if judges:
+            rows, room = self.choose_judged(room, self._ready_rows(visible_end), consumer)
+            for start, stop, _ in rows:
+                self._ready.carve(start, stop)
+            rows = _joined(rows)
+        elif self._ready.rows and room > 0:
             rows = _joined((row[0], row[1], row[3]) for row in self._ready.take_front(room, visible_end))
             room -= length_of(rows)
         while room > 0 and self.next < visible_end:
@@ -94,6 +100,8 @@ class Delivery(DeliveryState):
             return None
         lease_id = self.next_lease_id
         lease = self._hold(lease_id, consumer, deadline, rows).to_lease(lease_id)
+        if self.max_deliveries is not None:
+            self._isolate(lease_id)
         self.events.append(("L", lease_id, consumer, tuple(chain.from_iterable(lease.ranges))))
         return lease
 
@@ -122,6 +130,8 @@ class Delivery(DeliveryState):
             raise InternalError(f"{ranges} were chosen, and only {rows} may be leased", invariant="D3")
         lease_id = self.next_lease_id
         lease = self._hold(lease_id, consumer, deadline, rows).to_lease(lease_id)
+        if self.max_deliveries is not None:
+            self._isolate(lease_id)
         self.events.append(("L", lease_id, consumer, tuple(chain.from_iterable(lease.ranges))))
         return lease
 
@@ -216,7 +226,9 @@ class Delivery(DeliveryState):
         later = not_before if not_before > now else None
         accepted = self._nack(lease_id, named, later)
         if accepted:
-            self.events.append(("N", lease_id, later, _cut(reason), tuple(chain.from_iterable(accepted))))
+            self.events.append(
+                ("N", lease_id, later, cut_reason(reason), tuple(chain.from_iterable(accepted)))
+            )
         return self._settlement(named, accepted)
 
     def release(self, lease_id: int, ranges: Sequence[OffsetRange], now: float) -> Settlement:
@@ -246,7 +258,7 @@ class Delivery(DeliveryState):
             raise InvalidArgument(f"[{start}, {stop}) is no range of offsets. Nothing was skipped.")
         count = self._skip(start, stop)
         if count:
-            self.events.append(("S", start, stop, _cut(reason)))
+            self.events.append(("S", start, stop, cut_reason(reason)))
         return count
 
     # -- time -----------------------------------------------------------------------------------------------
@@ -268,12 +280,17 @@ class Delivery(DeliveryState):
         """
         self._promote(now)
         leases: list[Lease] = []
+        ended: list[LeaseState] = []
         while (first := self._first_expiry()) is not None and first <= now:
             lease_id = heappop(self._expiry)[1]
-            leases.append(self._leases[lease_id].to_lease(lease_id))
+            lease = self._leases[lease_id]
+            ended.append(lease)
+            leases.append(lease.to_lease(lease_id))
             self.expired += self._run_out(lease_id, lease_id)
         if leases:
             self.events.append(("X", tuple([lease.lease_id for lease in leases])))
+        for lease in ended:
+            self._has_died(lease, now)
         return leases
 
     def renew_all(self, now: float, timeout: float) -> int:
@@ -327,6 +344,10 @@ class Delivery(DeliveryState):
             self._void()
         elif kind == "S":
             self._skip(event[1], event[2])
+        elif kind == "D":
+            self._apply_dead(event)
+        elif kind == "F":
+            self._forget_dead(event[1])
         else:
             raise DeliveryEventInvalid(f"Event kind {kind!r} is unknown; known are {', '.join(FIELDS)}.")
 
@@ -389,24 +410,6 @@ class Delivery(DeliveryState):
         return delivery
 
     # -- the moves behind calls and events ------------------------------------------------------------------
-
-    def _settle(self, start: int, stop: int) -> None:
-        """Offsets that are in no other state any more become settled; floor and next move as far as they can (D1)."""
-        settled = self._settled
-        if start != self.floor:
-            settled.add(start, stop)
-            if start <= self.next < stop:
-                row = settled.first_from(self.next)
-                self.next = row[1] if row else stop
-            return
-        if settled.rows:
-            first = settled.first()
-            if first is not None and first[0] == stop:
-                stop = first[1]
-                settled.carve(first[0], stop)
-        self.floor = stop
-        if self.next < stop:
-            self.next = stop
 
     def _ack(self, lease_id: int, ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
         rows, _ = self._claim(lease_id, ranges, late=True)
@@ -472,6 +475,9 @@ class Delivery(DeliveryState):
         self._settle(start, stop)
 
     def _void(self) -> None:
+        if len(self._leases) > 1:  # which of them ended the process is not proved
+            for lease in self._leases.values():
+                lease.alone = False
         for lease_id in list(self._leases):
             self.voided += self._run_out(lease_id, 0)
         self._expiry.clear()
@@ -479,16 +485,6 @@ class Delivery(DeliveryState):
         untagged = [(row[0], row[1], row[3]) for row in self._ready]
         self._ready.clear()
         self._make_ready(untagged, 0)
-
-    def _settlement(self, named: tuple[OffsetRange, ...], accepted: tuple[OffsetRange, ...]) -> Settlement:
-        if named == accepted:
-            return Settlement(accepted, ())
-        lost: list[OffsetRange] = []
-        for start, stop in named:
-            inside = slice(bisect_left(accepted, (start,)), bisect_left(accepted, (stop,)))
-            lost += between(start, stop, accepted[inside])
-        self.lost += length_of(lost)
-        return Settlement(accepted, tuple(lost))
 
 
 def _joined(rows: Iterable[HistoryRow]) -> list[HistoryRow]:
@@ -504,10 +500,3 @@ def _joined(rows: Iterable[HistoryRow]) -> list[HistoryRow]:
 
 def _pairs(flat: Sequence[int]) -> list[OffsetRange]:
     return list(zip(flat[::2], flat[1::2], strict=True))
-
-
-def _cut(reason: str | None) -> str | None:
-    """A reason that fits an event; characters that UTF-8 refuses are replaced."""
-    if reason is None:
-        return None
-    return reason[:REASON_CHARACTERS_MAX].encode("utf-8", "replace").decode("utf-8")

@@ -8,8 +8,8 @@ Later versions may append fields to an event; they are ignored here. An unknown 
 over; any other unknown event is mandatory, and refused with `FormatTooNew`.
 
 Deadlines of leases are not in the events: a lease never outlives a reopening of the directory, and the restart of
-an actor renews it. The only instant is a nack's `not_before`. In memory it is monotonic, in the journal it is wall
-time; `wall_offset_s` (wall minus monotonic time) converts, so a delay survives a reopening.
+an actor renews it. The only instants are a nack's `not_before` and when a record died. In memory they are monotonic, in
+the journal wall time; `wall_offset_s` (wall minus monotonic time) converts, so a delay survives a reopening.
 
 What is decoded is not trusted: every length, type and range is checked.
 """
@@ -44,8 +44,14 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "X": ("lease ids",),
     "V": (),
     "S": ("start", "stop", "reason or nothing"),
+    "D": ("number", "failed_at", "consumer or nothing", "reason or nothing", "ranges with attempts"),
+    "F": ("below",),
 }
-"""leased, passed over, acked, nacked, released, expired, all leases voided, skipped."""
+"""leased, passed over, acked, nacked, released, expired, all leases voided, skipped, dead-lettered, forgotten."""
+
+
+MOMENTS: Final = ("N", "D")
+"""The events with an instant, which is their second field."""
 
 
 class DeliveryEventInvalid(CallboardError, ValueError):
@@ -62,7 +68,7 @@ class GroupEvents(NamedTuple):
         """The journal record. `wall_offset_s` is wall minus monotonic time: delays outlive the process."""
         events = self.events
         for event in events:
-            if event[0] == "N":
+            if event[0] in MOMENTS:
                 events = _shifted(events, wall_offset_s)
                 break
         return cbor2.dumps([EVENTS, self.group_id, events])
@@ -76,6 +82,13 @@ def decode_events(found: Any, *, wall_offset_s: float = 0.0) -> list[Event]:
     return _shifted(events, -wall_offset_s)
 
 
+def cut_reason(reason: str | None) -> str | None:
+    """A reason that fits an event; characters that UTF-8 refuses are replaced."""
+    if reason is None:
+        return None
+    return reason[:REASON_CHARACTERS_MAX].encode("utf-8", "replace").decode("utf-8")
+
+
 def load(stored: bytes) -> Any:
     """What CBOR holds. Raises DeliveryEventInvalid."""
     try:
@@ -85,9 +98,11 @@ def load(stored: bytes) -> Any:
 
 
 def _shifted(events: list[Event], seconds: float) -> list[Event]:
-    """The events with the instants in them moved: only delayed nacks have one."""
+    """The events with the instants in them moved: delayed nacks and dead letters have one."""
     return [
-        (*event[:2], event[2] + seconds, *event[3:]) if event[0] == "N" and event[2] is not None else event
+        (*event[:2], event[2] + seconds, *event[3:])
+        if event[0] in MOMENTS and event[2] is not None
+        else event
         for event in events
     ]
 
@@ -168,5 +183,9 @@ _VALID: Final[dict[str, Callable[[Any], bool]]] = {
     "lease ids": lambda found: _are_numbers(found) and 0 not in found,
     "start": _is_number,
     "stop": _is_number,
+    "number": _is_number,
+    "below": _is_number,
+    "failed_at": lambda found: type(found) is float and math.isfinite(found),
+    "consumer or nothing": lambda found: found is None or _is_number(found),
 }
 _CHECKS: Final = {kind: tuple([_VALID[name] for name in names]) for kind, names in FIELDS.items()}

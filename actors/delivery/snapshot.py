@@ -11,9 +11,11 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
+from callboard.actors.delivery.events import REASON_CHARACTERS_MAX
+from callboard.actors.delivery.failing import DeadLetter, FailingState
 from callboard.actors.delivery.intervals import IntervalMap, length_of
 from callboard.actors.delivery.receipts import OFFSET_END, HistoryRow, LeaseState
-from callboard.actors.delivery.state import COUNTERS, UNANCHORED, DeliveryState
+from callboard.actors.delivery.state import COUNTERS, UNANCHORED
 from callboard.log.format.fields import MUST, unknown_fields
 
 HISTORY_MAX: Final = 2**62
@@ -21,17 +23,30 @@ HISTORY_MAX: Final = 2**62
 _FIELDS: Final = ("floor", "next", "next_lease_id", "settled", "ready", "delayed", "leases", "counters")
 _PASSED: Final = "passed"
 """A mandatory field, there when something is passed."""
+_DEAD: Final = "dead"
+"""A mandatory field, there when a record died: a map."""
 _VERSION: Final = "version"
 """A field of the first form: 1."""
 
 
-def take_snapshot(state: DeliveryState, wall_offset_s: float) -> dict[str, Any]:
+def take_snapshot(state: FailingState, wall_offset_s: float) -> dict[str, Any]:
     """The durable state. Later changes to `state` do not touch it."""
     leases = [
         [lease_id, lease.consumer, lease.alone, [number for row in lease.rows for number in row]]
         for lease_id, lease in state._leases.items()
     ]
-    passed = {_PASSED: state._passed.columns(), MUST: [_PASSED]} if state._passed.rows else {}
+    optional: dict[str, Any] = {_PASSED: state._passed.columns()} if state._passed.rows else {}
+    if state.next_dead:
+        optional[_DEAD] = {
+            "next": state.next_dead,
+            "count": state.dead_lettered,
+            "letters": [
+                [*letter[:3], letter.failed_at + wall_offset_s, *letter[4:]]
+                for letter in state.dead_letters()
+            ],
+        }
+    if optional:
+        optional[MUST] = list(optional)
     return {
         "floor": state.floor,
         "next": state.next,
@@ -41,14 +56,16 @@ def take_snapshot(state: DeliveryState, wall_offset_s: float) -> dict[str, Any]:
         "delayed": _moved(state._delayed, wall_offset_s).columns(),
         "leases": leases,
         "counters": [getattr(state, name) for name in COUNTERS],
-        **passed,
+        **optional,
         **state.unknown_fields,
     }
 
 
-def restore_snapshot(state: DeliveryState, snapshot: Any, wall_offset_s: float) -> None:
+def restore_snapshot(state: FailingState, snapshot: Any, wall_offset_s: float) -> None:
     """Fill an empty state. Raises ValueError or TypeError when `snapshot` is malformed."""
-    state.unknown_fields = unknown_fields(snapshot, (*_FIELDS, _PASSED, _VERSION), "a delivery snapshot")
+    state.unknown_fields = unknown_fields(
+        snapshot, (*_FIELDS, _PASSED, _DEAD, _VERSION), "a delivery snapshot"
+    )
     if snapshot.get(_VERSION, 1) != 1 or not all(name in snapshot for name in _FIELDS):
         raise ValueError("not the fields of a delivery snapshot")
     state.floor = number(snapshot["floor"])
@@ -75,6 +92,8 @@ def restore_snapshot(state: DeliveryState, snapshot: Any, wall_offset_s: float) 
     state._delayed = _moved(state._delayed, -wall_offset_s)
     state._rebuild_due()
     _restore_leases(state, snapshot["leases"])
+    if _DEAD in snapshot:
+        _restore_dead(state, snapshot[_DEAD], wall_offset_s)
     counters = snapshot["counters"]
     if type(counters) is not list:
         raise ValueError("counters are not a list")
@@ -83,7 +102,7 @@ def restore_snapshot(state: DeliveryState, snapshot: Any, wall_offset_s: float) 
         setattr(state, name, number(count))
 
 
-def _restore_leases(state: DeliveryState, leases: Any) -> None:
+def _restore_leases(state: FailingState, leases: Any) -> None:
     if type(leases) is not list:
         raise ValueError("leases are not a list")
     for stored in leases:
@@ -102,6 +121,27 @@ def _restore_leases(state: DeliveryState, leases: Any) -> None:
         state._leases[lease_id] = LeaseState(number(consumer), UNANCHORED, alone, rows)
         state.leased += length_of(rows)
     state._rebuild_expiry()
+
+
+def _restore_dead(state: FailingState, dead: Any, wall_offset_s: float) -> None:
+    if type(dead) is not dict or type(dead.get("letters")) is not list:
+        raise ValueError("dead letters are not a map with letters")
+    state.next_dead, state.dead_lettered = number(dead.get("next")), number(dead.get("count"))
+    below = 0
+    for stored in dead["letters"]:
+        if type(stored) is not list or len(stored) < 6:
+            raise ValueError("a dead letter does not have six fields")
+        index, offset, attempts, failed_at, consumer, reason = stored[:6]
+        if not below <= number(index) < state.next_dead:
+            raise ValueError("dead letters are not in order")
+        if type(failed_at) is not float or not math.isfinite(failed_at):
+            raise ValueError("a dead letter has no instant")
+        if reason is not None and (type(reason) is not str or len(reason) > REASON_CHARACTERS_MAX):
+            raise ValueError("the reason of a dead letter is no text, or too long")
+        who = None if consumer is None else number(consumer)
+        letter = DeadLetter(index, number(offset), number(attempts), failed_at - wall_offset_s, who, reason)
+        state._dead.append(letter)
+        below = index + 1
 
 
 def _moved(delayed: IntervalMap, seconds: float) -> IntervalMap:

@@ -27,13 +27,14 @@ Invariants, all checked by `check_invariants()`, the cheap ones (marked *) each 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import pairwise
 from typing import Final
 
 from callboard.actors.delivery.intervals import IntervalMap, IntervalSet, length_of
-from callboard.actors.delivery.receipts import HistoryRow, LeaseState, OffsetRange
+from callboard.actors.delivery.receipts import HistoryRow, LeaseState, OffsetRange, Settlement, between
 from callboard.log.errors import InternalError
 
 COUNTERS: Final = ("delivered", "redelivered", "acked", "nacked", "released", "expired", "voided", "skipped")
@@ -216,6 +217,34 @@ class DeliveryState:
             self._passed.add(start, end)
         island = self._settled.first_from(stop)
         self.next = island[1] if island is not None and island[0] <= stop else stop
+
+    def _settle(self, start: int, stop: int) -> None:
+        """Offsets that are in no other state any more become settled; floor and next move as far as they can (D1)."""
+        settled = self._settled
+        if start != self.floor:
+            settled.add(start, stop)
+            if start <= self.next < stop:
+                row = settled.first_from(self.next)
+                self.next = row[1] if row else stop
+            return
+        if settled.rows:
+            first = settled.first()
+            if first is not None and first[0] == stop:
+                stop = first[1]
+                settled.carve(first[0], stop)
+        self.floor = stop
+        if self.next < stop:
+            self.next = stop
+
+    def _settlement(self, named: tuple[OffsetRange, ...], accepted: tuple[OffsetRange, ...]) -> Settlement:
+        if named == accepted:
+            return Settlement(accepted, ())
+        lost: list[OffsetRange] = []
+        for start, stop in named:
+            inside = slice(bisect_left(accepted, (start,)), bisect_left(accepted, (stop,)))
+            lost += between(start, stop, accepted[inside])
+        self.lost += length_of(lost)
+        return Settlement(accepted, tuple(lost))
 
     def _make_ready(self, rows: Iterable[Sequence[int]], tag: int) -> None:
         put = self._ready.put

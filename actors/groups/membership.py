@@ -124,6 +124,7 @@ class Membership:
             settings.max_backoff,
             self.version,
             settings.ordering,
+            settings.max_deliveries,
         )
 
     def tell_members(self) -> None:

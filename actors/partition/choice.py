@@ -200,7 +200,7 @@ class KeyOrder:
                     found.append(offset)
         return found
 
-    def ready_count(self, now: float, wanted: int) -> int:
+    def ready_count(self, now: float, wanted: int, consumer: int | None = None) -> int:
         """How many records may be leased now, of those that were read; counting ends at `wanted`."""
         self._catch_up()
         self._see(wanted)
@@ -208,25 +208,26 @@ class KeyOrder:
         # Only settled records that are free and first are in the way; those behind them are dropped when chosen.
         while free and index_of(free[0]) < 0:
             heappop(free)
-        again = len(self._may_go_again(now, wanted))
-        return min(wanted, again + len(self._free))
+        again, others = self._delivery.together(self._may_go_again(now, wanted), wanted, consumer)
+        return len(again) + min(others, len(self._free))
 
     def lease(self, now: float, deadline: float, consumer: int, max_records: int) -> Lease | None:
         """Lease what is chosen; None when that is nothing."""
-        ranges = self.choose(now, max_records)
+        ranges = self.choose(now, max_records, consumer)
         if not ranges:
             return None
         return self._delivery.lease_chosen(now=now, deadline=deadline, consumer=consumer, ranges=ranges)
 
-    def choose(self, now: float, max_records: int) -> list[OffsetRange]:
+    def choose(self, now: float, max_records: int, consumer: int | None = None) -> list[OffsetRange]:
         """The offsets to lease now, sorted, as ranges that do not touch.
 
         What was leased before comes first, then what is free, each by offset.
         """
         records = self._catch_up()
         self._see(0)
-        chosen = self._may_go_again(now, max_records)
-        while len(chosen) < max_records:
+        chosen, others = self._delivery.together(self._may_go_again(now, max_records), max_records, consumer)
+        most = len(chosen) + others
+        while len(chosen) < most:
             self._see(1)
             if not self._free:
                 break

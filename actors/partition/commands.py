@@ -127,11 +127,13 @@ class WaitForReady(NamedTuple):
 
 
 class Settle(NamedTuple):
-    """Ack, nack or release leased ranges. Answered with a `Settlement`, after the journal's sync for acks."""
+    """Ack, nack, reject or release leased ranges. Answered with a `Settlement`; after the journal's sync for acks and
+    rejects. A reject raises `DeadLettersFull`.
+    """
 
     group_id: int
     verb: str
-    """"ack", "nack" or "release"."""
+    """"ack", "nack", "reject" or "release"."""
     lease_id: int
     ranges: Ranges
     delay_s: float | None = None
@@ -140,7 +142,11 @@ class Settle(NamedTuple):
     lazy: bool = False
     """The journal may wait a little for company."""
     again: bool = False
-    """The partition crashed with it in hand, and may have settled then: an ack loses nothing that is settled."""
+    """The partition crashed with it in hand, and may have settled then: an ack or reject loses nothing that is."""
+
+
+SYNCED: Final = ("ack", "reject")
+"""Settlements that are answered when they are synced."""
 
 
 class Extend(NamedTuple):
@@ -149,6 +155,21 @@ class Extend(NamedTuple):
     group_id: int
     lease_id: int
     seconds: float
+
+
+@attrs.frozen
+class ListDead:
+    """Answered with the dead letters of a group (`delivery.failing.DeadLetter`), once they are synced."""
+
+    group_id: int
+
+
+@attrs.frozen
+class ForgetDead:
+    """Forget the dead letters of a group with numbers below `below`. Answered with how many, once that is synced."""
+
+    group_id: int
+    below: int
 
 
 @attrs.frozen
@@ -162,6 +183,8 @@ class DeliverySettings:
     """How often they were altered since the runtime was opened: an older version never replaces a later one."""
     ordering: str = "none"
     """"none" or "key"; a group keeps what it was opened with."""
+    max_deliveries: int | None = None
+    """After so many failures a message is a dead letter."""
 
 
 @attrs.frozen
@@ -251,6 +274,8 @@ PartitionCommand = (
     | WaitForReady
     | Settle
     | Extend
+    | ListDead
+    | ForgetDead
     | OpenGroup
     | AlterDelivery
     | CloseGroup
@@ -294,6 +319,12 @@ class GroupStatistics:
     window_records: int = 0
     """Unsettled records in the group's record window."""
     window_bytes: int = 0
+    dead_lettered: int = 0
+    """Messages that were rejected, or failed too often, since the group began."""
+    dead: int = 0
+    """Those of them that the partition keeps."""
+    is_dead_full: bool = False
+    """There is no room for more of them: messages that failed before are not delivered, nothing can be rejected."""
     is_window_full: bool = False
     """No further record is looked at until some in the window are settled."""
 

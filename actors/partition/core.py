@@ -35,11 +35,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from callboard.actors.delivery.failing import LIMIT_REACHED, PROCESS_ENDED
 from callboard.actors.delivery.receipts import Lease, OffsetRange, Settlement, between
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
 from callboard.actors.partition.choice import KeyOrder
-from callboard.actors.partition.commands import Token
+from callboard.actors.partition.commands import SYNCED, Token
+from callboard.actors.partition.dead_letter_rules import DeadLetterRules
 from callboard.actors.partition.group_states import DELAY_MAX_S, Carried, Group, GroupStates, PendingLease
 from callboard.actors.partition.queues import LINGER_S, NEVER, Appends, JournalQueue, JournalWork, Sequencer
 from callboard.actors.partition.record_window import RecordRange, WindowBudget, WindowRecords
@@ -57,7 +59,7 @@ READERS_SIFT_AT: Final = 64
 """Readers that gave up waiting are looked for when so many wait, or twice as many as were left."""
 
 
-class PartitionCore:
+class PartitionCore(DeadLetterRules):
     """See the module. `is_abandoned` tells whether whoever asked waits no more."""
 
     def __init__(
@@ -114,25 +116,14 @@ class PartitionCore:
             else:
                 delivery.void_all_leases()
             delivery.skip(0, self.start_offset)
+            delivery.judge(now, PROCESS_ENDED)
         carried.known({group.group_id: group.delivery.next_lease_id for group in self._groups.values()})
-        self._release_departed()
+        carried.release_departed(self._groups.values())
         for group_id, lease_id, ranges in carried.released:
             self._groups[group_id].delivery.release(lease_id, ranges, now)
         for group in self._groups.values():
             self._has_changed(group, now, urgent=False)
         self._arm(self.states.next_deadline())
-
-    def _release_departed(self) -> None:
-        """Have the leases of those released who left while there was no core."""
-        carried = self._carried
-        if carried.departed:
-            carried.released += [
-                (group.group_id, lease.lease_id, _offsets(lease))
-                for group in self._groups.values()
-                for lease in group.delivery.leases()
-                if (group.group_id, lease.consumer) in carried.departed
-            ]
-            carried.departed.clear()
 
     def end(self) -> None:
         """The core is given up. Leases that nobody has heard of are carried on, to be released."""
@@ -223,6 +214,7 @@ class PartitionCore:
             group, record = self.states.open(message.group_id, message.durable, start)
             self.journal.entries.append(record)
         self._set(message.group_id, message.settings, now)
+        self._judge(group, now, PROCESS_ENDED)
         self.journal.answer(token, group.delivery.floor, must_sync=True)
 
     def _start_offset(self, start: Any) -> int:
@@ -235,6 +227,8 @@ class PartitionCore:
     def alter_delivery(self, message: c.AlterDelivery, token: Token, now: float) -> None:
         """From now on the group has these settings, also when it is not open here yet."""
         self._set(message.group_id, message.settings, now)
+        if (group := self._groups.get(message.group_id)) is not None:
+            self._judge(group, now, LIMIT_REACHED)
         if token is not None:
             self.effects.append(e.Answer([(token, None)]))
 
@@ -243,6 +237,7 @@ class PartitionCore:
         group = self._groups.get(group_id)
         if group is not None:
             group.settings, group.visibility_timeout = latest, latest.visibility_timeout
+            group.delivery.judge_by(latest.max_deliveries, self._limits.dead_letters)
             if latest.ordering == "key" and group.choice is None:
                 limits = self._limits
                 records = RecordRange(
@@ -507,15 +502,19 @@ class PartitionCore:
                 self._settled_in(group, settlement.accepted, now)
         elif verb == "nack":
             settlement = group.nack(lease_id, ranges, delay_s, reason, now, chance)
+            self._died_in(group, now)
+        elif verb == "reject":
+            settlement = delivery.reject(lease_id, ranges, now, reason)
+            self._died_in(group, now)
         elif verb == "release":
             settlement = delivery.release(lease_id, ranges, now)
             if settlement.accepted:
                 self._carried.released.append((group_id, lease_id, settlement.accepted))
         else:
-            raise InvalidArgument(f"{verb!r:.40} settles nothing. Ack, nack or release.")
+            raise InvalidArgument(f"{verb!r:.40} settles nothing. Ack, nack, reject or release.")
         if again and settlement.lost:
             settlement = settlement._replace(
-                lost=delivery.unsettled(settlement.lost) if verb == "ack" else ()
+                lost=delivery.unsettled(settlement.lost) if verb in SYNCED else ()
             )
         journal = self.journal
         if delivery.events:
@@ -523,7 +522,7 @@ class PartitionCore:
         if lazy and verb == "ack" and token is not None:
             journal.answer_lazily(token, settlement, now)
         else:
-            if verb == "ack":
+            if verb in SYNCED:
                 journal.must_sync = True
             if token is not None:
                 journal.answers.append((token, settlement))
@@ -531,7 +530,7 @@ class PartitionCore:
             journal.due.at = 0.0
         elif now + LINGER_S < journal.due.at:
             journal.due.at = now + LINGER_S
-        if verb != "ack":
+        if verb != "ack" or delivery.max_deliveries is not None:
             self._arm(delivery.next_deadline())
             self._notify(group, now)
         return settlement
@@ -588,12 +587,12 @@ class PartitionCore:
             ready = group.choice.ready_count(now, wanted)
             if ready < wanted:
                 self._reads_window(group)
-        elif group.delivery.has_ready(now, self.visible_end):
-            ready = group.delivery.ready_count(self.visible_end)
         else:
-            return
+            ready = group.delivery.leasable_count(now, self.visible_end, len(waiting) + len(notified))
         while waiting and len(notified) < ready:
-            consumer = next(iter(waiting))
+            consumer = group.next_waiting(now, self.visible_end)
+            if consumer is None:
+                break
             notified[consumer] = now + NOTICE_LASTS_S
             self.effects.append(e.Notify(waiting.pop(consumer), group.group_id, consumer))
         if waiting and notified:
@@ -646,8 +645,9 @@ class PartitionCore:
         for group in self._groups.values():
             due = group.delivery.next_deadline()
             if due is not None and due <= now:
-                self._keep_pending(group, now)
+                group.keep_pending(now)
                 ran_out += [(group.group_id, lease) for lease in group.delivery.expire(now)]
+                self._died_in(group, now)
                 self._has_changed(group, now)
             if group.notified:
                 group.notified = {key: until for key, until in group.notified.items() if until > now}
@@ -655,15 +655,6 @@ class PartitionCore:
         self._armed = NEVER
         self._arm(self.next_deadline())
         return ran_out
-
-    @staticmethod
-    def _keep_pending(group: Group, now: float) -> None:
-        """A lease does not run out while its records are read: its consumer waits for them."""
-        timeout = group.visibility_timeout
-        for lease_id in group.pending:
-            lease = group.delivery.lease_of(lease_id)
-            if lease is not None and lease.deadline <= now:
-                group.delivery.extend(lease_id, now + timeout, now)
 
     def next_deadline(self) -> float | None:
         """When something is due by itself; None when never."""

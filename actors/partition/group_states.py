@@ -27,7 +27,7 @@ group it is about, one that only a later version understands `FormatTooNew`; nei
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import attrs
@@ -44,7 +44,7 @@ from callboard.actors.delivery.events import (
 from callboard.actors.delivery.receipts import Lease, OffsetRange, Settlement
 from callboard.actors.delivery.snapshot import number
 from callboard.actors.partition.choice import KeyOrder
-from callboard.actors.partition.commands import DeliverySettings, Ranges, Token
+from callboard.actors.partition.commands import DeliverySettings, GroupStatistics, Ranges, Token
 from callboard.log.errors import InvalidArgument, JournalInvalid
 from callboard.log.format.fields import check_kind, unknown_fields
 
@@ -107,27 +107,80 @@ class Group:
     ) -> Settlement:
         """Another attempt after `delay_s` or, when that is None, after the backoff of the attempt that failed.
 
+        What has failed for the last time that `max_deliveries` allows is a dead letter instead.
+
         Raises `InvalidArgument` for a reason that is no text, and for what is no delay.
         """
-        nack = self.delivery.nack
+        nack, settings = self.delivery.nack, self.settings or DeliverySettings()
         if reason is not None and not isinstance(reason, str):
             raise InvalidArgument(
                 f"the reason of a nack is {type(reason).__name__}, not text. Nothing was settled."
             )
         if delay_s is not None and not 0 <= delay_s <= DELAY_MAX_S:
             raise InvalidArgument(f"a nack's delay is {delay_s!r:.40}, not seconds from 0 on.")
-        if delay_s is not None:
+        limit = settings.max_deliveries
+        if delay_s is not None and limit is None:
             return nack(lease_id, ranges, not_before=now + delay_s, reason=reason, now=now)
-        settings = self.settings or DeliverySettings()
         accepted: list[OffsetRange] = []
         lost: list[OffsetRange] = []
         for attempt, failed in self.delivery.by_attempt(lease_id, ranges):
-            delay_s = min(settings.max_backoff, settings.backoff * 2.0 ** min(attempt - 1, 60))
-            not_before = now + delay_s * (1 - JITTER * chance)
-            settled = nack(lease_id, failed, not_before=not_before, reason=reason, now=now)
+            if limit is not None and attempt >= limit and self.delivery.has_room_for(lease_id, failed):
+                settled = self.delivery.reject(lease_id, failed, now, reason)
+            else:
+                wait_s = delay_s
+                if wait_s is None:
+                    wait_s = min(settings.max_backoff, settings.backoff * 2.0 ** min(attempt - 1, 60))
+                    wait_s *= 1 - JITTER * chance
+                settled = nack(lease_id, failed, not_before=now + wait_s, reason=reason, now=now)
             accepted += settled.accepted
             lost += settled.lost
         return Settlement(tuple(sorted(accepted)), tuple(sorted(lost)))
+
+    def next_waiting(self, now: float, visible_end: int) -> int | None:
+        """Who waits longest of those that would be leased something: who has a suspect record gets nothing else."""
+        delivery, choice = self.delivery, self.choice
+        for consumer in self.waiting:
+            if delivery.max_deliveries is None:
+                return consumer
+            if choice is None:
+                found = delivery.leasable_count(now, visible_end, 1, consumer)
+            else:
+                found = choice.ready_count(now, 1, consumer)
+            if found:
+                return consumer
+        return None
+
+    def keep_pending(self, now: float) -> None:
+        """A lease does not run out while its records are read: its consumer waits for them."""
+        for lease_id in self.pending:
+            lease = self.delivery.lease_of(lease_id)
+            if lease is not None and lease.deadline <= now:
+                self.delivery.extend(lease_id, now + self.visibility_timeout, now)
+
+    def statistics(self, visible_end: int) -> GroupStatistics:
+        """The group as its partition sees it."""
+        delivery = self.delivery
+        fenced, records = (0, None) if self.choice is None else (self.choice.fenced, self.choice.records)
+        return GroupStatistics(
+            group_id=self.group_id,
+            durable=self.durable,
+            floor=delivery.floor,
+            next_offset=delivery.next,
+            ready=delivery.ready_count(visible_end) + delivery.passed - fenced,
+            leased=delivery.leased,
+            pending=delivery.pending_count(visible_end),
+            redelivered=delivery.redelivered,
+            expired=delivery.expired,
+            waiting_consumers=len(self.waiting),
+            lost_records=self.lost_records,
+            dead_lettered=delivery.dead_lettered,
+            dead=delivery.dead,
+            is_dead_full=delivery.is_full or delivery.dead >= delivery.dead_max,
+            fenced=fenced,
+            window_records=0 if records is None else records.count,
+            window_bytes=0 if records is None else records.size_bytes,
+            is_window_full=records is not None and records.is_full,
+        )
 
     def stop_waiting(self) -> list[Token]:
         """Forget all who wait; returns their tokens."""
@@ -195,6 +248,17 @@ class Carried:
         """The consumer leaves, and there is no core: the next one releases what it has leased."""
         if (group_id, consumer) in self.holders:
             self.departed[group_id, consumer] = None
+
+    def release_departed(self, groups: Iterable[Group]) -> None:
+        """Have the leases of those released who left while there was no core."""
+        if self.departed:
+            self.released += [
+                (group.group_id, lease.lease_id, [row[:2] for row in lease.ranges])
+                for group in groups
+                for lease in group.delivery.leases()
+                if (group.group_id, lease.consumer) in self.departed
+            ]
+            self.departed.clear()
 
     def forget(self, group_id: int) -> None:
         """The group is closed."""
@@ -267,6 +331,8 @@ class GroupStates:
                 group.delivery.void_all_leases()
                 group.delivery.take_events()
                 group.delivery.next_lease_id += LOST_LEASES_MAX
+                if group.delivery.next_dead:
+                    group.delivery.skip_numbers()
 
     def written(self, wall_us: int) -> None:
         """What is replayed next was written at `wall_us`. If that is still to come, the clock was set back meanwhile:
@@ -331,6 +397,12 @@ class GroupStates:
                 delivery.skip(start, stop)
         elif event[0] == "S":
             delivery.skip(event[1], event[2])
+        elif event[0] == "D":
+            for start, stop in zip(event[5][::3], event[5][1::3], strict=True):
+                delivery.skip(start, stop)
+            delivery.salvage_dead(event)
+        elif event[0] == "F":
+            delivery.forget_dead(event[1])
         elif event[0] == "L":
             delivery.next_lease_id = max(delivery.next_lease_id, event[1] + 1)
         delivery.take_events()
@@ -388,8 +460,8 @@ class GroupStates:
         return max(self.salvaged_end, *(group.delivery.next for group in self.groups.values()), 0)
 
     def unsettled_from(self, otherwise: int) -> int:
-        """The lowest offset that a durable group has not settled."""
-        return min((g.delivery.floor for g in self.groups.values() if g.durable), default=otherwise)
+        """The lowest offset that a durable group has not settled, or whose record is a dead letter."""
+        return min((g.delivery.oldest_needed() for g in self.groups.values() if g.durable), default=otherwise)
 
     def next_deadline(self) -> float | None:
         """The earliest monotonic time at which some group has something to expire or to hand out again."""

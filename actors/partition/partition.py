@@ -6,8 +6,8 @@ for the disk: what is written goes through the committer, what must be read from
 Invariants
 ----------
 A1  A command that makes the core raise fails its sender, with an error that is not asked again. Unless it was refused
-    before anything changed (`InvalidArgument`), it also ends the incarnation, once: the next one rebuilds the state
-    from the journal.
+    before anything changed (`InvalidArgument`, `DeadLettersFull`), it also ends the incarnation, once: the next one
+    rebuilds the state from the journal.
 A2  The bytes of every append are given back to the publishers' budget once: when its commit, or the incarnation, has
     ended.
 """
@@ -28,7 +28,7 @@ from callboard.actors.partition import effects as e
 from callboard.actors.partition.committer import Committer, DiskEngine
 from callboard.actors.partition.core import PartitionCore
 from callboard.actors.partition.delivery_journal import open_delivery_journal
-from callboard.actors.partition.group_states import Group, PendingLease
+from callboard.actors.partition.group_states import PendingLease
 from callboard.actors.partition.lease_reading import LeaseReading
 from callboard.actors.partition.openings import Turn
 from callboard.actors.partition.participants import JournalParticipant, LogParticipant
@@ -41,6 +41,7 @@ from callboard.actors.timers.timers import Callback, Flag
 from callboard.log.errors import (
     ActorCrashed,
     CallboardError,
+    DeadLettersFull,
     InternalError,
     InvalidArgument,
     StorageError,
@@ -131,6 +132,8 @@ class Partition(Actor[c.PartitionCommand]):
             c.WaitForReady: core.wait_for_ready,
             c.Settle: self._settle,
             c.Extend: core.extend,
+            c.ListDead: core.list_dead,
+            c.ForgetDead: core.forget_dead,
             c.ReleaseConsumer: core.release_consumer,
             c.FenceConsumer: core.fence_consumer,
             c.Read: self._read,
@@ -319,7 +322,7 @@ class Partition(Actor[c.PartitionCommand]):
         for message, reply in batch:
             try:
                 handlers[type(message)](message, reply, now)
-            except InvalidArgument as refusal:
+            except (InvalidArgument, DeadLettersFull) as refusal:
                 if reply is not None:
                     reply.fail(refusal)
             except Exception as error:
@@ -439,7 +442,7 @@ class Partition(Actor[c.PartitionCommand]):
                 dropped_history_bytes=self._journal.dropped_history_bytes,
                 gaps=tuple(str(gap) for gap in log.gaps),
                 damages=(*map(str, log.damages), *core.states.losses),
-                groups=tuple(_group_statistics(group, log.visible_end) for group in core.states),
+                groups=tuple(group.statistics(log.visible_end) for group in core.states),
             )
         )
 
@@ -674,25 +677,3 @@ class Partition(Actor[c.PartitionCommand]):
             topic=self._spec.topic,
             partition=self._spec.index,
         )
-
-
-def _group_statistics(group: Group, visible_end: int) -> c.GroupStatistics:
-    delivery = group.delivery
-    fenced, records = (0, None) if group.choice is None else (group.choice.fenced, group.choice.records)
-    return c.GroupStatistics(
-        group_id=group.group_id,
-        durable=group.durable,
-        floor=delivery.floor,
-        next_offset=delivery.next,
-        ready=delivery.ready_count(visible_end) + delivery.passed - fenced,
-        leased=delivery.leased,
-        pending=delivery.pending_count(visible_end),
-        redelivered=delivery.redelivered,
-        expired=delivery.expired,
-        waiting_consumers=len(group.waiting),
-        lost_records=group.lost_records,
-        fenced=fenced,
-        window_records=0 if records is None else records.count,
-        window_bytes=0 if records is None else records.size_bytes,
-        is_window_full=records is not None and records.is_full,
-    )

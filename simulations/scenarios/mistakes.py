@@ -212,7 +212,7 @@ MISTAKES: Final = (
     *_named(
         "join a group with a later",
         NotInThisVersion,
-        {"setting": _join(max_deliveries=3), "value": _join(mode="exclusive")},
+        {"setting": _join(session_timeout=3), "value": _join(mode="exclusive")},
     ),
     Mistake(
         "get without entering",

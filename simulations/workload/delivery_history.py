@@ -177,8 +177,10 @@ class DeliveryHistory:
             ranges = event[3]
             for start, stop, attempt in zip(ranges[::3], ranges[1::3], ranges[2::3], strict=True):
                 yield Kind.LEASED, start, stop, attempt
-        elif kind in ("A", "S"):
+        elif kind in ("A", "S", "D"):
             bounds: Sequence[Any] = event[2] if kind == "A" else event[1:3]
+            if kind == "D":
+                bounds = [bound for at, bound in enumerate(event[5]) if at % 3 < 2]
             what = Kind.ACKED if kind == "A" else Kind.SKIPPED
             for start, stop in zip(bounds[::2], bounds[1::2], strict=True):
                 parts = [(start, stop)] if delivery is None else _unsettled(delivery, start, stop)
@@ -188,6 +190,7 @@ class DeliveryHistory:
 
 def _note_state(opening: Opening, delivery: Delivery) -> None:
     opening.counts = {name: getattr(delivery, name) for name in COUNTERS}
+    opening.counts["skipped"] += delivery.dead_lettered
     opening.leased, opening.delayed = delivery.leased, delivery.delayed
 
 

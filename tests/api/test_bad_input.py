@@ -322,7 +322,7 @@ async def test_errors_of_one_message_have_no_index(bench: Bench) -> None:
 MEANT: list[tuple[dict[str, Any], str]] = [
     (
         {"max_delivery": 3},
-        "unknown setting 'max_delivery' (did you mean 'max_deliveries', which is not in this version?)",
+        "unknown setting 'max_delivery' (did you mean 'max_deliveries'?)",
     ),
     ({"sesion_timeout": 3}, "(did you mean 'session_timeout', which is not in this version?)"),
     ({"visibilty_timeout": 3}, "(did you mean 'visibility_timeout'?)"),

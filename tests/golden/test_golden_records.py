@@ -143,6 +143,21 @@ def delivery_passed() -> list[bytes]:
     return [*records, replayed_deliveries(records).snapshot(0.0)]
 
 
+def delivery_dead() -> list[bytes]:
+    _, opened = GroupStates().open(1, True, 0)
+    events = [
+        ("L", 1, 5, (0, 6, 1)),
+        ("D", 0, 1_700_000_000.5, 5, "no customer: Grüße", (1, 3, 1, 4, 5, 1)),
+        ("X", [1]),
+        ("L", 2, 6, (0, 1, 2)),
+        ("X", [2]),
+        ("D", 3, 1_700_000_060.0, None, None, (0, 1, 2)),
+        ("F", 2),
+    ]
+    records = [opened, GroupEvents(1, events).record(0.0)]
+    return [*records, replayed_deliveries(records).snapshot(0.0)]
+
+
 CASES: dict[str, Callable[[], list[bytes]]] = {
     "catalog_events": catalog_events,
     "catalog_group_altered": catalog_group_altered,
@@ -152,6 +167,7 @@ CASES: dict[str, Callable[[], list[bytes]]] = {
     "delivery_records": delivery_records,
     "delivery_snapshot": delivery_snapshot,
     "delivery_passed": delivery_passed,
+    "delivery_dead": delivery_dead,
     "delivery_later": delivery_later,
     "delivery_later_snapshot": delivery_later_snapshot,
 }
@@ -259,11 +275,26 @@ def test_what_was_passed_over_is_read() -> None:
     assert 60 == restored.groups[1].delivery.next
 
 
+def test_the_golden_dead_letters_are_read() -> None:
+    """Replayed or restored, the same dead letters are kept, with all that is known of them."""
+    *records, snapshot = golden("delivery_dead")
+    restored = GroupStates()
+    restored.restore(snapshot)
+    for states in (replayed_deliveries(records), restored):
+        delivery = states.groups[1].delivery
+        first, last = delivery.dead_letters()
+        assert tuple(first) == (2, 4, 1, 1_700_000_000.5, 5, "no customer: Grüße")
+        assert tuple(last) == (3, 0, 2, 1_700_000_060.0, None, None)
+        assert (delivery.floor, delivery.next_dead, delivery.dead_lettered) == (3, 4, 4)
+        assert states.unsettled_from(99) == 0
+
+
 def test_every_kind_has_a_golden_record() -> None:
     """A new kind of record or event gets a case here."""
     events = golden("catalog_events") + golden("catalog_group_altered")[:-1]
     assert set(catalog.EVENTS) == {cbor2.loads(event)["kind"] for event in events}
-    stored = [cbor2.loads(record) for record in golden("delivery_records") + golden("delivery_passed")[:-1]]
+    written = golden("delivery_records") + golden("delivery_passed")[:-1] + golden("delivery_dead")[:-1]
+    stored = [cbor2.loads(record) for record in written]
     assert {0, 1, 2} == {record[0] if isinstance(record, list) else record["kind"] for record in stored}
     assert set(FIELDS) == {event[0] for record in stored if isinstance(record, list) for event in record[2]}
 

@@ -144,6 +144,8 @@ class NaiveDelivery:
         return gone
 
     def void(self) -> None:
+        if len(self.leases) > 1:  # none of them is proved to be the cause
+            self.leases = {key: (holder, until, False) for key, (holder, until, _) in self.leases.items()}
         for lease_id in list(self.leases):
             self.end(lease_id, 0)
         for offset, found in self.offsets.items():

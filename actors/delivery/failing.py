@@ -1,0 +1,335 @@
+"""What becomes of records that fail too often or are rejected: they are isolated, then settled as dead letters. Pure.
+
+A record is *rejected* by its consumer, or *fails* `max_deliveries` times. Either settles it, and keeps a *dead letter*:
+its offset and what is known of the failure. A group without `max_deliveries` never looks at any of this, but for
+records that are rejected.
+
+A nack names its culprit. A lease that runs out, or whose process ends, does not: one record of many may be the cause.
+So only an attempt that had nothing but the record counts as proof:
+
+====================  ============================================  =============================================
+attempts so far       the next lease                                when that ends without an ack
+====================  ============================================  =============================================
+0 to max - 2          with others                                   another attempt
+max - 1 (suspect)     of this record alone, to a consumer that has  dead after a nack, after the lease ran out, or
+                      nothing else of the partition and gets        when the process ended and nothing else of the
+                      nothing else meanwhile                        group was leased in this partition
+max or more (accused) of this record alone, while nothing else of   dead
+                      the group is leased in this partition
+====================  ============================================  =============================================
+
+A record becomes accused when its last attempt ended with the process and others were leased too; when `max_deliveries`
+was lowered; or with `max_deliveries=1`, whose first lease is one with others. Only then is it delivered more often than
+`max_deliveries`. A release counts no attempt, so it never makes a record suspect.
+
+Dead letters are bounded by `dead_max`. What is leased for what may be its last attempt has a place reserved for it, so
+a failure never lacks one; when there is none, records that have failed before are not leased (`is_full`).
+
+Invariants:
+
+- F1  The numbers of dead letters rise with the order of failure, and none is used twice.
+- F2  Dead letters and leased records in their last attempt number at most `dead_max`, unless settings were altered.
+- F3  No record dies without a nack or reject of its own, or an attempt that had it alone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any, Final, NamedTuple
+
+from callboard.actors.delivery.events import DeliveryEventInvalid, Event, cut_reason
+from callboard.actors.delivery.intervals import length_of
+from callboard.actors.delivery.receipts import (
+    HistoryRow,
+    LeaseState,
+    OffsetRange,
+    Settlement,
+    merged,
+    normal_ranges,
+)
+from callboard.actors.delivery.state import DeliveryState
+from callboard.log.errors import DeadLettersFull
+from callboard.log.limits import DEAD_LETTERS_MAX
+
+RAN_OUT: Final = "the lease ran out"
+PROCESS_ENDED: Final = "the process ended"
+LIMIT_REACHED: Final = "max_deliveries was reached"
+"""Reasons of failures that no consumer gave one for."""
+NUMBERS_SKIPPED: Final = 2**32
+"""More dead letters than a lost part of a journal can have named."""
+
+
+class DeadLetter(NamedTuple):
+    """A record that was settled because it failed."""
+
+    number: int
+    """Of the group's dead letters in this partition, in the order of failure."""
+    offset: int
+    attempts: int
+    failed_at: float
+    """Monotonic seconds; the last failure."""
+    consumer: int | None
+    """Who failed; None when that is not known any more."""
+    reason: str | None
+
+
+class FailingState(DeliveryState):
+    """A delivery's data with its dead letters, and the rules by which records become such."""
+
+    def __init__(self, start: int) -> None:
+        super().__init__(start)
+        self.max_deliveries: int | None = None
+        self.dead_max = DEAD_LETTERS_MAX
+        self.next_dead = 0
+        """The number of the next dead letter."""
+        self.dead_lettered = 0
+        """Records that died, since the group began."""
+        self._dead: deque[DeadLetter] = deque()
+        self._isolated: set[int] = set()
+        """Leases of suspect records, and some that are gone."""
+
+    # -- questions ------------------------------------------------------------------------------------------
+
+    @property
+    def dead(self) -> int:
+        """Dead letters that are kept."""
+        return len(self._dead)
+
+    def dead_letters(self) -> list[DeadLetter]:
+        """All that are kept, in the order of failure."""
+        return list(self._dead)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether records that have failed before are not leased, for want of room for dead letters."""
+        return self.max_deliveries is not None and self._room() <= 0
+
+    def oldest_needed(self) -> int:
+        """The lowest offset that is not settled, or whose record is a dead letter."""
+        return min(self.floor, min((letter.offset for letter in self._dead), default=self.floor))
+
+    def _room(self) -> int:
+        """Dead letters that may still come, less those that leased records may become (F2)."""
+        room = self.dead_max - len(self._dead)
+        return room - sum([self._last_attempts(lease.rows) for lease in self._leases.values()])
+
+    def has_room_for(self, lease_id: int, ranges: Sequence[OffsetRange]) -> bool:
+        """Whether so many dead letters may be kept, beside those that other leased records may become (F2)."""
+        room, lease = self._room(), self._leases.get(lease_id)
+        if lease is not None:  # its own place is reserved
+            room += sum([self._last_attempts(lease.overlapping(start, stop)) for start, stop in ranges])
+        return length_of(ranges) <= room
+
+    def _last_attempts(self, rows: Iterable[HistoryRow]) -> int:
+        """How many of these leased records may be in their last attempt."""
+        if self.max_deliveries is None:
+            return 0
+        return length_of([row for row in rows if row[2] >> 1 >= self.max_deliveries - 1])
+
+    # -- leasing --------------------------------------------------------------------------------------------
+
+    def judge_by(self, max_deliveries: int | None, dead_max: int) -> None:
+        """From now on records die after so many deliveries, and so many dead letters are kept."""
+        self.max_deliveries, self.dead_max = max_deliveries, dead_max
+        self._isolated = {key for key, lease in self._leases.items() if self._is_suspect(lease.rows[0][2])}
+
+    def _is_suspect(self, history: int) -> bool:
+        """Whether this may be leased alone only."""
+        return history > 1 and self.max_deliveries is not None and history >> 1 >= self.max_deliveries - 1
+
+    def _is_accused(self, history: int) -> bool:
+        """Whether nothing else may be leased meanwhile."""
+        return history > 1 and self.max_deliveries is not None and history >> 1 >= self.max_deliveries
+
+    def _is_held_back(self, consumer: int | None) -> bool:
+        """Whether an accused record is leased now, or a suspect one to this consumer."""
+        isolated = [lease for lease_id in self._isolated if (lease := self._leases.get(lease_id)) is not None]
+        return any(lease.consumer == consumer or self._is_accused(lease.rows[0][2]) for lease in isolated)
+
+    def _isolate(self, lease_id: int) -> None:
+        """Note a lease of a suspect record; those that are gone are forgotten."""
+        if self._is_suspect(self._leases[lease_id].rows[0][2]):
+            self._isolated = {each for each in self._isolated if each in self._leases} | {lease_id}
+
+    def choose_judged(
+        self, wanted: int, rows: Iterable[HistoryRow], consumer: int | None
+    ) -> tuple[list[HistoryRow], int]:
+        """What `consumer`, or one that has nothing, may lease of `rows`, which are ready again, and how many others
+        with it.
+        """
+        limit = self.max_deliveries or 0
+        if wanted <= 0 or (self._isolated and self._is_held_back(consumer)):
+            return [], 0
+        room = self.dead_max - len(self._dead) - self.leased
+        if room <= 0:  # all that is leased may die: look at it
+            room = self._room()
+        chosen: list[HistoryRow] = []
+        for start, stop, history in rows:
+            if wanted <= 0:
+                break
+            if self._is_proved(history) or (room <= 0 and history > 1):
+                continue  # it waits for room among the dead letters
+            if self._is_suspect(history):
+                leases = self._leases.values()
+                if chosen or (leases and self._is_accused(history)):
+                    return chosen, 0
+                if consumer is not None and any(lease.consumer == consumer for lease in leases):
+                    return [], 0
+                return [(start, start + 1, history)], 0
+            count = min(wanted, stop - start, room if limit == 1 else wanted)
+            if count > 0:
+                chosen.append((start, start + count, history))
+                wanted, room = wanted - count, room - count if limit == 1 else room
+        return chosen, max(0, min(wanted, room)) if limit == 1 else wanted
+
+    def _is_proved(self, history: int) -> bool:
+        """Whether the record failed often enough, the last time alone."""
+        return self._is_accused(history) and bool(history & 1)
+
+    def _ready_rows(self, end: int) -> Iterable[HistoryRow]:
+        for start, stop, _, history in self._ready.overlapping(0, end):
+            yield start, stop, history
+
+    def leasable_count(self, now: float, visible_end: int, wanted: int, consumer: int | None = None) -> int:
+        """How many records `lease` would find, of `wanted` for `consumer`, or for one that has nothing.
+
+        Without `max_deliveries` there may be more.
+        """
+        if self.max_deliveries is None:
+            return self.ready_count(visible_end) if self.has_ready(now, visible_end) else 0
+        self._promote(now)
+        chosen, others = self.choose_judged(wanted, self._ready_rows(visible_end), consumer)
+        fresh = visible_end - self.next
+        if others > 0 and fresh > 0:
+            fresh -= self._settled.count_in(self.next, visible_end)
+        return length_of(chosen) + max(0, min(others, fresh))
+
+    def together(self, offsets: list[int], wanted: int, consumer: int | None) -> tuple[list[int], int]:
+        """Which of these sorted offsets, all ready again, may be leased now, and how many others with them."""
+        if self.max_deliveries is None:
+            return offsets, wanted - len(offsets)
+        ready = chain.from_iterable(self._ready.overlapping(offset, offset + 1) for offset in offsets)
+        chosen, others = self.choose_judged(wanted, ((row[0], row[1], row[3]) for row in ready), consumer)
+        return [start for start, _, _ in chosen], others
+
+    # -- dying ----------------------------------------------------------------------------------------------
+
+    def reject(
+        self, lease_id: int, ranges: Sequence[OffsetRange], now: float, reason: str | None
+    ) -> Settlement:
+        """The consumer gives up on `ranges`: they are dead letters. Late rejects count.
+
+        Raises `DeadLettersFull`, and changes nothing, when they are more than there is room for.
+        """
+        named = normal_ranges(ranges)
+        if not self.has_room_for(lease_id, named):
+            raise DeadLettersFull(
+                f"{len(self._dead)} dead letters are kept in this partition, and {self.dead_max} may be. Nothing was"
+                " settled. Nack or release the messages.",
+            )
+        lease = self._leases.get(lease_id)
+        consumer = None if lease is None else lease.consumer
+        rows, held = self._claim(lease_id, named, late=True)
+        if held and lease is not None:
+            rows = lease.counted(rows)
+        self._drop_if_empty(lease_id)
+        self._die(rows, now, consumer, reason)
+        return self._settlement(named, merged(sorted(rows)))
+
+    def _has_died(self, lease: LeaseState, now: float) -> None:
+        """A lease has run out, its attempt counted: what is proved now is dead."""
+        if self.max_deliveries is None or not lease.alone:
+            return
+        for start, stop, _ in lease.rows:
+            self._bury(self._ready.overlapping(start, stop), now, lease.consumer, RAN_OUT)
+
+    def just_died(self) -> list[OffsetRange]:
+        """What died since the events were taken."""
+        events: list[Event] = [event for event in self.events if event[0] == "D"]
+        return [row for event in events for row in zip(event[5][::3], event[5][1::3], strict=True)]
+
+    def judge(self, now: float, reason: str) -> None:
+        """Settle as dead all that is proved, as far as there is room."""
+        if self.max_deliveries is not None and self._ready.rows:
+            self._bury(self._ready, now, None, reason)
+
+    def _bury(self, ready: Iterable[tuple[Any, ...]], now: float, consumer: int | None, reason: str) -> None:
+        room = self.dead_max - len(self._dead)
+        rows: list[HistoryRow] = []
+        for start, stop, _, history in ready:
+            if self._is_proved(history) and room > 0:
+                rows.append((start, min(stop, start + room), history))
+                room -= rows[-1][1] - start
+        for start, stop, _ in rows:
+            self._ready.carve(start, stop)
+        self._die(rows, now, consumer, reason)
+
+    def _die(self, rows: list[HistoryRow], now: float, consumer: int | None, reason: str | None) -> None:
+        """What was just taken out of its state is settled, and kept as dead letters."""
+        if not rows:
+            return
+        flat = tuple(chain.from_iterable((start, stop, history >> 1) for start, stop, history in rows))
+        event = ("D", self.next_dead, now, consumer, cut_reason(reason), flat)
+        self._keep_dead(*event[1:])
+        self.events.append(event)
+
+    def _keep_dead(
+        self, number: int, now: float, consumer: int | None, reason: str | None, flat: Sequence[int]
+    ) -> None:
+        for start, stop, attempts in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
+            self._settle(start, stop)
+            for offset in range(start, stop):
+                self._dead.append(DeadLetter(number, offset, attempts, now, consumer, reason))
+                number += 1
+            self.dead_lettered += stop - start
+        self.next_dead = number
+
+    def forget_dead(self, below: int) -> int:
+        """Dead letters with lower numbers are stored elsewhere; returns how many those were."""
+        count = self._forget_dead(below)
+        if count:
+            self.events.append(("F", below))
+        return count
+
+    def _forget_dead(self, below: int) -> int:
+        count = 0
+        while self._dead and self._dead[0].number < below:
+            self._dead.popleft()
+            count += 1
+        return count
+
+    # -- events ---------------------------------------------------------------------------------------------
+
+    def _apply_dead(self, event: Event) -> None:
+        """Do again what a D tells: the records were leased, or ready after their leases ran out."""
+        flat = event[5]
+        if event[1] < self.next_dead:
+            raise DeliveryEventInvalid(f"The dead letter {event[1]} is named twice.")
+        for start, stop, _ in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
+            found = length_of(self._ready.overlapping(start, stop))
+            found += sum(length_of(lease.overlapping(start, stop)) for lease in self._leases.values())
+            if found != stop - start:
+                raise DeliveryEventInvalid(f"[{start}, {stop}) dies, and is neither leased nor ready.")
+        for start, stop in zip(flat[::3], flat[1::3], strict=True):
+            self._ready.carve(start, stop)
+            for lease_id, lease in list(self._leases.items()):
+                self.leased -= length_of(lease.carve(start, stop))
+                self._drop_if_empty(lease_id)
+        self._keep_dead(*event[1:])
+
+    def salvage_dead(self, event: Event) -> None:
+        """Believe a D that may not fit: what it names is settled already."""
+        if event[1] >= self.next_dead:
+            number = event[1]
+            for start, stop, attempts in zip(event[5][::3], event[5][1::3], event[5][2::3], strict=True):
+                for offset in range(start, stop):
+                    self._dead.append(DeadLetter(number, offset, attempts, *event[2:5]))
+                    number += 1
+                self.dead_lettered += stop - start
+            self.next_dead = number
+
+    def skip_numbers(self) -> None:
+        """Part of the journal is lost: no number that it may have named is used again (F1)."""
+        self.next_dead = (self.next_dead // NUMBERS_SKIPPED + 1) * NUMBERS_SKIPPED

@@ -1,0 +1,60 @@
+"""What a partition's core does with dead letters: the part of `core` that only groups with failures need. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from callboard.actors.delivery.failing import LIMIT_REACHED
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from callboard.actors.delivery.receipts import OffsetRange
+    from callboard.actors.partition import commands as c
+    from callboard.actors.partition.commands import Token
+    from callboard.actors.partition.group_states import Group
+    from callboard.actors.partition.queues import JournalQueue
+
+
+class DeadLetterRules:
+    """Dead letters that come about, are asked for and are forgotten. The rest is the core's."""
+
+    journal: JournalQueue
+    _groups: dict[int, Group]
+
+    if TYPE_CHECKING:
+
+        def _refuse_unknown(self, group_id: int, token: Token) -> None: ...
+        def _settled_in(self, group: Group, ranges: Sequence[OffsetRange], now: float) -> None: ...
+        def _has_changed(self, group: Group, now: float, *, urgent: bool = True) -> None: ...
+        def _notify(self, group: Group, now: float) -> None: ...
+
+    def _judge(self, group: Group, now: float, reason: str) -> None:
+        """Settle what is proved to fail, for this `reason`."""
+        group.delivery.judge(now, reason)
+        self._died_in(group, now)
+        self._has_changed(group, now, urgent=False)
+        self._notify(group, now)
+
+    def _died_in(self, group: Group, now: float) -> None:
+        """Records of `group` may have become dead letters: they are settled."""
+        if group.choice is not None and (died := group.delivery.just_died()):
+            self._settled_in(group, died, now)
+
+    def list_dead(self, message: c.ListDead, token: Token, now: float) -> None:
+        """Answer with what is dead in the group; nobody hears of what a power loss could undo."""
+        group = self._groups.get(message.group_id)
+        if group is None:
+            self._refuse_unknown(message.group_id, token)
+        else:
+            self.journal.answer(token, group.delivery.dead_letters(), must_sync=True)
+
+    def forget_dead(self, message: c.ForgetDead, token: Token, now: float) -> None:
+        """Dead letters are forgotten: there is room for others."""
+        group = self._groups.get(message.group_id)
+        if group is None:
+            self._refuse_unknown(message.group_id, token)
+            return
+        count = group.delivery.forget_dead(message.below)
+        self._judge(group, now, LIMIT_REACHED)
+        self.journal.answer(token, count, must_sync=True)

@@ -1,0 +1,113 @@
+"""Dead letters: the messages of a group that were rejected or failed too often, where their partitions keep them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from callboard.actors.catalog.commands import ListGroups
+from callboard.actors.delivery.failing import DeadLetter as StoredLetter
+from callboard.actors.partition import commands as c
+from callboard.actors.partition.participants import wall_offset
+from callboard.actors.partition.port import PartitionPort
+from callboard.log.errors import ActorCrashed, ActorStopped, GroupNotFound, InvalidArgument, RuntimeClosed
+from callboard.log.limits import READ_BYTES_DEFAULT
+from callboard.message import Record, from_us
+
+if TYPE_CHECKING:
+    from callboard.actors.catalog.directory import LiveTopic
+    from callboard.session import Session
+
+
+@attrs.frozen(kw_only=True)
+class DeadLetter:
+    """A message that a group has given up on, and why."""
+
+    topic: str
+    partition: int
+    offset: int
+    group: str
+    number: int
+    """Of the dead letters of the group in the partition, in the order in which they failed."""
+    attempts: int
+    """How often it was delivered and failed."""
+    failed_at: datetime
+    """When it failed last."""
+    consumer: int | None
+    """The id of the consumer that it failed in; None when that is not known."""
+    reason: str | None
+    """What was given to `reject` or `nack`, or what ended the last attempt."""
+    record: Record | None
+    """The message; None when it was dropped (`drop_unread`) or damaged."""
+
+
+class KeptLetters:
+    """The dead letters that the partitions of one topic keep of one group."""
+
+    def __init__(self, session: Session, live: LiveTopic, group: str) -> None:
+        self._session = session
+        self._live = live
+        self._group = group
+
+    async def list(self) -> tuple[DeadLetter, ...]:
+        """All of them, partition by partition, in the order of failure. What is told is synced."""
+        group_id = await self._group_id()
+        found: list[DeadLetter] = []
+        for port in self._live.ports:
+            letters = await self._ask(port, c.ListDead(group_id))
+            found += [await self._with_record(port, letter) for letter in letters]
+        return tuple(found)
+
+    async def forget(self, letter: DeadLetter) -> int:
+        """Forget a dead letter and those before it in its partition; returns how many, once that is synced."""
+        if letter.topic != self._live.name or letter.group != self._group:
+            raise InvalidArgument(
+                f"the dead letter is of group {letter.group!r} in {letter.topic!r}, not of {self._group!r} in"
+                f" {self._live.name!r}. Nothing was forgotten."
+            )
+        port = self._live.ports[letter.partition]
+        count: int = await self._ask(port, c.ForgetDead(await self._group_id(), letter.number + 1))
+        return count
+
+    async def _group_id(self) -> int:
+        for record in await self._session.ask_catalog(ListGroups()):
+            if record.name == self._group and self._live.topic_id in record.topic_ids:
+                found: int = record.group_id
+                return found
+        raise GroupNotFound(
+            f"there is no group {self._group!r} of topic {self._live.name!r}.", group=self._group
+        )
+
+    async def _with_record(self, port: PartitionPort, letter: StoredLetter) -> DeadLetter:
+        record = None
+        answer = await self._ask(port, c.Read(letter.offset, 1, READ_BYTES_DEFAULT))
+        for columns in () if answer is None else answer[0]:
+            index = columns.index_at(letter.offset)
+            if record is None and index < columns.count and columns.offset(index) == letter.offset:
+                record = Record(port.topic, port.index, columns, index)
+        return DeadLetter(
+            topic=port.topic,
+            partition=port.index,
+            offset=letter.offset,
+            group=self._group,
+            number=letter.number,
+            attempts=letter.attempts,
+            failed_at=from_us(round((letter.failed_at + wall_offset(self._session.clock)) * 1e6)),
+            consumer=letter.consumer,
+            reason=letter.reason,
+            record=record,
+        )
+
+    async def _ask(self, port: PartitionPort, command: Any) -> Any:
+        self._session.check_open()
+        while True:
+            try:
+                return await port.ref.ask(command)
+            except ActorCrashed:
+                continue
+            except ActorStopped as error:
+                raise RuntimeClosed(
+                    f"dead letters of {port.label}: the runtime is closed or the topic was deleted. Open it again."
+                ) from error

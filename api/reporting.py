@@ -173,6 +173,9 @@ def report(event: Any) -> None:
             logger.debug("the handler failed at:\n  %s", "\n  ".join(event.frames), extra=extra)
 
 
-def mute_root() -> None:
-    """Let what libraries log without a logger of their own go nowhere: Spark's do so with a traceback at Ctrl-C."""
+def mute_spark() -> None:
+    """Let go nowhere what Spark logs at Ctrl-C, with a traceback: without a logger of its own, and with py4j's."""
     logging.getLogger().addFilter(lambda _: False)
+    py4j = logging.getLogger("py4j")
+    py4j.addHandler(logging.NullHandler())
+    py4j.propagate = False

@@ -18,7 +18,7 @@ from callboard.message import from_us
 from callboard.recordings.lines import LineColumns
 from callboard.recordings.reading import Format
 from callboard.recordings.times import TimeFormat
-from callboard.reporting import mute_root
+from callboard.reporting import mute_spark
 from callboard.simulations.workload.generating import generate as generate_recording
 from callboard.simulations.workload.importing import PARQUET, WINDOW_S, ImportReport, import_traffic
 from callboard.simulations.workload.measuring import measure_recording
@@ -40,7 +40,7 @@ def workload() -> None:
 
     Needs `pip install 'callboard[spark]'` and Java 17 or later.
     """
-    mute_root()
+    mute_spark()
     end_at_sigterm()
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -120,3 +122,14 @@ def test_every_notice_is_told() -> None:
     kinds = {kind for kind in vars(notices).values() if isinstance(kind, type) and attrs.has(kind)}
     lines = {key[0] if isinstance(key, tuple) else key for key in LINES}
     assert kinds == {kind for kind in lines if kind.__module__ == notices.__name__}
+
+
+def test_what_spark_logs_in_a_job_goes_nowhere() -> None:
+    """Neither the root's own records nor those of py4j's loggers; others are seen."""
+    code = (
+        "import logging; from callboard.reporting import mute_spark; mute_spark();"
+        "logging.error('of the root'); logging.getLogger('py4j.clientserver').error('of py4j');"
+        "logging.getLogger('callboard.groups').warning('of ours')"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "of ours\n" == told.stderr

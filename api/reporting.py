@@ -110,6 +110,18 @@ LINES: Final[dict[object, Line]] = {
         "{path}: the delivery journal was damaged and was repaired ({damage}). Messages whose acks it lost are"
         " delivered again.",
     ),
+    notices.ProducerForgotten: Line(
+        "partitions",
+        logging.WARNING,
+        "{path} has forgotten producer {producer_id:#x}: {reason}. What it published before would not be known as a"
+        " duplicate any more; its next publish has to begin anew.",
+    ),
+    notices.PublishersLost: Line(
+        "partitions",
+        logging.WARNING,
+        "{path}: {damage}. What was published longer ago than the log reaches would not be known as a duplicate any"
+        " more.",
+    ),
     notices.GroupExpired: Line(
         "groups",
         logging.WARNING,

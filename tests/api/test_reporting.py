@@ -96,6 +96,7 @@ async def test_nothing_is_told_from_a_simulation(autojump_clock: Any, world: Any
 
 EXAMPLES: dict[Any, Any] = {
     "after_s": 1.5,
+    "producer_id": 7,
     "delay_s": 1.5,
     "frames": ("a.py:1 in a",),
     "damages": ("offset 3",),

@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     from callboard.supervision import TreeNode as TreeNode
     from callboard.topic import Topic as Topic
     from callboard.working import Handler as Handler
+    from callboard.working import Reject as Reject
     from callboard.working import Retry as Retry
 
 __version__ = "0.1.0"
@@ -166,7 +167,7 @@ _HOMES = {
     "runtime": ("ConsumerInfo", "GroupInfo", "Runtime", "RuntimeStatistics", "open_runtime"),
     "supervision": ("Backoff", "ChildSpec", "SupervisorSpec", "TreeNode"),
     "topic": ("Topic",),
-    "working": ("Handler", "Retry"),
+    "working": ("Handler", "Reject", "Retry"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -190,9 +190,9 @@ class Topic:
         """Call `handler(message)` for each message of the group, at most `concurrency` at a time, until cancelled.
 
         A handler that returns acks its message, one that raises nacks it: it is delivered again after the group's
-        backoff, or after `Retry(after=seconds)`. A failure is told as the event `HandlerFailed`, which is logged. The
-        lease is renewed while the handler runs; when it is lost all the same, the handler is cancelled. A handler may
-        settle its message itself.
+        backoff, or after `Retry(after=seconds)`; `Reject(reason)` gives it up, and so does the last of the group's
+        `max_deliveries`. A failure is told as the event `HandlerFailed`, which is logged. The lease is renewed while
+        the handler runs; when it is lost all the same, the handler is cancelled. It may settle its message itself.
 
         Messages of one key are handled one after the other, whatever `concurrency`. Later ones may overtake one that
         failed, or was given back because handlers are slow; with `ordering="key"` none ever does, whoever consumes.

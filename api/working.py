@@ -74,6 +74,15 @@ class Retry(Exception):
         self.reason = reason
 
 
+class Reject(Exception):
+    """Raise it in a handler: the message is given up at once, and kept as a dead letter with this reason."""
+
+    def __init__(self, reason: str | None = None) -> None:
+        check_nack(None, reason)
+        super().__init__(reason or "rejected")
+        self.reason = reason
+
+
 @attrs.define(eq=False)
 class Working:
     """One call of `work`."""
@@ -330,6 +339,9 @@ class Working:
                 await self.ack(message)
                 self._acked.set()
                 return
+            if isinstance(failure, Reject):
+                await self.reject(message, failure.reason)
+                return
             if isinstance(failure, Retry):
                 reason = failure.reason
             else:
@@ -364,6 +376,10 @@ class Working:
     async def nack(self, message: ReceivedMessage, delay: float | None, reason: str | None) -> None:
         """Have the message come again."""
         await message.nack(delay=delay, reason=reason)
+
+    async def reject(self, message: ReceivedMessage, reason: str | None) -> None:
+        """Give the message up."""
+        await message.reject(reason=reason)
 
     async def flush(self) -> None:
         """Wait for the outcome of all acks."""

@@ -36,7 +36,7 @@ API = {
     ),
     "Consume in a group": (
         "What a group's consumers are given, and how they settle it.",
-        "Consumer Receiving ReceivedMessage Batches ReceivedBatch Retry DeadLetter KeptLetters",
+        "Consumer Receiving ReceivedMessage Batches ReceivedBatch Retry Reject DeadLetter KeptLetters",
     ),
     "Settings": (
         "As they are now. [A page of their own](settings.md) tells what each means.",

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 import callboard
-from callboard import ReceivedMessage, Retry
+from callboard import ReceivedMessage, Reject, Retry
 from callboard.actors.groups.coordinator import Fence
 
 Handle = Callable[[ReceivedMessage], Awaitable[object]]
@@ -125,6 +125,30 @@ async def test_a_handler_says_when_it_wants_a_message_again(autojump_clock: Any,
     for wrong in ({"after": -1.0}, {"after": "soon"}, {"reason": 5}):
         with pytest.raises(callboard.InvalidArgument):
             Retry(**wrong)  # type: ignore[arg-type]
+
+
+async def test_a_handler_gives_a_message_up(autojump_clock: Any, world: Any) -> None:
+    """`Reject` makes it a dead letter at once; so does the last failure that `max_deliveries` allows."""
+    seen: list[tuple[int, int]] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        seen.append((message.offset, message.attempt))
+        if message.offset == 0:
+            raise Reject("no such customer")
+        if message.offset == 1:
+            raise ValueError("no kettle")
+
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 3)
+        await work_for(60.0, topic, handle, max_deliveries=3, backoff=1.0)
+        letters = await topic.dead_letters("group").list()
+        assert 0 == await pending_of(world, topic)
+    assert [(0, 1), (1, 1), (2, 1), (1, 2), (1, 3)] == seen
+    assert [(0, "no such customer"), (1, "ValueError: no kettle")] == [
+        (letter.record.offset, letter.reason) for letter in letters
+    ]
+    with pytest.raises(callboard.InvalidArgument):
+        Reject(5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("ordering", ["none", "key"])

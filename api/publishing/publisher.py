@@ -34,7 +34,7 @@ from callboard.log.errors import (
     TopicNotFound,
 )
 from callboard.log.format.columns import Columns
-from callboard.log.limits import KEY_BYTES_MAX, OFFSET_MAX
+from callboard.log.limits import BATCH_RECORDS_MAX, KEY_BYTES_MAX, OFFSET_MAX
 from callboard.message import (
     ATTRIBUTES,
     Message,
@@ -415,6 +415,10 @@ class Publisher:
         count = len(values)
         if count == 0:
             return Receipts(self.live.name, 0, ())
+        if count > BATCH_RECORDS_MAX:
+            raise InvalidArgument(
+                f"a batch of {count} messages, and {BATCH_RECORDS_MAX} are allowed. Nothing was written. Split it."
+            )
         index = None if partition is None else self.checked_partition(partition)
         if index is None and len(self.live.ports) == 1 and self.partitioner is consistent:
             index = 0

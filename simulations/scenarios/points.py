@@ -80,6 +80,16 @@ PROGRAMS: Final = (
     "a question was given up in time",
     "a backoff began anew",
 )
+FAILING: Final = (
+    "a message was rejected",
+    "a lease ran out for the last time",
+    "a message died with its process",
+)
+ONCE: Final = (
+    "a publish was a duplicate",
+    "a zombie was refused",
+    "an expected offset was not the next one",
+)
 POINTS: Final[dict[str, tuple[str, ...]]] = {
     "publish-and-recover": BROKER,
     "publish-only": BROKER,
@@ -89,6 +99,8 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "several-topics": BROKER,
     "deliveries": BROKER + ORDER,
     "handlers": BROKER + ORDER,
+    "failing-messages": FAILING,
+    "published-once": ONCE,
     "every-feature": BROKER + ORDER + RECREATED + ALTERED,
     "every-call": BROKER + ORDER,
     "parts-of-batches": BROKER,

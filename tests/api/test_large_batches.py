@@ -95,3 +95,13 @@ async def test_a_publisher_that_gives_up_lets_the_next_one_in(autojump_clock: An
         await trio.testing.wait_all_tasks_blocked()
     assert admitted == [3]
     assert budget.waiting_bytes == 9
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+async def test_a_batch_of_too_many_messages(autojump_clock: Any, runtime: Any, partitions: int) -> None:
+    """It is refused whole, however many partitions would share it."""
+    async with runtime:
+        topic = await runtime.create_topic("orders", partitions=partitions)
+        with pytest.raises(callboard.InvalidArgument, match="100000 are allowed. Nothing was written"):
+            await topic.publish_batch([b""] * 100_001)
+        assert [0] * partitions == [partition.next_offset for partition in await topic.describe()]

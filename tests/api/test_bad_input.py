@@ -108,7 +108,7 @@ BATCHES: list[dict[str, Any]] = [
     {"values": [b"1", b"2"], "keys": [b"a", "b"]},
     {"values": [b"1"], "keys": (key for key in [b"a generator"])},
     {"values": [b"1"], "keys": 7},
-    {"values": [b"1", b"2"], "keys": {b"a", b"set"}, "partition": 0},
+    {"values": [b"1"], "keys": {b"a set"}, "partition": 0},
     {"values": [b"1"], "keys": 7, "partition": 0},
     {"values": [b"1"], "headers": []},
     {"values": [b"1"], "headers": 7},

@@ -71,6 +71,13 @@ TOPIC_FIELDS: Final[dict[str, SettingField]] = {
     "dedup_window": SettingField(
         "seconds", 0.001, YEAR_S, optional=True, meaning="how long a deduplication id is remembered"
     ),
+    "default_ttl": SettingField(
+        "seconds",
+        0.001,
+        100 * YEAR_S,
+        optional=True,
+        meaning="a message without a ttl of its own expires after this",
+    ),
 }
 GROUP_FIELDS: Final[dict[str, SettingField]] = {
     "mode": SettingField(
@@ -104,7 +111,7 @@ GROUP_FIELDS: Final[dict[str, SettingField]] = {
     "max_backoff": SettingField("seconds", 0, 30 * 86_400.0, meaning="longest delay after a failed body"),
 }
 LATER: Final = {
-    "topic": frozenset({"default_ttl", "dead_letter_topic"}),
+    "topic": frozenset({"dead_letter_topic"}),
     "group": frozenset({"dead_letter_topic", "retry", "session_timeout", "priority_window"}),
 }
 LATER_VALUES: Final = (("mode", "exclusive"), ("ordering", "partition"))
@@ -121,6 +128,7 @@ class TopicChanges(TypedDict, total=False):
     compression: Codec
     max_message_bytes: int
     dedup_window: float | None
+    default_ttl: float | None
 
 
 class TopicOptions(TopicChanges, total=False):
@@ -162,6 +170,12 @@ class TopicSettings:
     compression: Codec = "none"
     max_message_bytes: int = limits.MESSAGE_BYTES_DEFAULT
     dedup_window: float | None = None
+    default_ttl: float | None = None
+
+    @property
+    def default_ttl_us(self) -> int | None:
+        """The time to live in microseconds."""
+        return None if self.default_ttl is None else round(self.default_ttl * 1_000_000)
 
     @property
     def dedup_window_us(self) -> int | None:

@@ -458,12 +458,14 @@ class Consumer:
     # -- fetching
 
     def _is_fresh(self, lease: ConsumerLease) -> bool:
-        """Whether at least half of a visibility timeout is left, and the topic is there.
+        """Whether at least half of a visibility timeout is left, nothing in it has expired, and the topic is there.
 
         Half of what leases really last, if that is less: while the timeout is altered, partitions know of it first.
         """
         if lease.port.is_deleted:
             return False
+        if lease.expires_us is not None and lease.expires_us <= self.runtime.clock.wall_us():
+            return False  # its partition settles what has expired, and gives the rest once more
         lasts_s = min(self.settings.visibility_timeout, self._lease_s)
         return lease.deadline - self.runtime.clock.monotonic() >= lasts_s / 2
 

@@ -14,13 +14,16 @@ from typing import Any, Final, TypeVar, overload
 import attrs
 
 from callboard.log.errors import InvalidArgument
-from callboard.log.format.columns import Columns
+from callboard.log.format.columns import FOREVER, Columns
 from callboard.log.limits import DEDUP_ID_BYTES_MAX, HEADERS_BYTES_MAX, HEADERS_COUNT_MAX, KEY_BYTES_MAX
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 EARLIEST = datetime.min.replace(tzinfo=UTC)
 LATEST = datetime.max.replace(tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
+TTL_LEAST_S: Final = 0.001
+TTL_MOST_S: Final = 100 * 366 * 86_400.0
+"""What would live longer lives for ever."""
 Headers = Mapping[str, bytes | str]
 T = TypeVar("T")
 
@@ -31,7 +34,8 @@ class Message:
 
     `value` and `key` are bytes; `headers` map names to bytes or text (stored as UTF-8); `timestamp` is the event's own
     time, a datetime with a time zone; `partition` overrides the choice by key; `dedup_id` (bytes or text) stands for
-    the message: the topic stores it once within its `dedup_window`.
+    the message: the topic stores it once within its `dedup_window`; `ttl` is how many seconds after its append it is
+    delivered no more (`math.inf`: never; None: the topic's `default_ttl`).
     """
 
     value: bytes
@@ -40,6 +44,7 @@ class Message:
     timestamp: datetime | None = None
     partition: int | None = None
     dedup_id: bytes | str | None = None
+    ttl: float | None = None
 
 
 @attrs.frozen
@@ -131,6 +136,12 @@ def timestamp_of(columns: Columns, index: int) -> datetime:
     """A record's own time if it was published with one, else its append time."""
     event_us = columns.event_time(index)
     return from_us(columns.append_time(index) if event_us is None else event_us)
+
+
+def ttl_of(columns: Columns, index: int) -> float | None:
+    """How many seconds after its append a record expires; None for never."""
+    expiry_us = columns.expiry(index)
+    return None if expiry_us is None else (expiry_us - columns.append_time(index)) / 1e6
 
 
 def parse_instant(text: str) -> datetime:
@@ -236,6 +247,15 @@ def dedup_bytes(dedup_id: object) -> bytes:
     return data
 
 
+def ttl_us(ttl: object) -> int:
+    """A time to live in microseconds. Raises `InvalidArgument`."""
+    if isinstance(ttl, bool) or not isinstance(ttl, (int, float)) or not ttl >= TTL_LEAST_S:
+        raise InvalidArgument(
+            f"ttl is {ttl!r:.40}, not seconds from {TTL_LEAST_S:g} on. Nothing was written. math.inf means for ever."
+        )
+    return FOREVER if ttl > TTL_MOST_S else round(ttl * 1_000_000)
+
+
 @attrs.frozen
 class Attribute:
     """Something that a message carries beside its value."""
@@ -247,7 +267,7 @@ class Attribute:
     column: str
     """As `callboard.log.format.columns.Columns.build` calls it."""
     kind: str
-    """What it is made of: "bytes", "headers" or "instant"."""
+    """What it is made of: "bytes", "headers", "instant" or "seconds"."""
     size: Callable[[Any], int] | None = None
     """Checks one, and gives its bytes, which count towards the largest message; None for what weighs nothing."""
     stored: Callable[[Any], Any] | None = None
@@ -261,6 +281,7 @@ ATTRIBUTES: Final = (
     Attribute("headers", "headers", "headers", "headers", size=check_headers, stored=dict),
     Attribute("timestamp", "timestamps", "event_times", "instant", stored=to_us),
     Attribute("dedup_id", "dedup_ids", "dedup_ids", "bytes", stored=dedup_bytes, is_rare=True),
+    Attribute("ttl", "ttls", "ttls", "seconds", stored=ttl_us, is_rare=True),
 )
 ATTRIBUTE_OF: Final = {attribute.name: attribute for attribute in ATTRIBUTES}
 
@@ -307,6 +328,17 @@ class Record:
         """The deduplication id, None without one; text was stored as UTF-8."""
         return self._columns.dedup_id(self._index)
 
+    @property
+    def ttl(self) -> float | None:
+        """How many seconds after its append it expires, None for never."""
+        return ttl_of(self._columns, self._index)
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """When it expires, None for never."""
+        expiry_us = self._columns.expiry(self._index)
+        return None if expiry_us is None else from_us(expiry_us)
+
     def __repr__(self) -> str:
         value = self.value
         size = "tombstone" if value is None else f"{len(value)} bytes"
@@ -348,6 +380,10 @@ class ColumnBatch:
     def dedup_ids(self) -> list[bytes | None]:
         """All deduplication ids; None for a record without one."""
         return [columns.dedup_id(at) for columns, start, stop in self._spans for at in range(start, stop)]
+
+    def ttls(self) -> list[float | None]:
+        """How many seconds after its append each record expires; None for never."""
+        return [ttl_of(columns, at) for columns, start, stop in self._spans for at in range(start, stop)]
 
     def offsets(self) -> list[int]:
         """All offsets."""

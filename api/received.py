@@ -37,7 +37,7 @@ from callboard.log.errors import (
     RuntimeClosed,
     TopicNotFound,
 )
-from callboard.log.format.columns import Columns
+from callboard.log.format.columns import Columns, first_expiry
 from callboard.message import ColumnBatch, Record, Span
 from callboard.settling import GatheredAcks, Releases, SentAck, check_nack, check_seconds, lease_lost, without
 
@@ -71,7 +71,7 @@ class LeasedPart(NamedTuple):
 class ConsumerLease:
     """A lease as its consumer counts it, with those of its records that the consumer's caller has not taken yet."""
 
-    __slots__ = ("_at", "_batches", "_ranges", "deadline", "left", "lease_id", "port", "untaken")
+    __slots__ = "_at", "_batches", "_ranges", "deadline", "expires_us", "left", "lease_id", "port", "untaken"
 
     def __init__(self, port: PartitionPort, leased: c.LeasedRecords, count: int) -> None:
         self.port = port
@@ -79,8 +79,9 @@ class ConsumerLease:
         self.deadline = leased.deadline
         self.left = self.untaken = count
         """How many messages are in flight, and how many of those were not taken."""
-        self._ranges = leased.ranges
-        self._batches = leased.batches
+        self.expires_us = first_expiry(leased.batches)
+        """When the first of its records expires, None for never."""
+        self._ranges, self._batches = leased.ranges, leased.batches
         self._at = 0
         """Records of the first batch that were taken."""
 

@@ -69,6 +69,7 @@ class Topic:
         headers: Headers | None = None,
         timestamp: datetime | None = None,
         dedup_id: bytes | str | None = None,
+        ttl: float | None = None,
         partition: int | None = None,
         expected_offset: int | None = None,
         acks: Acks = "all",
@@ -82,7 +83,9 @@ class Topic:
 
         `dedup_id` stands for the message, so that it can be repeated: within the topic's `dedup_window` the partition
         stores it once, and returns the receipt of the first to all. Without a key the id decides the partition. With
-        `expected_offset` the message is stored only if the partition's next offset is this one.
+        `expected_offset` the message is stored only if the partition's next offset is this one. A message with a `ttl`
+        is delivered to no group so many seconds after its append; without one the topic's `default_ttl` counts, with
+        `math.inf` it never expires.
 
         Raises `OffsetMismatch` when it is another one; `InvalidArgument` and `MessageTooLarge` before anything is
         written; `TopicFull`, `DiskFull` when nothing was stored; `PublishFailed`, `ActorCrashed` with `indefinite` set
@@ -90,8 +93,8 @@ class Topic:
         """
         self._runtime.check_open()
         given: dict[str, Any] | None = None
-        if headers is not None or timestamp is not None:
-            given = {"headers": headers, "timestamp": timestamp}
+        if headers is not None or timestamp is not None or ttl is not None:
+            given = {"headers": headers, "timestamp": timestamp, "ttl": ttl}
         if dedup_id is None and expected_offset is None:
             return await self._publisher.publish(value, key, given, partition, acks)
         if dedup_id is not None:
@@ -106,6 +109,7 @@ class Topic:
         headers: Sequence[Headers | None] | None = None,
         timestamps: Sequence[datetime | None] | None = None,
         dedup_ids: Sequence[bytes | str | None] | None = None,
+        ttls: Sequence[float | None] | None = None,
         partition: int | None = None,
         acks: Acks = "all",
     ) -> Receipts:
@@ -117,7 +121,7 @@ class Topic:
         atomic: `PartialPublish` tells the fate of each message. Otherwise raises as `publish` does.
         """
         self._runtime.check_open()
-        columns = {"headers": headers, "timestamp": timestamps, "dedup_id": dedup_ids}
+        columns = {"headers": headers, "timestamp": timestamps, "dedup_id": dedup_ids, "ttl": ttls}
         given = {name: column for name, column in columns.items() if column is not None}
         return await self._publisher.publish_batch(values, keys, given, partition, acks)
 

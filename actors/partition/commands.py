@@ -314,6 +314,8 @@ class GroupStatistics:
     waiting_consumers: int
     lost_records: int = 0
     """Settled without delivery since the partition started: dropped by retention, or not there any more."""
+    expired_records: int = 0
+    """Settled without delivery since the partition started: their time to live was over."""
     fenced: int = 0
     """With order per key: known to wait for an earlier record of their key."""
     window_records: int = 0

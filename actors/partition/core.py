@@ -42,6 +42,7 @@ from callboard.actors.partition import effects as e
 from callboard.actors.partition.choice import KeyOrder
 from callboard.actors.partition.commands import SYNCED, Token
 from callboard.actors.partition.dead_letter_rules import DeadLetterRules
+from callboard.actors.partition.expiry import ExpiryRules
 from callboard.actors.partition.group_states import DELAY_MAX_S, Carried, Group, GroupStates, PendingLease
 from callboard.actors.partition.queues import LINGER_S, NEVER, Appends, JournalQueue, JournalWork, Sequencer
 from callboard.actors.partition.record_window import RecordRange, WindowBudget, WindowRecords
@@ -59,7 +60,7 @@ READERS_SIFT_AT: Final = 64
 """Readers that gave up waiting are looked for when so many wait, or twice as many as were left."""
 
 
-class PartitionCore(DeadLetterRules):
+class PartitionCore(DeadLetterRules, ExpiryRules):
     """See the module. `is_abandoned` tells whether whoever asked waits no more."""
 
     def __init__(
@@ -123,7 +124,8 @@ class PartitionCore(DeadLetterRules):
             self._groups[group_id].delivery.release(lease_id, ranges, now)
         for group in self._groups.values():
             self._has_changed(group, now, urgent=False)
-        self._arm(self.states.next_deadline())
+            self.look_for_expired(group, now)
+        self._arm(self.next_deadline())
 
     def end(self) -> None:
         """The core is given up. Leases that nobody has heard of are carried on, to be released."""
@@ -215,6 +217,7 @@ class PartitionCore(DeadLetterRules):
             self.journal.entries.append(record)
         self._set(message.group_id, message.settings, now)
         self._judge(group, now, PROCESS_ENDED)
+        self.look_for_expired(group, now)
         self.journal.answer(token, group.delivery.floor, must_sync=True)
 
     def _start_offset(self, start: Any) -> int:
@@ -408,12 +411,14 @@ class PartitionCore(DeadLetterRules):
     def lease_read(self, pending: PendingLease, reading: LeaseReading, now: float) -> c.LeasedRecords:
         """What could be read of a lease was read: give back the rest, settle what is lost. Returns what to deliver."""
         lease, group, batches, rest = pending.lease, pending.group, reading.batches, reading.rest()
-        if (rest or reading.lost) and self._groups.get(group.group_id) is group:
+        if (rest or reading.lost or reading.expired) and self._groups.get(group.group_id) is group:
             delivery = group.delivery
             if rest:
                 self._give_back(group, lease, rest, now)
             for start, stop in reading.lost:
                 self.records_lost(start, stop, now)
+            if reading.expired:
+                self.settle_expired(group, reading.expired, now)
             self._has_changed(group, now, urgent=False)
             left = delivery.lease_of(lease.lease_id)
             if left is None:  # the lease ran out while the records were read, or there are none
@@ -649,6 +654,8 @@ class PartitionCore(DeadLetterRules):
                 ran_out += [(group.group_id, lease) for lease in group.delivery.expire(now)]
                 self._died_in(group, now)
                 self._has_changed(group, now)
+            if group.expires_at is not None and group.expires_at <= now:
+                self._skip_expired(group)
             if group.notified:
                 group.notified = {key: until for key, until in group.notified.items() if until > now}
             self._notify(group, now)
@@ -663,6 +670,8 @@ class PartitionCore(DeadLetterRules):
             if group.waiting and group.notified:
                 until = next(iter(group.notified.values()))
                 due = until if due is None or until < due else due
+            if group.expires_at is not None and (due is None or group.expires_at < due):
+                due = group.expires_at
         return due
 
     def _arm(self, at: float | None) -> None:

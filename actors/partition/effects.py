@@ -72,7 +72,15 @@ class Arm(NamedTuple):
     at: float
 
 
-Effect = Answer | Refuse | AppendsStored | AppendsFailed | Journalled | ReadWindow | Notify | Arm
+class SkipExpired(NamedTuple):
+    """Read what a group has not seen yet, as `unseen` says, until `unseen_read` has no more to ask; then `skipped`."""
+
+    group_id: int
+
+
+Effect = (
+    Answer | Refuse | AppendsStored | AppendsFailed | Journalled | ReadWindow | SkipExpired | Notify | Arm
+)
 
 
 def stored(appends: Appends, base_offsets: Sequence[int]) -> list[Effect]:

@@ -91,6 +91,12 @@ class Group:
     returning: dict[int, Token | None] = attrs.field(factory=dict)
     """Consumers that get nothing until their last lease has come back; the token, when one waits for that."""
     lost_records: int = 0
+    expired_records: int = 0
+    """Settled because their time to live was over."""
+    expires_at: float | None = None
+    """When what it has not seen yet is looked at for expired records."""
+    is_skipping: bool = False
+    """That is being done."""
     choice: KeyOrder | None = None
     """Of a group whose records are looked at before they are leased."""
     unknown_fields: dict[str, Any] = attrs.field(factory=dict)
@@ -173,6 +179,7 @@ class Group:
             expired=delivery.expired,
             waiting_consumers=len(self.waiting),
             lost_records=self.lost_records,
+            expired_records=self.expired_records,
             dead_lettered=delivery.dead_lettered,
             dead=delivery.dead,
             is_dead_full=delivery.is_full or delivery.dead >= delivery.dead_max,
@@ -220,6 +227,8 @@ class Carried:
     """By group's and consumer's id: who had leases when the last core ended."""
     departed: dict[tuple[int, int], None] = attrs.field(factory=dict)
     """Those of them that left while there was no core to release their leases."""
+    has_expiries: bool = False
+    """A record is known that has a time to live."""
     _given_back: int = 0
     """How many of these were given back before the journal's last commit ended."""
     sift_at: int = EXTENDED_SIFT_AT

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from callboard.actors.delivery.receipts import Lease, OffsetRange, merged
+from callboard.actors.partition.expiry import unexpired
 from callboard.log.format.columns import Columns
 
 JOIN_MAX: Final = 64
@@ -16,10 +17,12 @@ JOIN_MAX: Final = 64
 class LeaseReading:
     """What the reading of a lease has found so far, within the bytes asked for (but at least one batch)."""
 
-    __slots__ = ("_at", "_left_bytes", "_span", "_leased", "_spans", "batches", "lost")
+    __slots__ = ("_at", "_left_bytes", "_span", "_leased", "_spans", "batches", "expired", "lost")
 
     def __init__(self, lease: Lease, max_bytes: int) -> None:
         self.batches: list[Columns] = []
+        self.expired: list[OffsetRange] = []
+        """What was read, and is not to be handed over."""
         self.lost: list[OffsetRange] = []
         """Ranges without records; they may reach beyond what is leased."""
         self._left_bytes = max_bytes
@@ -67,6 +70,10 @@ class LeaseReading:
         self._left_bytes -= sum([columns.size_bytes for columns in found])
         self.batches += found
         self._at = position if at >= stop else at
+
+    def drop_expired(self, now_us: int) -> None:
+        """All is read: leave out what has expired."""
+        self.batches, self.expired = unexpired(self.batches, now_us)
 
     def rest(self) -> list[tuple[int, int]]:
         """What of the lease was not read."""

@@ -22,6 +22,7 @@ from typing import Final
 import attrs
 
 from callboard.actors.partition.core import PartitionCore
+from callboard.actors.partition.expiry import stamp
 from callboard.actors.partition.publishers import Publishers
 from callboard.actors.partition.queues import NEVER, Appends, JournalWork
 from callboard.log.errors import CallboardError, DiskFull, PlanFailed, StorageError
@@ -84,10 +85,13 @@ class LogParticipant:
         make_room: Callable[[], Awaitable[CallboardError | None]],
         recovered: Callable[[], None] = lambda: None,
         publishers: Publishers | None = None,
+        default_ttl_us: int | None = None,
     ) -> None:
         self._core = core
         self._log = log
         self._publishers = publishers
+        self.default_ttl_us = default_ttl_us
+        """How long records live that say nothing of it."""
         self._clock = clock
         self._perform = perform
         self._make_room = make_room
@@ -166,6 +170,11 @@ class LogParticipant:
             if is_guarded and publishers is not None and appends is not None:
                 now_us = publishers.decide(appends, log)
         if appends is not None and appends.batches:
+            if self.default_ttl_us is not None or any(part.ttls is not None for part in appends.batches):
+                now_us = self._clock.wall_us() if now_us is None else now_us
+                first_us = stamp(appends.batches, now_us, self.default_ttl_us)
+                if first_us is not None:
+                    self._core.expires((first_us - now_us) / 1e6, now)
             return log.stage(appends.batches, durable=appends.durable or must_sync, now_us=now_us)
         if log.visible_end > log.durable_end and (must_sync or (appends is not None and appends.durable)):
             return StagedSync(log.stage_sync())

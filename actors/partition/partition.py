@@ -28,6 +28,7 @@ from callboard.actors.partition import effects as e
 from callboard.actors.partition.committer import Committer, DiskEngine
 from callboard.actors.partition.core import PartitionCore
 from callboard.actors.partition.delivery_journal import open_delivery_journal
+from callboard.actors.partition.expiry import may_expire
 from callboard.actors.partition.group_states import PendingLease
 from callboard.actors.partition.lease_reading import LeaseReading
 from callboard.actors.partition.openings import Turn
@@ -35,6 +36,7 @@ from callboard.actors.partition.participants import JournalParticipant, LogParti
 from callboard.actors.partition.publishers import Publishers, publishers_of
 from callboard.actors.partition.queues import NEVER, Appends
 from callboard.actors.partition.record_window import window_records
+from callboard.actors.partition.skipping import Skipping
 from callboard.actors.partition.spec import PartitionSpec
 from callboard.actors.settings import TopicSettings
 from callboard.actors.timers.timers import Callback, Flag
@@ -153,9 +155,11 @@ class Partition(Actor[c.PartitionCommand]):
             e.AppendsFailed: self._appends_failed,
             e.Journalled: self._journalled,
             e.ReadWindow: self._read_window,
+            e.SkipExpired: self._skip_expired,
             e.Notify: self._notify,
             e.Arm: self._arm,
         }
+        port.carried.has_expiries |= self._spec.settings.default_ttl is not None
         core.begin(context.clock.monotonic(), restarted=port.opened_before)
         self._perform()
         self._arm_upkeep()
@@ -265,6 +269,7 @@ class Partition(Actor[c.PartitionCommand]):
             make_room=self._make_room,
             recovered=self._tell_new_damage,
             publishers=publishers,
+            default_ttl_us=spec.settings.default_ttl_us,
         )
         self._journal_part = JournalParticipant(
             core, self._journal, log, context.clock, perform=self._perform, limits=context.limits
@@ -407,6 +412,7 @@ class Partition(Actor[c.PartitionCommand]):
         self._spec.settings = message.settings
         self._grows_old = message.settings.ages
         self._publishers.admission.ids.set_window(message.settings.dedup_window_us)
+        self._log_part.default_ttl_us = message.settings.default_ttl_us
         self._log.alter(log_settings(message.settings, self.context.limits))
         self._maintain()
         self._arm_upkeep()
@@ -515,8 +521,9 @@ class Partition(Actor[c.PartitionCommand]):
                 except (StorageError, MemoryError):
                     hot = None  # the disk tells what is wrong
             end = hot[-1].base_offset + hot[-1].span + 1 if hot else start
-            if not hot or end != stop or sum([found.count for found in hot]) != stop - start:
-                self._read_leased(pending, hot, is_read=is_read)  # some records are missing
+            is_whole = hot and end == stop and sum([found.count for found in hot]) == stop - start
+            if not hot or not is_whole or may_expire(hot):
+                self._read_leased(pending, hot, is_read=is_read)  # some records are missing, or not delivered
             elif token.answer(c.LeasedRecords(lease_id, core.handed_over(pending, now), ranges, hot)):
                 core.delivered(pending)
             else:
@@ -585,8 +592,15 @@ class Partition(Actor[c.PartitionCommand]):
         records = window_records(start, next_offset if next_offset > start else stop, batches, names)
         self._core.window_read(group_id, records, self.context.clock.monotonic())
 
+    def _skip_expired(self, effect: e.SkipExpired) -> None:
+        """A task of its own reads on from what the group has not seen yet."""
+        skipping = Skipping(self._core, self._log, self.context.clock, self._perform, self._from_disk)
+        self.context.start_task(skipping.run, effect.group_id, name="expired records")
+
     def _deliver(self, pending: PendingLease, reading: LeaseReading) -> None:
         core, token, now = self._core, pending.token, self.context.clock.monotonic()
+        if may_expire(reading.batches):
+            reading.drop_expired(self.context.clock.wall_us())
         if not token.done and token.answer(core.lease_read(pending, reading, now)):
             core.delivered(pending)
         else:

@@ -19,7 +19,7 @@ from callboard.cli.output import Advance, print_json, progress, say
 from callboard.cli.streams import LineReader, is_interactive
 from callboard.log.errors import InvalidArgument, MessageTooLarge, TopicNotFound
 from callboard.log.limits import BATCH_RECORDS_MAX, MESSAGE_BYTES_MAX
-from callboard.message import Message, check_headers, check_key
+from callboard.message import Message, check_headers, check_key, ttl_us
 from callboard.offline import require_directory
 from callboard.runtime import Runtime, open_runtime
 from callboard.topic import Topic
@@ -42,6 +42,7 @@ PASSED_OVER: Final = frozenset({"topic", "partition", "offset", "append_time", "
     default=None,
     help="The partition, instead of choosing by key.",
 )
+@click.option("--ttl", type=float, default=None, help="Seconds until each message expires.")
 @click.option("--dedup-id", default=None, help="Id of the one VALUE: the topic stores it once.")
 @click.option(
     "--expected-offset",
@@ -53,7 +54,7 @@ PASSED_OVER: Final = frozenset({"topic", "partition", "offset", "append_time", "
 @click.option(
     "--json-lines",
     is_flag=True,
-    help='Standard input holds JSON: {"value", "key", "headers", "timestamp", "dedup_id"}, as'
+    help='Standard input holds JSON: {"value", "key", "headers", "timestamp", "dedup_id", "ttl"}, as'
     " `consume --json` prints it.",
 )
 @click.option("--create", is_flag=True, help="Create the topic if it is missing.")
@@ -65,6 +66,7 @@ def publish(
     key: str | None,
     headers: tuple[str, ...],
     partition: int | None,
+    ttl: float | None,
     dedup_id: str | None,
     expected_offset: int | None,
     acks: Acks,
@@ -78,7 +80,7 @@ def publish(
     The first invalid line ends the command, which names it; the lines before it are stored.
     """
     check_name(topic, "topic")
-    common = Message(b"", None if key is None else bytes_of(key), _headers(headers))
+    common = Message(b"", None if key is None else bytes_of(key), _headers(headers), ttl=ttl)
     is_single = dedup_id is not None or expected_offset is not None
     if is_single and len(values) != 1:
         raise InvalidArgument(
@@ -87,6 +89,8 @@ def publish(
         )
     check_key(common.key)
     check_headers(common.headers)
+    if ttl is not None:
+        ttl_us(ttl)
     if values and json_lines:
         raise InvalidArgument(
             "--json-lines reads standard input: give no VALUES with it. Nothing was written."
@@ -103,12 +107,10 @@ def publish(
             with progress("publishing", quiet=as_json or bool(values) or is_interactive()) as advance:
                 feed = Feed(target, partition, acks, stored, advance)
                 if is_single:
-                    message = Message(bytes_of(values[0]), common.key, common.headers)
+                    message = attrs.evolve(common, value=bytes_of(values[0]))
                     await feed.publish_single(message, dedup_id, expected_offset)
                 elif values:
-                    await feed.publish(
-                        [Message(bytes_of(value), common.key, common.headers) for value in values]
-                    )
+                    await feed.publish([attrs.evolve(common, value=bytes_of(value)) for value in values])
                 else:
                     await _publish_lines(feed, common, json_lines=json_lines)
 
@@ -163,6 +165,7 @@ class Feed:
             message.value,
             key=message.key,
             headers=message.headers,
+            ttl=message.ttl,
             partition=self.partition,
             dedup_id=None if dedup_id is None else bytes_of(dedup_id),
             expected_offset=expected_offset,
@@ -186,7 +189,7 @@ async def _publish_lines(feed: Feed, common: Message, *, json_lines: bool) -> No
         messages: list[Message] = []
         try:
             for line in lines:
-                message = Message(line, common.key, common.headers)
+                message = attrs.evolve(common, value=line)
                 if json_lines:
                     message = _parsed(line, common)
                 messages.append(_checked(message, limit_bytes))
@@ -238,4 +241,5 @@ def _parsed(line: bytes, common: Message) -> Message:
         message,
         key=common.key if message.key is None else message.key,
         headers={**(common.headers or {}), **(message.headers or {})},
+        ttl=common.ttl if message.ttl is None else message.ttl,
     )

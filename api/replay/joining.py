@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from itertools import chain
 from typing import Final, NamedTuple
 
-from callboard.log.format.columns import NO_TIME, Columns, Ends
+import attrs
+
+from callboard.log.format.columns import Columns, Ends
 from callboard.log.seams.disk import Buffer
 
 NO_ENDS: Final = array("I", (0,))
@@ -44,12 +45,28 @@ def joined(parts: Sequence[Columns]) -> Columns:
     if any(part.header_ends is not None for part in parts):
         _join_headers(columns, parts)
     if any(part.expiries is not None for part in parts):
-        columns.expiries = _times([(part.count, part.expiries) for part in parts])
+        columns.ttls = [ttl for part in parts for ttl in ttls_of(part)]
     if any(part.priorities is not None for part in parts):
         columns.priorities = b"".join(
             [bytes(part.count) if part.priorities is None else bytes(part.priorities) for part in parts]
         )
     return columns
+
+
+def published_again(columns: Columns) -> Columns:
+    """The same records, which live as long as they did, from their new append on."""
+    return (
+        columns if columns.expiries is None else attrs.evolve(columns, ttls=ttls_of(columns), expiries=None)
+    )
+
+
+def ttls_of(columns: Columns) -> list[int | None]:
+    """How long each record lived, in microseconds; None for what did not expire."""
+    expiries = map(columns.expiry, range(columns.count))
+    return [
+        None if expiry is None else max(1, expiry - columns.append_time(index))
+        for index, expiry in enumerate(expiries)
+    ]
 
 
 def _join_headers(columns: Columns, parts: Sequence[Columns]) -> None:
@@ -85,7 +102,3 @@ def _ends(parts: Sequence[Ends]) -> array[int]:
         before = found[-1]
         found.extend([end + before for end in ends[1:]] if before else ends[1:])
     return found
-
-
-def _times(parts: Sequence[tuple[int, Sequence[int] | None]]) -> array[int]:
-    return array("q", chain(*[[NO_TIME] * count if times is None else times for count, times in parts]))

@@ -17,7 +17,7 @@ import attrs
 from callboard.log.errors import RecordingInvalid
 from callboard.log.format.columns import Columns
 from callboard.publishing.partitioning import STICKY_RECORDS, Partitioner, checked, consistent
-from callboard.replay.joining import joined
+from callboard.replay.joining import joined, published_again
 from callboard.replay.positions import Position
 from callboard.replay.sources import Parts, Source, Timed, times_in
 
@@ -31,7 +31,7 @@ COLUMNS: Final[dict[str, tuple[str, Callable[[Columns, int, int], Sequence[Any]]
     "keys": ("keys", Columns.key_list),
     "headers": ("header_ends", Columns.header_list),
     "priorities": ("priorities", _each(Columns.priority)),
-    "expiries": ("expiries", _each(Columns.expiry)),
+    "ttls": ("ttls", lambda columns, start, stop: (columns.ttls or [None] * columns.count)[start:stop]),
     "dedup_ids": ("dedup_ids", _each(Columns.dedup_id)),
 }
 """As `Columns.build` calls them: which attribute says that there are any, and how to list them."""
@@ -59,7 +59,7 @@ class _Head:
         latest = self.order[-1] if self.order else -(2**63)
         self.times = times_in(batches)
         self.offsets = list(chain.from_iterable(batch.offset_list() for batch in batches))
-        self.columns = batches[0] if len(batches) == 1 else joined(batches)
+        self.columns = published_again(batches[0]) if len(batches) == 1 else joined(batches)
         self.order = list(accumulate(self.times, max, initial=latest))[1:]
         self.at = 0
         return True

@@ -25,7 +25,7 @@ from callboard.log.format.columns import NO_TIME, Columns, ProducerRun
 from callboard.log.limits import KIB, MIB
 from callboard.recordings.reader import Batches, Recording
 from callboard.recordings.tally import times_of
-from callboard.replay.joining import joined
+from callboard.replay.joining import joined, published_again
 from callboard.replay.pacing import TimeLine
 from callboard.replay.positions import Position, Selection
 
@@ -150,7 +150,7 @@ class Lane:
             return None
         # What is picked is copied: a view would keep all of what was read.
         is_view = len(parts) == 1 and self._filter is None
-        columns = attrs.evolve(parts[0], base_offset=0) if is_view else joined(parts)
+        columns = attrs.evolve(published_again(parts[0]), base_offset=0) if is_view else joined(parts)
         times = times_in(parts)
         columns.event_times = array("q", times)
         columns.producers = self._runs(parts)

@@ -49,6 +49,8 @@ Ends = Sequence[int]
 
 NO_TIME = -(2**63)
 """Stands for None in the time columns (i64 microseconds since 1970)."""
+FOREVER = 2**63 - 1
+"""The time to live of what never expires."""
 
 EVEN_COUNT_MAX = 4096
 EVEN_KEPT = 64
@@ -86,6 +88,9 @@ class Columns:
     dedup_ends: Ends | None = None
     dedup_nulls: Buffer | None = None
     producers: Sequence[ProducerRun] | None = None
+    ttls: Sequence[int | None] | None = None
+    """Microseconds from its append after which each record expires, `FOREVER` for never, None for what its topic says.
+    Not stored: `expiries` are made of it when the records get their place."""
     base_offset: int = 0
     append_time_us: int = 0
 
@@ -103,6 +108,7 @@ class Columns:
         expiries: Sequence[int | None] | None = None,
         dedup_ids: Sequence[bytes | None] | None = None,
         producers: Sequence[ProducerRun] | None = None,
+        ttls: Sequence[int | None] | None = None,
     ) -> Columns:
         """Columns of the records given; times are microseconds since 1970, priorities 0 to 255.
 
@@ -147,6 +153,10 @@ class Columns:
                 )
         if producers is not None:
             set_producers(columns, producers)
+        if ttls is not None:
+            if len(ttls) != count:
+                raise lengths_differ("ttls", ttls, count)
+            columns.ttls = ttls
         return columns
 
     # -- one record ------------------------------------------------------------------------------------------
@@ -315,7 +325,7 @@ class Columns:
             part.header_ends = slice_ends(self.header_ends, start, stop)
             part.header_names, part.header_name_ends = cut(*names, first, last)
             part.header_values, part.header_value_ends = cut(*values, first, last)
-        for name in ("append_times", "event_times", "expiries", "priorities"):
+        for name in ("append_times", "event_times", "expiries", "priorities", "ttls"):
             column = getattr(self, name)
             if column is not None:
                 setattr(part, name, column[start:stop])
@@ -332,6 +342,12 @@ class Columns:
     def _check(self, index: int) -> None:
         if not 0 <= index < self.count:
             raise IndexError(f"record {index} of a batch of {self.count}")
+
+
+def first_expiry(batches: Iterable[Columns]) -> int | None:
+    """The first instant at which a record of these expires, in microseconds since 1970; None when none does."""
+    columns = [batch.expiries for batch in batches if batch.expiries is not None]
+    return min([time for expiries in columns for time in expiries if time != NO_TIME], default=None)
 
 
 def optional_time(times: Sequence[int] | None, index: int) -> int | None:

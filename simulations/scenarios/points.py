@@ -85,6 +85,11 @@ FAILING: Final = (
     "a lease ran out for the last time",
     "a message died with its process",
 )
+EXPIRING: Final = (
+    "a message expired before it was handed over",
+    "a message that is handed over may expire",
+    "messages expired that nobody consumed",
+)
 ONCE: Final = (
     "a publish was a duplicate",
     "a zombie was refused",
@@ -100,6 +105,7 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "deliveries": BROKER + ORDER,
     "handlers": BROKER + ORDER,
     "failing-messages": FAILING,
+    "expiring-messages": EXPIRING,
     "published-once": ONCE,
     "every-feature": BROKER + ORDER + RECREATED + ALTERED,
     "every-call": BROKER + ORDER,

@@ -31,6 +31,7 @@ from callboard.simulations.scenarios.catalog_runs import TopicsAndGroups
 from callboard.simulations.scenarios.damage_life import DamageAtRest
 from callboard.simulations.scenarios.damage_runs import DamagedMiddle
 from callboard.simulations.scenarios.delivery_runs import Deliveries
+from callboard.simulations.scenarios.expiry_runs import ExpiringMessages
 from callboard.simulations.scenarios.failing_runs import FailingMessages
 from callboard.simulations.scenarios.file_damage_runs import DamagedFiles
 from callboard.simulations.scenarios.handler_runs import HandlerRun
@@ -70,6 +71,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         Deliveries(),
         HandlerRun(),
         FailingMessages(),
+        ExpiringMessages(),
         SmuggledFrames(),
         StoredIndex(),
         FailingSyncs(),

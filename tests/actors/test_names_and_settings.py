@@ -29,7 +29,7 @@ def test_an_accepted_name_is_a_single_portable_path_component(name: str) -> None
         assert len(name.encode()) <= NAME_BYTES_MAX
 
 
-@pytest.mark.parametrize("given_settings", [{"dead_letter_topic": "x"}, {"default_ttl": 3.0}])
+@pytest.mark.parametrize("given_settings", [{"dead_letter_topic": "x"}])
 def test_settings_of_later_versions_say_so(given_settings: dict[str, object]) -> None:
     """A setting whose feature is not built yet is refused by name."""
     with pytest.raises(NotInThisVersion, match="not in this version"):

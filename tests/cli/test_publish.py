@@ -209,6 +209,27 @@ def test_a_value_with_an_id_is_stored_once(orders: Any) -> None:
     assert values(orders, "calls") == [b"a"]
 
 
+def test_values_and_lines_expire(orders: Any) -> None:
+    """`--ttl` is for every message that says nothing itself; what `consume` prints of them can be published again."""
+    orders.run("topic", "create", "calls", "default_ttl=3600")
+    orders.run("publish", "calls", "a", "b", "--ttl", "60")
+    orders.run("publish", "calls", "--json-lines", stdin=b'{"value": "c", "ttl": 7.5}\n{"value": "d"}\n')
+    lines = orders.run("consume", "calls", "--json")
+    assert [(found["value"], found["ttl"]) for found in lines.documents] == [
+        ("a", 60),
+        ("b", 60),
+        ("c", 7.5),
+        ("d", 3600),
+    ]
+    orders.run("publish", "calls", "--json-lines", stdin=b"\n".join(lines.lines) + b"\n")
+    for wrong in ("0", "-1", "nan"):
+        assert "ttl is" in orders.run("publish", "calls", "x", "--ttl", wrong, code=2).err
+    told = orders.run(
+        "publish", "calls", "--json-lines", stdin=b'{"value": "c", "ttl": "soon"}\n', code=2
+    ).err
+    assert "line 1 of standard input: ttl is no number" in told
+
+
 def test_a_value_at_another_offset_is_refused(orders: Any) -> None:
     """The error says which offset comes next; several values cannot expect one offset."""
     orders.run("topic", "create", "calls")

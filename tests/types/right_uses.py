@@ -233,6 +233,7 @@ async def publishes_once(topic: callboard.Topic) -> None:
     """By id, at an offset, as a producer."""
     assert_type(await topic.publish(b"v", dedup_id="1", expected_offset=0), callboard.Receipt)
     assert_type(await topic.publish_batch([b"v"], dedup_ids=[b"1"]), callboard.Receipts)
+    assert_type(await topic.publish_batch([b"v"], ttls=[30, None, 0.5]), callboard.Receipts)
     async with topic.producer("import") as producer:
         assert_type(producer, callboard.Producer)
         assert_type(await producer.publish(b"v", key=b"k"), callboard.Receipt)

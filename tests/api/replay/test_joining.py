@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from callboard.log.format.columns import Columns
 from callboard.log.format.frame import encode_frame
-from callboard.replay.joining import joined
+from callboard.replay.joining import joined, published_again
 
 ITEM = st.none() | st.binary(max_size=5)
 HEADERS = st.dictionaries(st.text("abc", min_size=1, max_size=2), st.binary(max_size=3), max_size=3)
@@ -46,11 +46,25 @@ def rows(columns: Columns) -> list[tuple[Any, ...]]:
             columns.key(index),
             columns.headers(index),
             columns.priority(index),
-            columns.expiry(index),
             columns.dedup_id(index),
         )
         for index in range(columns.count)
     ]
+
+
+def lifetimes(columns: Columns) -> list[int | None]:
+    """How long each record lived, in microseconds."""
+    times = [(columns.expiry(index), columns.append_time(index)) for index in range(columns.count)]
+    return [None if expiry is None else max(1, expiry - appended) for expiry, appended in times]
+
+
+@given(batches())
+def test_records_that_are_published_again_live_as_long_as_they_did(columns: Columns) -> None:
+    """From when they are appended again: the instant of the recording counts no more."""
+    again = published_again(columns)
+    assert again.expiries is None
+    assert list(again.ttls or [None] * again.count) == lifetimes(columns)
+    assert rows(again) == rows(columns)
 
 
 @given(st.lists(batches(), min_size=1, max_size=5))
@@ -59,4 +73,6 @@ def test_joined_batches_hold_the_same_records(parts: list[Columns]) -> None:
     whole = joined(parts)
     assert rows(whole) == [row for part in parts for row in rows(part)]
     assert whole.span == whole.count - 1
+    lived = [ttl for part in parts for ttl in lifetimes(part)]
+    assert (whole.expiries, list(whole.ttls or [None] * whole.count)) == (None, lived)
     assert encode_frame(whole, segment_id=1, base_offset=0, append_time_us=0)

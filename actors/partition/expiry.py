@@ -1,0 +1,156 @@
+"""Times to live: when a record expires, and how a group gets past records that have. Pure.
+
+A lease is given before anything is read, so that messages without a time to live cost nothing. What was leased and has
+expired is settled when it is read; only then, and when a group's deadline has come, the partition reads on from what
+the group has not seen yet, and settles up to the first record that has not expired.
+
+Invariants
+----------
+T1  What a consumer is handed had not expired when it was read for it.
+T2  Nothing is settled as expired before its instant, by the wall clock.
+T3  A group that has not seen everything has a deadline, or is looked at, from the first record on that the partition
+    knows to expire.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from callboard.actors.delivery.receipts import OffsetRange, between, merged
+from callboard.actors.partition import effects as e
+from callboard.log.format.columns import FOREVER, NO_TIME, Columns, first_expiry
+
+if TYPE_CHECKING:
+    from callboard.actors.partition.group_states import Carried, Group
+    from callboard.actors.partition.record_window import WindowRecords
+
+LOOK_LEAST_S: Final = 1.0
+"""A group is looked at no more often than this for its own sake."""
+LOOK_MOST_S: Final = 60.0
+"""And no less often, while something unseen may expire: instants follow the wall clock, which may jump."""
+
+
+def stamp(batches: Sequence[Columns], now_us: int, default_us: int | None) -> int | None:
+    """Give records that are appended now their instants; the first of these, None when there is none."""
+    for columns in batches:
+        if columns.ttls is not None:
+            found = [default_us if ttl is None else ttl for ttl in columns.ttls]
+            times = [NO_TIME if ttl is None or ttl == FOREVER else now_us + ttl for ttl in found]
+            columns.expiries = array("q", times) if any(time != NO_TIME for time in times) else None
+        elif default_us is not None:
+            columns.expiries = array("q", (now_us + default_us,)) * columns.count
+    return first_expiry(batches)
+
+
+def may_expire(batches: Sequence[Columns]) -> bool:
+    """Whether a record in these has a time to live."""
+    return any(columns.expiries is not None for columns in batches)
+
+
+def unexpired(batches: Sequence[Columns], now_us: int) -> tuple[list[Columns], list[OffsetRange]]:
+    """What of `batches` has not expired, and the offsets of the rest, sorted."""
+    kept: list[Columns] = []
+    expired: list[int] = []
+    for columns in batches:
+        gone = [] if columns.expiries is None else _expired(columns.expiries, now_us)
+        if not gone:
+            kept.append(columns)
+            continue
+        offsets = columns.offset_list()
+        expired += [offsets[index] for index in gone]
+        stays = between(0, columns.count, [(index, index + 1) for index in gone])
+        kept += [columns.select(start, stop) for start, stop in stays]
+    return kept, list(merged([(offset, offset + 1) for offset in expired]))
+
+
+def _expired(expiries: Sequence[int], now_us: int) -> list[int]:
+    return [index for index, time in enumerate(expiries) if NO_TIME < time <= now_us]
+
+
+class ExpiryRules:
+    """How a partition's core gets past what has expired. The rest is the core's."""
+
+    effects: list[e.Effect]
+    visible_end: int
+    start_offset: int
+    _groups: dict[int, Group]
+    _carried: Carried
+
+    if TYPE_CHECKING:
+
+        def records_lost(self, start: int, stop: int, now: float) -> None: ...
+        def _settled_in(self, group: Group, ranges: Sequence[OffsetRange], now: float) -> None: ...
+        def _has_changed(self, group: Group, now: float, *, urgent: bool = True) -> None: ...
+        def _notify(self, group: Group, now: float) -> None: ...
+        def _arm(self, at: float | None) -> None: ...
+
+    def expires(self, first_s: float, now: float) -> None:
+        """Records are appended of which the first expires in so many seconds: every group has a deadline (T3)."""
+        self._carried.has_expiries = True
+        for group in self._groups.values():
+            self._look_in(group, first_s, now)
+
+    def look_for_expired(self, group: Group, now: float) -> None:
+        """The group may begin at expired records: it is looked at, if the partition knows that some expire."""
+        if self._carried.has_expiries:
+            self._look_in(group, 0.0, now)
+
+    def _look_in(self, group: Group, seconds: float, now: float) -> None:
+        """Look at the group in so many seconds, unless that is to be done before."""
+        at = now + min(max(seconds, LOOK_LEAST_S), LOOK_MOST_S)
+        if group.expires_at is None and not group.is_skipping:
+            group.expires_at = at
+            self._arm(at)
+
+    def _skip_expired(self, group: Group) -> None:
+        """Have what the group has not seen yet looked at."""
+        group.expires_at = None
+        if not group.is_skipping and group.delivery.next < self.visible_end:
+            group.is_skipping = True
+            self.effects.append(e.SkipExpired(group.group_id))
+
+    def settle_expired(self, group: Group, ranges: Sequence[OffsetRange], now: float) -> None:
+        """Records that were leased, and read for nobody else, have expired: settle them, and look at what follows."""
+        self._carried.has_expiries = True
+        for start, stop in ranges:
+            group.expired_records += group.delivery.skip(start, stop)
+        self._settled_in(group, ranges, now)
+        self._skip_expired(group)
+
+    def unseen(self, group_id: int) -> OffsetRange | None:
+        """What the group has not seen yet, to be read for expired records; None when that is nothing."""
+        group = self._groups.get(group_id)
+        if group is None or not group.is_skipping:
+            return None
+        start = max(group.delivery.next, self.start_offset)
+        return (start, self.visible_end) if start < self.visible_end else None
+
+    def unseen_read(self, group_id: int, records: WindowRecords, now: float, now_us: int) -> None:
+        """Settle the expired records at the front of what was read. It is `skipped` when one has not expired."""
+        group = self._groups.get(group_id)
+        if group is None:
+            return
+        instants = records.columns["expiry_us"]
+        index = next((index for index, time in enumerate(instants) if time > now_us), None)
+        end = records.next_offset if index is None else records.offsets[index]
+        for start, stop in records.lost:
+            if start < end:
+                self.records_lost(start, min(stop, end), now)
+        first = max(records.start, group.delivery.next)
+        if first < end:
+            group.expired_records += group.delivery.skip(first, end)
+            self._settled_in(group, [(first, end)], now)
+        self._has_changed(group, now, urgent=False)
+        if index is not None:
+            self.skipped(group_id, now, (instants[index] - now_us) / 1e6)
+
+    def skipped(self, group_id: int, now: float, left_s: float = LOOK_MOST_S) -> None:
+        """The looking has ended, at a record that expires in so many seconds, or because the disk refused."""
+        group = self._groups.get(group_id)
+        if group is not None and group.is_skipping:
+            group.is_skipping = False
+            if group.delivery.next < self.visible_end:
+                self._look_in(group, left_s, now)
+            self._notify(group, now)

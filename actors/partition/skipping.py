@@ -1,0 +1,50 @@
+"""Reading on past expired records, in a task of its own: what `expiry` wants read, a part at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from callboard.actors.partition.record_window import window_records
+from callboard.log.partition.partition_log import PartitionLog
+from callboard.log.seams.clock import Clock
+
+if TYPE_CHECKING:
+    from callboard.actors.partition.core import PartitionCore
+    from callboard.log.segments.reading import Reading
+
+RECORDS: Final = 10_000
+"""So many are read at a time."""
+
+
+@attrs.frozen
+class Skipping:
+    """What the reading needs of its partition."""
+
+    core: PartitionCore
+    log: PartitionLog
+    clock: Clock
+    perform: Callable[[], None]
+    """Carry out what the core wants done."""
+    from_disk: Callable[..., Coroutine[Any, Any, bool]]
+    """Hand on what is read; False when the disk refuses."""
+
+    async def run(self, group_id: int) -> None:
+        """Read what the group has not seen yet, as long as it has expired."""
+        core, log, clock = self.core, self.log, self.clock
+        while (span := core.unseen(group_id)) is not None:
+            start, stop = span
+
+            def taken(found: Reading, start: int = start) -> None:
+                end = max(found.next_offset, start + (not found.batches))
+                records = window_records(start, end, found.batches, ("expiry_us",))
+                core.unseen_read(group_id, records, clock.monotonic(), clock.wall_us())
+
+            reading = log.read(start, max_records=min(stop - start, RECORDS))
+            if not await self.from_disk(reading, taken, lambda _: None):
+                break
+            self.perform()
+        core.skipped(group_id, clock.monotonic())
+        self.perform()

@@ -27,7 +27,7 @@ Codec = Literal["none", "gzip", "zstd"]
 """The codec of new batches."""
 GroupMode = Literal["shared"]
 """How the messages of a group are shared among its consumers."""
-Ordering = Literal["none", "key"]
+Ordering = Literal["none", "key", "partition"]
 """Which messages of a group wait for each other within a partition."""
 Start = int | Literal["beginning", "end"] | datetime
 """Where reading starts: an offset, one of the two ends, or a zoned datetime (by append time)."""
@@ -71,6 +71,7 @@ TOPIC_FIELDS: Final[dict[str, SettingField]] = {
     "dedup_window": SettingField(
         "seconds", 0.001, YEAR_S, optional=True, meaning="how long a deduplication id is remembered"
     ),
+    "priorities": SettingField("bool", fixed=True, meaning="messages have priorities; fixed once created"),
     "default_ttl": SettingField(
         "seconds",
         0.001,
@@ -86,7 +87,7 @@ GROUP_FIELDS: Final[dict[str, SettingField]] = {
     "ordering": SettingField(
         "choice",
         fixed=True,
-        choices=("none", "key"),
+        choices=("none", "key", "partition"),
         meaning="which messages wait for each other within a partition",
     ),
     "visibility_timeout": SettingField("seconds", 0.01, 30 * 86_400.0, meaning="how long a lease lasts"),
@@ -96,6 +97,21 @@ GROUP_FIELDS: Final[dict[str, SettingField]] = {
         1_000_000,
         optional=True,
         meaning="a message that failed so often is not delivered again, but kept as a dead letter",
+    ),
+    "priority_window": SettingField(
+        "int",
+        1,
+        limits.RANGE_RECORDS_MAX,
+        fixed=True,
+        meaning="among so many unsettled messages of a partition the highest priority comes first",
+    ),
+    "starvation_after": SettingField(
+        "seconds",
+        0.001,
+        YEAR_S,
+        optional=True,
+        fixed=True,
+        meaning="a message that has waited so long comes before those of higher priorities",
     ),
     "max_in_flight": SettingField("int", 1, 1_000_000, meaning="messages a consumer may hold unsettled"),
     "group_expiry": SettingField(
@@ -112,9 +128,9 @@ GROUP_FIELDS: Final[dict[str, SettingField]] = {
 }
 LATER: Final = {
     "topic": frozenset({"dead_letter_topic"}),
-    "group": frozenset({"dead_letter_topic", "retry", "session_timeout", "priority_window"}),
+    "group": frozenset({"dead_letter_topic", "retry", "session_timeout"}),
 }
-LATER_VALUES: Final = (("mode", "exclusive"), ("ordering", "partition"))
+LATER_VALUES: Final = (("mode", "exclusive"),)
 
 
 class TopicChanges(TypedDict, total=False):
@@ -135,6 +151,7 @@ class TopicOptions(TopicChanges, total=False):
     """The settings of a topic that `Runtime.create_topic` takes."""
 
     partitions: int
+    priorities: bool
 
 
 class GroupChanges(TypedDict, total=False):
@@ -155,6 +172,8 @@ class GroupOptions(GroupChanges, total=False):
     ordering: Ordering
     start: Start
     durable: bool
+    priority_window: int
+    starvation_after: float | None
 
 
 @attrs.frozen(kw_only=True)
@@ -171,6 +190,7 @@ class TopicSettings:
     max_message_bytes: int = limits.MESSAGE_BYTES_DEFAULT
     dedup_window: float | None = None
     default_ttl: float | None = None
+    priorities: bool = False
 
     @property
     def default_ttl_us(self) -> int | None:
@@ -202,6 +222,8 @@ class GroupSettings:
     durable: bool = True
     backoff: float = 1.0
     max_backoff: float = 60.0
+    priority_window: int = limits.RANGE_RECORDS_MAX
+    starvation_after: float | None = None
 
 
 def _problem(field: SettingField, name: str, value: object) -> str | None:
@@ -309,6 +331,16 @@ def group_settings(
         problem = f"backoff ({settings.backoff}) is longer than max_backoff ({settings.max_backoff})"
         raise _contradiction(where, problem)
     return settings
+
+
+def check_order(name: str, group: GroupSettings, topic: str, settings: TopicSettings) -> None:
+    """Raise `ConfigurationError` when a group cannot have its order in a topic."""
+    if group.ordering == "partition" and settings.priorities:
+        raise _contradiction(
+            f"group {name!r}",
+            f"ordering 'partition' delivers topic {topic!r} in the order of its offsets, and its priorities want"
+            " another: use ordering 'key' or 'none'",
+        )
 
 
 def _contradiction(where: str, problem: str) -> ConfigurationError:

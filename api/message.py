@@ -21,6 +21,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 EARLIEST = datetime.min.replace(tzinfo=UTC)
 LATEST = datetime.max.replace(tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
+PRIORITY_MAX: Final = 9
+USUAL_PRIORITY: Final = 4
 TTL_LEAST_S: Final = 0.001
 TTL_MOST_S: Final = 100 * 366 * 86_400.0
 """What would live longer lives for ever."""
@@ -35,7 +37,8 @@ class Message:
     `value` and `key` are bytes; `headers` map names to bytes or text (stored as UTF-8); `timestamp` is the event's own
     time, a datetime with a time zone; `partition` overrides the choice by key; `dedup_id` (bytes or text) stands for
     the message: the topic stores it once within its `dedup_window`; `ttl` is how many seconds after its append it is
-    delivered no more (`math.inf`: never; None: the topic's `default_ttl`).
+    delivered no more (`math.inf`: never; None: the topic's `default_ttl`); `priority` is 0 (low) to 9 (high), None
+    counts as 4.
     """
 
     value: bytes
@@ -45,6 +48,7 @@ class Message:
     partition: int | None = None
     dedup_id: bytes | str | None = None
     ttl: float | None = None
+    priority: int | None = None
 
 
 @attrs.frozen
@@ -256,6 +260,15 @@ def ttl_us(ttl: object) -> int:
     return FOREVER if ttl > TTL_MOST_S else round(ttl * 1_000_000)
 
 
+def stored_priority(priority: object) -> int:
+    """A priority as it is stored, where 0 stands for none. Raises `InvalidArgument`."""
+    if type(priority) is not int or not 0 <= priority <= PRIORITY_MAX:
+        raise InvalidArgument(
+            f"priority is {priority!r:.40}, not 0 (low) to {PRIORITY_MAX} (high). Nothing was written."
+        )
+    return priority + 1
+
+
 @attrs.frozen
 class Attribute:
     """Something that a message carries beside its value."""
@@ -267,7 +280,7 @@ class Attribute:
     column: str
     """As `callboard.log.format.columns.Columns.build` calls it."""
     kind: str
-    """What it is made of: "bytes", "headers", "instant" or "seconds"."""
+    """What it is made of: "bytes", "headers", "instant" or "number"."""
     size: Callable[[Any], int] | None = None
     """Checks one, and gives its bytes, which count towards the largest message; None for what weighs nothing."""
     stored: Callable[[Any], Any] | None = None
@@ -281,7 +294,8 @@ ATTRIBUTES: Final = (
     Attribute("headers", "headers", "headers", "headers", size=check_headers, stored=dict),
     Attribute("timestamp", "timestamps", "event_times", "instant", stored=to_us),
     Attribute("dedup_id", "dedup_ids", "dedup_ids", "bytes", stored=dedup_bytes, is_rare=True),
-    Attribute("ttl", "ttls", "ttls", "seconds", stored=ttl_us, is_rare=True),
+    Attribute("ttl", "ttls", "ttls", "number", stored=ttl_us, is_rare=True),
+    Attribute("priority", "priorities", "priorities", "number", stored=stored_priority, is_rare=True),
 )
 ATTRIBUTE_OF: Final = {attribute.name: attribute for attribute in ATTRIBUTES}
 
@@ -334,6 +348,12 @@ class Record:
         return ttl_of(self._columns, self._index)
 
     @property
+    def priority(self) -> int | None:
+        """0 (low) to 9 (high), None without one, which counts as 4."""
+        stored = self._columns.priority(self._index)
+        return stored - 1 if stored else None
+
+    @property
     def expires_at(self) -> datetime | None:
         """When it expires, None for never."""
         expiry_us = self._columns.expiry(self._index)
@@ -347,6 +367,18 @@ class Record:
 
 Span = tuple[Columns, int, int]
 """Records of some columns, by index: from, to."""
+
+
+Recorded = TypeVar("Recorded", bound=Record)
+
+
+def by_priority(records: list[Recorded], spans: Sequence[Span]) -> list[Recorded]:
+    """The records of `spans`, the highest priority first; those of one priority keep their order."""
+    if all(columns.priorities is None for columns, _, _ in spans):
+        return records
+    return sorted(
+        records, key=lambda each: USUAL_PRIORITY if each.priority is None else each.priority, reverse=True
+    )
 
 
 class ColumnBatch:
@@ -384,6 +416,11 @@ class ColumnBatch:
     def ttls(self) -> list[float | None]:
         """How many seconds after its append each record expires; None for never."""
         return [ttl_of(columns, at) for columns, start, stop in self._spans for at in range(start, stop)]
+
+    def priorities(self) -> list[int | None]:
+        """All priorities; None for a record without one."""
+        stored = [columns.priority(at) for columns, start, stop in self._spans for at in range(start, stop)]
+        return [each - 1 if each else None for each in stored]
 
     def offsets(self) -> list[int]:
         """All offsets."""

@@ -38,7 +38,7 @@ from callboard.log.errors import (
     TopicNotFound,
 )
 from callboard.log.format.columns import Columns, first_expiry
-from callboard.message import ColumnBatch, Record, Span
+from callboard.message import ColumnBatch, Record, Span, by_priority
 from callboard.settling import GatheredAcks, Releases, SentAck, check_nack, check_seconds, lease_lost, without
 
 if TYPE_CHECKING:
@@ -81,19 +81,19 @@ class ConsumerLease:
         """How many messages are in flight, and how many of those were not taken."""
         self.expires_us = first_expiry(leased.batches)
         """When the first of its records expires, None for never."""
-        self._ranges, self._batches = leased.ranges, leased.batches
-        self._at = 0
-        """Records of the first batch that were taken."""
+        self._ranges, self._batches, self._at = leased.ranges, leased.batches, 0
+        """`_at`: records of the first batch that were taken."""
 
     def take_messages(self, leases: ConsumerLeases) -> list[ReceivedMessage]:
-        """All that is left, as messages."""
+        """All that is left, as messages, the highest priority first."""
         part = self.take(self.untaken)
         numbers = repeat(part.ranges[0][2]) if len(part.ranges) == 1 else part.attempts()
-        return [
+        messages = [
             ReceivedMessage(leases, self, columns, index, next(numbers))
             for columns, start, stop in part.spans
             for index in range(start, stop)
         ]
+        return by_priority(messages, part.spans)
 
     def take(self, count: int) -> LeasedPart:
         """The next `count` records; all, if they are fewer."""

@@ -70,6 +70,7 @@ class Topic:
         timestamp: datetime | None = None,
         dedup_id: bytes | str | None = None,
         ttl: float | None = None,
+        priority: int | None = None,
         partition: int | None = None,
         expected_offset: int | None = None,
         acks: Acks = "all",
@@ -85,7 +86,8 @@ class Topic:
         stores it once, and returns the receipt of the first to all. Without a key the id decides the partition. With
         `expected_offset` the message is stored only if the partition's next offset is this one. A message with a `ttl`
         is delivered to no group so many seconds after its append; without one the topic's `default_ttl` counts, with
-        `math.inf` it never expires.
+        `math.inf` it never expires. In a topic with `priorities` the messages of a higher `priority`, 0 (low) to 9
+        (high) and 4 without one, are delivered first.
 
         Raises `OffsetMismatch` when it is another one; `InvalidArgument` and `MessageTooLarge` before anything is
         written; `TopicFull`, `DiskFull` when nothing was stored; `PublishFailed`, `ActorCrashed` with `indefinite` set
@@ -93,8 +95,8 @@ class Topic:
         """
         self._runtime.check_open()
         given: dict[str, Any] | None = None
-        if headers is not None or timestamp is not None or ttl is not None:
-            given = {"headers": headers, "timestamp": timestamp, "ttl": ttl}
+        if headers is not None or timestamp is not None or ttl is not None or priority is not None:
+            given = {"headers": headers, "timestamp": timestamp, "ttl": ttl, "priority": priority}
         if dedup_id is None and expected_offset is None:
             return await self._publisher.publish(value, key, given, partition, acks)
         if dedup_id is not None:
@@ -110,6 +112,7 @@ class Topic:
         timestamps: Sequence[datetime | None] | None = None,
         dedup_ids: Sequence[bytes | str | None] | None = None,
         ttls: Sequence[float | None] | None = None,
+        priorities: Sequence[int | None] | None = None,
         partition: int | None = None,
         acks: Acks = "all",
     ) -> Receipts:
@@ -121,7 +124,13 @@ class Topic:
         atomic: `PartialPublish` tells the fate of each message. Otherwise raises as `publish` does.
         """
         self._runtime.check_open()
-        columns = {"headers": headers, "timestamp": timestamps, "dedup_id": dedup_ids, "ttl": ttls}
+        columns = {
+            "headers": headers,
+            "timestamp": timestamps,
+            "dedup_id": dedup_ids,
+            "ttl": ttls,
+            "priority": priorities,
+        }
         given = {name: column for name, column in columns.items() if column is not None}
         return await self._publisher.publish_batch(values, keys, given, partition, acks)
 
@@ -174,8 +183,9 @@ class Topic:
         names others joins with those of the group, and a warning says so. They are `visibility_timeout` (30 s),
         `max_deliveries` (None), `max_in_flight` (10,000), `start` ("beginning", "end", an offset, a zoned datetime),
         `durable` (True), `group_expiry` (7 days), `backoff` (1 s), `max_backoff` (60 s), and `ordering`: with "key" a
-        message waits until all earlier ones of its key are settled, with "none" (the default) for nothing. Entering
-        raises `ConfigurationError` with every problem.
+        message waits until all earlier ones of its key are settled, with "partition" of its partition, with "none" (the
+        default) for nothing. Of a topic with priorities, `priority_window` (100,000) and `starvation_after` (None)
+        belong to it too. Entering raises `ConfigurationError` with every problem.
         """
         self._runtime.check_open()
         return Consumer(self._runtime, (self._live,), group, settings, name)

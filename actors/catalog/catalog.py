@@ -56,6 +56,7 @@ from callboard.actors.settings import (
     GROUP_FIELDS,
     GroupSettings,
     TopicSettings,
+    check_order,
     group_settings,
     topic_settings,
 )
@@ -475,6 +476,10 @@ class Catalog(Actor[CatalogCommand]):
             )
         else:
             group_id = record.group_id
+        for topic in topics:
+            check_order(
+                message.name, wanted if record is None else record.settings, topic.name, topic.settings
+            )
         events += [
             (state.GROUP_JOINED, group_id, topic.topic_id)
             for topic in topics

@@ -124,6 +124,13 @@ class DeliveryState:
         first = self._ready.first()
         return first is not None and first[0] < visible_end
 
+    def never_leased(self, end: int) -> int:
+        """Offsets below `end` that are unsettled and were never leased."""
+        fresh = max(0, end - self.next)
+        if fresh:
+            fresh -= self._settled.count_in(self.next, end)
+        return fresh + self._passed.count_in(0, end)
+
     def is_passed(self, offset: int) -> bool:
         """Was it passed over, and not leased since?"""
         return self._passed.contains(offset)

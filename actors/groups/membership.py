@@ -125,6 +125,8 @@ class Membership:
             self.version,
             settings.ordering,
             settings.max_deliveries,
+            settings.priority_window,
+            settings.starvation_after,
         )
 
     def tell_members(self) -> None:

@@ -42,7 +42,7 @@ class KeyOrder:
     """The choice of `ordering="key"` in one partition, and the fetches that wait until records are read for it."""
 
     columns: ClassVar[tuple[str, ...]] = ("key_hash",)
-    """What it looks at besides offsets."""
+    """What it looks at besides offsets; the first stands for the key."""
 
     def __init__(
         self, delivery: Delivery, records: RecordRange, span_records: int = WINDOW_SPAN_RECORDS
@@ -125,15 +125,15 @@ class KeyOrder:
         self.records.clear()
         return [token for _, token in self.take_fetches()]
 
-    def _charge(self) -> None:
-        self.records.charge(KEY_BYTES * len(self._heads) + FENCED_BYTES * self.fenced)
+    def _charge(self, more_bytes: int = 0) -> None:
+        self.records.charge(KEY_BYTES * len(self._heads) + FENCED_BYTES * self.fenced + more_bytes)
 
     # -- choosing
 
     def settled(self, ranges: Sequence[OffsetRange]) -> None:
         """These offsets are settled: what waited for them may be free."""
         records = self._catch_up()
-        offsets, hashes, seen = records.offsets, records.columns["key_hash"], records.seen
+        offsets, hashes, seen = records.offsets, records.columns[self.columns[0]], records.seen
         for start, stop in ranges:
             for index in records.settle(start, stop):
                 key = hashes[index]
@@ -161,13 +161,17 @@ class KeyOrder:
 
     def _offer(self, offset: int) -> None:
         """A record is out, or has no key: it is free if it was never leased."""
-        if offset >= self._delivery.next or self._delivery.is_passed(offset):
+        if self._is_free(offset):
             heappush(self._free, offset)
+
+    def _is_free(self, offset: int) -> bool:
+        """Whether a record that is out, or has no key, was never leased."""
+        return offset >= self._delivery.next or self._delivery.is_passed(offset)
 
     def _see(self, wanted: int) -> None:
         """Look at further records until so many are free."""
         records, heads, free = self.records, self._heads, self._free
-        offsets, hashes = records.offsets, records.columns["key_hash"]
+        offsets, hashes = records.offsets, records.columns[self.columns[0]]
         index, count, known_end = records.seen, len(offsets), self._delivery.next
         while index < count and (len(free) < wanted or offsets[index] < known_end):
             offset, key = offsets[index], hashes[index]
@@ -190,7 +194,7 @@ class KeyOrder:
         What the range passed because the log holds nothing there is leased too: its reading settles it.
         """
         records, found = self.records, list[int]()
-        hashes = records.columns["key_hash"]
+        hashes = records.columns[self.columns[0]]
         for start, stop in self._delivery.ready_ranges(now, records.end):
             for offset in range(start, stop):
                 if len(found) >= most:
@@ -211,8 +215,11 @@ class KeyOrder:
         again, others = self._delivery.together(self._may_go_again(now, wanted), wanted, consumer)
         return len(again) + min(others, len(self._free))
 
-    def lease(self, now: float, deadline: float, consumer: int, max_records: int) -> Lease | None:
+    def lease(
+        self, now: float, deadline: float, consumer: int, max_records: int, visible_end: int
+    ) -> Lease | None:
         """Lease what is chosen; None when that is nothing."""
+        del visible_end  # what is known suffices
         ranges = self.choose(now, max_records, consumer)
         if not ranges:
             return None

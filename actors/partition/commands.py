@@ -182,9 +182,13 @@ class DeliverySettings:
     version: int = 0
     """How often they were altered since the runtime was opened: an older version never replaces a later one."""
     ordering: str = "none"
-    """"none" or "key"; a group keeps what it was opened with."""
+    """"none", "key" or "partition"; a group keeps what it was opened with."""
     max_deliveries: int | None = None
     """After so many failures a message is a dead letter."""
+    priority_window: int = 100_000
+    """Among so many unsettled records the highest priority is first, in a topic with priorities."""
+    starvation_after: float | None = None
+    """What has waited so long is first; None: never."""
 
 
 @attrs.frozen

@@ -39,13 +39,13 @@ from callboard.actors.delivery.failing import LIMIT_REACHED, PROCESS_ENDED
 from callboard.actors.delivery.receipts import Lease, OffsetRange, Settlement, between
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
-from callboard.actors.partition.choice import KeyOrder
+from callboard.actors.partition.choice_rules import ChoiceRules
 from callboard.actors.partition.commands import SYNCED, Token
 from callboard.actors.partition.dead_letter_rules import DeadLetterRules
 from callboard.actors.partition.expiry import ExpiryRules
 from callboard.actors.partition.group_states import DELAY_MAX_S, Carried, Group, GroupStates, PendingLease
 from callboard.actors.partition.queues import LINGER_S, NEVER, Appends, JournalQueue, JournalWork, Sequencer
-from callboard.actors.partition.record_window import RecordRange, WindowBudget, WindowRecords
+from callboard.actors.partition.record_window import WindowBudget
 from callboard.log.errors import CallboardError, ConsumerFenced, GroupNotFound, InvalidArgument
 from callboard.log.limits import USUAL, Limits
 
@@ -60,7 +60,7 @@ READERS_SIFT_AT: Final = 64
 """Readers that gave up waiting are looked for when so many wait, or twice as many as were left."""
 
 
-class PartitionCore(DeadLetterRules, ExpiryRules):
+class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules):
     """See the module. `is_abandoned` tells whether whoever asked waits no more."""
 
     def __init__(
@@ -74,6 +74,7 @@ class PartitionCore(DeadLetterRules, ExpiryRules):
         is_abandoned: Callable[[Token], bool] = lambda _: False,
         limits: Limits = USUAL,
         windows: WindowBudget | None = None,
+        has_priorities: bool = False,
     ) -> None:
         self.label = label
         self.states = states
@@ -94,6 +95,7 @@ class PartitionCore(DeadLetterRules, ExpiryRules):
         self._is_abandoned = is_abandoned
         self._armed = NEVER
         self._limits = limits
+        self._has_priorities = has_priorities
         self._windows = WindowBudget(limits.window_bytes) if windows is None else windows
         for group_id, settings in list(carried.settings.items()):
             if group_id in self._groups:
@@ -241,12 +243,7 @@ class PartitionCore(DeadLetterRules, ExpiryRules):
         if group is not None:
             group.settings, group.visibility_timeout = latest, latest.visibility_timeout
             group.delivery.judge_by(latest.max_deliveries, self._limits.dead_letters)
-            if latest.ordering == "key" and group.choice is None:
-                limits = self._limits
-                records = RecordRange(
-                    self._windows, limits.range_records, KeyOrder.columns, limits.window_compact_records
-                )
-                group.choice = KeyOrder(group.delivery, records, limits.window_span_records)
+            self._choose_by(group, latest)
 
     def close_group(self, message: c.CloseGroup, token: Token, now: float) -> None:
         """Forget the group. Whoever waits for it looks again, and hears that it is gone."""
@@ -332,7 +329,7 @@ class PartitionCore(DeadLetterRules, ExpiryRules):
             return None
         deadline = now + group.visibility_timeout
         if group.choice is not None:
-            lease = group.choice.lease(now, deadline, consumer, max_records)
+            lease = group.choice.lease(now, deadline, consumer, max_records, self.visible_end)
         else:
             lease = group.delivery.lease(
                 now=now,
@@ -363,48 +360,6 @@ class PartitionCore(DeadLetterRules, ExpiryRules):
         if group.waiting:
             self._notify(group, now)
         return lease
-
-    # -- records before leases ------------------------------------------------------------------------------
-
-    def _reads_window(self, group: Group) -> bool:
-        """Have more records read for the group's choice; False when there are none, or no room for them."""
-        choice = group.choice
-        if choice is None:
-            return False
-        span = choice.begin_reading(self.visible_end)
-        if span is not None:
-            self.effects.append(e.ReadWindow(group.group_id, *span, choice.columns))
-        return choice.is_reading
-
-    def window_read(self, group_id: int, records: WindowRecords, now: float) -> None:
-        """Records were read before anybody leases them: answer the fetches that waited for them."""
-        group = self._groups.get(group_id)
-        if group is None or group.choice is None:
-            return
-        for start, stop in records.lost:
-            self.records_lost(start, stop, now)
-        group.choice.add(records)
-        self._has_changed(group, now, urgent=False)
-        for message, token in group.choice.take_fetches():
-            if self._is_abandoned(token):
-                self.effects.append(e.Answer([(token, None)]))
-            else:
-                self.fetch(message, token, now)
-        self._notify(group, now)
-
-    def window_not_read(self, group_id: int, error: CallboardError, now: float) -> None:
-        """The records cannot be read now. Those who wait fetch, and hear why."""
-        group = self._groups.get(group_id)
-        if group is not None and group.choice is not None:
-            tokens = [token for _, token in group.choice.take_fetches()]
-            self.effects.append(e.Refuse(tokens, error))
-            self.effects.append(e.Answer([(token, True) for token in group.stop_waiting()]))
-
-    def _settled_in(self, group: Group, ranges: Sequence[OffsetRange], now: float) -> None:
-        """Offsets of a group with a choice are settled: others may be free now."""
-        if group.choice is not None:
-            group.choice.settled(ranges)
-            self._notify(group, now)
 
     # -- leased records -------------------------------------------------------------------------------------
 

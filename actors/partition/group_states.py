@@ -294,7 +294,8 @@ class GroupStates:
 
     def __init__(self, wall_offset_s: float = 0.0, *, opened_us: int = 0) -> None:
         self._opened_us = opened_us
-        self._opened_offset_s = wall_offset_s
+        self.wall_offset_s = wall_offset_s
+        """Wall time minus monotonic time when the partition was opened."""
         self.groups: dict[int, Group] = {}
         self.lost_sequences: list[tuple[int, int]] = []
         """First and last sequence of the records that the journal lost."""
@@ -348,7 +349,7 @@ class GroupStates:
 
         delays then run from when they were written, so none gets longer than it was asked to be.
         """
-        self._wall_offset_s = self._opened_offset_s + max(0, wall_us - self._opened_us) / 1e6
+        self._wall_offset_s = self.wall_offset_s + max(0, wall_us - self._opened_us) / 1e6
 
     def parsed(self, record: bytes) -> Stored:
         """What one journal record says. Raises `JournalInvalid`, `FormatTooNew`."""

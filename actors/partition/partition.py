@@ -260,6 +260,7 @@ class Partition(Actor[c.PartitionCommand]):
             is_abandoned=attrgetter("abandoned"),
             limits=context.limits,
             windows=spec.windows,
+            has_priorities=spec.settings.priorities,
         )
         self._log_part = LogParticipant(
             core,

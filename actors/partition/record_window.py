@@ -57,13 +57,21 @@ def _priorities(batch: Columns) -> Sequence[int]:
     return bytes(batch.count) if batch.priorities is None else bytes(batch.priorities)
 
 
+def _append_times(batch: Columns) -> Sequence[int]:
+    times = batch.append_times
+    return array("q", (batch.append_time_us,)) * batch.count if times is None else times
+
+
 def _expiries(batch: Columns) -> Sequence[int]:
     return [NEVER_US if expiry is None else expiry for expiry in map(batch.expiry, range(batch.count))]
 
 
 COLUMNS: Final[dict[str, tuple[str, Callable[[Columns], Sequence[int]]]]] = {
     "key_hash": ("Q", _key_hashes),
+    "one_key": ("B", lambda batch: b"\1" * batch.count),
+    "no_key": ("B", lambda batch: bytes(batch.count)),
     "priority": ("B", _priorities),
+    "append_us": ("q", _append_times),
     "expiry_us": ("q", _expiries),
 }
 """What a choice may look at besides offsets: how it is stored, and how it is read from a batch."""

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from callboard.cli.output import plain_bytes
-from callboard.message import ATTRIBUTES, Message, Record, to_us, ttl_us
+from callboard.message import ATTRIBUTES, Message, Record, to_us
 
 FIELDS = frozenset({"value", *(attribute.name for attribute in ATTRIBUTES)})
 """The fields of a message to publish."""
@@ -71,10 +71,9 @@ def _instant(what: str, found: Any) -> datetime:
     return instant
 
 
-def _seconds(what: str, found: Any) -> float:
+def _number(what: str, found: Any) -> float:
     if isinstance(found, bool) or not isinstance(found, (int, float)):
         raise ValueError(f"{what} is no number")
-    ttl_us(found)
     return found
 
 
@@ -82,11 +81,11 @@ _TO_JSON: dict[str, Callable[[Any], Any]] = {
     "bytes": plain_bytes,
     "headers": lambda headers: {name: plain_bytes(value) for name, value in headers.items()},
     "instant": datetime.isoformat,
-    "seconds": float,
+    "number": lambda number: number,
 }
 _FROM_JSON: dict[str, Callable[[str, Any], Any]] = {
     "bytes": _bytes,
     "headers": _headers,
     "instant": _instant,
-    "seconds": _seconds,
+    "number": _number,
 }

@@ -100,6 +100,7 @@ class Producer:
         headers: Headers | None = None,
         timestamp: datetime | None = None,
         ttl: float | None = None,
+        priority: int | None = None,
         partition: int | None = None,
         acks: Acks = "all",
     ) -> Receipt:
@@ -108,7 +109,7 @@ class Producer:
         Raises `ProducerFenced` when another producer of the name has begun. An indefinite error means that it was tried
         often enough; then, and when this is cancelled, the message may be stored, once.
         """
-        given = {"key": key, "headers": headers, "timestamp": timestamp, "ttl": ttl}
+        given = {"key": key, "headers": headers, "timestamp": timestamp, "ttl": ttl, "priority": priority}
         columns = {name: [item] for name, item in given.items() if item is not None}
         outcomes, _ = await self._publish([value], columns, partition, acks)
         (outcome,) = outcomes
@@ -124,11 +125,18 @@ class Producer:
         headers: Sequence[Headers | None] | None = None,
         timestamps: Sequence[datetime | None] | None = None,
         ttls: Sequence[float | None] | None = None,
+        priorities: Sequence[int | None] | None = None,
         partition: int | None = None,
         acks: Acks = "all",
     ) -> Receipts:
         """As `Topic.publish_batch`, once, like `publish`. Its parts go to their partitions one after the other."""
-        given = {"key": keys, "headers": headers, "timestamp": timestamps, "ttl": ttls}
+        given = {
+            "key": keys,
+            "headers": headers,
+            "timestamp": timestamps,
+            "ttl": ttls,
+            "priority": priorities,
+        }
         columns = {name: column for name, column in given.items() if column is not None}
         if isinstance(values, Sequence) and not values:
             return Receipts(self._publisher.live.name, 0, ())

@@ -7,7 +7,7 @@ All checks come before anything is sent. What leaves here is one message to one 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import trio
@@ -145,6 +145,8 @@ class Publisher:
         attributes: dict[str, Any] | None = None
         if given is not None:
             attributes, more = stored_attributes(given)
+            if attributes is not None:
+                self._check_priorities(attributes)
             size += more
         live = self.live
         if size > live.settings.max_message_bytes:
@@ -194,6 +196,7 @@ class Publisher:
         if size > live.settings.max_message_bytes:
             raise self._too_large(size)
         dedup_id = (stored or {}).get("dedup_ids")
+        self._check_priorities(stored or ())
         self._check_guarded(level, has_ids=dedup_id is not None)
         if expected_offset is not None:
             self._check_expected(expected_offset, key, partition)
@@ -220,6 +223,16 @@ class Publisher:
             raise InvalidArgument(
                 f"topic {name!r} has no dedup_window, so it remembers no dedup_id. Nothing was written. Set one:"
                 f" await runtime.alter_topic({name!r}, dedup_window=3600).",
+                topic=name,
+            )
+
+    def _check_priorities(self, stored: Collection[str]) -> None:
+        """Raises `InvalidArgument` for a message with a priority in a topic that has none."""
+        if "priorities" in stored and not self.live.settings.priorities:
+            name = self.live.name
+            raise InvalidArgument(
+                f"a message has a priority, and topic {name!r} has none. Nothing was written. Create a topic with"
+                " priorities=True, or leave the priority out.",
                 topic=name,
             )
 
@@ -375,6 +388,7 @@ class Publisher:
             )
         size = batch.sizes(self.live.settings.max_message_bytes, self._too_large)
         stored, parts = batch.stored(), self._parts(batch, size, index)
+        self._check_priorities(stored)
         chunks = [(place, chunk) for place, found in parts for chunk in chunked(found, batch.values, size)]
         return level, [(place, chunk, columns_of(chunk, batch.values, stored)) for place, chunk in chunks]
 
@@ -453,6 +467,7 @@ class Publisher:
         count = len(values)
         size = batch.sizes(self.live.settings.max_message_bytes, self._too_large)
         stored = batch.stored()
+        self._check_priorities(stored)
         guard = None
         if "dedup_ids" in stored:
             self._check_guarded(level, has_ids=True)

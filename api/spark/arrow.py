@@ -128,7 +128,8 @@ class _Arrays:
         priorities = self._columns.priorities
         if priorities is None:
             return pa.nulls(self._count, pa.int32())
-        return pa.array(np.frombuffer(priorities, dtype=np.uint8).astype(np.int32))
+        stored = np.frombuffer(priorities, dtype=np.uint8).astype(np.int32)
+        return pa.array(stored - 1, mask=stored == 0)
 
     def expiry(self) -> Any:
         expiries = self._columns.expiries

@@ -18,13 +18,13 @@ from callboard.log.errors import InvalidArgument, MessageTooLarge
 from callboard.log.format.columns import NO_TIME, Columns, Ends, ProducerRun
 from callboard.log.limits import HEADERS_BYTES_MAX, KEY_BYTES_MAX, MESSAGE_BYTES_MAX, MIB
 from callboard.log.seams.disk import Buffer
+from callboard.message import PRIORITY_MAX
 from callboard.recordings.event import TIME_US_MAX
 from callboard.recordings.manifest import TIME_US_MIN
 from callboard.spark.arrow import FIELDS, joined
 
 BATCH_RECORDS: Final = 4_096
 BATCH_BYTES: Final = 1 * MIB
-PRIORITY_MAX: Final = 255
 IGNORED: Final = frozenset({"topic", "offset"})
 """Columns of what was read that a recording gives anew."""
 
@@ -152,12 +152,12 @@ def to_columns(batch: pa.RecordBatch) -> Columns:
     _set_times(columns, found.get("timestamp"), found.get("append_time"))
     if "expiry" in found and found["expiry"].null_count < count:
         columns.expiries = _times(found["expiry"], "expiry")
-    if "priority" in found:
+    if "priority" in found and found["priority"].null_count < count:
+        given = np.asarray(found["priority"].is_valid())
         priorities = _numbers(found["priority"])
-        if priorities.min() < 0 or priorities.max() > PRIORITY_MAX:
+        if priorities[given].min() < 0 or priorities[given].max() > PRIORITY_MAX:
             raise InvalidArgument(f"column `priority`: a priority is 0 to {PRIORITY_MAX}. Correct the rows.")
-        if priorities.any():
-            columns.priorities = priorities.astype(np.uint8).tobytes()
+        columns.priorities = np.where(given, priorities + 1, 0).astype(np.uint8).tobytes()
     if "producer_id" in found:
         runs = _runs(
             *(_unsigned(found.get(f"producer_{name}"), count) for name in ("id", "epoch", "sequence"))

@@ -104,13 +104,13 @@ class Columns:
         headers: Sequence[Headers | None] | None = None,
         event_times: Sequence[int | None] | None = None,
         *,
-        priorities: Sequence[int] | None = None,
+        priorities: Sequence[int | None] | None = None,
         expiries: Sequence[int | None] | None = None,
         dedup_ids: Sequence[bytes | None] | None = None,
         producers: Sequence[ProducerRun] | None = None,
         ttls: Sequence[int | None] | None = None,
     ) -> Columns:
-        """Columns of the records given; times are microseconds since 1970, priorities 0 to 255.
+        """Columns of the records given; times are microseconds since 1970, priorities as they are stored.
 
         Raises `InvalidArgument` when the sequences differ in length or an item has the wrong type or range.
         """
@@ -139,7 +139,7 @@ class Columns:
             if len(priorities) != count:
                 raise lengths_differ("priorities", priorities, count)
             if any(priorities):
-                columns.priorities = typed("B", priorities, "priorities").tobytes()
+                columns.priorities = typed("B", [each or 0 for each in priorities], "priorities").tobytes()
         if expiries is not None:
             if len(expiries) != count:
                 raise lengths_differ("expiries", expiries, count)
@@ -206,7 +206,7 @@ class Columns:
         return self.append_time_us if self.append_times is None else self.append_times[index]
 
     def priority(self, index: int) -> int:
-        """0 to 255; 0 when none was given."""
+        """As it is stored: 0 when none was given, else one more than the priority."""
         self._check(index)
         return 0 if self.priorities is None else self.priorities[index]
 

@@ -90,6 +90,11 @@ EXPIRING: Final = (
     "a message that is handed over may expire",
     "messages expired that nobody consumed",
 )
+FIRST: Final = (
+    "a message that failed kept its place",
+    "a message starved",
+    "a partition was handled in order",
+)
 ONCE: Final = (
     "a publish was a duplicate",
     "a zombie was refused",
@@ -106,6 +111,7 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "handlers": BROKER + ORDER,
     "failing-messages": FAILING,
     "expiring-messages": EXPIRING,
+    "what-comes-first": FIRST,
     "published-once": ONCE,
     "every-feature": BROKER + ORDER + RECREATED + ALTERED,
     "every-call": BROKER + ORDER,

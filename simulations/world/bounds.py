@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from callboard.actors.partition.lanes import PriorityOrder
 from callboard.actors.timers.timers import LOOK_S, TICKS, Instant
 from callboard.actors.timers.wheel import UNARMED
 from callboard.log.errors import CallboardError
@@ -165,7 +166,7 @@ def _of_choice(name: str, choice: KeyOrder, visible_end: int) -> Iterator[str]:
     records.check()
     if choice._lives != records.lives:
         return  # evicted, and not looked at since
-    hashes, first = records.columns["key_hash"], dict[int, int]()
+    hashes, first = records.columns[choice.columns[0]], dict[int, int]()
     for index in range(records.seen):
         key = hashes[index]
         if key and records.is_unsettled(index):
@@ -173,5 +174,15 @@ def _of_choice(name: str, choice: KeyOrder, visible_end: int) -> Iterator[str]:
     if first != choice._heads:
         missing = next(iter({*first.items()} ^ {*choice._heads.items()}))
         yield f"offset {missing[1]} is the first of its key, or is taken for it, and not both, in {name} (K1)"
+    if isinstance(choice, PriorityOrder) and records.seen == len(records.offsets):
+        places = [offset for index, offset in enumerate(records.offsets) if records.is_unsettled(index)]
+        fenced = [
+            offset
+            for offset in places
+            if choice._heads.get(hashes[records.index_of(offset)], offset) != offset
+        ]
+        free = sum(choice._is_free(offset) for offset in places) - len(fenced)
+        if free != choice._free_count():
+            yield f"{free} records are free in {name}, and {choice._free_count()} are counted (R2)"
     if records.end > visible_end:
         yield f"the record window of {name} ends at {records.end}, past the visible end {visible_end}"

@@ -231,7 +231,7 @@ async def test_groups_that_share_a_tiny_budget_all_finish(autojump_clock: trio.t
 
 
 async def test_the_order_of_a_group_is_fixed(autojump_clock: trio.testing.MockClock) -> None:
-    """A group keeps the order that it was opened with; order per partition is a later version's."""
+    """A group keeps the order that it was opened with."""
     async with Shop().open() as runtime:
         orders = await published(runtime, "a1")
         async with subscribe(orders):
@@ -240,7 +240,4 @@ async def test_the_order_of_a_group_is_fixed(autojump_clock: trio.testing.MockCl
             assert consumer.settings.ordering == "key"
         with pytest.raises(callboard.CallboardError, match="ordering is 'key'"):
             async with orders.subscribe("kitchen", ordering="none"):
-                pass
-        with pytest.raises(callboard.NotInThisVersion, match="ordering 'partition'"):
-            async with orders.subscribe("other", ordering="partition"):
                 pass

@@ -40,11 +40,18 @@ async def test_a_message_is_published_like_its_attributes(world: Any, autojump_c
     """A `Message`, keywords, a batch of messages and a batch of columns store the same."""
 
     def given(form: str) -> dict[str, Any]:
-        return {"key": b"k", "headers": {"h": "1"}, "timestamp": NOON, "dedup_id": form, "ttl": 9.5}
+        return {
+            "key": b"k",
+            "headers": {"h": "1"},
+            "timestamp": NOON,
+            "dedup_id": form,
+            "ttl": 9.5,
+            "priority": 7,
+        }
 
     columns = {attribute.plural: [given("3")[attribute.name]] for attribute in ATTRIBUTES}
     async with world.open() as runtime:
-        topic = await runtime.create_topic("jobs", partitions=3, dedup_window=60)
+        topic = await runtime.create_topic("jobs", partitions=3, dedup_window=60, priorities=True)
         await topic.publish(b"v", **given("1"))
         await topic.publish(Message(b"v", **given("2")))
         await topic.publish_batch([b"v"], **columns)
@@ -54,7 +61,8 @@ async def test_a_message_is_published_like_its_attributes(world: Any, autojump_c
             async for record in topic.read()
         ]
         assert [record.dedup_id async for record in topic.read()] == [b"1", b"2", b"3", b"4"]
-        assert [record.ttl async for record in topic.read()] == [9.5] * 4
+        found_others = [(record.ttl, record.priority) async for record in topic.read()]
+        assert found_others == [(9.5, 7)] * 4
     assert len(found) == 4
     assert set(map(repr, found)) == {repr((found[0][0], b"v", b"k", {"h": b"1"}, NOON))}
 

@@ -1,8 +1,9 @@
-"""The choice by key against a model that looks at every record each time."""
+"""The choices by key, by partition and by priority against a model that looks at every record each time."""
 
 from __future__ import annotations
 
-from typing import Any
+from array import array
+from typing import Any, ClassVar
 
 import cbor2
 from hypothesis import settings
@@ -12,24 +13,44 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from callboard.actors.delivery.delivery import Delivery
 from callboard.actors.delivery.events import GroupEvents, decode_events
 from callboard.actors.partition.choice import KeyOrder
+from callboard.actors.partition.lanes import (
+    HIGHEST,
+    USUAL,
+    PartitionOrder,
+    PriorityKeyOrder,
+    PriorityOrder,
+)
 from callboard.actors.partition.record_window import RecordRange, WindowBudget, window_records
 from callboard.log.format.columns import Columns
 
 KEYS = st.sampled_from([None, b"a", b"b", b"c", b"d"])
 SECONDS = st.integers(0, 20).map(lambda n: n / 4)
 INDEX = st.integers(0, 30)
+PRIORITIES = st.none() | st.integers(0, HIGHEST)
+WALL_OFFSET_S = 1000.0
 
 
 class KeyOrderMachine(RuleBasedStateMachine):
-    """A group's delivery with a choice by key: what is chosen is what the rule of the order allows, and no less."""
+    """A group's delivery with a choice: what is chosen is what the rule of the order allows, and no less."""
+
+    has_priorities: ClassVar[bool] = False
+    kind: ClassVar[type[KeyOrder]] = KeyOrder
 
     @initialize(
         records_max=st.sampled_from([2, 5, 1000]),
         budget_bytes=st.sampled_from([100, 10**6]),
         per_read=st.sampled_from([1, 3, 1000]),
+        keyed=st.booleans(),
+        starvation_s=st.none() | st.integers(0, 30).map(float),
     )
-    def begin(self, records_max: int, budget_bytes: int, per_read: int) -> None:
+    def begin(
+        self, records_max: int, budget_bytes: int, per_read: int, keyed: bool, starvation_s: float | None
+    ) -> None:
         self.keys: list[bytes | None] = []
+        self.priorities: list[int | None] = []
+        self.appended: list[float] = []
+        self.keyed = keyed
+        self.starvation_s = starvation_s
         self.now = 100.0
         self.per_read = per_read
         self.records_max = records_max
@@ -39,7 +60,11 @@ class KeyOrderMachine(RuleBasedStateMachine):
         self.order = self._order(self.delivery)
 
     def _order(self, delivery: Delivery) -> KeyOrder:
-        return KeyOrder(delivery, RecordRange(self.budget, self.records_max, KeyOrder.columns))
+        if self.has_priorities:
+            kind = PriorityKeyOrder if self.keyed else PriorityOrder
+            records = RecordRange(self.budget, self.records_max, kind.columns)
+            return kind(delivery, records, 4096, self.starvation_s, WALL_OFFSET_S)
+        return self.kind(delivery, RecordRange(self.budget, self.records_max, self.kind.columns))
 
     # -- the rule, looked up anew
 
@@ -61,7 +86,7 @@ class KeyOrderMachine(RuleBasedStateMachine):
         seen: set[bytes] = set()
         found = []
         for offset in self.unsettled():
-            key = self.keys[offset]
+            key = self.key_of(offset)
             if key is not None and key in seen:
                 continue
             if key is not None:
@@ -71,6 +96,17 @@ class KeyOrderMachine(RuleBasedStateMachine):
                 found.append(offset)
         return found
 
+    def key_of(self, offset: int) -> bytes | None:
+        """What fences others: the record's key."""
+        return self.keys[offset] if self.keyed or not self.has_priorities else None
+
+    def place_of(self, offset: int) -> tuple[int, int]:
+        """The lower, the sooner."""
+        starvation, priority = self.starvation_s, self.priorities[offset]
+        if starvation is not None and self.appended[offset] + starvation <= self.now:
+            return -1, offset
+        return HIGHEST - (USUAL if priority is None else priority), offset
+
     def read(self) -> bool:
         span = self.order.span(len(self.keys))
         if span is None:
@@ -78,9 +114,12 @@ class KeyOrderMachine(RuleBasedStateMachine):
         start, stop = span
         stop = min(stop, start + self.per_read)
         assert self.delivery.unsettled_ranges(start, start + 1)
-        columns = Columns.build([b""] * (stop - start), self.keys[start:stop])
+        stored = [None if each is None else each + 1 for each in self.priorities[start:stop]]
+        columns = Columns.build([b""] * (stop - start), self.keys[start:stop], priorities=stored)
         columns.base_offset = start
-        self.order.add(window_records(start, stop, [columns], KeyOrder.columns))
+        appended = [round((at + WALL_OFFSET_S) * 1e6) for at in self.appended[start:stop]]
+        columns.append_times = array("q", appended)
+        self.order.add(window_records(start, stop, [columns], self.order.columns))
         return True
 
     def settled(self, ranges: Any) -> None:
@@ -93,9 +132,11 @@ class KeyOrderMachine(RuleBasedStateMachine):
 
     # -- rules
 
-    @rule(keys=st.lists(KEYS, min_size=1, max_size=6))
-    def publish(self, keys: list[bytes | None]) -> None:
-        self.keys += keys
+    @rule(keys=st.lists(st.tuples(KEYS, PRIORITIES), min_size=1, max_size=6))
+    def publish(self, keys: list[tuple[bytes | None, int | None]]) -> None:
+        self.keys += [key for key, _ in keys]
+        self.priorities += [priority for _, priority in keys]
+        self.appended += [self.now] * len(keys)
 
     @rule(seconds=SECONDS)
     def wait(self, seconds: float) -> None:
@@ -111,6 +152,8 @@ class KeyOrderMachine(RuleBasedStateMachine):
             pass
         if counts and self.is_roomy:
             assert self.order.ready_count(self.now, count) == min(count, len(allowed))
+        while self.has_priorities and self.read():  # all of the range is known before anything is chosen
+            pass
         while not (ranges := self.order.choose(self.now, count)) and self.read():
             pass
         chosen = [offset for start, stop in ranges for offset in range(start, stop)]
@@ -118,7 +161,9 @@ class KeyOrderMachine(RuleBasedStateMachine):
         assert len(chosen) <= count
         if self.is_roomy:
             assert bool(chosen) == bool(allowed)
-        if counts and self.is_roomy and self.order.records.end >= self.delivery.next:
+        if self.has_priorities and self.is_roomy:
+            assert chosen == sorted(sorted(allowed, key=self.place_of)[:count])
+        elif counts and self.is_roomy and self.order.records.end >= self.delivery.next:
             again = [o for o in allowed if self.state_of(o)[0] in ("ready", "delayed")]
             first = (again + [o for o in allowed if o not in again])[:count]
             assert chosen == sorted(first)
@@ -197,7 +242,7 @@ class KeyOrderMachine(RuleBasedStateMachine):
         self.order.records.check()
         out: list[bytes] = []
         for offset in self.unsettled():
-            key = self.keys[offset]
+            key = self.key_of(offset)
             state, _ = self.state_of(offset)
             if key is not None:
                 assert key not in out or state in ("untouched", "passed")
@@ -224,5 +269,25 @@ class KeyOrderMachine(RuleBasedStateMachine):
         assert (self.order.fenced, self.order.records.count) == (0, 0)
 
 
+class PartitionOrderMachine(KeyOrderMachine):
+    """Every record waits for all before it."""
+
+    kind = PartitionOrder
+
+    def key_of(self, offset: int) -> bytes | None:
+        """All fence each other."""
+        return b"the partition"
+
+
+class PriorityMachine(KeyOrderMachine):
+    """What comes first by priority, or has starved, is leased first; with and without order per key."""
+
+    has_priorities = True
+
+
+TestPartitionOrder = PartitionOrderMachine.TestCase
+TestPartitionOrder.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestPriorities = PriorityMachine.TestCase
+TestPriorities.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 TestKeyOrder = KeyOrderMachine.TestCase
 TestKeyOrder.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

@@ -1,0 +1,186 @@
+"""Priorities: what has the highest one is leased first, of all unsettled records within the group's window. Pure.
+
+A topic with priorities gives every group a choice that looks at them. Before it chooses it has read on as far as its
+range may grow, so the order is strict within the range: nothing in it of a lower priority goes before something of a
+higher one that may be leased. Within a priority the lowest offset is first. What has waited for `starvation_after`
+goes before everything else.
+
+With order per key as well, of each key only the first unsettled record takes part (`choice`): a high priority does
+not lift a record over an earlier one of its key.
+
+Invariants
+----------
+R1  When something is leased, all unsettled records below the range's end were seen, and the range ends at the visible
+    end or is full.
+R2  Every free record is in both heaps; a heap may name others besides, which are dropped when they come first.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import ClassVar, Final
+
+from callboard.actors.delivery.delivery import Delivery
+from callboard.actors.delivery.receipts import Lease, OffsetRange, merged
+from callboard.actors.partition.choice import KeyOrder
+from callboard.actors.partition.commands import DeliverySettings
+from callboard.actors.partition.record_window import RecordRange, WindowBudget
+from callboard.log.limits import WINDOW_SPAN_RECORDS, Limits
+
+HIGHEST: Final = 9
+USUAL: Final = 4
+"""The priority of a message that was published without one."""
+AGAIN_MAX: Final = 1000
+"""So many records that are ready again are compared; those beyond wait until some of them are leased."""
+RANKED_BYTES: Final = 88
+"""What a free record takes in both heaps, about."""
+STARVED: Final = -1
+RANK_SHIFT: Final = 64
+
+
+class PartitionOrder(KeyOrder):
+    """The choice of `ordering="partition"`: all records count as those of one key."""
+
+    columns: ClassVar[tuple[str, ...]] = ("one_key",)
+
+
+class PriorityOrder(KeyOrder):
+    """The choice of a topic with priorities, in a group without order."""
+
+    columns: ClassVar[tuple[str, ...]] = ("no_key", "priority", "append_us")
+
+    def __init__(
+        self,
+        delivery: Delivery,
+        records: RecordRange,
+        span_records: int = WINDOW_SPAN_RECORDS,
+        starvation_s: float | None = None,
+        wall_offset_s: float = 0.0,
+    ) -> None:
+        self.starvation_s = starvation_s
+        """None: nothing starves."""
+        self._wall_offset_s = wall_offset_s
+        """Wall time minus monotonic time."""
+        super().__init__(delivery, records, span_records)
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._ranked: list[int] = []
+        """A heap of rank and offset; `_free`, which the lowest offset leads, tells who starves."""
+
+    def _charge(self, more_bytes: int = 0) -> None:
+        super()._charge(more_bytes + RANKED_BYTES * len(self._ranked))
+
+    def _rank(self, index: int) -> int:
+        """The lower, the sooner: of the record at an index of the range."""
+        stored = self.records.columns["priority"][index]
+        return HIGHEST - (stored - 1 if stored else USUAL)
+
+    def _offer(self, offset: int) -> None:
+        if self._is_free(offset):
+            heappush(self._free, offset)
+            heappush(self._ranked, self._rank(self.records.index_of(offset)) << RANK_SHIFT | offset)
+
+    def _is_starved(self, index: int, now: float) -> bool:
+        if self.starvation_s is None:
+            return False
+        appended_s: float = self.records.columns["append_us"][index] / 1e6
+        return appended_s + self.starvation_s <= now + self._wall_offset_s
+
+    def _free_count(self) -> int:
+        """How many of those seen are free (K2)."""
+        end = self.records.end
+        return self._delivery.never_leased(end) - self.fenced
+
+    def ready_count(self, now: float, wanted: int, consumer: int | None = None) -> int:
+        """As `KeyOrder` counts."""
+        self._catch_up()
+        self._see_all()
+        again, others = self._delivery.together(self._may_go_again(now, wanted), wanted, consumer)
+        return len(again) + min(others, self._free_count())
+
+    def lease(
+        self, now: float, deadline: float, consumer: int, max_records: int, visible_end: int
+    ) -> Lease | None:
+        """Lease what comes first; None when that is nothing, or records have to be read before it is known (R1)."""
+        if self.span(visible_end) is not None:
+            return None
+        return super().lease(now, deadline, consumer, max_records, visible_end)
+
+    def choose(self, now: float, max_records: int, consumer: int | None = None) -> list[OffsetRange]:
+        """The offsets to lease now, sorted, as ranges that do not touch."""
+        records = self._catch_up()
+        self._see_all()
+        ranked = dict.fromkeys(self._may_go_again(now, AGAIN_MAX), False)
+        ranked |= dict.fromkeys(self._first_free(now, max_records), True)
+
+        def order(offset: int) -> tuple[int, int]:
+            index = records.index_of(offset)
+            if index < 0 or self._is_starved(index, now):  # what the log lacks is settled when it is read
+                return STARVED, offset
+            return self._rank(index), offset
+
+        first = sorted(ranked, key=order)[:max_records]
+        again = [offset for offset in first if not ranked[offset]]
+        chosen, others = self._delivery.together(again, len(first), consumer)
+        chosen += [offset for offset in first if ranked[offset]][:others]
+        for offset in ranked.keys() - set(chosen):
+            if ranked[offset]:
+                self._offer(offset)
+        chosen.sort()
+        return list(merged([(offset, offset + 1) for offset in chosen]))
+
+    def _see_all(self) -> None:
+        self._see(len(self.records.offsets))
+
+    def _first_free(self, now: float, most: int) -> list[int]:
+        """Take out the free records that come first."""
+        records, free, ranked, found = self.records, self._free, self._ranked, dict[int, None]()
+        while len(found) < most:
+            while free and (free[0] in found or records.index_of(free[0]) < 0 or not self._is_free(free[0])):
+                heappop(free)
+            if free and self._is_starved(records.index_of(free[0]), now):
+                found[heappop(free)] = None
+                continue
+            if not ranked:
+                break
+            offset = heappop(ranked) & ((1 << RANK_SHIFT) - 1)
+            if offset not in found and records.index_of(offset) >= 0 and self._is_free(offset):
+                found[offset] = None
+        return list(found)
+
+
+class PriorityKeyOrder(PriorityOrder):
+    """The same with order per key."""
+
+    columns: ClassVar[tuple[str, ...]] = ("key_hash", "priority", "append_us")
+
+
+def choice_of(
+    settings: DeliverySettings,
+    delivery: Delivery,
+    budget: WindowBudget,
+    limits: Limits,
+    *,
+    has_priorities: bool,
+    wall_offset_s: float,
+) -> KeyOrder | None:
+    """The choice of a group with these settings; None for a group that leases by offset."""
+
+    def records(kind: type[KeyOrder], most: int) -> RecordRange:
+        return RecordRange(budget, most, kind.columns, limits.window_compact_records)
+
+    if has_priorities and settings.ordering != "partition":
+        ranked = PriorityKeyOrder if settings.ordering == "key" else PriorityOrder
+        most = min(limits.range_records, settings.priority_window)
+        return ranked(
+            delivery,
+            records(ranked, most),
+            limits.window_span_records,
+            settings.starvation_after,
+            wall_offset_s,
+        )
+    if settings.ordering == "none":
+        return None
+    kind = KeyOrder if settings.ordering == "key" else PartitionOrder
+    return kind(delivery, records(kind, limits.range_records), limits.window_span_records)

@@ -130,6 +130,15 @@ class JournalSalvaged:
 
 
 @attrs.frozen
+class DeadLettersHeld:
+    """Dead letters of a partition cannot be forwarded to a topic now: they stay where they are, and are tried again."""
+
+    topic: str
+    partition: str
+    cause: str
+
+
+@attrs.frozen
 class ProducerForgotten:
     """A partition knows nothing more of a producer: should it repeat an old record, that is stored again."""
 

@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, TypedDict
 
 import attrs
 
+from callboard.actors.names import name_problem
 from callboard.log import limits
 from callboard.log.errors import ConfigurationError, NotInThisVersion
 
@@ -98,6 +99,11 @@ GROUP_FIELDS: Final[dict[str, SettingField]] = {
         optional=True,
         meaning="a message that failed so often is not delivered again, but kept as a dead letter",
     ),
+    "dead_letter_topic": SettingField(
+        "name",
+        optional=True,
+        meaning="the topic that dead letters are forwarded to; without one their partitions keep them",
+    ),
     "priority_window": SettingField(
         "int",
         1,
@@ -127,8 +133,8 @@ GROUP_FIELDS: Final[dict[str, SettingField]] = {
     "max_backoff": SettingField("seconds", 0, 30 * 86_400.0, meaning="longest delay after a failed body"),
 }
 LATER: Final = {
-    "topic": frozenset({"dead_letter_topic"}),
-    "group": frozenset({"dead_letter_topic", "retry", "session_timeout"}),
+    "topic": frozenset[str](),
+    "group": frozenset({"retry", "session_timeout"}),
 }
 LATER_VALUES: Final = (("mode", "exclusive"),)
 
@@ -159,6 +165,7 @@ class GroupChanges(TypedDict, total=False):
 
     visibility_timeout: float
     max_deliveries: int | None
+    dead_letter_topic: str | None
     max_in_flight: int
     group_expiry: float | None
     backoff: float
@@ -216,6 +223,7 @@ class GroupSettings:
     ordering: Ordering = "none"
     visibility_timeout: float = 30.0
     max_deliveries: int | None = None
+    dead_letter_topic: str | None = None
     max_in_flight: int = 10_000
     group_expiry: float | None = 7 * 86_400.0
     start: Start = "beginning"
@@ -238,6 +246,9 @@ def _problem(field: SettingField, name: str, value: object) -> str | None:
         return f"{name} is {value!r}, not one of {', '.join(field.choices)}{meant}"
     if field.kind == "start":
         return _start_problem(name, value)
+    if field.kind == "name":
+        problem = name_problem(value)
+        return None if problem is None else f"{name} is {value!r:.60}, no name of a topic: {problem}"
     if isinstance(value, bool) or not isinstance(value, int if field.kind == "int" else (int, float)):
         return f"{name} is {value!r}, not {'an integer' if field.kind == 'int' else 'a number of seconds'}"
     if isinstance(value, float) and not math.isfinite(value):

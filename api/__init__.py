@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from callboard.actors.kernel.events import IncarnationCrashed as IncarnationCrashed
     from callboard.actors.kernel.events import MessageDropped as MessageDropped
     from callboard.actors.notices import DamageFound as DamageFound
+    from callboard.actors.notices import DeadLettersHeld as DeadLettersHeld
     from callboard.actors.notices import GroupExpired as GroupExpired
     from callboard.actors.notices import HandlerFailed as HandlerFailed
     from callboard.actors.notices import JournalSalvaged as JournalSalvaged
@@ -123,6 +124,7 @@ _HOMES = {
     ),
     "actors.notices": (
         "DamageFound",
+        "DeadLettersHeld",
         "GroupExpired",
         "HandlerFailed",
         "JournalSalvaged",

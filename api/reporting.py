@@ -122,6 +122,12 @@ LINES: Final[dict[object, Line]] = {
         "{path}: {damage}. What was published longer ago than the log reaches would not be known as a duplicate any"
         " more.",
     ),
+    notices.DeadLettersHeld: Line(
+        "groups",
+        logging.WARNING,
+        "dead letters of {partition} cannot be forwarded to {topic}, and stay where they are: {cause} They are tried"
+        " again by themselves.",
+    ),
     notices.GroupExpired: Line(
         "groups",
         logging.WARNING,

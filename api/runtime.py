@@ -27,6 +27,7 @@ from callboard.actors.catalog.commands import (
     ListGroups,
 )
 from callboard.actors.catalog.directory import Directory, LiveTopic
+from callboard.actors.dead_letters.router import DeadLetterRouter
 from callboard.actors.groups.renewals import Lingers, Renewals, RenewedLeases
 from callboard.actors.kernel import Actor, ActorRef, ActorStart, Context, Logged, MailboxSpec, Reply
 from callboard.actors.partition.commands import Describe, Flush, PartitionStatistics
@@ -195,7 +196,9 @@ class Runtime:
             if self._on_event is not None:
                 self._system.events.subscribe(self._on_event)
             supervisors = self._system.root
-            self._directory.attach(supervisors.supervisor("topics"), supervisors.supervisor("groups"))
+            self._directory.attach(
+                supervisors.supervisor("topics"), supervisors.supervisor("groups"), self._start_router
+            )
             self._directory.catalog = supervisors.child("catalog")
             await self._system.__aenter__()
         except BaseException as error:
@@ -229,6 +232,13 @@ class Runtime:
                 ),
                 ChildSpec(name="renewals", start=partial(Renewals, self.renewed_leases, self.lingers)),
             ),
+        )
+
+    def _start_router(self) -> None:
+        """A group has named a topic for its dead letters."""
+        start = partial(DeadLetterRouter, self._directory)
+        self._system.root.add_child(
+            ChildSpec(name="dead-letters", start=start, significant=False, awaited=False)
         )
 
     async def __aexit__(

@@ -57,9 +57,9 @@ API = {
         "What `Runtime.events` and `Runtime.subscribe_events` tell, and `open_runtime(on_event=)`.",
         (
             "Logged ActorStarted IncarnationCrashed ActorRestarted ActorEnded ActorFailed Escalated MessageDropped"
-            " HookFailed DamageFound GroupExpired HandlerFailed JournalSalvaged LeaseReleaseFailed OpeningLacksSpace"
-            " OpeningOverdue OperationFailed PartitionFull PartitionStuck ProducerForgotten PublishersLost"
-            " SettingsDiffer UnreadDropped WorkHindered"
+            " HookFailed DamageFound DeadLettersHeld GroupExpired HandlerFailed JournalSalvaged LeaseReleaseFailed"
+            " OpeningLacksSpace OpeningOverdue OperationFailed PartitionFull PartitionStuck ProducerForgotten"
+            " PublishersLost SettingsDiffer UnreadDropped WorkHindered"
         ),
     ),
     "Seams": (
@@ -196,7 +196,7 @@ def settings_page() -> str:
             for name, field in fields.items()
         ]
         later = ", ".join(f"`{name}`" for name in sorted(settings.LATER[kind]))
-        page += ["", f"Known, but not in this version (`NotInThisVersion`): {later}.", ""]
+        page += ["", f"Known, but not in this version (`NotInThisVersion`): {later}.", ""] if later else [""]
     return "\n".join(page)
 
 

@@ -43,6 +43,7 @@ from callboard.actors.catalog.commands import (
     GroupIdle,
     ListGroups,
 )
+from callboard.actors.catalog.dead_letter_topics import check_dead_letter_topic
 from callboard.actors.catalog.directory import Directory, LiveTopic
 from callboard.actors.catalog.operations import Afterwards, CatalogOperations
 from callboard.actors.catalog.state import CatalogState, GroupRecord, TopicRecord
@@ -476,10 +477,11 @@ class Catalog(Actor[CatalogCommand]):
             )
         else:
             group_id = record.group_id
+        settings = wanted if record is None else record.settings
         for topic in topics:
-            check_order(
-                message.name, wanted if record is None else record.settings, topic.name, topic.settings
-            )
+            check_order(message.name, settings, topic.name, topic.settings)
+        if record is None or any(topic.topic_id not in record.topic_ids for topic in topics):
+            check_dead_letter_topic(found, record, topics, settings)
         events += [
             (state.GROUP_JOINED, group_id, topic.topic_id)
             for topic in topics
@@ -494,6 +496,7 @@ class Catalog(Actor[CatalogCommand]):
     async def _alter_group(self, message: AlterGroup) -> GroupSettings:
         record = self._known_group(message.name)
         altered = group_settings(message.given, f"group {message.name!r}", record.settings)
+        check_dead_letter_topic(self._state, record, (), altered)
         await self._decide(
             lambda _: [(state.GROUP_ALTERED, record.group_id, state.stored_settings(record, altered))]
         )
@@ -509,6 +512,7 @@ class Catalog(Actor[CatalogCommand]):
             port.carried.set(record.group_id, altered, self.context.clock.monotonic())
         await self._tell(ports, c.AlterDelivery(record.group_id, altered))
         membership.tell_members()
+        self._directory.flag_dead(record)
 
     async def _group_idle(self, message: GroupIdle) -> None:
         idle = (state.GROUP_IDLE, message.group_id, message.since_us)

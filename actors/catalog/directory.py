@@ -8,7 +8,7 @@ there yet, and stop what still is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from callboard.actors.catalog.state import GroupRecord, TopicRecord
 from callboard.actors.groups.coordinator import Coordinator
 from callboard.actors.groups.membership import Membership
 from callboard.actors.kernel import ActorRef, MailboxSpec
+from callboard.actors.partition.dead_flags import DeadFlags
 from callboard.actors.partition.openings import Openings
 from callboard.actors.partition.partition import Partition
 from callboard.actors.partition.port import PartitionPort
@@ -62,6 +63,7 @@ class LiveGroup:
 
     ref: ActorRef[Any]
     membership: Membership
+    name: str = ""
 
 
 class Directory:
@@ -70,20 +72,27 @@ class Directory:
     def __init__(self, timers: Timers, limits: Limits = USUAL) -> None:
         self.timers = timers
         self._limits = limits
+        self._start_router: Callable[[], object] | None = None
         self._topics: Supervisor
         self._groups: Supervisor
         self._by_id: dict[str, LiveTopic] = {}
         self._by_name: dict[str, LiveTopic] = {}
         self._live_groups: dict[int, LiveGroup] = {}
         self._memberships: dict[int, Membership] = {}
+        self.dead = DeadFlags()
         self.openings = Openings(limits.openings, limits.opening_bytes)
         self.windows = WindowBudget(limits.window_bytes)
         self.catalog: ActorRef[Any]
 
-    def attach(self, topics: Supervisor, groups: Supervisor) -> None:
-        """Name the supervisors below which topics and coordinators are started."""
+    def attach(
+        self, topics: Supervisor, groups: Supervisor, start_router: Callable[[], object] | None = None
+    ) -> None:
+        """Name the supervisors below which topics and coordinators are started, and what starts the dead-letter
+        router, the first time that it is needed.
+        """
         self._topics = topics
         self._groups = groups
+        self._start_router = start_router
 
     def find(self, name: str) -> LiveTopic | None:
         return self._by_name.get(name)
@@ -97,6 +106,19 @@ class Directory:
     def is_live_group(self, group_id: int) -> bool:
         """Whether the group's coordinator was started in this run."""
         return group_id in self._live_groups
+
+    def live_group(self, group_id: int) -> LiveGroup | None:
+        """The group, if its coordinator was started in this run."""
+        return self._live_groups.get(group_id)
+
+    def flag_dead(self, record: GroupRecord) -> None:
+        """Have the router look at what the group's partitions keep."""
+        if record.settings.dead_letter_topic is not None:
+            start, self._start_router = self._start_router, None
+            if start is not None:
+                start()
+            for port in self.ports(record):
+                self.dead.raise_for(port, record.group_id)
 
     def membership(self, record: GroupRecord) -> Membership:
         """A group's settings and members; shared by all incarnations of its coordinator."""
@@ -120,6 +142,8 @@ class Directory:
             PartitionPort(record.name, index, pending_bytes=self._limits.pending_bytes)
             for index in range(record.settings.partitions)
         )
+        for port in ports:
+            port.topic_id, port.flag_dead = record.topic_id, partial(self.dead.raise_for, port)
         partitions = tuple(
             PartitionSpec(
                 record.name,
@@ -212,8 +236,9 @@ class Directory:
             ref = self._groups.add_child(
                 ChildSpec(name=record.name, start=factory, mailbox=mailbox, awaited=False)
             )
-            live = LiveGroup(ref, membership)
+            live = LiveGroup(ref, membership, record.name)
             self._live_groups[record.group_id] = live
+            self.flag_dead(record)
         return live
 
     async def retire_coordinator(self, record: GroupRecord) -> None:

@@ -129,6 +129,10 @@ class Membership:
             settings.starvation_after,
         )
 
+    def names(self) -> dict[int, str]:
+        """The names of the members that have one, by consumer id."""
+        return {each.consumer: each.name for each in self.members.values() if each.name is not None}
+
     def tell_members(self) -> None:
         """Every partition knows the settings, or will when it runs: have the members look at them."""
         self.told = self.settings

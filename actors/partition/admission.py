@@ -190,7 +190,7 @@ class Admission:
         """The same of one run; and the next offset behind what of it is to be stored."""
         count, producer_id, epoch, sequence = run
         known = draft.producers.get(producer_id) or self._producer(producer_id)
-        stored = self.producers.duplicates(run, known, begins=guard.begins)
+        stored = self.producers.duplicates(run, known, rises=guard.rises)
         offsets: list[int | None] = [None] * count
         new = []
         if known is not None:

@@ -61,8 +61,9 @@ class Guard(NamedTuple):
     expected_offset: int | None = None
     """Append only if this is the next offset; else it raises `OffsetMismatch`. A duplicate is a duplicate all the
     same."""
-    begins: bool = False
-    """For sources: the first record of a producer that is not known may have any sequence; otherwise it has 0."""
+    rises: bool = False
+    """For sources: sequences only rise, and what lies between them was never to be published. Otherwise each record has
+    the next one, from 0 on."""
 
 
 class PublishMany(NamedTuple):

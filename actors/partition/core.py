@@ -127,6 +127,7 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules):
         for group in self._groups.values():
             self._has_changed(group, now, urgent=False)
             self.look_for_expired(group, now)
+            self._died_in(group, now)
         self._arm(self.next_deadline())
 
     def end(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from callboard.actors.delivery.failing import LIMIT_REACHED
+from callboard.actors.partition import effects as e
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 class DeadLetterRules:
     """Dead letters that come about, are asked for and are forgotten. The rest is the core's."""
 
+    effects: list[e.Effect]
     journal: JournalQueue
     _groups: dict[int, Group]
 
@@ -40,6 +42,8 @@ class DeadLetterRules:
         """Records of `group` may have become dead letters: they are settled."""
         if group.choice is not None and (died := group.delivery.just_died()):
             self._settled_in(group, died, now)
+        if group.delivery.dead:
+            self.effects.append(e.HasDead(group.group_id))
 
     def list_dead(self, message: c.ListDead, token: Token, now: float) -> None:
         """Answer with what is dead in the group; nobody hears of what a power loss could undo."""

@@ -78,7 +78,13 @@ class SkipExpired(NamedTuple):
     group_id: int
 
 
-Effect = (
+class HasDead(NamedTuple):
+    """The partition keeps dead letters of the group: have the router look."""
+
+    group_id: int
+
+
+Effect = HasDead | (
     Answer | Refuse | AppendsStored | AppendsFailed | Journalled | ReadWindow | SkipExpired | Notify | Arm
 )
 

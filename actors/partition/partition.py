@@ -158,6 +158,7 @@ class Partition(Actor[c.PartitionCommand]):
             e.SkipExpired: self._skip_expired,
             e.Notify: self._notify,
             e.Arm: self._arm,
+            e.HasDead: self._flag_dead,
         }
         port.carried.has_expiries |= self._spec.settings.default_ttl is not None
         core.begin(context.clock.monotonic(), restarted=port.opened_before)
@@ -629,6 +630,9 @@ class Partition(Actor[c.PartitionCommand]):
             self._tell_new_damage()
             return True
         return False
+
+    def _flag_dead(self, effect: e.HasDead) -> None:
+        self._port.flag_dead(effect.group_id)
 
     # -- effects: time
 

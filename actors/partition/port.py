@@ -127,7 +127,10 @@ class PartitionPort:
 
     def __init__(self, topic: str, index: int, *, pending_bytes: int = PENDING_BYTES_MAX) -> None:
         self.topic = topic
+        self.topic_id = ""
         self.index = index
+        self.flag_dead: Callable[[int], object] = lambda _: None
+        """Called with a group's id when the partition keeps dead letters of it."""
         self.ref: ActorRef[PartitionCommand]
         self.state = "starting"
         self.failure: BaseException | None = None

@@ -7,7 +7,7 @@ which life: whoever begins a new one *fences* those before it, whose records are
 The table follows the log: what it says of a producer was read from its records, in their order. It is bounded. A
 producer that has published nothing for `PRODUCER_AGE_S`, or the one that has been silent longest when there are too
 many, is forgotten; a record that it published before would be taken for a new one then, and its next one is refused
-unless the sequence is 0 or the publish `begins`. Not so a *source*: a producer of epoch `SOURCE_EPOCH`, behind which
+unless the sequence is 0 or the publish `rises`. Not so a *source*: a producer of epoch `SOURCE_EPOCH`, behind which
 stands another part of the broker. There is only one life of each, and it stays until `remove`.
 
 Power loss may take a record that was not synced and keep a later one. Then the window *lacks* a sequence, and that
@@ -149,7 +149,7 @@ class ProducerTable:
     def _latest(self, producer_id: int, known: Producer | None) -> int:
         return max(self._begun.get(producer_id, (0, 0))[0], 0 if known is None else known.epoch)
 
-    def duplicates(self, run: ProducerRun, known: Producer | None, *, begins: bool) -> int:
+    def duplicates(self, run: ProducerRun, known: Producer | None, *, rises: bool) -> int:
         """How many records at the front of `run` the log has already, or lacks; all others come next.
 
         Raises `ProducerFenced`, `SequenceOutOfOrder`, `InvalidArgument`.
@@ -163,9 +163,9 @@ class ProducerTable:
         latest = self._latest(producer_id, known)
         if epoch < latest:
             raise _fenced(producer_id, epoch, latest)
-        if known is None and begins:
-            return 0
         expected = 0 if known is None else known.last + 1
+        if rises and sequence > expected:
+            return 0
         if sequence > expected:
             raise SequenceOutOfOrder(
                 f"producer {producer_id:#x} publishes sequence {sequence}, and {expected} comes next: what lies"

@@ -137,7 +137,6 @@ MISTAKES: Final = (
             "segments older than what is kept": _create_with(segment_age=10.0, retention_age=1.0),
         },
     ),
-    Mistake("create a topic with a later setting", NotInThisVersion, _create_with(dead_letter_topic="x")),
     Mistake(
         "create a topic that is there with other settings",
         TopicExists,

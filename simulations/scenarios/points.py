@@ -90,6 +90,11 @@ EXPIRING: Final = (
     "a message that is handed over may expire",
     "messages expired that nobody consumed",
 )
+FORWARDED: Final = (
+    "a dead letter was forwarded",
+    "the router crashed and came back",
+    "dead letters were held",
+)
 FIRST: Final = (
     "a message that failed kept its place",
     "a message starved",
@@ -110,6 +115,7 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "deliveries": BROKER + ORDER,
     "handlers": BROKER + ORDER,
     "failing-messages": FAILING,
+    "forwarded-letters": FORWARDED,
     "expiring-messages": EXPIRING,
     "what-comes-first": FIRST,
     "published-once": ONCE,

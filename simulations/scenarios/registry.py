@@ -34,6 +34,7 @@ from callboard.simulations.scenarios.delivery_runs import Deliveries
 from callboard.simulations.scenarios.expiry_runs import ExpiringMessages
 from callboard.simulations.scenarios.failing_runs import FailingMessages
 from callboard.simulations.scenarios.file_damage_runs import DamagedFiles
+from callboard.simulations.scenarios.forwarding_runs import ForwardedLetters
 from callboard.simulations.scenarios.handler_runs import HandlerRun
 from callboard.simulations.scenarios.isolation_runs import OneTopicFails
 from callboard.simulations.scenarios.once_runs import PublishedOnce
@@ -72,6 +73,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         Deliveries(),
         HandlerRun(),
         FailingMessages(),
+        ForwardedLetters(),
         ExpiringMessages(),
         WhatComesFirst(),
         SmuggledFrames(),

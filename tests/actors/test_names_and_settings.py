@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.actors.names import check_name, name_problem
-from callboard.actors.settings import group_settings, topic_settings
+from callboard.actors.settings import LATER, group_settings
 from callboard.log.errors import ConfigurationError, NotInThisVersion
 from callboard.log.limits import NAME_BYTES_MAX
 
@@ -29,11 +29,11 @@ def test_an_accepted_name_is_a_single_portable_path_component(name: str) -> None
         assert len(name.encode()) <= NAME_BYTES_MAX
 
 
-@pytest.mark.parametrize("given_settings", [{"dead_letter_topic": "x"}])
-def test_settings_of_later_versions_say_so(given_settings: dict[str, object]) -> None:
+@pytest.mark.parametrize("name", sorted(LATER["group"]))
+def test_settings_of_later_versions_say_so(name: str) -> None:
     """A setting whose feature is not built yet is refused by name."""
     with pytest.raises(NotInThisVersion, match="not in this version"):
-        topic_settings(given_settings, "topic 'x'")
+        group_settings({name: 3}, "group 'x'")
 
 
 def test_exclusive_mode_is_not_in_this_version() -> None:

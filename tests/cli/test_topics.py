@@ -46,7 +46,7 @@ def test_all_problems_of_settings_come_at_once_and_nothing_is_made(command: Any)
         (("orders", "partitions=1", "partitions=2"), "given twice"),
         ((b"\xff",), "cannot be the name"),
         (("orders", "-d", ""), "no name of a directory"),
-        (("orders", "dead_letter_topic=x"), "not in this version"),
+        (("orders", "dead_letter_topic=x"), "unknown setting 'dead_letter_topic'"),
     ],
 )
 def test_a_bad_topic_makes_nothing(command: Any, arguments: tuple[str | bytes, ...], part: str) -> None:

@@ -28,6 +28,7 @@ RANKS = {
     "callboard.actors.partition": 8,
     "callboard.actors.groups": 9,
     "callboard.actors.catalog": 9,
+    "callboard.actors.dead_letters": 9,
     "callboard.publishing": 10,
     "callboard.recordings": 10,
     "callboard": 10,

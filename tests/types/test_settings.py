@@ -48,6 +48,7 @@ def _checked(field: SettingField) -> set[Any]:
         "bool": {bool},
         "choice": set(field.choices),
         "start": {int, datetime, "beginning", "end"},
+        "name": {str},
     }
     return kinds[field.kind] | ({NoneType} if field.optional else set())
 

@@ -328,14 +328,14 @@ def test_first_sequence_of_an_unknown_producer_is_zero_unless_it_says_that_it_be
     with pytest.raises(SequenceOutOfOrder, match="0 comes next") as refused:
         decided(one(7, 1, 5))
     assert (refused.value.sequence, refused.value.expected) == (5, 0)
-    assert decided(one(7, SOURCE_EPOCH, 5), Guard(begins=True)) == (0,)
+    assert decided(one(7, SOURCE_EPOCH, 5), Guard(rises=True)) == (0,)
 
 
 def test_sequences_end_with_64_bits() -> None:
     """The last one is stored and repeated; a batch that would pass it is refused."""
     admission = Admission("t/0")
     last = SEQUENCE_END - 1
-    assert decided(one(2**64 - 1, 1, last), Guard(begins=True), admission) == (0,)
+    assert decided(one(2**64 - 1, 1, last), Guard(rises=True), admission) == (0,)
     assert decided(one(2**64 - 1, 1, last), Guard(), admission, at=1) == (0,)
     with pytest.raises(InvalidArgument, match="64 bits"):
         decided(one(2**64 - 1, 1, last, count=2), Guard(), admission, at=1)
@@ -482,7 +482,7 @@ def test_the_file_gives_back_what_was_stored() -> None:
     admission = Admission("t/0", window_us=WINDOW_US)
     for sequence in range(3):
         decided(one(2**64 - 1, 2**32 - 2, sequence), Guard(), admission, at=2 * sequence)
-    decided(one(5, SOURCE_EPOCH, 9), Guard(begins=True), admission, at=10)
+    decided(one(5, SOURCE_EPOCH, 9), Guard(rises=True), admission, at=10)
     decided(Columns.build([b"1"], dedup_ids=[b""]), Guard(), admission, at=11)
     read = Admission("t/0", window_us=WINDOW_US)
     decode(encode(admission, 12), read, 0)

@@ -237,16 +237,16 @@ async def test_a_producer_too_many_is_told_of(autojump_clock: Any, in_memory: An
         ]
         with pytest.raises(callboard.SequenceOutOfOrder):
             await publish(in_memory, runtime, b"1", producer=(1, 1, 1))
-        assert await publish(in_memory, runtime, b"1", producer=(1, 1, 1), begins=True) == (3,)
+        assert await publish(in_memory, runtime, b"1", producer=(1, 1, 1), rises=True) == (3,)
 
 
 async def test_a_source_stays_until_it_is_forgotten(autojump_clock: Any, in_memory: Any) -> None:
     """Whatever other producers there are."""
     async with in_memory.open(limits=Limits(producers=1)) as runtime:
         await runtime.create_topic("orders")
-        await publish(in_memory, runtime, b"s", producer=(9, SOURCE_EPOCH, 5), begins=True)
+        await publish(in_memory, runtime, b"s", producer=(9, SOURCE_EPOCH, 5), rises=True)
         for producer_id in (1, 2):
             await publish(in_memory, runtime, b"0", producer=(producer_id, 1, 0))
-        assert await publish(in_memory, runtime, b"s", producer=(9, SOURCE_EPOCH, 5), begins=True) == (0,)
+        assert await publish(in_memory, runtime, b"s", producer=(9, SOURCE_EPOCH, 5), rises=True) == (0,)
         await in_memory.port(runtime).ref.ask(ForgetProducer(9))
-        assert await publish(in_memory, runtime, b"s", producer=(9, SOURCE_EPOCH, 5), begins=True) == (3,)
+        assert await publish(in_memory, runtime, b"s", producer=(9, SOURCE_EPOCH, 5), rises=True) == (3,)

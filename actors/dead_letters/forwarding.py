@@ -1,0 +1,103 @@
+"""What a dead letter becomes in the topic it is forwarded to, and what keeps it from coming there twice. Pure.
+
+The message is forwarded as it was published: value, key, headers, its own time. Headers named `callboard-...` say where
+it is from and why it is dead. It is published by a source (`producers`): a producer of the origin partition and group,
+with the number of the dead letter as its sequence. Numbers rise in the order of failure, so the partition that takes
+them keeps that order, and knows what it has already however often it is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import Final
+
+import attrs
+
+from callboard.actors.delivery.failing import DeadLetter
+from callboard.actors.partition.producers import SOURCE_EPOCH
+from callboard.log.format.columns import Columns
+
+PREFIX: Final = "callboard-"
+"""Of the headers that are ours; those of an earlier failure are replaced."""
+TOPIC: Final = "callboard-topic"
+PARTITION: Final = "callboard-partition"
+OFFSET: Final = "callboard-offset"
+GROUP: Final = "callboard-group"
+ATTEMPTS: Final = "callboard-attempts"
+FAILED_AT: Final = "callboard-failed-at"
+CONSUMER: Final = "callboard-consumer"
+REASON: Final = "callboard-reason"
+NUMBER: Final = "callboard-number"
+LOST: Final = "callboard-lost"
+"""There when the message itself was gone: dropped by retention, or damaged."""
+
+
+@attrs.frozen
+class Origin:
+    """Where dead letters come from."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    group: str
+    group_id: int
+
+    @property
+    def producer_id(self) -> int:
+        """Who publishes them."""
+        words = f"dead letters of {self.topic_id}/{self.partition} in {self.group_id}"
+        return int.from_bytes(blake2b(words.encode(), digest_size=8).digest(), "little") or 1
+
+
+@attrs.frozen
+class Found:
+    """A dead letter with its record: the columns and the index of it, or None when it is gone."""
+
+    letter: DeadLetter
+    consumer: str | None
+    """The name of who failed, else the id; None when nobody is known."""
+    columns: Columns | None = None
+    index: int = 0
+
+
+def forwarded(origin: Origin, found: Sequence[Found], wall_offset_s: float) -> Columns:
+    """The batch to publish; `wall_offset_s` is wall time minus monotonic time."""
+    parts = [(each.columns, each.index) for each in found]
+    batch = Columns.build(
+        [b"" if columns is None else columns.value(index) for columns, index in parts],
+        [None if columns is None else columns.key(index) for columns, index in parts],
+        [headers_of(origin, each, wall_offset_s) for each in found],
+        [None if columns is None else time_of(columns, index) for columns, index in parts],
+        priorities=[0 if columns is None else columns.priority(index) for columns, index in parts],
+        producers=[(1, origin.producer_id, SOURCE_EPOCH, each.letter.number) for each in found],
+    )
+    return batch
+
+
+def time_of(columns: Columns, index: int) -> int:
+    """The event's own time, or when it was appended first."""
+    event_us = columns.event_time(index)
+    return columns.append_time(index) if event_us is None else event_us
+
+
+def headers_of(origin: Origin, found: Found, wall_offset_s: float) -> dict[str, bytes]:
+    """The message's own headers, and ours."""
+    letter, columns = found.letter, found.columns
+    own = {} if columns is None else columns.headers(found.index)
+    failed_at = datetime.fromtimestamp(letter.failed_at + wall_offset_s, UTC)
+    ours: dict[str, object] = {
+        TOPIC: origin.topic,
+        PARTITION: origin.partition,
+        OFFSET: letter.offset,
+        GROUP: origin.group,
+        NUMBER: letter.number,
+        ATTEMPTS: letter.attempts,
+        FAILED_AT: failed_at.isoformat(timespec="microseconds"),
+        CONSUMER: found.consumer,
+        REASON: letter.reason,
+        LOST: "1" if columns is None else None,
+    }
+    told = {name: str(value).encode() for name, value in ours.items() if value is not None}
+    return {**{name: value for name, value in own.items() if not name.startswith(PREFIX)}, **told}

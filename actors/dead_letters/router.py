@@ -1,0 +1,200 @@
+"""The dead-letter router: one actor that forwards dead letters to the topics that their groups name.
+
+It pulls. A partition with dead letters raises a flag (`dead_flags`) and keeps them. For each target topic there is one
+task, which lists what a flagged partition keeps, publishes it at `acks="all"`, and has the partition forget what is
+stored. Whatever crashes in between, the same is done again: the target knows what it has (`forwarding`).
+
+While a target cannot take anything, dead letters stay where they are, and are tried again. A full target therefore
+never makes a healthy message a dead letter, nor loses one; only when the partition has no more room for dead letters,
+messages that failed before wait.
+
+Invariants
+----------
+R1  A dead letter is forgotten by its partition only when its target has it, synced.
+R2  A flag is lowered only when nothing was left after it was raised last.
+R3  A line drains one source at a time, from the lowest number up.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from callboard.actors.dead_letters.forwarding import Found, Origin, forwarded
+from callboard.actors.delivery.failing import DeadLetter
+from callboard.actors.kernel import Actor
+from callboard.actors.notices import DeadLettersHeld
+from callboard.actors.partition import commands as c
+from callboard.actors.partition.dead_flags import Source
+from callboard.actors.partition.participants import wall_offset
+from callboard.actors.timers.timers import Flag
+from callboard.log.errors import (
+    ActorCrashed,
+    ActorStopped,
+    CallboardError,
+    GroupNotFound,
+    MailboxFull,
+    TopicNotFound,
+)
+from callboard.log.limits import READ_BYTES_DEFAULT
+
+if TYPE_CHECKING:
+    from callboard.actors.catalog.directory import Directory, LiveTopic
+    from callboard.actors.partition.port import PartitionPort
+
+AT_A_TIME: Final = 100
+"""So many dead letters go as one batch."""
+PAUSE_S: Final = 0.1
+PAUSE_MAX_S: Final = 30.0
+"""A target that refuses is tried again after the first; the pause doubles up to the second."""
+REFUSING: Final = frozenset({"stuck", "failed"})
+
+
+@attrs.define(eq=False)
+class Line:
+    """What is to be forwarded to one topic."""
+
+    topic: str
+    sources: dict[Source, None] = attrs.Factory(dict)
+    flag: Flag = attrs.Factory(Flag)
+
+    def add(self, source: Source) -> None:
+        """The source has something, it comes last unless it is there."""
+        self.sources[source] = None
+        self.flag.set()
+
+    async def first(self) -> Source:
+        """The source that waits longest, which stays until it is `done`."""
+        while not self.sources:
+            await self.flag.wait()
+        return next(iter(self.sources))
+
+
+class DeadLetterRouter(Actor[None]):
+    """See the module."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._lines: dict[str, Line] = {}
+
+    async def started(self) -> None:
+        """Look at every flag that is up, then at those that are raised."""
+        self.context.start_task(self._route, name="router")
+
+    async def _route(self) -> None:
+        flags = self._directory.dead
+        sources = flags.all()
+        while True:
+            for source in sources:
+                self._give(source)
+            sources = await flags.new()
+
+    def _give(self, source: Source) -> None:
+        """Add the source to the line of its target, if it has one; else its dead letters stay where they are."""
+        topic = self._target_of(source)
+        if topic is None:
+            flags = self._directory.dead
+            flags.lower(source, flags.count(source))
+            return
+        line = self._lines.get(topic)
+        if line is None:
+            line = self._lines[topic] = Line(topic)
+            self.context.start_task(self._forward, line, name=f"to {topic}")
+        line.add(source)
+
+    def _target_of(self, source: Source) -> str | None:
+        group = self._directory.live_group(source.group_id)
+        return None if group is None else group.membership.settings.dead_letter_topic
+
+    async def _forward(self, line: Line) -> None:
+        """One source after the other, for ever; after a failure the next one, and a pause when all have failed."""
+        pause_s, failed, flags = PAUSE_S, 0, self._directory.dead
+        while True:
+            source = await line.first()
+            try:
+                await self._drain(source, line.topic)
+            except ActorStopped:  # its topic is deleted, or the runtime closes
+                flags.lower(source, flags.count(source))
+                del line.sources[source]
+            except CallboardError as error:
+                failed += 1
+                if failed == 1 and pause_s == PAUSE_S:
+                    self.context.emit(DeadLettersHeld(line.topic, source.port.label, str(error)))
+                del line.sources[source]
+                self._give(source)
+                if failed >= len(line.sources):
+                    await self._directory.timers.sleep(pause_s)
+                    pause_s, failed = min(2 * pause_s, PAUSE_MAX_S), 0
+            else:
+                line.sources.pop(source, None)
+                pause_s, failed = PAUSE_S, 0
+
+    async def _drain(self, source: Source, topic: str) -> None:
+        """Forward all that the source keeps."""
+        flags, port = self._directory.dead, source.port
+        while True:
+            count = flags.count(source)
+            if self._target_of(source) != topic:
+                self._give(source)
+                return
+            try:
+                letters: list[DeadLetter] = await self._asked(port, c.ListDead(source.group_id))
+            except GroupNotFound:
+                letters = []
+            if not letters:
+                flags.lower(source, count)
+                if flags.count(source) == 0:
+                    return
+                continue
+            some = letters[:AT_A_TIME]
+            await self._publish(source, topic, some)
+            await self._asked(port, c.ForgetDead(source.group_id, some[-1].number + 1))
+
+    async def _publish(self, source: Source, topic: str, letters: list[DeadLetter]) -> None:
+        """Publish to the partition of the same number, or where counting goes on from the beginning."""
+        live, group = self._directory.find(topic), self._directory.live_group(source.group_id)
+        if live is None or group is None:
+            raise TopicNotFound(
+                f"there is no topic {topic!r} for dead letters: they stay in {source.port.label}. Create it, or name"
+                " another with runtime.alter_group.",
+                topic=topic,
+            )
+        port, names = source.port, group.membership.names()
+        origin = Origin(port.topic, port.topic_id, port.index, group.name, source.group_id)
+        found = [await self._read(port, letter, names.get(letter.consumer or 0)) for letter in letters]
+        batch = forwarded(origin, found, wall_offset(self.context.clock))
+        await self._store(live, port.index, batch)
+
+    async def _store(self, live: LiveTopic, index: int, batch: Any) -> None:
+        target = live.ports[index % len(live.ports)]
+        size = batch.size_bytes
+        if target.state in REFUSING or not await target.budget.take(size):
+            raise target.unavailable()
+        message = c.PublishMany(batch, c.Level.ALL, size, c.Guard(rises=True))
+        try:
+            reply = target.ref.ask_nowait(message)
+        except BaseException:
+            target.budget.give_back(size)
+            raise
+        await reply.wait()
+
+    async def _read(self, port: PartitionPort, letter: DeadLetter, name: str | None) -> Found:
+        who = name or (None if letter.consumer is None else str(letter.consumer))
+        answer = await self._asked(port, c.Read(letter.offset, 1, READ_BYTES_DEFAULT))
+        for columns in () if answer is None else answer[0]:
+            index = columns.index_at(letter.offset)
+            if index < columns.count and columns.offset(index) == letter.offset:
+                return Found(letter, who, columns, index)
+        return Found(letter, who)
+
+    async def _asked(self, port: PartitionPort, command: Any) -> Any:
+        while True:
+            if port.state in REFUSING and not port.is_deleted:
+                raise port.unavailable()
+            try:
+                return await port.ref.ask(command)
+            except ActorCrashed:
+                continue
+            except MailboxFull:
+                await self._directory.timers.sleep(PAUSE_S)

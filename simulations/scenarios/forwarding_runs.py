@@ -1,0 +1,262 @@
+"""The scenario of dead letters that are forwarded to a topic, while partitions, the router and all else fail.
+
+Each message's value says whether it is rejected, fails or is handled. In the end each that was given up is in the topic
+for dead letters exactly once, as it was published, with its reason, in the order of failure of its partition and group;
+and nothing else is there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import trio
+
+from callboard.log.errors import CallboardError, DeadLettersFull, LeaseLost
+from callboard.simulations.checkers import no_bugs
+from callboard.simulations.checkers.terms import DEFAULT
+from callboard.simulations.faults.swarm import FaultSpace
+from callboard.simulations.history.surviving import Surviving
+from callboard.simulations.scenarios.draws import (
+    BROKER_LIMITS,
+    COUNT_MAX,
+    DrawnLimits,
+    between,
+    check_counts,
+    draw_limits,
+    limits_of,
+    one_of,
+)
+from callboard.simulations.scenarios.operator import OPERATOR_S, is_passing, restart_failed
+from callboard.simulations.violations import Violation
+
+if TYPE_CHECKING:
+    from callboard.received import ReceivedMessage
+    from callboard.simulations.entropy import SeededEntropy
+    from callboard.simulations.world import Machine, World
+
+PROMISE: Final = "what is given up is forwarded once, as it was, in the order of failure"
+GROUPS: Final = ("billing", "audit")
+LIVENESS_S: Final = 900.0
+VISIBILITY_S: Final = 2.0
+IDLE_S: Final = 3.0
+FATES: Final = ("good", "good", "reject", "reject", "fail")
+TARGET: Final = "dead"
+
+
+@attrs.frozen(kw_only=True)
+class ForwardedTraffic:
+    """A workload: how many messages in how many partitions, for how many groups, and room for dead letters."""
+
+    messages: int = 12
+    partitions: int = 2
+    targets: int = 1
+    groups: int = 1
+    dead_letters: int = 100
+    max_deliveries: int = 2
+    limits: DrawnLimits = ()
+
+    def __attrs_post_init__(self) -> None:
+        check_counts(type(self).__name__, {"messages": (self.messages, COUNT_MAX)})
+
+
+class ForwardedLetters:
+    """Dead letters on their way while disks, actors, processes and the power fail."""
+
+    name = "forwarded-letters"
+    space = FaultSpace(
+        weights={
+            "PowerCut": 4,
+            "KillProcess": 3,
+            "CrashActor": 6,
+            "CrashInBatch": 2,
+            "CrashInRecovery": 1,
+            "FailVerb": 4,
+            "FullDisk": 1,
+        },
+        actors=("topics/orders/0", "topics/dead/0", "dead-letters", "dead-letters"),
+        paths=("/delivery/", "/0/0000", "/publishers", ""),
+        verbs=("write", "write", "sync", "sync", "create", "rename"),
+        probes={"given up": 20, "disk.sync": 60, "disk.write": 60, "event.ActorStarted": 12},
+        faults=(0, 5),
+        horizon_s=8.0,
+        down_s=(0.01, 0.5),
+        for_s=(0.01, 1.0),
+    )
+
+    def workload(self, entropy: SeededEntropy) -> ForwardedTraffic:
+        """Few messages, most of which are given up."""
+        return ForwardedTraffic(
+            messages=between(entropy, 3, 25),
+            partitions=one_of(entropy, (1, 2, 3)),
+            targets=one_of(entropy, (1, 1, 2)),
+            groups=one_of(entropy, (1, 1, 2)),
+            dead_letters=one_of(entropy, (2, 5, 100)),
+            max_deliveries=one_of(entropy, (2, 3)),
+            limits=draw_limits(entropy, BROKER_LIMITS),
+        )
+
+    async def main(self, world: World, workload: ForwardedTraffic) -> None:
+        """Run it in as many lives as it takes."""
+        world.limits = limits_of((*workload.limits, ("dead_letters", max(1, workload.dead_letters))))
+        forwarding = _Forwarding(world, workload)
+        world.spawn(forwarding.watch)
+        await world.machine_until_done(forwarding.life)
+        forwarding.end()
+
+
+class _Forwarding:
+    """Publisher and consumers, and what they were told."""
+
+    def __init__(self, world: World, workload: ForwardedTraffic) -> None:
+        self.world = world
+        self.workload = workload
+        self.is_done = False
+        draws = world.entropy.fork("fates")
+        self.fates = [one_of(draws, FATES) for _ in range(max(0, workload.messages))]
+        self._stored: dict[tuple[int, int], bytes] = {}
+        """By partition and offset, what was published."""
+        self._acked: set[tuple[str, int, int]] = set()
+        self._rejected: list[tuple[str, int, int]] = []
+        """Group, partition and offset, in the order in which the rejects were told."""
+        self._forwarded = 0
+
+    async def watch(self) -> None:
+        """All comes to an end when nothing fails any more."""
+        with trio.move_on_after(20.0):
+            await self.world.healed.wait()
+        self.world.heal()
+        await self.world.rest(LIVENESS_S)
+        if not self.is_done:
+            raise self._broken(f"dead letters were not all forwarded {LIVENESS_S:g} s after the last fault")
+
+    async def life(self, machine: Machine) -> None:
+        """Sessions until one comes to its end."""
+        while True:
+            try:
+                await self._session(machine)
+            except (CallboardError, BaseExceptionGroup) as error:
+                if not is_passing(error):
+                    raise
+                await self.world.rest(OPERATOR_S)
+            else:
+                self.is_done = True
+                return
+
+    async def _session(self, machine: Machine) -> None:
+        async with machine.open_runtime() as runtime:
+            dead = await runtime.create_topic(TARGET, partitions=max(1, self.workload.targets))
+            orders = await runtime.create_topic("orders", partitions=max(1, self.workload.partitions))
+            groups = GROUPS[: max(1, self.workload.groups)]
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(restart_failed, runtime, name="operator")
+                await self._publish(orders)
+                while not await self._is_over(orders, groups):
+                    async with trio.open_nursery() as consumers:
+                        for group in groups:
+                            consumers.start_soon(self._consume, orders, group, name=group)
+                await self._look(dead)
+                nursery.cancel_scope.cancel()
+
+    async def _publish(self, orders: Any) -> None:
+        """What is not stored yet; then look up what there is."""
+        count = sum(part.next_offset for part in await orders.describe())
+        for number in range(count, len(self.fates)):
+            value, headers = f"{self.fates[number]} {number}".encode(), {"number": str(number)}
+            await orders.publish(value, key=b"%d" % number, headers=headers)
+        async for record in orders.read():
+            self._stored[record.partition, record.offset] = record.value
+
+    async def _is_over(self, orders: Any, groups: Any) -> bool:
+        parts = await orders.describe()
+        if not self._stored:
+            return True
+        states = [group for part in parts for group in part.groups]
+        return len(states) == len(groups) * len(parts) and not any(
+            state.pending or state.dead for state in states
+        )
+
+    async def _consume(self, orders: Any, group: str) -> None:
+        async with orders.subscribe(
+            group,
+            dead_letter_topic=TARGET,
+            max_deliveries=max(1, self.workload.max_deliveries),
+            visibility_timeout=VISIBILITY_S,
+            backoff=0.1,
+        ) as consumer:
+            while (message := await consumer.get(timeout=IDLE_S)) is not None:
+                try:
+                    await self._handle(message, group)
+                except (LeaseLost, DeadLettersFull):
+                    self.world.probe("refused", str(message.offset))
+
+    async def _handle(self, message: ReceivedMessage, group: str) -> None:
+        place = group, message.partition, message.offset
+        if place in self._rejected:
+            raise self._broken(f"offset {place} comes again, and it was rejected")
+        fate = (message.value or b"").split()[0]
+        if fate == b"reject":
+            await message.reject(reason=f"{message.offset} is bad")
+            self._rejected.append(place)
+            self.world.probe("given up", str(message.offset))
+        elif fate == b"fail":
+            await message.nack(reason=f"{message.offset} is bad")
+            self.world.probe("given up", str(message.offset))
+        else:
+            await message.ack()
+            self._acked.add(place)
+
+    async def _look(self, dead: Any) -> None:
+        """Each that was given up is there once, as it was, in the order of failure."""
+        numbers: dict[tuple[str, int], int] = {}
+        places: list[tuple[str, int, int]] = []
+        async for record in dead.read():
+            told = {name: value.decode() for name, value in record.headers.items()}
+            group, partition = told["callboard-group"], int(told["callboard-partition"])
+            place = group, partition, int(told["callboard-offset"])
+            if place in places:
+                raise self._broken(f"{place} was forwarded twice")
+            places.append(place)
+            value = self._stored.get(place[1:])
+            if record.value != value or value is None:
+                raise self._broken(f"{place} was {value!r}, and is forwarded as {record.value!r}")
+            number = value.split()[1]
+            if record.key != number or record.headers["number"] != number:
+                raise self._broken(f"{place} was forwarded with another key, or other headers")
+            if place in self._acked:
+                raise self._broken(f"{place} was acked, and is forwarded")
+            before = numbers.get((group, partition), -1)
+            if int(told["callboard-number"]) <= before:
+                raise self._broken(f"{place} was forwarded behind number {before}")
+            numbers[group, partition] = int(told["callboard-number"])
+            if value.startswith(b"good") and not self.world.hits:
+                raise self._broken(f"{place} is healthy, nothing has failed, and it is forwarded")
+        self._forwarded = len(places)
+        for place in self._rejected:
+            if place not in places:
+                raise self._broken(f"{place} was rejected, and is not forwarded")
+        self._check_order(places)
+
+    def _check_order(self, places: list[tuple[str, int, int]]) -> None:
+        """What was rejected one after the other is forwarded so."""
+        at = {place: index for index, place in enumerate(places)}
+        last: dict[tuple[str, int], int] = {}
+        for place in self._rejected:
+            before = last.get(place[:2], -1)
+            if at[place] < before:
+                raise self._broken(f"{place} was rejected later than what is forwarded behind it")
+            last[place[:2]] = at[place]
+
+    def end(self) -> None:
+        """Nothing went wrong inside."""
+        broken = no_bugs.check(self.world.history, Surviving(()), DEFAULT)
+        if broken:
+            raise self.world.broken(broken[0])
+        history = self.world.history
+        crashed = any(entry.who == "dead-letters" for entry in history.of("ActorRestarted"))
+        self.world.sometimes("a dead letter was forwarded", self._forwarded > 0)
+        self.world.sometimes("the router crashed and came back", crashed)
+        self.world.sometimes("dead letters were held", bool(history.of("DeadLettersHeld")))
+
+    def _broken(self, words: str) -> Violation:
+        return self.world.broken(Violation(PROMISE, words))

@@ -60,6 +60,9 @@ if TYPE_CHECKING:
     from callboard.actors.settings import TopicSettings as TopicSettings
     from callboard.actors.timers.timers import TimerStatistics as TimerStatistics
     from callboard.consumer import Consumer as Consumer
+    from callboard.dead_letter_topics import DeadLetterTopic as DeadLetterTopic
+    from callboard.dead_letter_topics import ForwardedLetter as ForwardedLetter
+    from callboard.dead_letter_topics import Redriven as Redriven
     from callboard.dead_letters import DeadLetter as DeadLetter
     from callboard.dead_letters import KeptLetters as KeptLetters
     from callboard.log.errors import *  # noqa: F403
@@ -155,6 +158,7 @@ _HOMES = {
     ),
     "actors.timers.timers": ("TimerStatistics",),
     "consumer": ("Consumer",),
+    "dead_letter_topics": ("DeadLetterTopic", "ForwardedLetter", "Redriven"),
     "dead_letters": ("DeadLetter", "KeptLetters"),
     "log.limits": ("Limits",),
     "log.seams.clock": ("Clock",),

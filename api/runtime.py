@@ -36,6 +36,7 @@ from callboard.actors.settings import GroupChanges, GroupOptions, GroupSettings,
 from callboard.actors.timers.timer_wheel import TimerWheel
 from callboard.actors.timers.timers import Timers, TimerStatistics
 from callboard.consumer import Consumer
+from callboard.dead_letter_topics import DeadLetterTopic
 from callboard.log.errors import (
     ActorCrashed,
     ActorStopped,
@@ -382,6 +383,13 @@ class Runtime:
         if live is None:
             raise TopicNotFound(f"there is no topic {name!r}. Create it with create_topic.", topic=name)
         return live
+
+    def dead_letters(self, topic: str) -> DeadLetterTopic:
+        """What was forwarded to a topic that groups name as their `dead_letter_topic`: to be looked at, delivered
+        again, or given up for good. Raises `TopicNotFound`. `Topic.dead_letters` has what stays in its partitions.
+        """
+        self.check_open()
+        return DeadLetterTopic(self, self._live(topic), self._directory.find)
 
     def topics(self) -> tuple[Topic, ...]:
         """All topics, by name."""

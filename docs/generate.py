@@ -36,7 +36,10 @@ API = {
     ),
     "Consume in a group": (
         "What a group's consumers are given, and how they settle it.",
-        "Consumer Receiving ReceivedMessage Batches ReceivedBatch Retry Reject DeadLetter KeptLetters",
+        (
+            "Consumer Receiving ReceivedMessage Batches ReceivedBatch Retry Reject DeadLetter KeptLetters"
+            " DeadLetterTopic ForwardedLetter Redriven"
+        ),
     ),
     "Settings": (
         "As they are now. [A page of their own](settings.md) tells what each means.",

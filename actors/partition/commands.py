@@ -269,6 +269,19 @@ class Describe:
     """Answered with `PartitionStatistics`."""
 
 
+class ListUnsettled(NamedTuple):
+    """Answered with the ranges of visible offsets that a group has not settled."""
+
+    group_id: int
+
+
+class SettleOffsets(NamedTuple):
+    """Settle offsets for a group without delivering them, except what a consumer has. Answered when synced."""
+
+    group_id: int
+    ranges: Ranges
+
+
 PartitionCommand = (
     PublishOne
     | PublishMany
@@ -281,6 +294,8 @@ PartitionCommand = (
     | Extend
     | ListDead
     | ForgetDead
+    | ListUnsettled
+    | SettleOffsets
     | OpenGroup
     | AlterDelivery
     | CloseGroup
@@ -321,6 +336,8 @@ class GroupStatistics:
     """Settled without delivery since the partition started: dropped by retention, or not there any more."""
     expired_records: int = 0
     """Settled without delivery since the partition started: their time to live was over."""
+    filtered_records: int = 0
+    """Settled without delivery since the partition started: they were redriven to another group."""
     fenced: int = 0
     """With order per key: known to wait for an earlier record of their key."""
     window_records: int = 0

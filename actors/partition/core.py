@@ -367,7 +367,9 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules):
     def lease_read(self, pending: PendingLease, reading: LeaseReading, now: float) -> c.LeasedRecords:
         """What could be read of a lease was read: give back the rest, settle what is lost. Returns what to deliver."""
         lease, group, batches, rest = pending.lease, pending.group, reading.batches, reading.rest()
-        if (rest or reading.lost or reading.expired) and self._groups.get(group.group_id) is group:
+        if (rest or reading.lost or reading.expired or reading.filtered) and self._groups.get(
+            group.group_id
+        ) is group:
             delivery = group.delivery
             if rest:
                 self._give_back(group, lease, rest, now)
@@ -375,6 +377,9 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules):
                 self.records_lost(start, stop, now)
             if reading.expired:
                 self.settle_expired(group, reading.expired, now)
+            for start, stop in reading.filtered:
+                group.filtered_records += delivery.skip(start, stop)
+                self._settled_in(group, [(start, stop)], now)
             self._has_changed(group, now, urgent=False)
             left = delivery.lease_of(lease.lease_id)
             if left is None:  # the lease ran out while the records were read, or there are none

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from callboard.actors.delivery.failing import LIMIT_REACHED
+from callboard.actors.delivery.receipts import between
 from callboard.actors.partition import effects as e
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ class DeadLetterRules:
 
     effects: list[e.Effect]
     journal: JournalQueue
+    visible_end: int
     _groups: dict[int, Group]
 
     if TYPE_CHECKING:
@@ -52,6 +54,29 @@ class DeadLetterRules:
             self._refuse_unknown(message.group_id, token)
         else:
             self.journal.answer(token, group.delivery.dead_letters(), must_sync=True)
+
+    def list_unsettled(self, message: c.ListUnsettled, token: Token, now: float) -> None:
+        """Answer with what the group has not settled; nobody hears of what a power loss could undo."""
+        group = self._groups.get(message.group_id)
+        if group is None:
+            self._refuse_unknown(message.group_id, token)
+        else:
+            delivery = group.delivery
+            found = delivery.unsettled_ranges(delivery.floor, self.visible_end)
+            self.journal.answer(token, found, must_sync=True)
+
+    def settle_offsets(self, message: c.SettleOffsets, token: Token, now: float) -> None:
+        """Somebody has done with these offsets what was to be done."""
+        group = self._groups.get(message.group_id)
+        if group is None:
+            self._refuse_unknown(message.group_id, token)
+            return
+        for start, stop in message.ranges:
+            for first, last in between(start, stop, group.delivery.leased_in(start, stop)):
+                group.delivery.skip(first, last)
+                self._settled_in(group, [(first, last)], now)
+        self._has_changed(group, now)
+        self.journal.answer(token, None, must_sync=True)
 
     def forget_dead(self, message: c.ForgetDead, token: Token, now: float) -> None:
         """Dead letters are forgotten: there is room for others."""

@@ -15,7 +15,7 @@ T3  A group that has not seen everything has a deadline, or is looked at, from t
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from callboard.actors.delivery.receipts import OffsetRange, between, merged
@@ -51,22 +51,33 @@ def may_expire(batches: Sequence[Columns]) -> bool:
 
 def unexpired(batches: Sequence[Columns], now_us: int) -> tuple[list[Columns], list[OffsetRange]]:
     """What of `batches` has not expired, and the offsets of the rest, sorted."""
-    kept: list[Columns] = []
-    expired: list[int] = []
-    for columns in batches:
-        gone = [] if columns.expiries is None else _expired(columns.expiries, now_us)
-        if not gone:
-            kept.append(columns)
-            continue
-        offsets = columns.offset_list()
-        expired += [offsets[index] for index in gone]
-        stays = between(0, columns.count, [(index, index + 1) for index in gone])
-        kept += [columns.select(start, stop) for start, stop in stays]
-    return kept, list(merged([(offset, offset + 1) for offset in expired]))
+
+    def gone(columns: Columns) -> list[int]:
+        return [] if columns.expiries is None else _expired(columns.expiries, now_us)
+
+    return without(batches, gone)
 
 
 def _expired(expiries: Sequence[int], now_us: int) -> list[int]:
     return [index for index, time in enumerate(expiries) if NO_TIME < time <= now_us]
+
+
+def without(
+    batches: Sequence[Columns], gone: Callable[[Columns], list[int]]
+) -> tuple[list[Columns], list[OffsetRange]]:
+    """`batches` without the records whose indexes `gone` tells, and the offsets of those, sorted."""
+    kept: list[Columns] = []
+    left_out: list[int] = []
+    for columns in batches:
+        indexes = gone(columns)
+        if not indexes:
+            kept.append(columns)
+            continue
+        offsets = columns.offset_list()
+        left_out += [offsets[index] for index in indexes]
+        stays = between(0, columns.count, [(index, index + 1) for index in indexes])
+        kept += [columns.select(start, stop) for start, stop in stays]
+    return kept, list(merged([(offset, offset + 1) for offset in left_out]))
 
 
 class ExpiryRules:

@@ -93,6 +93,8 @@ class Group:
     lost_records: int = 0
     expired_records: int = 0
     """Settled because their time to live was over."""
+    filtered_records: int = 0
+    """Settled because they are for another group only."""
     expires_at: float | None = None
     """When what it has not seen yet is looked at for expired records."""
     is_skipping: bool = False
@@ -180,6 +182,7 @@ class Group:
             waiting_consumers=len(self.waiting),
             lost_records=self.lost_records,
             expired_records=self.expired_records,
+            filtered_records=self.filtered_records,
             dead_lettered=delivery.dead_lettered,
             dead=delivery.dead,
             is_dead_full=delivery.is_full or delivery.dead >= delivery.dead_max,

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from callboard.actors.delivery.receipts import Lease, OffsetRange, merged
-from callboard.actors.partition.expiry import unexpired
+from callboard.actors.partition.addressing import addressed_to, may_be_addressed
+from callboard.actors.partition.expiry import may_expire, unexpired
 from callboard.log.format.columns import Columns
 
 JOIN_MAX: Final = 64
@@ -17,12 +18,14 @@ JOIN_MAX: Final = 64
 class LeaseReading:
     """What the reading of a lease has found so far, within the bytes asked for (but at least one batch)."""
 
-    __slots__ = ("_at", "_left_bytes", "_span", "_leased", "_spans", "batches", "expired", "lost")
+    __slots__ = ("_at", "_left_bytes", "_span", "_leased", "_spans", "batches", "expired", "filtered", "lost")
 
     def __init__(self, lease: Lease, max_bytes: int) -> None:
         self.batches: list[Columns] = []
         self.expired: list[OffsetRange] = []
         """What was read, and is not to be handed over."""
+        self.filtered: list[OffsetRange] = []
+        """The same, because it is for another group only."""
         self.lost: list[OffsetRange] = []
         """Ranges without records; they may reach beyond what is leased."""
         self._left_bytes = max_bytes
@@ -71,9 +74,12 @@ class LeaseReading:
         self.batches += found
         self._at = position if at >= stop else at
 
-    def drop_expired(self, now_us: int) -> None:
-        """All is read: leave out what has expired."""
-        self.batches, self.expired = unexpired(self.batches, now_us)
+    def filter(self, group_id: int, now_us: int) -> None:
+        """All is read: leave out what has expired, and what is for another group only."""
+        if may_expire(self.batches):
+            self.batches, self.expired = unexpired(self.batches, now_us)
+        if may_be_addressed(self.batches):
+            self.batches, self.filtered = addressed_to(self.batches, group_id)
 
     def rest(self) -> list[tuple[int, int]]:
         """What of the lease was not read."""

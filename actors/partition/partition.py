@@ -25,6 +25,7 @@ from callboard.actors import notices
 from callboard.actors.kernel import Actor, Batch, Reply
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
+from callboard.actors.partition.addressing import may_be_addressed
 from callboard.actors.partition.committer import Committer, DiskEngine
 from callboard.actors.partition.core import PartitionCore
 from callboard.actors.partition.delivery_journal import open_delivery_journal
@@ -136,6 +137,8 @@ class Partition(Actor[c.PartitionCommand]):
             c.Extend: core.extend,
             c.ListDead: core.list_dead,
             c.ForgetDead: core.forget_dead,
+            c.ListUnsettled: core.list_unsettled,
+            c.SettleOffsets: core.settle_offsets,
             c.ReleaseConsumer: core.release_consumer,
             c.FenceConsumer: core.fence_consumer,
             c.Read: self._read,
@@ -524,7 +527,7 @@ class Partition(Actor[c.PartitionCommand]):
                     hot = None  # the disk tells what is wrong
             end = hot[-1].base_offset + hot[-1].span + 1 if hot else start
             is_whole = hot and end == stop and sum([found.count for found in hot]) == stop - start
-            if not hot or not is_whole or may_expire(hot):
+            if not hot or not is_whole or may_expire(hot) or may_be_addressed(hot):
                 self._read_leased(pending, hot, is_read=is_read)  # some records are missing, or not delivered
             elif token.answer(c.LeasedRecords(lease_id, core.handed_over(pending, now), ranges, hot)):
                 core.delivered(pending)
@@ -601,8 +604,7 @@ class Partition(Actor[c.PartitionCommand]):
 
     def _deliver(self, pending: PendingLease, reading: LeaseReading) -> None:
         core, token, now = self._core, pending.token, self.context.clock.monotonic()
-        if may_expire(reading.batches):
-            reading.drop_expired(self.context.clock.wall_us())
+        reading.filter(pending.group.group_id, self.context.clock.wall_us())
         if not token.done and token.answer(core.lease_read(pending, reading, now)):
             core.delivered(pending)
         else:

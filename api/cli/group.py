@@ -31,6 +31,7 @@ from callboard.log.errors import (
 COMMANDS = {
     "bench": "callboard.cli.bench:bench",
     "consume": "callboard.cli.consume:consume",
+    "dead-letters": "callboard.cli.dead_letters:dead_letters",
     "demo": "callboard.cli.demo:demo",
     "demo-child": "callboard.cli.demo_work:demo_child",
     "group": "callboard.cli.topics:group",

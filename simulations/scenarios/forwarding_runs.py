@@ -120,6 +120,11 @@ class _Forwarding:
         self._rejected: list[tuple[str, int, int]] = []
         """Group, partition and offset, in the order in which the rejects were told."""
         self._forwarded = 0
+        self._is_redriving = False
+        self._given_up: list[tuple[str, int, int]] = []
+        """Group, partition and offset of what was forwarded."""
+        self._handled: dict[tuple[str, int, int], bytes] = {}
+        """By group, partition and offset, what was handled after the redrive was begun."""
 
     async def watch(self) -> None:
         """All comes to an end when nothing fails any more."""
@@ -156,16 +161,26 @@ class _Forwarding:
                         for group in groups:
                             consumers.start_soon(self._consume, orders, group, name=group)
                 await self._look(dead)
+                self._is_redriving = True
+                await runtime.dead_letters(TARGET).redrive()
+                if (again := await runtime.dead_letters(TARGET).redrive()).messages:
+                    raise self._broken(f"a second redrive has redriven {again.messages} messages")
+                while not await self._is_over(orders, groups):
+                    async with trio.open_nursery() as consumers:
+                        for group in groups:
+                            consumers.start_soon(self._consume, orders, group, name=group)
+                await self._look_at_redriven(orders)
                 nursery.cancel_scope.cancel()
 
     async def _publish(self, orders: Any) -> None:
         """What is not stored yet; then look up what there is."""
         count = sum(part.next_offset for part in await orders.describe())
-        for number in range(count, len(self.fates)):
+        for number in range(count, 0 if self._is_redriving else len(self.fates)):
             value, headers = f"{self.fates[number]} {number}".encode(), {"number": str(number)}
             await orders.publish(value, key=b"%d" % number, headers=headers)
         async for record in orders.read():
-            self._stored[record.partition, record.offset] = record.value
+            if "callboard-for-group" not in record.headers:
+                self._stored[record.partition, record.offset] = record.value
 
     async def _is_over(self, orders: Any, groups: Any) -> bool:
         parts = await orders.describe()
@@ -191,6 +206,10 @@ class _Forwarding:
                     self.world.probe("refused", str(message.offset))
 
     async def _handle(self, message: ReceivedMessage, group: str) -> None:
+        if self._is_redriving:
+            self._handled[group, message.partition, message.offset] = message.value or b""
+            await message.ack()
+            return
         place = group, message.partition, message.offset
         if place in self._rejected:
             raise self._broken(f"offset {place} comes again, and it was rejected")
@@ -206,8 +225,24 @@ class _Forwarding:
             await message.ack()
             self._acked.add(place)
 
+    async def _look_at_redriven(self, orders: Any) -> None:
+        """Each that was given up is published again once, and was handled by the group that gave it up, alone."""
+        wanted = sorted(
+            (group, self._stored[partition, offset]) for group, partition, offset in self._given_up
+        )
+        redriven = [record.value async for record in orders.read() if "callboard-for-group" in record.headers]
+        if sorted(redriven) != sorted(value for _, value in wanted):
+            raise self._broken(
+                f"{sorted(value for _, value in wanted)} were to be redriven, and {redriven} were"
+            )
+        handled = sorted((place[0], value) for place, value in self._handled.items())
+        if handled != wanted:
+            raise self._broken(f"{wanted} were redriven, and {handled} were handled")
+
     async def _look(self, dead: Any) -> None:
         """Each that was given up is there once, as it was, in the order of failure."""
+        if self._is_redriving:
+            return
         numbers: dict[tuple[str, int], int] = {}
         places: list[tuple[str, int, int]] = []
         async for record in dead.read():
@@ -231,7 +266,7 @@ class _Forwarding:
             numbers[group, partition] = int(told["callboard-number"])
             if value.startswith(b"good") and not self.world.hits:
                 raise self._broken(f"{place} is healthy, nothing has failed, and it is forwarded")
-        self._forwarded = len(places)
+        self._forwarded, self._given_up = len(places), places
         for place in self._rejected:
             if place not in places:
                 raise self._broken(f"{place} was rejected, and is not forwarded")

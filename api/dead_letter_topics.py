@@ -1,0 +1,311 @@
+"""Topics of dead letters: look at what was forwarded to one, have it delivered again, or be done with it.
+
+A topic of dead letters is a topic like others. What was redriven or purged is settled in one group of it, `HANDLED`,
+which is opened by the first redrive or purge: from then on the topic keeps what is not settled there, as for any group.
+
+Invariants
+----------
+V1  A message is settled as handled only when it is stored where it was sent to, synced.
+V2  It is sent by a producer of its own, so that a repetition after a crash stores nothing twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import datetime
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import trio
+
+from callboard.actors.catalog.commands import ListGroups
+from callboard.actors.dead_letters import forwarding as f
+from callboard.actors.partition import commands as c
+from callboard.actors.partition.addressing import FOR_GROUP
+from callboard.consumer import Consumer
+from callboard.log.errors import ActorCrashed, ActorStopped, InvalidArgument, RuntimeClosed, TopicNotFound
+from callboard.log.format.columns import Columns
+from callboard.message import Record
+from callboard.publishing.publisher import publisher_of
+
+if TYPE_CHECKING:
+    from callboard.actors.catalog.directory import LiveTopic
+    from callboard.actors.partition.port import PartitionPort
+    from callboard.session import Session
+
+HANDLED: Final = "callboard.handled"
+"""The group in which what was redriven or purged is settled."""
+READ_RECORDS: Final = 1000
+EPOCH: Final = 1
+HANDLED_S: Final = 5.0
+"""How long a redrive that is cancelled tries to note what it has published."""
+
+
+@attrs.frozen(kw_only=True)
+class ForwardedLetter:
+    """A dead letter in the topic it was forwarded to."""
+
+    record: Record
+    """As it stands there, with all headers."""
+    topic: str
+    """Where the message is from."""
+    partition: int
+    offset: int
+    group: str
+    """The group that gave it up."""
+    attempts: int
+    failed_at: datetime
+    consumer: str | None
+    """The name, or the id, of the consumer that it failed in; None when that was not known."""
+    reason: str | None
+    is_lost: bool
+    """The message itself was gone when it was forwarded."""
+
+
+@attrs.frozen(kw_only=True)
+class Redriven:
+    """What a redrive did, or would do."""
+
+    messages: int
+    """How many were published, or would be."""
+    passed_over: dict[str, int]
+    """How many were not, by the reason."""
+
+
+Chooses = Callable[[ForwardedLetter], bool]
+Page = Sequence[ForwardedLetter]
+
+
+class DeadLetterTopic:
+    """What was forwarded to one topic and is neither redriven nor purged. From `Runtime.dead_letters`."""
+
+    def __init__(self, session: Session, live: LiveTopic, find: Callable[[str], LiveTopic | None]) -> None:
+        self._session = session
+        self._live = live
+        self._find = find
+
+    async def list(self, choose: Chooses | None = None, *, limit: int = 1000) -> tuple[ForwardedLetter, ...]:
+        """The first `limit` dead letters that `choose` returns True for, partition by partition, oldest first."""
+        found: list[ForwardedLetter] = []
+
+        async def keep(_: int, letters: Page) -> None:
+            found.extend(letters)
+
+        await self._each(choose, limit, keep)
+        return tuple(found)
+
+    async def count(self, choose: Chooses | None = None) -> dict[str | None, int]:
+        """How many there are by reason, the most frequent first."""
+        counts: Counter[str | None] = Counter()
+
+        async def note(_: int, letters: Page) -> None:
+            counts.update(each.reason for each in letters)
+
+        await self._each(choose, None, note)
+        return dict(counts.most_common())
+
+    async def redrive(
+        self,
+        choose: Chooses | None = None,
+        *,
+        to: str | None = None,
+        limit: int | None = None,
+        rate: float | None = None,
+        dry_run: bool = False,
+    ) -> Redriven:
+        """Publish dead letters again: to where they are from, or to the topic `to`. Returns when that is synced.
+
+        Sent back, a message is delivered only to the group that gave it up; the other groups of the topic settle it
+        unseen. `choose` says which are redriven (None: all), at most `limit` of them, at most `rate` a second. With
+        `dry_run` nothing is done. What is redriven is not listed any more, so another redrive does not repeat it; one
+        that was interrupted can simply be begun again.
+
+        Messages whose topic or group is gone, or that were lost before they were forwarded, are passed over.
+        Raises `TopicNotFound` for `to`, and as `publish` does: what was published until then is redriven.
+        """
+        if rate is not None and (type(rate) not in (int, float) or not 0 < rate < math.inf):
+            raise InvalidArgument(f"rate is {rate!r:.40}, not messages a second. Nothing was redriven.")
+        if to is not None and self._find(to) is None:
+            raise TopicNotFound(f"there is no topic {to!r}. Nothing was redriven. Create it.", topic=to)
+        records = await self._session.ask_catalog(ListGroups())
+        groups = {record.name: (record.group_id, record.topic_ids) for record in records}
+        passed: Counter[str] = Counter()
+        begun, sent = trio.current_time(), 0
+
+        async def send(partition: int, letters: Page) -> None:
+            nonlocal sent
+            handled: list[tuple[int, int]] = []
+            try:
+                for letter in letters:
+                    target, group_id, obstacle = self._target(letter, to, groups)
+                    if target is None:
+                        passed[obstacle] += 1
+                        continue
+                    if not dry_run:
+                        if rate is not None:
+                            await trio.sleep_until(begun + sent / rate)
+                        await self._publish(letter, target, group_id)
+                        handled.append((letter.record.offset, letter.record.offset + 1))
+                    sent += 1
+            finally:
+                if handled:
+                    with trio.CancelScope(shield=True, deadline=trio.current_time() + HANDLED_S):
+                        await self._handle(partition, tuple(handled))
+
+        await self._each(choose, limit, send)
+        return Redriven(messages=sent, passed_over=dict(passed))
+
+    async def purge(self, choose: Chooses | None = None, *, limit: int | None = None) -> int:
+        """Be done with dead letters, without doing anything with them; returns how many, once that is synced."""
+
+        async def settle(partition: int, letters: Page) -> None:
+            offsets = [each.record.offset for each in letters]
+            await self._handle(partition, tuple([(offset, offset + 1) for offset in offsets]))
+
+        return await self._each(choose, limit, settle)
+
+    # -- parts of these
+
+    def _target(
+        self, letter: ForwardedLetter, to: str | None, groups: dict[str, tuple[int, tuple[str, ...]]]
+    ) -> tuple[LiveTopic | None, int | None, str]:
+        """Where a letter goes, for which group only, or why it goes nowhere."""
+        if letter.is_lost:
+            return None, None, "the message was lost before it was forwarded"
+        if to is not None:
+            return self._find(to), None, ""
+        origin = self._find(letter.topic)
+        if origin is None:
+            return None, None, f"there is no topic {letter.topic!r} any more"
+        group_id, topic_ids = groups.get(letter.group, (0, ()))
+        if origin.topic_id not in topic_ids:
+            return None, None, f"there is no group {letter.group!r} of topic {letter.topic!r} any more"
+        return origin, group_id, ""
+
+    async def _publish(self, letter: ForwardedLetter, target: LiveTopic, group_id: int | None) -> None:
+        """Publish a letter with its own headers, once (V2)."""
+        record = letter.record
+        headers = {name: value for name, value in record.headers.items() if not name.startswith(f.PREFIX)}
+        if group_id is not None:
+            headers[FOR_GROUP] = str(group_id).encode()
+        place = f"{self._live.topic_id}/{record.partition}/{record.offset} to {target.topic_id}"
+        producer_id = int.from_bytes(blake2b(place.encode(), digest_size=8).digest(), "little") or 1
+        columns = Columns.build(
+            [record.value],
+            [record.key],
+            [headers],
+            [round(record.timestamp.timestamp() * 1e6)],
+            priorities=[None if record.priority is None else record.priority + 1],
+            producers=[(1, producer_id, EPOCH, 0)],
+        )
+        port = target.ports[letter.partition % len(target.ports)]
+        message = c.PublishMany(columns, c.Level.ALL, columns.size_bytes, c.Guard())
+        while True:
+            try:
+                await publisher_of(target).send(port, message)
+                return
+            except ActorCrashed:
+                continue
+
+    async def _unhandled(self, port: PartitionPort) -> Iterable[tuple[int, int]]:
+        """The offsets of a partition that were neither redriven nor purged."""
+        group_id = await self._handled_group(opens=False)
+        if group_id is None:
+            statistics = await self._ask(port, c.Describe())
+            return [(statistics.start_offset, statistics.visible_end)]
+        found: list[tuple[int, int]] = await self._ask(port, c.ListUnsettled(group_id))
+        return found
+
+    async def _handle(self, partition: int, ranges: c.Ranges) -> None:
+        group_id = await self._handled_group(opens=True)
+        await self._ask(self._live.ports[partition], c.SettleOffsets(group_id or 0, ranges))
+
+    async def _handled_group(self, *, opens: bool) -> int | None:
+        for record in await self._session.ask_catalog(ListGroups()):
+            if record.name == HANDLED and self._live.topic_id in record.topic_ids:
+                found: int = record.group_id
+                return found
+        if not opens:
+            return None
+        async with Consumer(self._session, (self._live,), HANDLED, {"group_expiry": None}):
+            pass
+        return await self._handled_group(opens=False)
+
+    async def _each(
+        self, choose: Chooses | None, limit: int | None, do: Callable[[int, Page], Awaitable[None]]
+    ) -> int:
+        """Call `do` with the chosen letters of each partition, as many as a read finds at a time; returns how many."""
+        if limit is not None and (type(limit) is not int or limit < 1):
+            raise InvalidArgument(
+                f"limit is {limit!r:.40}, not a number of messages from 1 on. Nothing was done."
+            )
+        done = 0
+        for port in self._live.ports:
+            for start, stop in await self._unhandled(port):
+                at = start
+                while at < stop:
+                    letters, at = await self._read(port, at, stop)
+                    chosen = [each for each in letters if choose is None or choose(each)]
+                    if limit is not None:
+                        chosen = chosen[: limit - done]
+                    if chosen:
+                        await do(port.index, chosen)
+                        done += len(chosen)
+                    if done == limit:
+                        return done
+        return done
+
+    async def _read(self, port: PartitionPort, start: int, stop: int) -> tuple[Page, int]:
+        """Letters from an offset on, and where to go on. What is no dead letter is not told of."""
+        answer = await self._ask(port, c.Read(start, min(stop - start, READ_RECORDS), 1 << 20))
+        if answer is None:
+            return [], stop
+        batches, end = answer
+        records = [
+            Record(port.topic, port.index, columns, index)
+            for columns in batches
+            for index in range(columns.count)
+            if start <= columns.offset(index) < stop
+        ]
+        return [letter for record in records if (letter := _letter_of(record)) is not None], max(
+            end, start + 1
+        )
+
+    async def _ask(self, port: PartitionPort, command: Any) -> Any:
+        self._session.check_open()
+        while True:
+            try:
+                return await port.ref.ask(command)
+            except ActorCrashed:
+                continue
+            except ActorStopped as error:
+                raise RuntimeClosed(
+                    f"dead letters in {port.label}: the runtime is closed or the topic was deleted. Open it again."
+                ) from error
+
+
+def _letter_of(record: Record) -> ForwardedLetter | None:
+    """A record as a dead letter; None for one that the router has not forwarded."""
+    told = {name: value for name, value in record.headers.items() if name.startswith(f.PREFIX)}
+    try:
+        return ForwardedLetter(
+            record=record,
+            topic=told[f.TOPIC].decode(),
+            partition=int(told[f.PARTITION]),
+            offset=int(told[f.OFFSET]),
+            group=told[f.GROUP].decode(),
+            attempts=int(told[f.ATTEMPTS]),
+            failed_at=datetime.fromisoformat(told[f.FAILED_AT].decode()),
+            consumer=_text(told.get(f.CONSUMER)),
+            reason=_text(told.get(f.REASON)),
+            is_lost=f.LOST in told,
+        )
+    except (KeyError, ValueError):
+        return None
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode("utf-8", "replace")

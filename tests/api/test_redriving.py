@@ -1,0 +1,180 @@
+"""Topics of dead letters: browsing, redriving and purging what was forwarded."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+
+import callboard
+
+
+async def taken(topic: Any, group: str, **settings: Any) -> list[bytes]:
+    """What a group's new consumer gets, until nothing comes."""
+    found = []
+    async with topic.subscribe(group, **settings) as consumer:
+        while (message := await consumer.get(timeout=0.2)) is not None:
+            found.append(message.value)
+            await message.ack()
+    return found
+
+
+async def give_up(topic: Any, group: str = "billing") -> None:
+    """A group that gives up on everything, for two reasons."""
+    async with topic.subscribe(group, dead_letter_topic="dead") as consumer:
+        while (message := await consumer.get(timeout=0.2)) is not None:
+            await message.reject(reason="odd" if int(message.value) % 2 else "even")
+    await trio.sleep(1)
+
+
+@asynccontextmanager
+async def shop(world: Any) -> AsyncIterator[Any]:
+    """A runtime whose topic `dead` has the six messages of `orders` that `billing` gave up."""
+    async with world.open() as runtime:
+        await runtime.create_topic("dead")
+        orders = await runtime.create_topic("orders", partitions=2)
+        for number in range(6):
+            await orders.publish(b"%d" % number, key=b"k", headers={"n": str(number)}, partition=number % 2)
+        async with orders.subscribe("audit"):
+            pass
+        await give_up(orders)
+        yield runtime
+
+
+async def test_dead_letters_are_browsed_and_counted(autojump_clock: Any, world: Any) -> None:
+    """In order, chosen by a function, at most so many; what is no dead letter is not told of."""
+    async with shop(world) as runtime:
+        await runtime.topic("dead").publish(b"something else")
+        letters = runtime.dead_letters("dead")
+        found = await letters.list()
+        assert [(letter.partition, letter.offset, letter.record.value) for letter in found] == [
+            (0, 0, b"0"),
+            (0, 1, b"2"),
+            (0, 2, b"4"),
+            (1, 0, b"1"),
+            (1, 1, b"3"),
+            (1, 2, b"5"),
+        ]
+        assert {(letter.topic, letter.group, letter.attempts, letter.is_lost) for letter in found} == {
+            ("orders", "billing", 1, False)
+        }
+        assert await letters.count() == {"even": 3, "odd": 3}
+        chosen = await letters.list(lambda letter: letter.reason == "odd", limit=2)
+        assert [letter.record.value for letter in chosen] == [b"1", b"3"]
+        assert await letters.count(lambda letter: letter.offset > 0) == {"even": 2, "odd": 2}
+
+
+async def test_a_redriven_message_comes_to_the_group_that_gave_it_up(autojump_clock: Any, world: Any) -> None:
+    """As it was published, to its own partition; the others settle it unseen. A second redrive does nothing."""
+    async with shop(world) as runtime:
+        orders, letters = runtime.topic("orders"), runtime.dead_letters("dead")
+        assert len(await taken(orders, "audit")) == 6
+        done = await letters.redrive(lambda letter: letter.reason == "odd")
+        assert done == callboard.Redriven(messages=3, passed_over={})
+        assert await letters.count() == {"even": 3}
+        assert (await letters.redrive(lambda letter: letter.reason == "odd")).messages == 0
+        async with orders.subscribe("billing") as consumer:
+            message = await consumer.get()
+            assert (message.value, message.partition, message.key) == (b"1", 1, b"k")
+            assert {name for name in message.headers if name != "callboard-for-group"} == {"n"}
+            await message.ack()
+        assert await taken(orders, "billing") == [b"3", b"5"]
+        assert await taken(orders, "audit") == []
+        parts = await orders.describe()
+        assert [group.pending for part in parts for group in part.groups] == [0, 0, 0, 0]
+        assert sum(group.filtered_records for part in parts for group in part.groups) == 3
+        assert (await letters.redrive()).messages == 3
+        assert await letters.list() == ()
+
+
+async def test_what_fails_again_is_a_dead_letter_again(autojump_clock: Any, world: Any) -> None:
+    """And can be redriven again."""
+    async with shop(world) as runtime:
+        orders, letters = runtime.topic("orders"), runtime.dead_letters("dead")
+        for _ in range(2):
+            assert (await letters.redrive()).messages == 6
+            assert await letters.list() == ()
+            await give_up(orders)
+            assert await letters.count() == {"even": 3, "odd": 3}
+        found = await letters.list()
+        assert not any("callboard-for-group" in letter.record.headers for letter in found)
+
+
+async def test_dead_letters_are_redriven_elsewhere(autojump_clock: Any, world: Any) -> None:
+    """For all groups of the topic; a dry run does nothing; a limit and a rate hold."""
+    async with shop(world) as runtime:
+        letters = runtime.dead_letters("dead")
+        other = await runtime.create_topic("other")
+        assert (await letters.redrive(to="other", dry_run=True)).messages == 6
+        assert len(await letters.list()) == 6
+        began = trio.current_time()
+        assert (await letters.redrive(to="other", limit=4, rate=0.5)).messages == 4
+        assert 6 <= trio.current_time() - began < 7
+        assert await taken(other, "any") == [b"0", b"2", b"4", b"1"]
+        assert await taken(other, "all") == [b"0", b"2", b"4", b"1"]
+        assert all(set(headers) == {"n"} for headers in [record.headers async for record in other.read()])
+        assert len(await letters.list()) == 2
+
+
+async def test_a_redrive_that_was_cut_off_goes_on(autojump_clock: Any, world: Any) -> None:
+    """Nothing is published twice, wherever it was cancelled, also across processes."""
+    async with shop(world):
+        pass
+    for seconds in (0.5, 1.5):
+        async with world.open() as runtime:
+            with trio.move_on_after(seconds):
+                await runtime.dead_letters("dead").redrive(rate=1)
+    async with world.open() as runtime:
+        await runtime.dead_letters("dead").redrive()
+        values = [record.value async for record in runtime.topic("orders").read()]
+        assert sorted(values) == sorted([b"%d" % number for number in range(6)] * 2)
+
+
+async def test_what_has_no_place_any_more_is_passed_over(autojump_clock: Any, world: Any) -> None:
+    """The report says why, and it stays listed."""
+    async with shop(world) as runtime:
+        letters = runtime.dead_letters("dead")
+        await runtime.delete_group("billing")
+        done = await letters.redrive()
+        assert done.messages == 0
+        assert done.passed_over == {"there is no group 'billing' of topic 'orders' any more": 6}
+        await runtime.delete_topic("orders")
+        done = await letters.redrive()
+        assert done.passed_over == {"there is no topic 'orders' any more": 6}
+        assert len(await letters.list()) == 6
+
+
+async def test_purged_dead_letters_are_gone(autojump_clock: Any, world: Any) -> None:
+    """For browsing and redriving, also in the next process."""
+    async with shop(world) as runtime:
+        letters = runtime.dead_letters("dead")
+        assert await letters.purge(lambda letter: letter.reason == "even", limit=2) == 2
+        assert await letters.count() == {"odd": 3, "even": 1}
+    async with world.open() as runtime:
+        letters = runtime.dead_letters("dead")
+        assert await letters.purge() == 4
+        assert (await letters.redrive()).messages == 0
+
+
+async def test_wrong_arguments_do_nothing(autojump_clock: Any, world: Any) -> None:
+    """Each is refused before anything is published."""
+    async with shop(world) as runtime:
+        letters = runtime.dead_letters("dead")
+        with pytest.raises(callboard.TopicNotFound):
+            runtime.dead_letters("missing")
+        with pytest.raises(callboard.TopicNotFound, match="'missing'"):
+            await letters.redrive(to="missing")
+        wrong: list[dict[str, Any]] = [
+            {"rate": 0},
+            {"rate": -1.0},
+            {"rate": "1"},
+            {"limit": 0},
+            {"limit": True},
+        ]
+        for given in wrong:
+            with pytest.raises(callboard.InvalidArgument):
+                await letters.redrive(**given)
+        assert len(await letters.list()) == 6

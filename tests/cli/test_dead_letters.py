@@ -1,0 +1,78 @@
+"""`callboard dead-letters`, through the real entry point."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+
+import callboard
+
+
+@pytest.fixture
+def returns(command: Any) -> Any:
+    """A directory whose topic `returns` has three dead letters of `orders`."""
+
+    async def fill() -> None:
+        async with callboard.open_runtime(command.folder / "data") as runtime:
+            await runtime.create_topic("returns")
+            orders = await runtime.create_topic("orders")
+            await orders.publish_batch([b"a", b"b", b"c"])
+            async with orders.subscribe("billing", dead_letter_topic="returns") as consumer:
+                for reason in ("too late", "too early", "too late"):
+                    await (await consumer.get()).reject(reason=reason)
+                letters = runtime.dead_letters("returns")
+                while len(await letters.list()) < 3:
+                    await trio.lowlevel.checkpoint()
+
+    trio.run(fill)
+    return command
+
+
+def test_dead_letters_are_listed_and_counted(returns: Any) -> None:
+    """For people and as JSON, chosen by options."""
+    told = returns.run("dead-letters", "list", "returns").out.decode()
+    assert "orders/0@1" in told
+    assert "too early" in told
+    found = returns.run("dead-letters", "list", "returns", "--reason", "late", "--json").documents
+    assert [(letter["offset"], letter["message"]["value"]) for letter in found] == [(0, "a"), (2, "c")]
+    counted = returns.run("dead-letters", "count", "returns", "--json").json
+    assert counted == [{"reason": "too late", "messages": 2}, {"reason": "too early", "messages": 1}]
+    assert returns.run("dead-letters", "count", "returns", "--group", "other", "--json").json == []
+
+
+def test_dead_letters_are_redriven_once(returns: Any) -> None:
+    """A dry run says what would be done; running it again does nothing."""
+    late = ("dead-letters", "redrive", "returns", "--reason", "late")
+    assert "would redrive 2" in returns.run(*late, "--dry-run").err
+    assert "redrove 2" in returns.run(*late).err
+    assert returns.run("dead-letters", "redrive", "returns", "--json").json == {
+        "messages": 1,
+        "passed_over": {},
+        "dry_run": False,
+    }
+    assert "redrove 0" in returns.run("dead-letters", "redrive", "returns").err
+
+
+def test_purging_needs_a_yes(returns: Any) -> None:
+    """Then they are gone."""
+    assert "--yes" in returns.run("dead-letters", "purge", "returns", code=2).err
+    assert "purged 1" in returns.run("dead-letters", "purge", "returns", "--limit", "1", "--yes").err
+    assert returns.run("dead-letters", "purge", "returns", "--yes", "--json").json == {"purged": 2}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("list", "missing"), "there is no topic 'missing'"),
+        (("redrive", "returns", "--to", "missing"), "there is no topic 'missing'"),
+        (("redrive", "returns", "--rate", "0"), "rate is 0"),
+    ],
+)
+def test_wrong_arguments_are_told_in_a_line(returns: Any, arguments: tuple[str, ...], words: str) -> None:
+    """Nothing is done."""
+    refused = returns.run("dead-letters", *arguments, code=None)
+    assert refused.code != 0
+    assert words in refused.err
+    assert "Traceback" not in refused.err

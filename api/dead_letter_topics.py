@@ -26,7 +26,14 @@ from callboard.actors.dead_letters import forwarding as f
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.addressing import FOR_GROUP
 from callboard.consumer import Consumer
-from callboard.log.errors import ActorCrashed, ActorStopped, InvalidArgument, RuntimeClosed, TopicNotFound
+from callboard.log.errors import (
+    ActorCrashed,
+    ActorStopped,
+    GroupNotFound,
+    InvalidArgument,
+    RuntimeClosed,
+    TopicNotFound,
+)
 from callboard.log.format.columns import Columns
 from callboard.message import Record
 from callboard.publishing.publisher import publisher_of
@@ -212,27 +219,40 @@ class DeadLetterTopic:
 
     async def _unhandled(self, port: PartitionPort) -> Iterable[tuple[int, int]]:
         """The offsets of a partition that were neither redriven nor purged."""
-        group_id = await self._handled_group(opens=False)
+        group_id = await self._handled_group()
         if group_id is None:
             statistics = await self._ask(port, c.Describe())
             return [(statistics.start_offset, statistics.visible_end)]
-        found: list[tuple[int, int]] = await self._ask(port, c.ListUnsettled(group_id))
+        found: Iterable[tuple[int, int]] = await self._ask_group(port, c.ListUnsettled(group_id))
         return found
 
     async def _handle(self, partition: int, ranges: c.Ranges) -> None:
-        group_id = await self._handled_group(opens=True)
-        await self._ask(self._live.ports[partition], c.SettleOffsets(group_id or 0, ranges))
+        """Settle offsets as handled."""
+        group_id = await self._handled_group()
+        if group_id is None:
+            group_id = await self._open_group()
+        await self._ask_group(self._live.ports[partition], c.SettleOffsets(group_id, ranges))
 
-    async def _handled_group(self, *, opens: bool) -> int | None:
+    async def _handled_group(self) -> int | None:
+        """The id of the group in which offsets are settled as handled, if there is one."""
         for record in await self._session.ask_catalog(ListGroups()):
             if record.name == HANDLED and self._live.topic_id in record.topic_ids:
                 found: int = record.group_id
                 return found
-        if not opens:
-            return None
-        async with Consumer(self._session, (self._live,), HANDLED, {"group_expiry": None}):
-            pass
-        return await self._handled_group(opens=False)
+        return None
+
+    async def _open_group(self) -> int:
+        """Make sure that the group is there, in every partition."""
+        async with Consumer(self._session, (self._live,), HANDLED, {"group_expiry": None}) as consumer:
+            return consumer.leases.group_id
+
+    async def _ask_group(self, port: PartitionPort, command: Any) -> Any:
+        """Ask a partition about the group, which it may lack when the process ended while the group was opened."""
+        try:
+            return await self._ask(port, command)
+        except GroupNotFound:
+            await self._open_group()
+            return await self._ask(port, command)
 
     async def _each(
         self, choose: Chooses | None, limit: int | None, do: Callable[[int, Page], Awaitable[None]]

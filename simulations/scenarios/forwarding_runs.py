@@ -178,6 +178,7 @@ class _Forwarding:
         for number in range(count, 0 if self._is_redriving else len(self.fates)):
             value, headers = f"{self.fates[number]} {number}".encode(), {"number": str(number)}
             await orders.publish(value, key=b"%d" % number, headers=headers)
+        await self._served(orders)
         async for record in orders.read():
             if "callboard-for-group" not in record.headers:
                 self._stored[record.partition, record.offset] = record.value
@@ -225,8 +226,17 @@ class _Forwarding:
             await message.ack()
             self._acked.add(place)
 
+    async def _served(self, topic: Any) -> None:
+        """Wait until all that is stored can be read: a full disk hides what it cannot prove."""
+        while True:
+            parts = await topic.describe()
+            if all(part.state in ("running", "full") and not part.is_recovery_owed for part in parts):
+                return
+            await self.world.rest(1.0)
+
     async def _look_at_redriven(self, orders: Any) -> None:
         """Each that was given up is published again once, and was handled by the group that gave it up, alone."""
+        await self._served(orders)
         wanted = sorted(
             (group, self._stored[partition, offset]) for group, partition, offset in self._given_up
         )
@@ -245,6 +255,7 @@ class _Forwarding:
             return
         numbers: dict[tuple[str, int], int] = {}
         places: list[tuple[str, int, int]] = []
+        await self._served(dead)
         async for record in dead.read():
             told = {name: value.decode() for name, value in record.headers.items()}
             group, partition = told["callboard-group"], int(told["callboard-partition"])

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from callboard.actors.notices import DeadLettersHeld as DeadLettersHeld
     from callboard.actors.notices import GroupExpired as GroupExpired
     from callboard.actors.notices import HandlerFailed as HandlerFailed
+    from callboard.actors.notices import HandOverForced as HandOverForced
     from callboard.actors.notices import JournalSalvaged as JournalSalvaged
     from callboard.actors.notices import LeaseReleaseFailed as LeaseReleaseFailed
     from callboard.actors.notices import OpeningLacksSpace as OpeningLacksSpace
@@ -131,6 +132,7 @@ _HOMES = {
         "GroupExpired",
         "HandlerFailed",
         "JournalSalvaged",
+        "HandOverForced",
         "LeaseReleaseFailed",
         "OpeningLacksSpace",
         "OpeningOverdue",

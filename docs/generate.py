@@ -60,7 +60,7 @@ API = {
         "What `Runtime.events` and `Runtime.subscribe_events` tell, and `open_runtime(on_event=)`.",
         (
             "Logged ActorStarted IncarnationCrashed ActorRestarted ActorEnded ActorFailed Escalated MessageDropped"
-            " HookFailed DamageFound DeadLettersHeld GroupExpired HandlerFailed JournalSalvaged LeaseReleaseFailed"
+            " HookFailed DamageFound DeadLettersHeld GroupExpired HandOverForced HandlerFailed JournalSalvaged LeaseReleaseFailed"
             " OpeningLacksSpace OpeningOverdue OperationFailed PartitionFull PartitionStuck ProducerForgotten"
             " PublishersLost SettingsDiffer UnreadDropped WorkHindered"
         ),

@@ -1,14 +1,13 @@
 """Which member of an exclusive group owns which partition. Pure: no clock, no I/O, no randomness.
 
 A partition belongs to one member at a time. Members come and go, and each reads some topics; after every change
-`rebalance` decides who owns what from then on. What it decides is carried out by the partitions (`ownership`): each lets
-go of its old owner before it leases anything to the new one. Until a partition has told that this is done, its row is
-*moving*.
+`rebalance` decides who owns what from then on. The partitions carry it out (`member_rules`): each leases nothing to
+its new owner before the old one has let go. Until a partition has told that this is done, its row is *moving*.
 
 Vocabulary
 ----------
 *Place*: one partition of one topic, as (topic id, index).
-*Epoch*: a number that every change of an owner gets, higher than all before it. Whoever acts by an earlier one is stale.
+*Epoch*: the number of a change of an owner, higher than all before it. Whoever acts by an earlier one is stale.
 
 Invariants
 ----------
@@ -143,7 +142,7 @@ class _Balance:
     def _cost(
         self, place: Place, rows: Mapping[Place, Row], giver: int, taker: int
     ) -> tuple[bool, bool, int, Place]:
-        """Which place moves best: one that the taker still has, or the giver has not yet; then one of many of a topic."""
+        """What moves best: a place that the taker still has, or the giver has not yet; then one of many of a topic."""
         row = rows.get(place)
         holder = None if row is None else row.holder
         surplus = self.of_topic(giver, place[0]) - self.of_topic(taker, place[0])
@@ -173,8 +172,5 @@ def _places(topics: Mapping[str, int]) -> Iterable[Place]:
     """All places, those of one index together, so that each topic is spread over the members."""
     most = max(topics.values(), default=0)
     return [
-        (topic_id, index)
-        for index in range(most)
-        for topic_id in sorted(topics)
-        if index < topics[topic_id]
+        (topic_id, index) for index in range(most) for topic_id in sorted(topics) if index < topics[topic_id]
     ]

@@ -1,7 +1,8 @@
 """The coordinator of one consumer group: who its members are, and what becomes of a group that nobody reads.
 
-In `shared` mode leases are kept by the partitions, so a coordinator only opens the group in a topic's partitions when a
-member joins, releases a leaving member's leases there, and watches the clock: a durable group without members is
+Leases are kept by the partitions, so a coordinator only opens the group in a topic's partitions when a member joins,
+releases a leaving member's leases there, decides who owns which partition if the group is exclusive, and watches the
+clock: a durable group without members is
 expired after `group_expiry`, because what it has not settled would hold retention back for ever; an ephemeral group
 ends with its last member.
 
@@ -21,6 +22,7 @@ import attrs
 import trio
 
 from callboard.actors.catalog.commands import EndGroup, GroupIdle
+from callboard.actors.groups.exclusive import ExclusivePartitions
 from callboard.actors.groups.membership import Joined, Member, Membership
 from callboard.actors.kernel import Actor, Reply
 from callboard.actors.notices import GroupExpired, LeaseReleaseFailed
@@ -110,6 +112,7 @@ class Coordinator(Actor[CoordinatorCommand]):
         self._ended = False
         self._ended_idle_us: int | None = None
         self._expired_after: float | None = None
+        self._exclusive: ExclusivePartitions | None = None
 
     async def started(self) -> None:
         """Begin to watch for expiry. What the first incarnation was told of idleness is stale in later ones."""
@@ -120,6 +123,11 @@ class Coordinator(Actor[CoordinatorCommand]):
             idle_since_us = self.context.clock.wall_us()
             self._news.set()
         self._idle_since_us = self._membership.idle_since_us = idle_since_us
+        if self._membership.settings.mode == "exclusive":
+            self._exclusive = ExclusivePartitions(
+                self.context, self._directory, self._name, self._group_id, self._membership
+            )
+            self._exclusive.begin()
         self.context.start_task(self._expire_when_idle, name="expiry")
         self.context.start_task(self._tell_catalog, name="news")
         self.context.start_task(self._watch_departures, name="departures")
@@ -158,6 +166,8 @@ class Coordinator(Actor[CoordinatorCommand]):
             self._set_idle(None)
         joined = Joined(self._group_id, member.generation)
         self._ask_each(topic.ports, self._opening, reply, joined, JOIN_PATIENCE_S, "joining")
+        if self._exclusive is not None:
+            self._exclusive.rebalance()
 
     async def _join_later(self, message: Join, reply: Reply) -> None:
         """When it is decided that the group does not end; if it does, the coordinator is stopped."""
@@ -230,6 +240,8 @@ class Coordinator(Actor[CoordinatorCommand]):
             self._membership.news.pop(consumer, None)
         if leaving and not members:
             self._set_idle(self.context.clock.wall_us())
+        if leaving and self._exclusive is not None:
+            self._exclusive.rebalance()
         release = partial(self._release, leaving)
         self.context.start_task(_answer_within, LEAVE_PATIENCE_S, release, reply, None, name="leaving")
 

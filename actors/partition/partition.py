@@ -140,6 +140,7 @@ class Partition(Actor[c.PartitionCommand]):
             c.ListUnsettled: core.list_unsettled,
             c.SettleOffsets: core.settle_offsets,
             c.ReleaseConsumer: core.release_consumer,
+            c.AssignPartition: core.assign_partition,
             c.FenceConsumer: core.fence_consumer,
             c.Read: self._read,
             c.WaitForVisible: core.wait_for_visible,

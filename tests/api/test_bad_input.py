@@ -326,7 +326,7 @@ MEANT: list[tuple[dict[str, Any], str]] = [
     ),
     ({"sesion_timeout": 3}, "(did you mean 'session_timeout', which is not in this version?)"),
     ({"visibilty_timeout": 3}, "(did you mean 'visibility_timeout'?)"),
-    ({"mode": "exclusiv"}, "(did you mean 'exclusive', which is not in this version?)"),
+    ({"mode": "exclusiv"}, "(did you mean 'exclusive'?)"),
     ({"mode": "share"}, "(did you mean 'shared'?)"),
     ({"ordering": "partitions"}, "(did you mean 'partition'?)"),
     ({"ordering": "keys"}, "(did you mean 'key'?)"),

@@ -206,7 +206,9 @@ class AnyChanges(RuleBasedStateMachine):
         if self.members and self.is_uniform():
             counts = [len(self.assignment.owned(member)) for member in self.members]
             assert max(counts) - min(counts) <= 1, "B2"
-            places = sum(count for topic, count in self.topics.items() if topic in set().union(*self.members.values()))
+            places = sum(
+                count for topic, count in self.topics.items() if topic in set().union(*self.members.values())
+            )
             assert max(counts) == math.ceil(places / len(counts))
 
 

@@ -34,6 +34,16 @@ class LeaseReleaseFailed:
 
 
 @attrs.frozen
+class MemberStalled:
+    """A member of an exclusive group did nothing while messages waited: others have its partitions now."""
+
+    group: str
+    consumer: int
+    name: str | None
+    session_timeout: float
+
+
+@attrs.frozen
 class HandOverForced:
     """In an exclusive group, a member did not let go of a partition that another is to have: its leases there ended."""
 

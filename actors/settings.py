@@ -129,6 +129,13 @@ GROUP_FIELDS: Final[dict[str, SettingField]] = {
         86_400.0,
         meaning="exclusive groups: how long a consumer may take to let go of a partition that another is to own",
     ),
+    "session_timeout": SettingField(
+        "seconds",
+        0.01,
+        YEAR_S,
+        optional=True,
+        meaning="exclusive groups: who does nothing for so long while messages wait loses its partitions",
+    ),
     "group_expiry": SettingField(
         "seconds", 1, 100 * YEAR_S, optional=True, meaning="a group without members is expired after this"
     ),
@@ -143,7 +150,7 @@ GROUP_FIELDS: Final[dict[str, SettingField]] = {
 }
 LATER: Final = {
     "topic": frozenset[str](),
-    "group": frozenset({"retry", "session_timeout"}),
+    "group": frozenset({"retry"}),
 }
 
 
@@ -176,6 +183,7 @@ class GroupChanges(TypedDict, total=False):
     dead_letter_topic: str | None
     max_in_flight: int
     rebalance_timeout: float
+    session_timeout: float | None
     group_expiry: float | None
     backoff: float
     max_backoff: float
@@ -235,6 +243,7 @@ class GroupSettings:
     dead_letter_topic: str | None = None
     max_in_flight: int = 10_000
     rebalance_timeout: float = 60.0
+    session_timeout: float | None = 300.0
     group_expiry: float | None = 7 * 86_400.0
     start: Start = "beginning"
     durable: bool = True
@@ -348,12 +357,15 @@ def group_settings(
     if settings.backoff > settings.max_backoff:
         problem = f"backoff ({settings.backoff}) is longer than max_backoff ({settings.max_backoff})"
         raise _contradiction(where, problem)
-    if settings.mode != "exclusive" and settings.rebalance_timeout != GroupSettings().rebalance_timeout:
-        raise _contradiction(
-            where,
-            f"rebalance_timeout is {settings.rebalance_timeout:g}, and mode is {settings.mode!r}: only in an exclusive"
-            " group a partition goes from one consumer to another",
-        )
+    usual = GroupSettings()
+    for name in ("rebalance_timeout", "session_timeout"):
+        value = getattr(settings, name)
+        if settings.mode != "exclusive" and value != getattr(usual, name):
+            raise _contradiction(
+                where,
+                f"{name} is {value!r}, and mode is {settings.mode!r}: only in an exclusive group a partition goes from"
+                " one consumer to another",
+            )
     return settings
 
 

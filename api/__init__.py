@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from callboard.actors.notices import HandOverForced as HandOverForced
     from callboard.actors.notices import JournalSalvaged as JournalSalvaged
     from callboard.actors.notices import LeaseReleaseFailed as LeaseReleaseFailed
+    from callboard.actors.notices import MemberStalled as MemberStalled
     from callboard.actors.notices import OpeningLacksSpace as OpeningLacksSpace
     from callboard.actors.notices import OpeningOverdue as OpeningOverdue
     from callboard.actors.notices import OperationFailed as OperationFailed
@@ -134,6 +135,7 @@ _HOMES = {
         "JournalSalvaged",
         "HandOverForced",
         "LeaseReleaseFailed",
+        "MemberStalled",
         "OpeningLacksSpace",
         "OpeningOverdue",
         "OperationFailed",

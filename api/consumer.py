@@ -120,6 +120,8 @@ class Consumer(FollowsAssignment):
         self._units = 1
         """What the caller takes at a time, a message or a batch: how often a lease covers that."""
         self._messages_in_pass = 0
+        self._acts = 0
+        """How often something was fetched or taken."""
         self._pass_until = 0.0
         self._fetched_at: float | None = None
         self._lease_s = math.inf
@@ -147,7 +149,7 @@ class Consumer(FollowsAssignment):
         admission: Admission = await self.runtime.ask_catalog(EnsureGroup(self.group, names, self._given))
         self._id, self._membership = admission.consumer, admission.group.membership
         self._coordinator = admission.group.ref
-        self._news = self._membership.news[self._id] = MemberNews(self._look_again)
+        self._news = self._membership.news[self._id] = MemberNews(self._look_again, self._activity)
         self._open = True
         try:
             await self._join()
@@ -319,6 +321,7 @@ class Consumer(FollowsAssignment):
     async def _pass(self) -> None:
         """A checkpoint for cancellation, and one that lets other tasks run unless they have run a moment ago."""
         self._messages_in_pass += 1
+        self._acts += 1
         if self.leases.has_waited:
             await trio.lowlevel.checkpoint_if_cancelled()
         elif self._messages_in_pass < PASS_MESSAGES and self.runtime.clock.monotonic() < self._pass_until:
@@ -592,6 +595,7 @@ class Consumer(FollowsAssignment):
             await self._refused(port, error)
             return None
         self._asked = None
+        self._acts += 1
         if reply.abandoned:
             return None
         if leased is None:

@@ -33,6 +33,7 @@ class FollowsAssignment:
     leases: ConsumerLeases
     let_go: Callable[[], object]
     _id: int
+    _acts: int
     _open: bool
     _membership: Membership
     _news: MemberNews
@@ -49,6 +50,12 @@ class FollowsAssignment:
     def assigned(self) -> tuple[tuple[str, int], ...]:
         """In an exclusive group: the partitions that are this consumer's now, as (topic, partition), sorted."""
         return self._membership.assigned(self._id) if self._open else ()
+
+    def _activity(self) -> tuple[int, int] | None:
+        """What a stalled consumer is told by; None while a call, or a body that holds a lease, goes on."""
+        if self._turn.locked() or self.runtime.renewed_leases.has_any(self.leases):
+            return None
+        return self._acts, self.leases.in_flight
 
     def _reads(self, port: PartitionPort) -> bool:
         """Whether this consumer may read the partition."""

@@ -24,8 +24,9 @@ import trio
 from callboard.actors.catalog.commands import EndGroup, GroupIdle
 from callboard.actors.groups.exclusive import ExclusivePartitions
 from callboard.actors.groups.membership import Joined, Member, Membership
+from callboard.actors.groups.sessions import Sessions
 from callboard.actors.kernel import Actor, Reply
-from callboard.actors.notices import GroupExpired, LeaseReleaseFailed
+from callboard.actors.notices import GroupExpired, LeaseReleaseFailed, MemberStalled
 from callboard.actors.partition import commands as c
 from callboard.log.errors import (
     ActorCrashed,
@@ -128,6 +129,10 @@ class Coordinator(Actor[CoordinatorCommand]):
                 self.context, self._directory, self._name, self._group_id, self._membership
             )
             self._exclusive.begin()
+            sessions = Sessions(
+                self.context, self._directory, self._group_id, self._membership, self._suspend
+            )
+            self.context.start_task(sessions.watch, name="sessions")
         self.context.start_task(self._expire_when_idle, name="expiry")
         self.context.start_task(self._tell_catalog, name="news")
         self.context.start_task(self._watch_departures, name="departures")
@@ -162,6 +167,7 @@ class Coordinator(Actor[CoordinatorCommand]):
             return
         member = self._membership.members.setdefault(message.consumer, Member(message.consumer, message.name))
         member.topics[topic.topic_id] = topic
+        member.is_suspended = False
         if self._idle_since_us is not None:
             self._set_idle(None)
         joined = Joined(self._group_id, member.generation)
@@ -184,7 +190,7 @@ class Coordinator(Actor[CoordinatorCommand]):
         self,
         ports: Sequence[PartitionPort],
         command: Callable[[], Question],
-        reply: Reply,
+        reply: Reply | None,
         answer: object,
         patience_s: float,
         name: str,
@@ -204,7 +210,7 @@ class Coordinator(Actor[CoordinatorCommand]):
             except InternalError:
                 raise
             except CallboardError as error:
-                if not reply.done:
+                if reply is not None and not reply.done:
                     reply.fail(error)
 
         self.context.start_task(_answer_within, patience_s, wait_for_each, reply, answer, name=name)
@@ -216,7 +222,20 @@ class Coordinator(Actor[CoordinatorCommand]):
         member = self._membership.members.get(consumer)
         if member is None:
             reply.answer(None)
-            return
+        else:
+            self._fence_member(member, reply)
+
+    def _suspend(self, member: Member) -> None:
+        """A member is stalled: others own its partitions, until it asks for messages again."""
+        timeout = self._membership.settings.session_timeout
+        self.context.emit(MemberStalled(self._name, member.consumer, member.name, timeout or 0.0))
+        member.is_suspended = True
+        self._fence_member(member, None)
+        if self._exclusive is not None:
+            self._exclusive.rebalance()
+
+    def _fence_member(self, member: Member, reply: Reply | None) -> None:
+        consumer = member.consumer
         member.generation += 1
         fence = partial(c.FenceConsumer, self._group_id, consumer, member.generation)
         ports = [port for topic in member.topics.values() for port in topic.ports]

@@ -53,18 +53,14 @@ class ExclusivePartitions:
     def rebalance(self) -> None:
         """Members have come, or gone: decide anew, have the partitions know, and tell the members."""
         membership = self._membership
+        members = [member for member in membership.members.values() if not member.is_suspended]
         lives = {
-            live.topic_id: live
-            for member in membership.members.values()
-            for live in member.topics.values()
-            if not live.deleted
+            live.topic_id: live for member in members for live in member.topics.values() if not live.deleted
         }
-        readers = {
-            member.consumer: frozenset(member.topics) & lives.keys() for member in membership.members.values()
-        }
+        readers = {member.consumer: frozenset(member.topics) & lives.keys() for member in members}
         counts = {topic_id: len(live.ports) for topic_id, live in lives.items()}
         self._start(membership.assignment.rebalance(readers, counts, self._context.clock.monotonic()))
-        for consumer in readers:
+        for consumer in membership.members:
             news = membership.news.get(consumer)
             if news is not None:
                 news.assign(frozenset(membership.assignment.owned(consumer)))

@@ -28,14 +28,22 @@ if TYPE_CHECKING:
     from callboard.actors.catalog.directory import LiveTopic
 
 
+Activity = tuple[int, int]
+"""How much a consumer has fetched, and how much of it is in flight."""
+
+
 class MemberNews:
     """What the coordinator tells one consumer. Flags that coalesce: telling never waits, and twice is once.
 
     A consumer takes them before it fetches; one that sleeps is woken.
     """
 
-    def __init__(self, wake: Callable[[], object]) -> None:
+    def __init__(
+        self, wake: Callable[[], object], activity: Callable[[], Activity | None] = lambda: None
+    ) -> None:
         self.wake = wake
+        self.activity = activity
+        """Numbers that change with all that the consumer fetches and settles; None while it is alive for certain."""
         self.generation = 1
         """The consumer's generation now; what it leased as an earlier one is not its own any more."""
         self.assigned: frozenset[Place] | None = None
@@ -71,6 +79,8 @@ class Member:
     consumer: int
     name: str | None = None
     generation: int = 1
+    is_suspended: bool = False
+    """In an exclusive group: it was stalled, and owns nothing until it joins again."""
     topics: dict[str, LiveTopic] = attrs.field(factory=dict)
 
 

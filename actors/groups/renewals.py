@@ -67,6 +67,10 @@ class RenewedLeases:
     def remove(self, lease: RenewedLease) -> None:
         self._leases.pop(lease, None)
 
+    def has_any(self, holder: object) -> bool:
+        """Whether `holder` has a lease that is renewed."""
+        return any(lease.holder is holder for lease in self._leases)
+
     def lose(self, holder: object, port: PartitionPort) -> None:
         """What `holder` has leased there is its own no more."""
         for lease in [lease for lease in self._leases if lease.holder is holder and lease.port is port]:

@@ -1,7 +1,7 @@
 """No two members of an exclusive group hold leases of a partition at any instant, and who stays is left alone.
 
-Looked at from inside, at every step of a run. A partition changes its owner only when its owner has gone, or when
-somebody has joined; so it is seen who came and went between two looks.
+Looked at from inside, at every step of a run. A partition changes its owner only when its owner has gone or is stalled,
+or when somebody has joined; so it is seen who came and went between two looks.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ class OwnershipWatch:
                         return problem
         for membership in directory._memberships.values():
             if membership.settings.mode == "exclusive":
-                return self._of_members(frozenset(membership.members), membership.assignment.rows)
+                members = membership.members.values()
+                active = frozenset(member.consumer for member in members if not member.is_suspended)
+                return self._of_members(active, membership.assignment.rows)
         return None
 
     def _of_leases(self, label: str, group: Group) -> str | None:

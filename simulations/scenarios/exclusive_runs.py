@@ -30,10 +30,12 @@ if TYPE_CHECKING:
 GROUP: Final = "billing"
 PARTITIONS: Final = tuple(f"topics/orders/{index}" for index in range(4))
 LIVENESS_S: Final = 120.0
+HANGS: Final = "hangs"
+"""The way of a member that stays, and asks for nothing; also its name."""
 STORM_S: Final = 6.0
 """How long members come and go."""
 LOOK_S: Final = 0.2
-ENDINGS: Final = ("leaves", "leaves", "raises", "is cancelled")
+ENDINGS: Final = ("leaves", "leaves", "raises", "is cancelled", HANGS)
 
 
 class MemberFailed(Exception):
@@ -52,6 +54,10 @@ class ExclusiveTraffic:
     handling_s: float = 0.05
     visibility_s: float = 2.0
     rebalance_s: float = 1.0
+    session_s: float = 2.0
+    """The session timeout, besides the time that handling takes."""
+    hanging: int = 0
+    """How many of the members hang in the end, at most all but one."""
     ordering: str = "none"
 
     def __attrs_post_init__(self) -> None:
@@ -106,6 +112,8 @@ class ExclusivePartitions:
             handling_s=one_of(entropy, (0.0, 0.02, 0.2, 1.0)),
             visibility_s=one_of(entropy, (0.5, 2.0, 10.0)),
             rebalance_s=one_of(entropy, (0.0, 0.2, 1.0, 5.0)),
+            session_s=one_of(entropy, (0.3, 1.0, 5.0)),
+            hanging=one_of(entropy, (0, 0, 1, 2)),
             ordering=one_of(entropy, ("none", "none", "key")),
         )
 
@@ -120,6 +128,7 @@ class ExclusivePartitions:
             raise world.broken(broken[0])
         world.sometimes("a partition was handed over while its old owner had leases", group.owners.has_waited)
         world.sometimes("a hand-over was forced", bool(world.history.of("HandOverForced")))
+        world.sometimes("a member was stalled", bool(world.history.of("MemberStalled")))
         world.sometimes("a member owned nothing", group.owners.has_idle)
 
 
@@ -189,6 +198,8 @@ class _ExclusiveGroup:
         if self._is_storm() or any(not part.groups or part.groups[0].pending for part in parts):
             return False
         (group,) = await runtime.groups()
+        if any(info.name == HANGS for info in group.consumers):
+            return True  # it may keep partitions without messages
         owned = sorted(len(info.assigned) for info in group.consumers)
         return bool(owned and sum(owned) == len(parts) and owned[-1] - owned[0] <= 1)
 
@@ -199,6 +210,8 @@ class _ExclusiveGroup:
         """Join, work, and go in some way, again and again; in the end stay."""
         while True:
             ending = one_of(draws, ENDINGS)
+            if not self._is_storm():
+                ending = HANGS if 0 < number <= self.workload.hanging else "stays"
             stays_s = max(0.01, self.workload.stays_s) * (0.2 + draws.random())
             try:
                 with trio.move_on_after(stays_s if self._is_storm() else 10_000.0):
@@ -220,14 +233,19 @@ class _ExclusiveGroup:
             ordering=self.workload.ordering,
             visibility_timeout=max(0.1, self.workload.visibility_s),
             rebalance_timeout=max(0.0, self.workload.rebalance_s),
+            session_timeout=max(0.05, self.workload.session_s) + 2 * self.workload.handling_s,
+            name=HANGS if ending == HANGS else None,
             backoff=0.05,
         ) as consumer:
             self.world.probe("joined", f"member-{number}")
-            while ending == "is cancelled" or not self._is_storm() or self.world.now < until_s:
+            while ending in ("is cancelled", "stays") or self.world.now < until_s:
                 try:
                     await self._handle_one(consumer, draws)
                 except LeaseLost:
                     self.world.probe("lost", f"member-{number}")
+            if ending == HANGS:
+                await consumer.get(timeout=0.1)  # it holds this one, too
+                await trio.sleep_forever()
             if ending == "raises":
                 raise MemberFailed
 

@@ -104,6 +104,7 @@ EXCLUSIVE: Final = (
     "a partition was handed over while its old owner had leases",
     "a hand-over was forced",
     "a member owned nothing",
+    "a member was stalled",
 )
 ONCE: Final = (
     "a publish was a duplicate",

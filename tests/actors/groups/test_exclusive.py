@@ -196,3 +196,61 @@ async def test_what_only_exclusive_groups_have(in_memory: Any) -> None:
             with pytest.raises(callboard.ConfigurationError, match="mode is 'exclusive'"):
                 async with topic.subscribe("group", mode="shared"):
                     pass
+
+
+async def test_a_restarted_coordinator_goes_on_with_a_hand_over(autojump_clock: Any, in_memory: Any) -> None:
+    """What a member does not let go of is taken from it in time, though the coordinator crashed in between."""
+    async with in_memory.open() as runtime:
+        topic = await runtime.create_topic("orders", partitions=2)
+        for partition in range(2):
+            await topic.publish(b"x", partition=partition)
+        async with topic.subscribe(
+            "group", mode="exclusive", rebalance_timeout=3.0, visibility_timeout=600.0
+        ) as first:
+            held = [await first.get(), await first.get()]
+            async with topic.subscribe("group") as second:
+                await trio.sleep(1.0)
+                runtime.crash("groups/group", RuntimeError("a drill"))
+                message = await second.get(timeout=2.5)
+                assert message is not None
+                assert trio.current_time() < 4.0
+                await message.ack()
+                for own in held:
+                    if own.partition == message.partition:
+                        with pytest.raises(callboard.LeaseLost):
+                            await own.ack()
+                    else:
+                        await own.ack()
+
+
+async def test_a_topic_of_several_is_deleted(autojump_clock: Any, in_memory: Any) -> None:
+    """The partitions of the other topics are shared out as before, also among those who join later."""
+    async with in_memory.open() as runtime:
+        for name in ("orders", "refunds"):
+            await runtime.create_topic(name, partitions=4)
+        names = ["orders", "refunds"]
+        async with (
+            runtime.subscribe(names, "group", mode="exclusive") as one,
+            runtime.subscribe(names, "group") as two,
+        ):
+            await trio.sleep(0.1)
+            assert [len(consumer.assigned) for consumer in (one, two)] == [4, 4]
+            await runtime.delete_topic("refunds")
+            for consumer in (one, two):
+                with pytest.raises(callboard.TopicNotFound):
+                    await consumer.get(timeout=1.0)
+            async with runtime.topic("orders").subscribe("group") as three:
+                await trio.sleep(0.1)
+                owned = [consumer.assigned for consumer in (one, two, three)]
+                assert sorted(map(len, owned)) == [1, 1, 2]
+                assert sorted(place for places in owned for place in places) == [
+                    ("orders", partition) for partition in range(4)
+                ]
+                for partition in range(4):
+                    await runtime.topic("orders").publish(b"x", partition=partition)
+                got = 0
+                for consumer in (one, two, three):
+                    while (message := await consumer.get(timeout=0.5)) is not None:
+                        await message.ack()
+                        got += 1
+                assert got == 4

@@ -408,9 +408,7 @@ class Partition(Actor[c.PartitionCommand]):
         offset, max_records, max_bytes = message
         log = self._log
         reading = log.read(max(offset, log.start_offset), max_records=max_records, max_bytes=max_bytes)
-        await self._from_disk(
-            reading, lambda found: reply.answer((found.batches, found.next_offset)), reply.fail
-        )
+        await self._from_disk(reading, lambda got: reply.answer((got.batches, got.next_offset)), reply.fail)
 
     def _alter(self, message: c.Alter, reply: Reply | None, now: float) -> None:
         if message.settings.partitions != self._spec.settings.partitions:

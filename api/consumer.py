@@ -136,6 +136,11 @@ class Consumer(FollowsAssignment):
     def __repr__(self) -> str:
         return f"<Consumer of {', '.join(repr(live.name) for live in self._lives)} in group {self.group!r}>"
 
+    @property
+    def assigned(self) -> tuple[tuple[str, int], ...]:
+        """In an exclusive group: the partitions that are this consumer's now, as (topic, partition), sorted."""
+        return self._membership.assigned(self._id) if self._open else ()
+
     # -- joining and leaving
 
     async def __aenter__(self) -> Self:

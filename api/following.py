@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import trio
 
     from callboard.actors.groups.assignment import Place
-    from callboard.actors.groups.membership import MemberNews, Membership
+    from callboard.actors.groups.membership import MemberNews
     from callboard.actors.kernel import Reply
     from callboard.actors.partition.port import PartitionPort
     from callboard.received import ConsumerLeases
@@ -32,10 +32,7 @@ class FollowsAssignment:
     runtime: Session
     leases: ConsumerLeases
     let_go: Callable[[], object]
-    _id: int
     _acts: int
-    _open: bool
-    _membership: Membership
     _news: MemberNews
     _places: dict[PartitionPort, Place]
     _turn: trio.Lock
@@ -45,11 +42,6 @@ class FollowsAssignment:
     if TYPE_CHECKING:
 
         def _look_at(self, ports: Iterable[PartitionPort]) -> None: ...
-
-    @property
-    def assigned(self) -> tuple[tuple[str, int], ...]:
-        """In an exclusive group: the partitions that are this consumer's now, as (topic, partition), sorted."""
-        return self._membership.assigned(self._id) if self._open else ()
 
     def _activity(self) -> tuple[int, int] | None:
         """What a stalled consumer is told by; None while a call, or a body that holds a lease, goes on."""

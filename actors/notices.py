@@ -34,6 +34,27 @@ class LeaseReleaseFailed:
 
 
 @attrs.frozen
+class MemberStalled:
+    """A member of an exclusive group did nothing while messages waited: others have its partitions now."""
+
+    group: str
+    consumer: int
+    name: str | None
+    session_timeout: float
+
+
+@attrs.frozen
+class HandOverForced:
+    """In an exclusive group, a member did not let go of a partition that another is to have: its leases there ended."""
+
+    group: str
+    topic: str
+    partition: int
+    consumer: int
+    rebalance_timeout: float
+
+
+@attrs.frozen
 class HandlerFailed:
     """A handler of `Topic.work` failed with a message, which comes again; `frames` say where, innermost last."""
 

@@ -26,7 +26,7 @@ YEAR_S: Final = 366 * 86_400.0
 
 Codec = Literal["none", "gzip", "zstd"]
 """The codec of new batches."""
-GroupMode = Literal["shared"]
+GroupMode = Literal["shared", "exclusive"]
 """How the messages of a group are shared among its consumers."""
 Ordering = Literal["none", "key", "partition"]
 """Which messages of a group wait for each other within a partition."""
@@ -83,7 +83,10 @@ TOPIC_FIELDS: Final[dict[str, SettingField]] = {
 }
 GROUP_FIELDS: Final[dict[str, SettingField]] = {
     "mode": SettingField(
-        "choice", fixed=True, choices=("shared",), meaning="how messages are shared among consumers"
+        "choice",
+        fixed=True,
+        choices=("shared", "exclusive"),
+        meaning="whether consumers share all partitions, or own some each",
     ),
     "ordering": SettingField(
         "choice",
@@ -120,6 +123,19 @@ GROUP_FIELDS: Final[dict[str, SettingField]] = {
         meaning="a message that has waited so long comes before those of higher priorities",
     ),
     "max_in_flight": SettingField("int", 1, 1_000_000, meaning="messages a consumer may hold unsettled"),
+    "rebalance_timeout": SettingField(
+        "seconds",
+        0,
+        86_400.0,
+        meaning="exclusive groups: how long a consumer may take to let go of a partition that another is to own",
+    ),
+    "session_timeout": SettingField(
+        "seconds",
+        0.01,
+        YEAR_S,
+        optional=True,
+        meaning="exclusive groups: who does nothing for so long while messages wait loses its partitions",
+    ),
     "group_expiry": SettingField(
         "seconds", 1, 100 * YEAR_S, optional=True, meaning="a group without members is expired after this"
     ),
@@ -134,9 +150,8 @@ GROUP_FIELDS: Final[dict[str, SettingField]] = {
 }
 LATER: Final = {
     "topic": frozenset[str](),
-    "group": frozenset({"retry", "session_timeout"}),
+    "group": frozenset({"retry"}),
 }
-LATER_VALUES: Final = (("mode", "exclusive"),)
 
 
 class TopicChanges(TypedDict, total=False):
@@ -167,6 +182,8 @@ class GroupChanges(TypedDict, total=False):
     max_deliveries: int | None
     dead_letter_topic: str | None
     max_in_flight: int
+    rebalance_timeout: float
+    session_timeout: float | None
     group_expiry: float | None
     backoff: float
     max_backoff: float
@@ -225,6 +242,8 @@ class GroupSettings:
     max_deliveries: int | None = None
     dead_letter_topic: str | None = None
     max_in_flight: int = 10_000
+    rebalance_timeout: float = 60.0
+    session_timeout: float | None = 300.0
     group_expiry: float | None = 7 * 86_400.0
     start: Start = "beginning"
     durable: bool = True
@@ -242,8 +261,7 @@ def _problem(field: SettingField, name: str, value: object) -> str | None:
     if field.kind == "choice":
         if value in field.choices:
             return None
-        meant = _meant(value, field.choices, [later for setting, later in LATER_VALUES if setting == name])
-        return f"{name} is {value!r}, not one of {', '.join(field.choices)}{meant}"
+        return f"{name} is {value!r}, not one of {', '.join(field.choices)}{_meant(value, field.choices)}"
     if field.kind == "start":
         return _start_problem(name, value)
     if field.kind == "name":
@@ -299,8 +317,6 @@ def check(
     for name, value in given.items():
         if name in LATER[kind]:
             later.append(f"{name} is not in this version")
-        elif kind == "group" and (name, value) in LATER_VALUES:
-            later.append(f"{name} {value!r} is not in this version")
         elif name not in fields:
             problems.append(f"unknown setting {name!r}{_meant(name, fields, LATER[kind])}")
         elif (problem := _problem(fields[name], name, value)) is not None:
@@ -341,6 +357,15 @@ def group_settings(
     if settings.backoff > settings.max_backoff:
         problem = f"backoff ({settings.backoff}) is longer than max_backoff ({settings.max_backoff})"
         raise _contradiction(where, problem)
+    usual = GroupSettings()
+    for name in ("rebalance_timeout", "session_timeout"):
+        value = getattr(settings, name)
+        if settings.mode != "exclusive" and value != getattr(usual, name):
+            raise _contradiction(
+                where,
+                f"{name} is {value!r}, and mode is {settings.mode!r}: only in an exclusive group a partition goes from"
+                " one consumer to another",
+            )
     return settings
 
 

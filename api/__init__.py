@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     from callboard.actors.notices import DeadLettersHeld as DeadLettersHeld
     from callboard.actors.notices import GroupExpired as GroupExpired
     from callboard.actors.notices import HandlerFailed as HandlerFailed
+    from callboard.actors.notices import HandOverForced as HandOverForced
     from callboard.actors.notices import JournalSalvaged as JournalSalvaged
     from callboard.actors.notices import LeaseReleaseFailed as LeaseReleaseFailed
+    from callboard.actors.notices import MemberStalled as MemberStalled
     from callboard.actors.notices import OpeningLacksSpace as OpeningLacksSpace
     from callboard.actors.notices import OpeningOverdue as OpeningOverdue
     from callboard.actors.notices import OperationFailed as OperationFailed
@@ -131,7 +133,9 @@ _HOMES = {
         "GroupExpired",
         "HandlerFailed",
         "JournalSalvaged",
+        "HandOverForced",
         "LeaseReleaseFailed",
+        "MemberStalled",
         "OpeningLacksSpace",
         "OpeningOverdue",
         "OperationFailed",

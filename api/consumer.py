@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -37,6 +37,7 @@ from callboard.actors.partition import commands as c
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import GroupSettings
 from callboard.awaited import AwaitedPartitions
+from callboard.following import FollowsAssignment
 from callboard.log.errors import (
     ActorCrashed,
     ActorStopped,
@@ -72,7 +73,7 @@ LOOK_S = 0.05
 """How long a consumer that does not want to wait allows the partitions for their answers."""
 
 
-class Consumer:
+class Consumer(FollowsAssignment):
     """Made by `Topic.subscribe` or `Runtime.subscribe`; use it with `async with`. Tasks may share it, or each have one
     of its own.
     """
@@ -100,6 +101,9 @@ class Consumer:
         self._news: MemberNews
         self._generation = 1
         self._awaited = AwaitedPartitions[PartitionPort]()
+        self._places = {port: (live.topic_id, port.index) for live in lives for port in live.ports}
+        self.let_go: Callable[[], object] = self.give_back_stale
+        """Called when it may no longer read some partition."""
         self._turns: dict[str, dict[PartitionPort, None]] = {}
         """Partitions that have, or may have, something ready, by topic; the first of the first topic is next."""
         self._buffer: deque[ReceivedMessage] = deque()
@@ -116,6 +120,8 @@ class Consumer:
         self._units = 1
         """What the caller takes at a time, a message or a batch: how often a lease covers that."""
         self._messages_in_pass = 0
+        self._acts = 0
+        """How often something was fetched or taken."""
         self._pass_until = 0.0
         self._fetched_at: float | None = None
         self._lease_s = math.inf
@@ -130,6 +136,11 @@ class Consumer:
     def __repr__(self) -> str:
         return f"<Consumer of {', '.join(repr(live.name) for live in self._lives)} in group {self.group!r}>"
 
+    @property
+    def assigned(self) -> tuple[tuple[str, int], ...]:
+        """In an exclusive group: the partitions that are this consumer's now, as (topic, partition), sorted."""
+        return self._membership.assigned(self._id) if self._open else ()
+
     # -- joining and leaving
 
     async def __aenter__(self) -> Self:
@@ -143,7 +154,7 @@ class Consumer:
         admission: Admission = await self.runtime.ask_catalog(EnsureGroup(self.group, names, self._given))
         self._id, self._membership = admission.consumer, admission.group.membership
         self._coordinator = admission.group.ref
-        self._news = self._membership.news[self._id] = MemberNews(self._look_again)
+        self._news = self._membership.news[self._id] = MemberNews(self._look_again, self._activity)
         self._open = True
         try:
             await self._join()
@@ -214,6 +225,8 @@ class Consumer:
         if self._news.generation > self._generation:
             self._drop_fetched()
             self.leases.forget()
+        if self._news.assigned is not None:
+            self._follow_assignment()
         for live in self._lives:
             for port in live.ports:
                 self._awaited.noticed(port)
@@ -313,6 +326,7 @@ class Consumer:
     async def _pass(self) -> None:
         """A checkpoint for cancellation, and one that lets other tasks run unless they have run a moment ago."""
         self._messages_in_pass += 1
+        self._acts += 1
         if self.leases.has_waited:
             await trio.lowlevel.checkpoint_if_cancelled()
         elif self._messages_in_pass < PASS_MESSAGES and self.runtime.clock.monotonic() < self._pass_until:
@@ -462,7 +476,7 @@ class Consumer:
 
         Half of what leases really last, if that is less: while the timeout is altered, partitions know of it first.
         """
-        if lease.port.is_deleted:
+        if lease.port.is_deleted or not self._reads(lease.port):
             return False
         if lease.expires_us is not None and lease.expires_us <= self.runtime.clock.wall_us():
             return False  # its partition settles what has expired, and gives the rest once more
@@ -476,7 +490,8 @@ class Consumer:
     def _look_at(self, ports: Iterable[PartitionPort]) -> None:
         """These partitions may have something ready: they come last."""
         for port in ports:
-            self._turns.setdefault(port.topic, {})[port] = None
+            if self._reads(port):
+                self._turns.setdefault(port.topic, {})[port] = None
 
     async def _fetch(self, unit: int, until: float) -> ConsumerLease | None:
         """Lease what comes next for a caller that takes `unit` at a time; None when nothing was ready by `until`."""
@@ -498,7 +513,7 @@ class Consumer:
                 if not await self._ask(unit):
                     with trio.move_on_at(until) as waiting:
                         if self.leases.room() <= 0:
-                            self._give_up_late()
+                            self._give_up_late(list(self._late))
                             await self.leases.wait_for_room([live.ports[0] for live in self._lives])
                         else:
                             self._check_any_available()
@@ -508,7 +523,7 @@ class Consumer:
                     continue
             lease = await self._answer()
             if lease is not None:
-                is_wanted = self._open and not lease.port.is_deleted
+                is_wanted = self._open and not lease.port.is_deleted and self._reads(lease.port)
                 if is_wanted and (not is_early or self._is_fresh(lease)):
                     return lease
                 self.leases.give_back([lease.take(lease.untaken)])
@@ -585,6 +600,7 @@ class Consumer:
             await self._refused(port, error)
             return None
         self._asked = None
+        self._acts += 1
         if reply.abandoned:
             return None
         if leased is None:
@@ -612,19 +628,6 @@ class Consumer:
         self._late[port] = reply
         reply.unawaited = partial(self._awaited.noticed, port)
         self._end_turn(port)
-
-    def _give_up_late(self) -> None:
-        """There is no room for what partitions were asked that did not answer in time: others may have it."""
-        late, self._late = self._late, {}
-        for port, reply in late.items():
-            reply.abandon()
-            if not reply.abandoned:
-                with suppress(CallboardError):
-                    leased = reply.value()
-                    lease = None if leased is None else self.leases.accept(port, leased)
-                    if lease is not None:
-                        self.leases.give_back([lease.take(lease.untaken)])
-        self._look_at(late)
 
     async def _await(self, port: PartitionPort) -> None:
         """Have a partition in which nothing was ready say when something is."""
@@ -667,7 +670,7 @@ class Consumer:
     def _leave_topic(self, live: LiveTopic) -> None:
         """Raise the error for a topic that was deleted; those that are left are still read, if there are any."""
         self._turns.pop(live.name, None)
-        self.leases.forget_deleted()
+        self.leases.forget_where(lambda port: port.is_deleted)
         if len(self._lives) == 1:  # it stays: every further call hears the same
             raise RuntimeClosed(f"topic {live.name!r} was deleted; there is nothing more to consume.")
         self._lives.remove(live)

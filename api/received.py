@@ -17,7 +17,7 @@ H3  Such acks are sent at the latest when the consumer fetches, flushes or ends,
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple
@@ -197,9 +197,9 @@ class ConsumerLeases:
         self.is_over = True
         self._freed.set()
 
-    def forget_deleted(self) -> None:
-        """What was leased of deleted topics is in flight no more."""
-        for lease in [lease for lease in self._leases if lease.port.is_deleted]:
+    def forget_where(self, is_gone: Callable[[PartitionPort], bool]) -> None:
+        """What was leased of these partitions is in flight no more: it is deleted, or another's by now."""
+        for lease in [lease for lease in self._leases if is_gone(lease.port)]:
             self._count(lease, lease.left)
 
     def forget(self) -> None:

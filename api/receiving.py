@@ -55,6 +55,7 @@ def renewed_lease(
         deadline - timeout * (1 - RENEW_AT),
         lost,
         renewed,
+        consumer.leases,
     )
 
 

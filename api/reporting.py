@@ -156,6 +156,18 @@ LINES: Final[dict[object, Line]] = {
         logging.WARNING,
         "group {group}: the leases of a consumer that left run out by themselves ({cause})",
     ),
+    notices.MemberStalled: Line(
+        "groups",
+        logging.WARNING,
+        "group {group}: consumer {consumer} ({name}) did nothing for {session_timeout:g} s while messages waited; its"
+        " partitions go to others until it asks for messages again.",
+    ),
+    notices.HandOverForced: Line(
+        "groups",
+        logging.WARNING,
+        "group {group}: consumer {consumer} had not let go of {topic}/{partition} after {rebalance_timeout:g} s; its"
+        " leases there have ended, and another member has the partition.",
+    ),
     notices.OperationFailed: Line(
         "catalog",
         logging.WARNING,

@@ -87,6 +87,8 @@ class ConsumerInfo:
     name: str | None
     generation: int
     topics: tuple[str, ...]
+    assigned: tuple[tuple[str, int], ...] = ()
+    """In an exclusive group: the partitions that it owns, as (topic, partition)."""
 
 
 @attrs.frozen
@@ -454,9 +456,16 @@ class Runtime:
         found = []
         for record in sorted(records, key=lambda group: group.name):
             lives = [live for live in map(self._directory.by_id, record.topic_ids) if live is not None]
-            members = self._directory.membership(record).members.values()
+            membership = self._directory.membership(record)
+            members, assigned = membership.members.values(), membership.assigned
             consumers = tuple(
-                ConsumerInfo(m.consumer, m.name, m.generation, tuple(t.name for t in m.topics.values()))
+                ConsumerInfo(
+                    m.consumer,
+                    m.name,
+                    m.generation,
+                    tuple(t.name for t in m.topics.values()),
+                    assigned(m.consumer),
+                )
                 for m in sorted(members, key=lambda member: member.consumer)
             )
             topics = tuple(live.name for live in lives)

@@ -130,6 +130,7 @@ class Working:
 
     async def run(self, task_status: trio.TaskStatus[None]) -> Never:
         """Join, handle until cancelled, leave. Raises what ends the fetching."""
+        self.consumer.let_go = self._give_back_stale
         async with self.consumer, trio.open_nursery() as nursery:
             # Not with `nursery.start`: cancelled meanwhile, that would wait for what is shielded.
             nursery.start_soon(self._hold)

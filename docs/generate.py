@@ -60,9 +60,9 @@ API = {
         "What `Runtime.events` and `Runtime.subscribe_events` tell, and `open_runtime(on_event=)`.",
         (
             "Logged ActorStarted IncarnationCrashed ActorRestarted ActorEnded ActorFailed Escalated MessageDropped"
-            " HookFailed DamageFound DeadLettersHeld GroupExpired HandlerFailed JournalSalvaged LeaseReleaseFailed"
-            " OpeningLacksSpace OpeningOverdue OperationFailed PartitionFull PartitionStuck ProducerForgotten"
-            " PublishersLost SettingsDiffer UnreadDropped WorkHindered"
+            " HookFailed DamageFound DeadLettersHeld GroupExpired HandOverForced HandlerFailed JournalSalvaged"
+            " LeaseReleaseFailed MemberStalled OpeningLacksSpace OpeningOverdue OperationFailed PartitionFull"
+            " PartitionStuck ProducerForgotten PublishersLost SettingsDiffer UnreadDropped WorkHindered"
         ),
     ),
     "Seams": (

@@ -150,6 +150,10 @@ class Delivery(FailingState):
         """All leases, the oldest first."""
         return [lease.to_lease(lease_id) for lease_id, lease in self._leases.items()]
 
+    def has_others(self, consumer: int | None) -> bool:
+        """Whether anybody besides `consumer` has a lease; those of others are the oldest, if there are any."""
+        return any(lease.consumer != consumer for lease in self._leases.values())
+
     def leased_in(self, start: int, stop: int, *, besides: Container[int] = ()) -> list[OffsetRange]:
         """What of `[start, stop)` is leased, `besides` these leases, sorted. Costs as many steps as leases."""
         found: list[OffsetRange] = []

@@ -1,7 +1,8 @@
 """The coordinator of one consumer group: who its members are, and what becomes of a group that nobody reads.
 
-In `shared` mode leases are kept by the partitions, so a coordinator only opens the group in a topic's partitions when a
-member joins, releases a leaving member's leases there, and watches the clock: a durable group without members is
+Leases are kept by the partitions, so a coordinator only opens the group in a topic's partitions when a member joins,
+releases a leaving member's leases there, decides who owns which partition if the group is exclusive, and watches the
+clock: a durable group without members is
 expired after `group_expiry`, because what it has not settled would hold retention back for ever; an ephemeral group
 ends with its last member.
 
@@ -21,9 +22,11 @@ import attrs
 import trio
 
 from callboard.actors.catalog.commands import EndGroup, GroupIdle
+from callboard.actors.groups.exclusive import ExclusivePartitions
 from callboard.actors.groups.membership import Joined, Member, Membership
+from callboard.actors.groups.sessions import Sessions
 from callboard.actors.kernel import Actor, Reply
-from callboard.actors.notices import GroupExpired, LeaseReleaseFailed
+from callboard.actors.notices import GroupExpired, LeaseReleaseFailed, MemberStalled
 from callboard.actors.partition import commands as c
 from callboard.log.errors import (
     ActorCrashed,
@@ -110,6 +113,7 @@ class Coordinator(Actor[CoordinatorCommand]):
         self._ended = False
         self._ended_idle_us: int | None = None
         self._expired_after: float | None = None
+        self._exclusive: ExclusivePartitions | None = None
 
     async def started(self) -> None:
         """Begin to watch for expiry. What the first incarnation was told of idleness is stale in later ones."""
@@ -120,6 +124,15 @@ class Coordinator(Actor[CoordinatorCommand]):
             idle_since_us = self.context.clock.wall_us()
             self._news.set()
         self._idle_since_us = self._membership.idle_since_us = idle_since_us
+        if self._membership.settings.mode == "exclusive":
+            self._exclusive = ExclusivePartitions(
+                self.context, self._directory, self._name, self._group_id, self._membership
+            )
+            self._exclusive.begin()
+            sessions = Sessions(
+                self.context, self._directory, self._group_id, self._membership, self._suspend
+            )
+            self.context.start_task(sessions.watch, name="sessions")
         self.context.start_task(self._expire_when_idle, name="expiry")
         self.context.start_task(self._tell_catalog, name="news")
         self.context.start_task(self._watch_departures, name="departures")
@@ -154,10 +167,13 @@ class Coordinator(Actor[CoordinatorCommand]):
             return
         member = self._membership.members.setdefault(message.consumer, Member(message.consumer, message.name))
         member.topics[topic.topic_id] = topic
+        member.is_suspended = False
         if self._idle_since_us is not None:
             self._set_idle(None)
         joined = Joined(self._group_id, member.generation)
         self._ask_each(topic.ports, self._opening, reply, joined, JOIN_PATIENCE_S, "joining")
+        if self._exclusive is not None:
+            self._exclusive.rebalance()
 
     async def _join_later(self, message: Join, reply: Reply) -> None:
         """When it is decided that the group does not end; if it does, the coordinator is stopped."""
@@ -174,7 +190,7 @@ class Coordinator(Actor[CoordinatorCommand]):
         self,
         ports: Sequence[PartitionPort],
         command: Callable[[], Question],
-        reply: Reply,
+        reply: Reply | None,
         answer: object,
         patience_s: float,
         name: str,
@@ -194,7 +210,7 @@ class Coordinator(Actor[CoordinatorCommand]):
             except InternalError:
                 raise
             except CallboardError as error:
-                if not reply.done:
+                if reply is not None and not reply.done:
                     reply.fail(error)
 
         self.context.start_task(_answer_within, patience_s, wait_for_each, reply, answer, name=name)
@@ -206,7 +222,20 @@ class Coordinator(Actor[CoordinatorCommand]):
         member = self._membership.members.get(consumer)
         if member is None:
             reply.answer(None)
-            return
+        else:
+            self._fence_member(member, reply)
+
+    def _suspend(self, member: Member) -> None:
+        """A member is stalled: others own its partitions, until it asks for messages again."""
+        timeout = self._membership.settings.session_timeout
+        self.context.emit(MemberStalled(self._name, member.consumer, member.name, timeout or 0.0))
+        member.is_suspended = True
+        self._fence_member(member, None)
+        if self._exclusive is not None:
+            self._exclusive.rebalance()
+
+    def _fence_member(self, member: Member, reply: Reply | None) -> None:
+        consumer = member.consumer
         member.generation += 1
         fence = partial(c.FenceConsumer, self._group_id, consumer, member.generation)
         ports = [port for topic in member.topics.values() for port in topic.ports]
@@ -230,6 +259,8 @@ class Coordinator(Actor[CoordinatorCommand]):
             self._membership.news.pop(consumer, None)
         if leaving and not members:
             self._set_idle(self.context.clock.wall_us())
+        if leaving and self._exclusive is not None:
+            self._exclusive.rebalance()
         release = partial(self._release, leaving)
         self.context.start_task(_answer_within, LEAVE_PATIENCE_S, release, reply, None, name="leaving")
 

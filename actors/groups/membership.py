@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
+from callboard.actors.groups.assignment import Assignment, Place
 from callboard.actors.partition.commands import DeliverySettings
 from callboard.actors.settings import GroupSettings
 from callboard.actors.timers.timers import Flag
@@ -27,39 +28,43 @@ if TYPE_CHECKING:
     from callboard.actors.catalog.directory import LiveTopic
 
 
+Activity = tuple[int, int]
+"""How much a consumer has fetched, and how much of it is in flight."""
+
+
 class MemberNews:
     """What the coordinator tells one consumer. Flags that coalesce: telling never waits, and twice is once.
 
     A consumer takes them before it fetches; one that sleeps is woken.
     """
 
-    def __init__(self, wake: Callable[[], object]) -> None:
+    def __init__(
+        self, wake: Callable[[], object], activity: Callable[[], Activity | None] = lambda: None
+    ) -> None:
         self.wake = wake
+        self.activity = activity
+        """Numbers that change with all that the consumer fetches and settles; None while it is alive for certain."""
         self.generation = 1
         """The consumer's generation now; what it leased as an earlier one is not its own any more."""
-        self.assigned: dict[tuple[str, int], None] = {}
-        """Partitions (topic id, index) that it may read from now on, and did not."""
-        self.revoked: dict[tuple[str, int], None] = {}
-        """Partitions that it may not read any more."""
+        self.assigned: frozenset[Place] | None = None
+        """The partitions that it may read; None in a shared group: all."""
+        self._ended: dict[Place, None] = {}
 
-    def assign(self, topic_id: str, partition: int) -> None:
-        """The consumer may read the partition."""
-        self.revoked.pop((topic_id, partition), None)
-        self.assigned[topic_id, partition] = None
+    def assign(self, places: frozenset[Place]) -> None:
+        """The consumer may read these partitions, and no others."""
+        if places != self.assigned:
+            self.assigned = places
+            self.wake()
+
+    def end(self, place: Place) -> None:
+        """Whatever the consumer has leased there is its own no more."""
+        self._ended[place] = None
         self.wake()
 
-    def revoke(self, topic_id: str, partition: int) -> None:
-        """The consumer may not read the partition any more."""
-        self.assigned.pop((topic_id, partition), None)
-        self.revoked[topic_id, partition] = None
-        self.wake()
-
-    def take(self) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
-        """What was assigned and what was revoked since the last time."""
-        taken = list(self.assigned), list(self.revoked)
-        self.assigned.clear()
-        self.revoked.clear()
-        return taken
+    def take_ended(self) -> list[Place]:
+        """The partitions whose leases have ended since the last time."""
+        ended, self._ended = list(self._ended), {}
+        return ended
 
     def fence(self, generation: int) -> None:
         """The consumer begins a new generation."""
@@ -74,6 +79,8 @@ class Member:
     consumer: int
     name: str | None = None
     generation: int = 1
+    is_suspended: bool = False
+    """In an exclusive group: it was stalled, and owns nothing until it joins again."""
     topics: dict[str, LiveTopic] = attrs.field(factory=dict)
 
 
@@ -104,6 +111,8 @@ class Membership:
         self.is_open = trio.Event()
         """Set unless the catalog decides that the group ends: whoever joins waits for that."""
         self.is_open.set()
+        self.assignment = Assignment()
+        """Of an exclusive group: who owns which partition."""
         self.idle_since_us: int | None = None
         """Since when there are no members; None when there are."""
         self._departed: dict[int, None] = {}
@@ -127,6 +136,16 @@ class Membership:
             settings.max_deliveries,
             settings.priority_window,
             settings.starvation_after,
+            settings.mode == "exclusive",
+        )
+
+    def assigned(self, consumer: int) -> tuple[tuple[str, int], ...]:
+        """The partitions that a member of an exclusive group has by now, as (topic, partition)."""
+        member = self.members.get(consumer)
+        places = [] if member is None else self.assignment.owned(consumer, is_moving=False)
+        topics = {} if member is None else member.topics
+        return tuple(
+            sorted((topics[topic_id].name, index) for topic_id, index in places if topic_id in topics)
         )
 
     def names(self) -> dict[int, str]:

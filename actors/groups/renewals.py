@@ -47,6 +47,8 @@ class RenewedLease:
     due: float
     lost: Callable[[], None]
     renewed: Callable[[float], None]
+    holder: object = None
+    """Whose it is."""
 
 
 class RenewedLeases:
@@ -64,6 +66,16 @@ class RenewedLeases:
 
     def remove(self, lease: RenewedLease) -> None:
         self._leases.pop(lease, None)
+
+    def has_any(self, holder: object) -> bool:
+        """Whether `holder` has a lease that is renewed."""
+        return any(lease.holder is holder for lease in self._leases)
+
+    def lose(self, holder: object, port: PartitionPort) -> None:
+        """What `holder` has leased there is its own no more."""
+        for lease in [lease for lease in self._leases if lease.holder is holder and lease.port is port]:
+            self.remove(lease)
+            lease.lost()
 
     def __len__(self) -> int:
         return len(self._leases)

@@ -88,4 +88,5 @@ class ChoiceRules:
         """Offsets of a group with a choice are settled: others may be free now."""
         if group.choice is not None:
             group.choice.settled(ranges)
+        if group.choice is not None or group.is_handing_over:
             self._notify(group, now)

@@ -190,6 +190,8 @@ class DeliverySettings:
     """Among so many unsettled records the highest priority is first, in a topic with priorities."""
     starvation_after: float | None = None
     """What has waited so long is first; None: never."""
+    is_exclusive: bool = False
+    """Each partition is leased to its owner alone; a group keeps what it was opened with."""
 
 
 @attrs.frozen
@@ -223,6 +225,19 @@ class ReleaseConsumer:
 
     group_id: int
     consumer: int
+
+
+@attrs.frozen
+class AssignPartition:
+    """In an exclusive group: from now on only `consumer` is leased anything here, or nobody. A decision of an earlier
+    epoch has no effect. Answered with True once nobody else has leases, with False when a later decision came.
+    """
+
+    group_id: int
+    consumer: int | None
+    epoch: int
+    is_forced: bool = False
+    """Release what others have leased, at once."""
 
 
 @attrs.frozen
@@ -300,6 +315,7 @@ PartitionCommand = (
     | AlterDelivery
     | CloseGroup
     | ReleaseConsumer
+    | AssignPartition
     | FenceConsumer
     | Read
     | WaitForVisible
@@ -351,6 +367,8 @@ class GroupStatistics:
     """There is no room for more of them: messages that failed before are not delivered, nothing can be rejected."""
     is_window_full: bool = False
     """No further record is looked at until some in the window are settled."""
+    owner: int | None = None
+    """In an exclusive group: the consumer that owns the partition."""
 
 
 @attrs.frozen

@@ -44,6 +44,8 @@ from callboard.actors.partition.commands import SYNCED, Token
 from callboard.actors.partition.dead_letter_rules import DeadLetterRules
 from callboard.actors.partition.expiry import ExpiryRules
 from callboard.actors.partition.group_states import DELAY_MAX_S, Carried, Group, GroupStates, PendingLease
+from callboard.actors.partition.member_rules import MemberRules
+from callboard.actors.partition.ownership import Ownership
 from callboard.actors.partition.queues import LINGER_S, NEVER, Appends, JournalQueue, JournalWork, Sequencer
 from callboard.actors.partition.record_window import WindowBudget
 from callboard.log.errors import CallboardError, ConsumerFenced, GroupNotFound, InvalidArgument
@@ -60,7 +62,7 @@ READERS_SIFT_AT: Final = 64
 """Readers that gave up waiting are looked for when so many wait, or twice as many as were left."""
 
 
-class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules):
+class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules):
     """See the module. `is_abandoned` tells whether whoever asked waits no more."""
 
     def __init__(
@@ -244,6 +246,9 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules):
         if group is not None:
             group.settings, group.visibility_timeout = latest, latest.visibility_timeout
             group.delivery.judge_by(latest.max_deliveries, self._limits.dead_letters)
+            if latest.is_exclusive and group.ownership is None:
+                group.ownership = self._carried.owners.setdefault(group_id, Ownership())
+                group.is_handing_over = True
             self._choose_by(group, latest)
 
     def close_group(self, message: c.CloseGroup, token: Token, now: float) -> None:
@@ -252,6 +257,7 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules):
         if group is not None:
             self.journal.close(group)
             self.effects.append(e.Answer([(token, True) for token in group.stop_waiting()]))
+            self._end_hand_over(group)
             if group.choice is not None:
                 for token in group.choice.close():
                     self._refuse_unknown(group.group_id, token)
@@ -260,36 +266,6 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules):
         if record is not None:
             self.journal.entries.append(record)
         self.journal.answer(token, None, must_sync=True)
-
-    def release_consumer(self, message: c.ReleaseConsumer, token: Token, now: float) -> None:
-        """A consumer leaves: release all that it has leased, and pass its notice on."""
-        self._carried.fences.pop((message.group_id, message.consumer), None)
-        self._release_consumer(message.group_id, message.consumer, token, now)
-
-    def _release_consumer(self, group_id: int, consumer: int, token: Token, now: float) -> None:
-        group = self._groups.get(group_id)
-        if group is not None:
-            group.waiting.pop(consumer, None)
-            group.notified.pop(consumer, None)
-            group.returning.pop(consumer, None)
-            if group.choice is not None:
-                tokens = group.choice.take_fetches_of(consumer)
-                self.effects.append(e.Answer([(token, None) for token in tokens]))
-            if group.delivery.release_consumer(consumer):
-                self._has_changed(group, now)
-            self._notify(group, now)
-        self.journal.answer(token, None, must_sync=False)
-
-    def fence_consumer(self, message: c.FenceConsumer, token: Token, now: float) -> None:
-        """A member begins a new generation: release what it leased as an earlier one. Fetches of that are refused."""
-        group = self._groups.get(message.group_id)
-        fences = self._carried.fences
-        key = message.group_id, message.consumer
-        if group is not None and message.generation > fences.get(key, 0):
-            fences[key] = message.generation
-        if group is not None and message.consumer in group.waiting:
-            self.effects.append(e.Answer([(group.waiting.pop(message.consumer), True)]))
-        self._release_consumer(message.group_id, message.consumer, token, now)
 
     def _refuse_unknown(self, group_id: int, token: Token) -> None:
         told = f"partition {self.label} knows no group with id {group_id}: it was deleted or expired. Subscribe again."
@@ -326,6 +302,9 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules):
         last = group.fetching.get(consumer)
         if last is not None and self._is_abandoned(last.token):
             group.returning.setdefault(consumer, None)
+            self.effects.append(e.Answer([(token, None)]))
+            return None
+        if group.ownership is not None and not self._may_lease(group, consumer):
             self.effects.append(e.Answer([(token, None)]))
             return None
         deadline = now + group.visibility_timeout
@@ -496,7 +475,7 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules):
             journal.due.at = 0.0
         elif now + LINGER_S < journal.due.at:
             journal.due.at = now + LINGER_S
-        if verb != "ack" or delivery.max_deliveries is not None:
+        if verb != "ack" or delivery.max_deliveries is not None or group.is_handing_over:
             self._arm(delivery.next_deadline())
             self._notify(group, now)
         return settlement
@@ -545,6 +524,8 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules):
 
     def _notify(self, group: Group, now: float) -> None:
         """Notify as many of those who wait as there are records ready, less those who are notified already (P4)."""
+        if group.is_handing_over and not self._is_handed_over(group):
+            return
         waiting, notified = group.waiting, group.notified
         if not waiting:
             return
@@ -597,6 +578,7 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules):
         self.readers = {}
         self.effects.append(e.Answer([(token, True) for token in tokens]))
         for group in self._groups.values():
+            self._end_hand_over(group)
             if group.choice is not None:
                 self.effects.append(e.Answer([(token, None) for token in group.choice.close()]))
 

@@ -45,6 +45,7 @@ from callboard.actors.delivery.receipts import Lease, OffsetRange, Settlement
 from callboard.actors.delivery.snapshot import number
 from callboard.actors.partition.choice import KeyOrder
 from callboard.actors.partition.commands import DeliverySettings, GroupStatistics, Ranges, Token
+from callboard.actors.partition.ownership import Ownership
 from callboard.log.errors import InvalidArgument, JournalInvalid
 from callboard.log.format.fields import check_kind, unknown_fields
 
@@ -101,6 +102,12 @@ class Group:
     """That is being done."""
     choice: KeyOrder | None = None
     """Of a group whose records are looked at before they are leased."""
+    ownership: Ownership | None = None
+    """Of an exclusive group: who owns the partition."""
+    is_handing_over: bool = False
+    """Somebody besides the owner may have leases."""
+    handing_over: list[tuple[int, Token]] = attrs.field(factory=list)
+    """By epoch: who waits until only the owner has."""
     unknown_fields: dict[str, Any] = attrs.field(factory=dict)
     """What a later version knows of the group."""
 
@@ -148,6 +155,8 @@ class Group:
         """Who waits longest of those that would be leased something: who has a suspect record gets nothing else."""
         delivery, choice = self.delivery, self.choice
         for consumer in self.waiting:
+            if self.ownership is not None and consumer != self.ownership.owner:
+                continue
             if delivery.max_deliveries is None:
                 return consumer
             if choice is None:
@@ -157,6 +166,10 @@ class Group:
             if found:
                 return consumer
         return None
+
+    def is_held_by_others(self) -> bool:
+        """Whether a member has leases that does not own the partition."""
+        return self.ownership is not None and self.delivery.has_others(self.ownership.owner)
 
     def keep_pending(self, now: float) -> None:
         """A lease does not run out while its records are read: its consumer waits for them."""
@@ -190,6 +203,7 @@ class Group:
             window_records=0 if records is None else records.count,
             window_bytes=0 if records is None else records.size_bytes,
             is_window_full=records is not None and records.is_full,
+            owner=None if self.ownership is None else self.ownership.owner,
         )
 
     def stop_waiting(self) -> list[Token]:
@@ -221,6 +235,8 @@ class Carried:
     """By group's id: until when leases may last that were given before its visibility timeout was made shorter."""
     fences: dict[tuple[int, int], int] = attrs.field(factory=dict)
     """By group's and consumer's id: the generation that its fetches must not be below."""
+    owners: dict[int, Ownership] = attrs.field(factory=dict)
+    """By group's id: who owns the partition, of exclusive groups."""
     first_leases: dict[int, int] = attrs.field(factory=dict)
     """By group's id: the first lease that this process can have given."""
     released: list[tuple[int, int, Sequence[OffsetRange]]] = attrs.field(factory=list)
@@ -274,7 +290,7 @@ class Carried:
 
     def forget(self, group_id: int) -> None:
         """The group is closed."""
-        for by_group in (self.settings, self.kept_until, self.first_leases):
+        for by_group in (self.settings, self.kept_until, self.first_leases, self.owners):
             by_group.pop(group_id, None)
         for key in [key for key in self.fences if key[0] == group_id]:
             del self.fences[key]

@@ -140,6 +140,7 @@ class Partition(Actor[c.PartitionCommand]):
             c.ListUnsettled: core.list_unsettled,
             c.SettleOffsets: core.settle_offsets,
             c.ReleaseConsumer: core.release_consumer,
+            c.AssignPartition: core.assign_partition,
             c.FenceConsumer: core.fence_consumer,
             c.Read: self._read,
             c.WaitForVisible: core.wait_for_visible,
@@ -407,9 +408,7 @@ class Partition(Actor[c.PartitionCommand]):
         offset, max_records, max_bytes = message
         log = self._log
         reading = log.read(max(offset, log.start_offset), max_records=max_records, max_bytes=max_bytes)
-        await self._from_disk(
-            reading, lambda found: reply.answer((found.batches, found.next_offset)), reply.fail
-        )
+        await self._from_disk(reading, lambda got: reply.answer((got.batches, got.next_offset)), reply.fail)
 
     def _alter(self, message: c.Alter, reply: Reply | None, now: float) -> None:
         if message.settings.partitions != self._spec.settings.partitions:

@@ -100,6 +100,12 @@ FIRST: Final = (
     "a message starved",
     "a partition was handled in order",
 )
+EXCLUSIVE: Final = (
+    "a partition was handed over while its old owner had leases",
+    "a hand-over was forced",
+    "a member owned nothing",
+    "a member was stalled",
+)
 ONCE: Final = (
     "a publish was a duplicate",
     "a zombie was refused",
@@ -118,6 +124,7 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "forwarded-letters": FORWARDED,
     "expiring-messages": EXPIRING,
     "what-comes-first": FIRST,
+    "exclusive": EXCLUSIVE,
     "published-once": ONCE,
     "every-feature": BROKER + ORDER + RECREATED + ALTERED,
     "every-call": BROKER + ORDER,

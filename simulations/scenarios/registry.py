@@ -31,6 +31,7 @@ from callboard.simulations.scenarios.catalog_runs import TopicsAndGroups
 from callboard.simulations.scenarios.damage_life import DamageAtRest
 from callboard.simulations.scenarios.damage_runs import DamagedMiddle
 from callboard.simulations.scenarios.delivery_runs import Deliveries
+from callboard.simulations.scenarios.exclusive_runs import ExclusivePartitions
 from callboard.simulations.scenarios.expiry_runs import ExpiringMessages
 from callboard.simulations.scenarios.failing_runs import FailingMessages
 from callboard.simulations.scenarios.file_damage_runs import DamagedFiles
@@ -76,6 +77,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         ForwardedLetters(),
         ExpiringMessages(),
         WhatComesFirst(),
+        ExclusivePartitions(),
         SmuggledFrames(),
         StoredIndex(),
         FailingSyncs(),

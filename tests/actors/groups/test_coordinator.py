@@ -310,18 +310,22 @@ async def test_a_fenced_member_that_sleeps_or_works_hears_of_it(autojump_clock: 
 
 
 async def test_news_for_a_member_coalesce(autojump_clock: Any, in_memory: Any) -> None:
-    """The last word about a partition counts, each wakes the consumer, and taking them leaves none behind."""
+    """The last word counts, only what is new wakes the consumer, and taking what has ended leaves none behind."""
     woken: list[int] = []
     news = MemberNews(lambda: woken.append(1))
-    news.assign("topic", 0)
-    news.assign("topic", 1)
-    news.revoke("topic", 0)
+    assert news.assigned is None
+    news.assign(frozenset({("topic", 0), ("topic", 1)}))
+    news.assign(frozenset({("topic", 1)}))
+    news.assign(frozenset({("topic", 1)}))
+    news.end(("topic", 0))
+    news.end(("topic", 0))
     news.fence(3)
     news.fence(2)
     assert news.generation == 3
-    assert news.take() == ([("topic", 1)], [("topic", 0)])
-    assert news.take() == ([], [])
-    assert len(woken) == 5
+    assert news.assigned == {("topic", 1)}
+    assert news.take_ended() == [("topic", 0)]
+    assert news.take_ended() == []
+    assert len(woken) == 6
 
 
 async def test_consumer_ids_are_never_used_twice(autojump_clock: Any, in_memory: Any) -> None:

@@ -1,0 +1,121 @@
+"""Exclusive groups: has the partitions keep to the assignment that follows from who is a member.
+
+The assignment itself is pure (`assignment`) and shared by all incarnations of the coordinator, through `Membership`.
+Here is what it takes to carry it out: each partition whose owner changes is told so by a task, until it answers that
+nobody else has leases there. A member that is to let go of a partition is told too, and gives back what its caller has
+not taken. What its caller has in hand it may settle within `rebalance_timeout`; then those leases end, and bodies of
+`receive` that hold them are cancelled.
+
+Members whose partitions stay are told nothing, and neither are their partitions.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from callboard.actors.groups.assignment import Place
+from callboard.actors.notices import HandOverForced
+from callboard.actors.partition.commands import AssignPartition
+from callboard.log.errors import ActorCrashed, ActorStopped, MailboxFull, PartitionUnavailable
+
+if TYPE_CHECKING:
+    from callboard.actors.catalog.directory import Directory
+    from callboard.actors.groups.membership import Membership
+    from callboard.actors.kernel import Context
+    from callboard.actors.partition.port import PartitionPort
+
+
+class ExclusivePartitions:
+    """What one incarnation of a coordinator does for an exclusive group."""
+
+    def __init__(
+        self,
+        context: Context[Any],
+        directory: Directory,
+        name: str,
+        group_id: int,
+        membership: Membership,
+    ) -> None:
+        self._context = context
+        self._directory = directory
+        self._name = name
+        self._group_id = group_id
+        self._membership = membership
+
+    def begin(self) -> None:
+        """Go on with what an earlier incarnation has begun."""
+        self._start(self._membership.assignment.moving())
+        self.rebalance()
+
+    def rebalance(self) -> None:
+        """Members have come, or gone: decide anew, have the partitions know, and tell the members."""
+        membership = self._membership
+        members = [member for member in membership.members.values() if not member.is_suspended]
+        lives = {
+            live.topic_id: live for member in members for live in member.topics.values() if not live.deleted
+        }
+        readers = {member.consumer: frozenset(member.topics) & lives.keys() for member in members}
+        counts = {topic_id: len(live.ports) for topic_id, live in lives.items()}
+        self._start(membership.assignment.rebalance(readers, counts, self._context.clock.monotonic()))
+        for consumer in membership.members:
+            news = membership.news.get(consumer)
+            if news is not None:
+                news.assign(frozenset(membership.assignment.owned(consumer)))
+
+    def _start(self, places: list[Place]) -> None:
+        for place in places:
+            epoch = self._membership.assignment.rows[place].epoch
+            self._context.start_task(self._hand_over, place, epoch, name="hand-over")
+
+    async def _hand_over(self, place: Place, epoch: int) -> None:
+        """Until the partition has been handed over to its owner of `epoch`, or that is not its owner any more."""
+        assignment, is_forced, is_overdue = self._membership.assignment, False, False
+        while (row := assignment.rows.get(place)) is not None and row.epoch == epoch and row.is_moving:
+            topic = self._directory.by_id(place[0])
+            if topic is None:
+                return
+            port = topic.ports[place[1]]
+            settings, now = self._membership.settings, self._context.clock.monotonic()
+            left_s = row.since + settings.rebalance_timeout - now
+            if (left_s <= 0 or is_overdue) and not is_forced:
+                is_forced = True
+                self._tell_forced(place, row.holder, port)
+            command = AssignPartition(self._group_id, row.owner, epoch, is_forced)
+            try:
+                with trio.move_on_after(math.inf if is_forced else left_s) as waiting:
+                    if await port.ref.ask(command):
+                        assignment.handed_over(place, epoch)
+                is_overdue = waiting.cancelled_caught
+            except (ActorCrashed, MailboxFull):
+                continue
+            except PartitionUnavailable:
+                await _until_back(port)
+            except ActorStopped:
+                return  # the topic is deleted, or the runtime closes
+
+    def _tell_forced(self, place: Place, holder: int | None, port: PartitionPort) -> None:
+        if holder is not None and (news := self._membership.news.get(holder)) is not None:
+            timeout = self._membership.settings.rebalance_timeout
+            self._context.emit(HandOverForced(self._name, port.topic, port.index, holder, timeout))
+            news.end(place)
+
+
+class _Back:
+    """Waits until a partition that has failed is back."""
+
+    def __init__(self) -> None:
+        self.is_back = trio.Event()
+
+    def noticed(self, _: PartitionPort) -> None:
+        """It is back, or deleted."""
+        self.is_back.set()
+
+
+async def _until_back(port: PartitionPort) -> None:
+    waiter = _Back()
+    if port.state == "failed":  # else it was revived meanwhile
+        port.add_restart_waiter(waiter)
+        await waiter.is_back.wait()

@@ -1,0 +1,116 @@
+"""Who owns a partition in an exclusive group, and how it is handed over: the core's part for members of groups. Pure.
+
+The coordinator decides (`groups.assignment`), the partition keeps to it: whatever members ask for, and in whatever
+order that comes, a partition leases only to its owner, and not even to that while another member has a lease here. So
+no two members ever hold leases of a partition at the same time. Ownership outlives a core, but not the process: leases
+do the same.
+
+Invariants
+----------
+O1  All leases of an exclusive group in a partition are one member's.
+O2  What is leased is leased to the owner by the highest epoch that the partition has heard of.
+O3  An assignment is answered once: True when nobody but its owner has leases here, False when a later one came.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from callboard.actors.partition import effects as e
+from callboard.actors.partition.ownership import Ownership
+
+if TYPE_CHECKING:
+    from callboard.actors.partition import commands as c
+    from callboard.actors.partition.commands import Token
+    from callboard.actors.partition.group_states import Carried, Group
+    from callboard.actors.partition.queues import JournalQueue
+
+
+class MemberRules:
+    """Members that own a partition, leave, or begin a new generation. The rest is the core's."""
+
+    journal: JournalQueue
+    effects: list[e.Effect]
+    _groups: dict[int, Group]
+    _carried: Carried
+
+    if TYPE_CHECKING:
+
+        def _has_changed(self, group: Group, now: float, *, urgent: bool = True) -> None: ...
+        def _notify(self, group: Group, now: float) -> None: ...
+
+    def assign_partition(self, message: c.AssignPartition, token: Token, now: float) -> None:
+        """The partition has another owner from now on; answered when nobody else has leases (O3).
+
+        With `is_forced` the leases of others end now.
+        """
+        ownership = self._carried.owners.setdefault(message.group_id, Ownership())
+        group = self._groups.get(message.group_id)
+        if not ownership.assign(message.consumer, message.epoch):
+            self.effects.append(e.Answer([(token, False)]))
+            return
+        if group is None:
+            self.effects.append(e.Answer([(token, True)]))  # it has no leases
+            return
+        stale = [waits[1] for waits in group.handing_over if waits[0] < message.epoch]
+        self.effects.append(e.Answer([(waiting, False) for waiting in stale]))
+        group.handing_over = [waits for waits in group.handing_over if waits[0] == message.epoch]
+        group.handing_over.append((message.epoch, token))
+        group.is_handing_over = True
+        group.notified = {key: until for key, until in group.notified.items() if key == message.consumer}
+        if message.is_forced:
+            others = {lease.consumer for lease in group.delivery.leases()} - {message.consumer}
+            if sum(group.delivery.release_consumer(consumer) for consumer in sorted(others)):
+                self._has_changed(group, now)
+        self._notify(group, now)
+
+    def _is_handed_over(self, group: Group) -> bool:
+        """Whether only the owner has leases; those who wait for that hear of it."""
+        if not group.is_handing_over:
+            return True
+        if group.is_held_by_others():
+            return False
+        group.is_handing_over = False
+        waiting, group.handing_over = group.handing_over, []
+        self.effects.append(e.Answer([(token, True) for _, token in waiting]))
+        return True
+
+    def _end_hand_over(self, group: Group) -> None:
+        """The group, or the partition, ends: who waits for a hand-over asks again, and hears that."""
+        waiting, group.handing_over = group.handing_over, []
+        self.effects.append(e.Answer([(token, False) for _, token in waiting]))
+
+    def _may_lease(self, group: Group, consumer: int) -> bool:
+        """Whether a member may be leased something now (O1, O2)."""
+        ownership = group.ownership
+        return ownership is None or (ownership.owner == consumer and self._is_handed_over(group))
+
+    def release_consumer(self, message: c.ReleaseConsumer, token: Token, now: float) -> None:
+        """A consumer leaves: release all that it has leased, and pass its notice on."""
+        self._carried.fences.pop((message.group_id, message.consumer), None)
+        self._release_consumer(message.group_id, message.consumer, token, now)
+
+    def _release_consumer(self, group_id: int, consumer: int, token: Token, now: float) -> None:
+        group = self._groups.get(group_id)
+        if group is not None:
+            group.waiting.pop(consumer, None)
+            group.notified.pop(consumer, None)
+            group.returning.pop(consumer, None)
+            if group.choice is not None:
+                tokens = group.choice.take_fetches_of(consumer)
+                self.effects.append(e.Answer([(token, None) for token in tokens]))
+            if group.delivery.release_consumer(consumer):
+                self._has_changed(group, now)
+            self._notify(group, now)
+        self.journal.answer(token, None, must_sync=False)
+
+    def fence_consumer(self, message: c.FenceConsumer, token: Token, now: float) -> None:
+        """A member begins a new generation: release what it leased as an earlier one. Fetches of that are refused."""
+        group = self._groups.get(message.group_id)
+        fences = self._carried.fences
+        key = message.group_id, message.consumer
+        if group is not None and message.generation > fences.get(key, 0):
+            fences[key] = message.generation
+        if group is not None and message.consumer in group.waiting:
+            self.effects.append(e.Answer([(group.waiting.pop(message.consumer), True)]))
+        self._release_consumer(message.group_id, message.consumer, token, now)

@@ -1,0 +1,286 @@
+"""The scenario of exclusive groups: members come, go, hang and fail, while partitions, coordinator and disks do too.
+
+Members join and leave in storms, by every way there is; some hold what they have for long, with and without a body of
+`receive`. At every step of the run it is looked inside: no two members ever hold leases of a partition, whoever holds
+one owns the partition or is just letting go of it, and a partition changes its owner only because somebody came or
+went. In the end everything is settled, once, and the partitions are shared out evenly.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import trio
+
+from callboard.log.errors import CallboardError, LeaseLost
+from callboard.simulations.checkers import no_bugs
+from callboard.simulations.checkers.one_owner import PROMISE, OwnershipWatch
+from callboard.simulations.checkers.terms import DEFAULT
+from callboard.simulations.faults.swarm import FaultSpace
+from callboard.simulations.history.surviving import Surviving
+from callboard.simulations.scenarios.draws import ACTORS_MAX, COUNT_MAX, between, check_counts, one_of
+from callboard.simulations.scenarios.operator import OPERATOR_S, is_passing, restart_failed
+from callboard.simulations.violations import Violation
+
+if TYPE_CHECKING:
+    from callboard.simulations.entropy import SeededEntropy
+    from callboard.simulations.world import Machine, World
+
+GROUP: Final = "billing"
+PARTITIONS: Final = tuple(f"topics/orders/{index}" for index in range(4))
+LIVENESS_S: Final = 120.0
+HANGS: Final = "hangs"
+"""The way of a member that stays, and asks for nothing; also its name."""
+STORM_S: Final = 6.0
+"""How long members come and go."""
+LOOK_S: Final = 0.2
+ENDINGS: Final = ("leaves", "leaves", "raises", "is cancelled", HANGS)
+
+
+class MemberFailed(Exception):
+    """A member's own failure."""
+
+
+@attrs.frozen(kw_only=True)
+class ExclusiveTraffic:
+    """A workload: how many messages, partitions and members, and how long those take."""
+
+    messages: int = 20
+    partitions: int = 3
+    consumers: int = 3
+    stays_s: float = 0.5
+    """How long a member stays, at most."""
+    handling_s: float = 0.05
+    visibility_s: float = 2.0
+    rebalance_s: float = 1.0
+    session_s: float = 2.0
+    """The session timeout, besides the time that handling takes."""
+    hanging: int = 0
+    """How many of the members hang in the end, at most all but one."""
+    ordering: str = "none"
+
+    def __attrs_post_init__(self) -> None:
+        check_counts(
+            type(self).__name__,
+            {
+                "messages": (self.messages, COUNT_MAX),
+                "partitions": (self.partitions, ACTORS_MAX),
+                "consumers": (self.consumers, ACTORS_MAX),
+            },
+        )
+
+
+class ExclusivePartitions:
+    """An exclusive group under join and leave storms, and faults of everything it consists of."""
+
+    name = "exclusive"
+    space = FaultSpace(
+        weights={
+            "CrashActor": 6,
+            "CrashInBatch": 3,
+            "CrashOnMessage": 3,
+            "CrashInRecovery": 1,
+            "CrashUntilDown": 1,
+            "PauseActor": 2,
+            "DelayMailbox": 2,
+            "FillMailbox": 1,
+            "PowerCut": 2,
+            "KillProcess": 2,
+            "FailVerb": 2,
+            "SlowDisk": 1,
+            "JumpClock": 1,
+        },
+        actors=(*PARTITIONS, "groups/billing", "groups/billing", "catalog", "timer-wheel", "renewals"),
+        messages=("", "AssignPartition", "AssignPartition", "OpenGroup", "ReleaseConsumer", "Join", "Fetch"),
+        verbs=("write", "sync"),
+        errnos=("EIO",),
+        probes={"joined": 20, "delivered": 40, "event.ActorStarted": 8, "disk.sync": 40},
+        faults=(0, 6),
+        horizon_s=STORM_S,
+        down_s=(0.01, 0.5),
+        for_s=(0.01, 2.0),
+    )
+
+    def workload(self, entropy: SeededEntropy) -> ExclusiveTraffic:
+        """More members than partitions, and fewer; handlers that let go in time, and that do not."""
+        return ExclusiveTraffic(
+            messages=between(entropy, 5, 60),
+            partitions=one_of(entropy, (1, 2, 3, 4, 4)),
+            consumers=between(entropy, 1, 6),
+            stays_s=one_of(entropy, (0.05, 0.5, 2.0)),
+            handling_s=one_of(entropy, (0.0, 0.02, 0.2, 1.0)),
+            visibility_s=one_of(entropy, (0.5, 2.0, 10.0)),
+            rebalance_s=one_of(entropy, (0.0, 0.2, 1.0, 5.0)),
+            session_s=one_of(entropy, (0.3, 1.0, 5.0)),
+            hanging=one_of(entropy, (0, 0, 1, 2)),
+            ordering=one_of(entropy, ("none", "none", "key")),
+        )
+
+    async def main(self, world: World, workload: ExclusiveTraffic) -> None:
+        """Run it in as many lives as it takes."""
+        group = _ExclusiveGroup(world, workload)
+        world.inspect = group.look
+        world.spawn(group.watch)
+        await world.machine_until_done(group.life)
+        broken = no_bugs.check(world.history, Surviving(()), DEFAULT)
+        if broken:
+            raise world.broken(broken[0])
+        world.sometimes("a partition was handed over while its old owner had leases", group.owners.has_waited)
+        world.sometimes("a hand-over was forced", bool(world.history.of("HandOverForced")))
+        world.sometimes("a member was stalled", bool(world.history.of("MemberStalled")))
+        world.sometimes("a member owned nothing", group.owners.has_idle)
+
+
+class _ExclusiveGroup:
+    """The members, and what they were told."""
+
+    def __init__(self, world: World, workload: ExclusiveTraffic) -> None:
+        self.world = world
+        self.workload = workload
+        self.is_done = False
+        self.owners = OwnershipWatch()
+        self._settled: dict[tuple[int, int], None] = {}
+        """Partitions and offsets of which an ack has returned."""
+        self._storm_ends_s = world.now + STORM_S
+
+    def look(self, _: str) -> None:
+        """At every step: nobody but the owner has leases."""
+        machine = self.world.machine
+        if machine is not None and machine.runtime is not None and not machine.dead:
+            problem = self.owners.look(machine.number, machine.runtime)
+            if problem is not None:
+                raise self._broken(problem)
+
+    async def watch(self) -> None:
+        """All comes to an end when nothing fails any more."""
+        with trio.move_on_after(20.0):
+            await self.world.healed.wait()
+        self.world.heal()
+        await self.world.rest(LIVENESS_S)
+        if not self.is_done:
+            raise self._broken(f"the group did not end {LIVENESS_S:g} s after the last fault")
+
+    async def life(self, machine: Machine) -> None:
+        """Sessions until one comes to its end."""
+        while True:
+            try:
+                await self._session(machine)
+            except (CallboardError, BaseExceptionGroup) as error:
+                if not is_passing(error):
+                    raise
+                await self.world.rest(OPERATOR_S)
+            else:
+                self.is_done = True
+                return
+
+    async def _session(self, machine: Machine) -> None:
+        traffic = self.workload
+        async with machine.open_runtime() as runtime:
+            orders = await runtime.create_topic("orders", partitions=max(1, traffic.partitions))
+            ends = [part.next_offset for part in await orders.describe()]
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(restart_failed, runtime, name="operator")
+                for number in range(max(1, traffic.consumers)):
+                    draws = self.world.entropy.fork(f"member {number} on {machine.number}")
+                    nursery.start_soon(self._member, orders, draws, number, name=f"member-{number}")
+                for number in range(sum(ends), max(0, traffic.messages)):
+                    partition = number % len(ends)
+                    await orders.publish(b"%d" % number, key=b"%d" % (number % 7), partition=partition)
+                    await trio.sleep(STORM_S / 2 / max(1, traffic.messages))
+                while not await self._is_over(runtime, orders):
+                    await self.world.rest(LOOK_S)
+                nursery.cancel_scope.cancel()
+
+    async def _is_over(self, runtime: Any, orders: Any) -> bool:
+        """Whether everything is settled, and the partitions are shared out among those who stay."""
+        parts = await orders.describe()
+        if self._is_storm() or any(not part.groups or part.groups[0].pending for part in parts):
+            return False
+        (group,) = await runtime.groups()
+        if any(info.name == HANGS for info in group.consumers):
+            return True  # it may keep partitions without messages
+        owned = sorted(len(info.assigned) for info in group.consumers)
+        return bool(owned and sum(owned) == len(parts) and owned[-1] - owned[0] <= 1)
+
+    def _is_storm(self) -> bool:
+        return self.world.now < self._storm_ends_s
+
+    async def _member(self, orders: Any, draws: SeededEntropy, number: int) -> None:
+        """Join, work, and go in some way, again and again; in the end stay."""
+        while True:
+            ending = one_of(draws, ENDINGS)
+            if not self._is_storm():
+                ending = HANGS if 0 < number <= self.workload.hanging else "stays"
+            stays_s = max(0.01, self.workload.stays_s) * (0.2 + draws.random())
+            try:
+                with trio.move_on_after(stays_s if self._is_storm() else 10_000.0):
+                    await self._stay(orders, draws, number, ending)
+            except MemberFailed:
+                pass
+            except (LeaseLost, CallboardError) as error:
+                self.owners.forget()  # somebody may have joined, and gone, between two looks
+                if not is_passing(error):
+                    raise
+                await trio.sleep(OPERATOR_S / 2)
+            await trio.sleep(0.3 * draws.random())
+
+    async def _stay(self, orders: Any, draws: SeededEntropy, number: int, ending: str) -> None:
+        until_s = self.world.now + self.workload.stays_s * draws.random()
+        async with orders.subscribe(
+            GROUP,
+            mode="exclusive",
+            ordering=self.workload.ordering,
+            visibility_timeout=max(0.1, self.workload.visibility_s),
+            rebalance_timeout=max(0.0, self.workload.rebalance_s),
+            session_timeout=max(0.05, self.workload.session_s) + 2 * self.workload.handling_s,
+            name=HANGS if ending == HANGS else None,
+            backoff=0.05,
+        ) as consumer:
+            self.world.probe("joined", f"member-{number}")
+            while ending in ("is cancelled", "stays") or self.world.now < until_s:
+                try:
+                    await self._handle_one(consumer, draws)
+                except LeaseLost:
+                    self.world.probe("lost", f"member-{number}")
+            if ending == HANGS:
+                await consumer.get(timeout=0.1)  # it holds this one, too
+                await trio.sleep_forever()
+            if ending == "raises":
+                raise MemberFailed
+
+    async def _handle_one(self, consumer: Any, draws: SeededEntropy) -> None:
+        way, handling_s = draws.random(), self.workload.handling_s * draws.random()
+        if way < 0.3:
+            async with consumer.receive(timeout=0.3) as message:
+                if message is not None:
+                    self._delivered(message)
+                    await trio.sleep(4 * handling_s)
+            if message is not None:
+                self._acked(message)
+            return
+        message = await consumer.get(timeout=0.3)
+        if message is None:
+            return
+        self._delivered(message)
+        await trio.sleep(handling_s)
+        if way < 0.4:
+            await message.nack(delay=0.1 * draws.random())
+        elif way < 0.5:
+            await message.release()
+        else:
+            await message.ack()
+            self._acked(message)
+
+    def _delivered(self, message: Any) -> None:
+        self.world.probe("delivered", f"{message.partition}@{message.offset}")
+        if (message.partition, message.offset) in self._settled:
+            words = f"{message.partition}@{message.offset} comes again, and its ack had returned"
+            raise self._broken(words)
+
+    def _acked(self, message: Any) -> None:
+        self._settled[message.partition, message.offset] = None
+        self.world.probe("acked", f"{message.partition}@{message.offset}")
+
+    def _broken(self, words: str) -> Violation:
+        return self.world.broken(Violation(PROMISE, words))

@@ -6,7 +6,9 @@ which is opened by the first redrive or purge: from then on the topic keeps what
 Invariants
 ----------
 V1  A message is settled as handled only when it is stored where it was sent to, synced.
-V2  It is sent by a producer of its own, so that a repetition after a crash stores nothing twice.
+V2  It is sent by a producer of its own, so that a repetition after a crash stores nothing twice. When it is settled as
+    handled, that producer is forgotten: else it would take the place of others that the partition knows.
+V3  One redrive of a topic runs at a time: another would send what this one has settled, and whose producer is gone.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
@@ -29,6 +32,7 @@ from callboard.consumer import Consumer
 from callboard.log.errors import (
     ActorCrashed,
     ActorStopped,
+    CallboardError,
     GroupNotFound,
     InvalidArgument,
     RuntimeClosed,
@@ -137,6 +141,12 @@ class DeadLetterTopic:
             raise InvalidArgument(f"rate is {rate!r:.40}, not messages a second. Nothing was redriven.")
         if to is not None and self._find(to) is None:
             raise TopicNotFound(f"there is no topic {to!r}. Nothing was redriven. Create it.", topic=to)
+        async with self._live.redriving:
+            return await self._redrive(choose, to, limit, rate, dry_run=dry_run)
+
+    async def _redrive(
+        self, choose: Chooses | None, to: str | None, limit: int | None, rate: float | None, *, dry_run: bool
+    ) -> Redriven:
         records = await self._session.ask_catalog(ListGroups())
         groups = {record.name: (record.group_id, record.topic_ids) for record in records}
         passed: Counter[str] = Counter()
@@ -145,6 +155,7 @@ class DeadLetterTopic:
         async def send(partition: int, letters: Page) -> None:
             nonlocal sent
             handled: list[tuple[int, int]] = []
+            producers: list[tuple[PartitionPort, int]] = []
             try:
                 for letter in letters:
                     target, group_id, obstacle = self._target(letter, to, groups)
@@ -154,13 +165,14 @@ class DeadLetterTopic:
                     if not dry_run:
                         if rate is not None:
                             await trio.sleep_until(begun + sent / rate)
-                        await self._publish(letter, target, group_id)
+                        producers.append(await self._publish(letter, target, group_id))
                         handled.append((letter.record.offset, letter.record.offset + 1))
                     sent += 1
             finally:
                 if handled:
                     with trio.CancelScope(shield=True, deadline=trio.current_time() + HANDLED_S):
                         await self._handle(partition, tuple(handled))
+                        await self._forget(producers)
 
         await self._each(choose, limit, send)
         return Redriven(messages=sent, passed_over=dict(passed))
@@ -192,8 +204,10 @@ class DeadLetterTopic:
             return None, None, f"there is no group {letter.group!r} of topic {letter.topic!r} any more"
         return origin, group_id, ""
 
-    async def _publish(self, letter: ForwardedLetter, target: LiveTopic, group_id: int | None) -> None:
-        """Publish a letter with its own headers, once (V2)."""
+    async def _publish(
+        self, letter: ForwardedLetter, target: LiveTopic, group_id: int | None
+    ) -> tuple[PartitionPort, int]:
+        """Publish a letter with its own headers, once (V2); returns where, and the id of its producer."""
         record = letter.record
         headers = {name: value for name, value in record.headers.items() if not name.startswith(f.PREFIX)}
         if group_id is not None:
@@ -213,9 +227,15 @@ class DeadLetterTopic:
         while True:
             try:
                 await publisher_of(target).send(port, message)
-                return
             except ActorCrashed:
                 continue
+            return port, producer_id
+
+    async def _forget(self, producers: Iterable[tuple[PartitionPort, int]]) -> None:
+        """Nothing is sent by these any more. Where that cannot be told, they are forgotten when they are old."""
+        for port, producer_id in producers:
+            with suppress(CallboardError):
+                await port.ref.ask(c.ForgetProducer(producer_id))
 
     async def _unhandled(self, port: PartitionPort) -> Iterable[tuple[int, int]]:
         """The offsets of a partition that were neither redriven nor purged."""

@@ -220,6 +220,8 @@ def _allowed(name: str, field: settings.SettingField) -> str:
         words = "`True`, `False`"
     elif field.kind == "start":
         words = '`"beginning"`, `"end"`, an offset, a zoned `datetime`'
+    elif field.kind == "name":
+        words = "the name of a topic"
     else:
         words = f"{_amount(name, field, field.low)} to {_amount(name, field, field.high)}"
     return f"{words}, or `None`" if field.optional else words

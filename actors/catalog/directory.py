@@ -49,6 +49,8 @@ class LiveTopic:
     deleted: bool = False
     publisher: Any = None
     """What this process publishes to it with, once somebody has asked for the topic."""
+    redriving: trio.Lock = attrs.field(factory=trio.Lock)
+    """Held by whoever redrives its dead letters."""
 
     def alter(self, settings: TopicSettings) -> None:
         """Partitions that start from now on start with these settings; those that run have to be told."""

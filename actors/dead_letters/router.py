@@ -37,14 +37,16 @@ from callboard.log.errors import (
     MailboxFull,
     TopicNotFound,
 )
-from callboard.log.limits import READ_BYTES_DEFAULT
+from callboard.log.limits import MIB, READ_BYTES_DEFAULT
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.directory import Directory, LiveTopic
+    from callboard.actors.catalog.directory import Directory
     from callboard.actors.partition.port import PartitionPort
+    from callboard.log.format.columns import Columns
 
 AT_A_TIME: Final = 100
-"""So many dead letters go as one batch."""
+BYTES_AT_A_TIME: Final = 4 * MIB
+"""So many dead letters go as one batch, or fewer: the last one begins within these bytes."""
 PAUSE_S: Final = 0.1
 PAUSE_MAX_S: Final = 30.0
 """A target that refuses is tried again after the first; the pause doubles up to the second."""
@@ -147,27 +149,34 @@ class DeadLetterRouter(Actor[None]):
                 if flags.count(source) == 0:
                     return
                 continue
-            some = letters[:AT_A_TIME]
-            await self._publish(source, topic, some)
-            await self._asked(port, c.ForgetDead(source.group_id, some[-1].number + 1))
+            stored = await self._publish(source, topic, letters[:AT_A_TIME])
+            await self._asked(port, c.ForgetDead(source.group_id, stored + 1))
 
-    async def _publish(self, source: Source, topic: str, letters: list[DeadLetter]) -> None:
-        """Publish to the partition of the same number, or where counting goes on from the beginning."""
+    async def _publish(self, source: Source, topic: str, letters: list[DeadLetter]) -> int:
+        """Publish the first of them, to the partition of the same number, or where counting goes on from the beginning.
+
+        Returns the number of the last that is stored.
+        """
         live, group = self._directory.find(topic), self._directory.live_group(source.group_id)
         if live is None or group is None:
-            raise TopicNotFound(
-                f"there is no topic {topic!r} for dead letters: they stay in {source.port.label}. Create it, or name"
-                " another with runtime.alter_group.",
-                topic=topic,
-            )
+            raise _missing(topic, source.port.label)
         port, names = source.port, group.membership.names()
         origin = Origin(port.topic, port.topic_id, port.index, group.name, source.group_id)
-        found = [await self._read(port, letter, names.get(letter.consumer or 0)) for letter in letters]
+        found: list[Found] = []
+        left_bytes = BYTES_AT_A_TIME
+        for letter in letters:
+            found.append(await self._read(port, letter, names.get(letter.consumer or 0)))
+            left_bytes -= found[-1].size_bytes
+            if left_bytes <= 0:
+                break
         batch = forwarded(origin, found, wall_offset(self.context.clock))
-        await self._store(live, port.index, batch)
+        try:
+            await self._store(live.ports[port.index % len(live.ports)], batch)
+        except ActorStopped as error:  # it was deleted meanwhile
+            raise _missing(topic, port.label) from error
+        return found[-1].letter.number
 
-    async def _store(self, live: LiveTopic, index: int, batch: Any) -> None:
-        target = live.ports[index % len(live.ports)]
+    async def _store(self, target: PartitionPort, batch: Columns) -> None:
         size = batch.size_bytes
         if target.state in REFUSING or not await target.budget.take(size):
             raise target.unavailable()
@@ -198,3 +207,11 @@ class DeadLetterRouter(Actor[None]):
                 continue
             except MailboxFull:
                 await self._directory.timers.sleep(PAUSE_S)
+
+
+def _missing(topic: str, label: str) -> TopicNotFound:
+    return TopicNotFound(
+        f"there is no topic {topic!r} for dead letters: they stay in {label}. Create it, or name another with"
+        " runtime.alter_group.",
+        topic=topic,
+    )

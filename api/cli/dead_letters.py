@@ -89,14 +89,19 @@ def list_letters(
     table = Table("from", "group", "attempts", "failed", "reason", "value")
     for letter in found:
         table.add_row(
-            f"{letter.topic}/{letter.partition}@{letter.offset}",
-            letter.group,
+            _printable(f"{letter.topic}/{letter.partition}@{letter.offset}"),
+            _printable(letter.group),
             str(letter.attempts),
             letter.failed_at.isoformat(timespec="seconds"),
-            (letter.reason or "")[:60],
+            _printable((letter.reason or "")[:60]),
             repr(letter.record.value or b"")[2:-1][:40],
         )
     show(table)
+
+
+def _printable(text: str) -> str:
+    """`text` without what a terminal would obey: reasons often quote what was received."""
+    return "".join(character if character.isprintable() else "\ufffd" for character in text)
 
 
 def _plain(letter: ForwardedLetter) -> dict[str, Any]:
@@ -129,7 +134,7 @@ def count(
         return
     table = Table("reason", "messages")
     for each, messages in found.items():
-        table.add_row(each or "", f"{messages:,}")
+        table.add_row(_printable(each or ""), f"{messages:,}")
     show(table)
 
 

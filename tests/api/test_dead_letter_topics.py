@@ -8,6 +8,8 @@ import pytest
 import trio
 
 import callboard
+from callboard.actors.dead_letters import router
+from callboard.actors.dead_letters.router import DeadLetterRouter
 
 
 async def reject_all(topic: Any, group: str = "billing", **settings: Any) -> None:
@@ -137,6 +139,57 @@ async def test_a_target_that_was_deleted_holds_them_too(autojump_clock: Any, wor
         await runtime.alter_group("billing", dead_letter_topic="other")
         await trio.sleep(40)
         assert [record.value for record in await records(other)] == [b"a"]
+
+
+async def test_a_target_that_is_deleted_under_way_holds_them_too(
+    autojump_clock: Any, world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The topic goes while it is about to take a dead letter; another of its name takes it."""
+    async with world.open() as runtime:
+        await runtime.create_topic("dead")
+        orders = await runtime.create_topic("orders")
+        await orders.publish(b"a")
+        store, deleted = DeadLetterRouter._store, []
+
+        async def delete_first(router: Any, target: Any, batch: Any) -> None:
+            if not deleted:
+                deleted.append(target)
+                await runtime.delete_topic("dead")
+            await store(router, target, batch)
+
+        monkeypatch.setattr(DeadLetterRouter, "_store", delete_first)
+        await reject_all(orders, dead_letter_topic="dead")
+        assert deleted
+        assert len(await orders.dead_letters("billing").list()) == 1
+        dead = await runtime.create_topic("dead")
+        await trio.sleep(60)
+        assert [record.value for record in await records(dead)] == [b"a"]
+        assert await orders.dead_letters("billing").list() == ()
+
+
+async def test_large_messages_are_forwarded_a_few_at_a_time(
+    autojump_clock: Any, world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many there are, none has to be in memory with all others."""
+    monkeypatch.setattr(router, "BYTES_AT_A_TIME", 2500)
+    counts = []
+    store = DeadLetterRouter._store
+
+    async def count(router: Any, target: Any, batch: Any) -> None:
+        counts.append(batch.count)
+        await store(router, target, batch)
+
+    monkeypatch.setattr(DeadLetterRouter, "_store", count)
+    async with world.open() as runtime:
+        dead = await runtime.create_topic("dead")
+        orders = await runtime.create_topic("orders")
+        values = [b"%d" % number * 1000 for number in range(7)]
+        await orders.publish_batch([*values, bytes(5000)])
+        await reject_all(orders)
+        await runtime.alter_group("billing", dead_letter_topic="dead")
+        await trio.sleep(1)
+        assert counts == [3, 3, 2]
+        assert [record.value for record in await records(dead)] == [*values, bytes(5000)]
 
 
 async def test_wrong_topics_are_refused(autojump_clock: Any, world: Any) -> None:

@@ -10,6 +10,8 @@ import pytest
 import trio
 
 import callboard
+from callboard import dead_letter_topics
+from callboard.log.limits import Limits
 
 
 async def taken(topic: Any, group: str, **settings: Any) -> list[bytes]:
@@ -178,3 +180,35 @@ async def test_wrong_arguments_do_nothing(autojump_clock: Any, world: Any) -> No
             with pytest.raises(callboard.InvalidArgument):
                 await letters.redrive(**given)
         assert len(await letters.list()) == 6
+
+
+async def test_a_redrive_leaves_the_producers_of_the_target_alone(
+    autojump_clock: Any, world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many messages are sent back, those who publish there as producers go on."""
+    monkeypatch.setattr(dead_letter_topics, "READ_RECORDS", 2)
+    async with world.open(limits=Limits(producers=4)) as runtime:
+        await runtime.create_topic("dead")
+        orders = await runtime.create_topic("orders")
+        await orders.publish_batch([b"%d" % number for number in range(9)])
+        await give_up(orders)
+        async with orders.producer("import") as producer:
+            await producer.publish(b"100")
+            assert (await runtime.dead_letters("dead").redrive()).messages == 9
+            await producer.publish(b"101")
+        assert (await orders.describe())[0].producers == 1
+
+
+async def test_redrives_at_once_send_each_message_once(autojump_clock: Any, world: Any) -> None:
+    """They wait for each other."""
+    async with shop(world) as runtime:
+        done = []
+
+        async def redrive() -> None:
+            done.append((await runtime.dead_letters("dead").redrive(rate=100)).messages)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(redrive)
+        assert sorted(done) == [0, 0, 6]
+        assert sorted(await taken(runtime.topic("orders"), "billing")) == [b"%d" % n for n in range(6)]

@@ -50,6 +50,7 @@ from callboard.log.errors import (
     RuntimeClosed,
     TopicNotFound,
 )
+from callboard.message import by_priority, from_us
 from callboard.received import (
     ConsumerLease,
     ConsumerLeases,
@@ -132,6 +133,7 @@ class Consumer(FollowsAssignment):
         self._took_s = math.inf
         """How long the caller was busy with a batch, the last time."""
         self._open = False
+        self._has_priorities = any(live.settings.priorities for live in lives)
 
     def __repr__(self) -> str:
         return f"<Consumer of {', '.join(repr(live.name) for live in self._lives)} in group {self.group!r}>"
@@ -314,7 +316,7 @@ class Consumer(FollowsAssignment):
                         if lease is None:
                             return None
                         self._untaken = None
-                        buffer += lease.take_messages(self.leases)
+                        buffer += self._in_order(lease.take_messages(self.leases))
                 finally:
                     self._turn.release()
             # From here on there is no checkpoint (U1).
@@ -322,6 +324,15 @@ class Consumer(FollowsAssignment):
                 if self._is_fresh(buffer[0].lease):
                     return buffer.popleft()
                 self.give_back_buffer()
+
+    def _in_order(self, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
+        """Messages of one lease in the order in which they are handed over."""
+        if not self._has_priorities:
+            return messages
+        starvation_s, now_us = self.settings.starvation_after, self.runtime.clock.wall_us()
+        return by_priority(
+            messages, None if starvation_s is None else from_us(now_us - round(starvation_s * 1e6))
+        )
 
     async def _pass(self) -> None:
         """A checkpoint for cancellation, and one that lets other tasks run unless they have run a moment ago."""

@@ -372,13 +372,15 @@ Span = tuple[Columns, int, int]
 Recorded = TypeVar("Recorded", bound=Record)
 
 
-def by_priority(records: list[Recorded], spans: Sequence[Span]) -> list[Recorded]:
-    """The records of `spans`, the highest priority first; those of one priority keep their order."""
-    if all(columns.priorities is None for columns, _, _ in spans):
-        return records
-    return sorted(
-        records, key=lambda each: USUAL_PRIORITY if each.priority is None else each.priority, reverse=True
-    )
+def by_priority(records: list[Recorded], starved_until: datetime | None) -> list[Recorded]:
+    """What was appended until then first, the rest by priority, the highest first; else in their order."""
+
+    def place(record: Recorded) -> int:
+        if starved_until is not None and record.append_time <= starved_until:
+            return -1
+        return PRIORITY_MAX - (USUAL_PRIORITY if record.priority is None else record.priority)
+
+    return sorted(records, key=place)
 
 
 class ColumnBatch:

@@ -38,7 +38,7 @@ from callboard.log.errors import (
     TopicNotFound,
 )
 from callboard.log.format.columns import Columns, first_expiry
-from callboard.message import ColumnBatch, Record, Span, by_priority
+from callboard.message import ColumnBatch, Record, Span
 from callboard.settling import GatheredAcks, Releases, SentAck, check_nack, check_seconds, lease_lost, without
 
 if TYPE_CHECKING:
@@ -85,15 +85,14 @@ class ConsumerLease:
         """`_at`: records of the first batch that were taken."""
 
     def take_messages(self, leases: ConsumerLeases) -> list[ReceivedMessage]:
-        """All that is left, as messages, the highest priority first."""
+        """All that is left, as messages."""
         part = self.take(self.untaken)
         numbers = repeat(part.ranges[0][2]) if len(part.ranges) == 1 else part.attempts()
-        messages = [
+        return [
             ReceivedMessage(leases, self, columns, index, next(numbers))
             for columns, start, stop in part.spans
             for index in range(start, stop)
         ]
-        return by_priority(messages, part.spans)
 
     def take(self, count: int) -> LeasedPart:
         """The next `count` records; all, if they are fewer."""

@@ -12,7 +12,7 @@ Invariants
 ----------
 R1  When something is leased, all unsettled records below the range's end were seen, and the range ends at the visible
     end or is full.
-R2  Every free record is in both heaps; a heap may name others besides, which are dropped when they come first.
+R2  Every free record is in both heaps, once; a heap may name others besides, which are dropped when they come first.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ RANKED_BYTES: Final = 88
 """What a free record takes in both heaps, about."""
 STARVED: Final = -1
 RANK_SHIFT: Final = 64
+OFFSET_MASK: Final = (1 << RANK_SHIFT) - 1
 
 
 class PartitionOrder(KeyOrder):
@@ -79,7 +80,10 @@ class PriorityOrder(KeyOrder):
     def _offer(self, offset: int) -> None:
         if self._is_free(offset):
             heappush(self._free, offset)
-            heappush(self._ranked, self._rank(self.records.index_of(offset)) << RANK_SHIFT | offset)
+            heappush(self._ranked, self._place(offset))
+
+    def _place(self, offset: int) -> int:
+        return self._rank(self.records.index_of(offset)) << RANK_SHIFT | offset
 
     def _is_starved(self, index: int, now: float) -> bool:
         if self.starvation_s is None:
@@ -111,8 +115,9 @@ class PriorityOrder(KeyOrder):
         """The offsets to lease now, sorted, as ranges that do not touch."""
         records = self._catch_up()
         self._see_all()
-        ranked = dict.fromkeys(self._may_go_again(now, AGAIN_MAX), False)
-        ranked |= dict.fromkeys(self._first_free(now, max_records), True)
+        from_free, from_ranked = self._first_free(now, max_records)
+        free = from_free | from_ranked
+        candidates = {*self._may_go_again(now, AGAIN_MAX), *free}
 
         def order(offset: int) -> tuple[int, int]:
             index = records.index_of(offset)
@@ -120,34 +125,44 @@ class PriorityOrder(KeyOrder):
                 return STARVED, offset
             return self._rank(index), offset
 
-        first = sorted(ranked, key=order)[:max_records]
-        again = [offset for offset in first if not ranked[offset]]
+        first = sorted(candidates, key=order)[:max_records]
+        again = [offset for offset in first if offset not in free]
         chosen, others = self._delivery.together(again, len(first), consumer)
-        chosen += [offset for offset in first if ranked[offset]][:others]
-        for offset in ranked.keys() - set(chosen):
-            if ranked[offset]:
-                self._offer(offset)
+        chosen += [offset for offset in first if offset in free][:others]
+        left = free.difference(chosen)
+        for offset in left & from_free:
+            heappush(self._free, offset)
+        for offset in left & from_ranked:
+            heappush(self._ranked, self._place(offset))
         chosen.sort()
         return list(merged([(offset, offset + 1) for offset in chosen]))
 
     def _see_all(self) -> None:
-        self._see(len(self.records.offsets))
+        self._see(self.records.end)
 
-    def _first_free(self, now: float, most: int) -> list[int]:
-        """Take out the free records that come first."""
-        records, free, ranked, found = self.records, self._free, self._ranked, dict[int, None]()
-        while len(found) < most:
-            while free and (free[0] in found or records.index_of(free[0]) < 0 or not self._is_free(free[0])):
+    def _first_free(self, now: float, most: int) -> tuple[set[int], set[int]]:
+        """Take out the free records that come first: which were taken out of `_free`, and which of `_ranked`."""
+        records, free, ranked, taken = self.records, self._free, self._ranked, set[int]()
+        from_free, from_ranked = set[int](), set[int]()
+        while len(taken) < most:
+            while free and not self._is_live(free[0]):
                 heappop(free)
             if free and self._is_starved(records.index_of(free[0]), now):
-                found[heappop(free)] = None
-                continue
-            if not ranked:
+                offset = heappop(free)
+                from_free.add(offset)
+            elif ranked:
+                offset = heappop(ranked) & OFFSET_MASK
+                if not self._is_live(offset):
+                    continue
+                from_ranked.add(offset)
+            else:
                 break
-            offset = heappop(ranked) & ((1 << RANK_SHIFT) - 1)
-            if offset not in found and records.index_of(offset) >= 0 and self._is_free(offset):
-                found[offset] = None
-        return list(found)
+            taken.add(offset)
+        return from_free, from_ranked
+
+    def _is_live(self, offset: int) -> bool:
+        """Whether an entry of a heap still stands for a free record."""
+        return self.records.index_of(offset) >= 0 and self._is_free(offset)
 
 
 class PriorityKeyOrder(PriorityOrder):

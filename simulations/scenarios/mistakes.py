@@ -208,11 +208,7 @@ MISTAKES: Final = (
             "a backoff beyond the longest": _join(backoff=10.0, max_backoff=1.0),
         },
     ),
-    *_named(
-        "join a group with a later",
-        NotInThisVersion,
-        {"setting": _join(session_timeout=3), "value": _join(mode="exclusive")},
-    ),
+    Mistake("join a group with a later setting", NotInThisVersion, _join(retry=3)),
     Mistake(
         "get without entering",
         RuntimeClosed,

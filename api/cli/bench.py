@@ -16,12 +16,11 @@ import attrs
 import click
 import trio
 from rich.console import Console
-from rich.table import Table
 
 from callboard.cli.files import BareFile, temporary_directory
 from callboard.cli.group import run
 from callboard.cli.options import json_option
-from callboard.cli.output import print_json, show
+from callboard.cli.output import print_json, show, table
 from callboard.control import plain
 from callboard.log.errors import InvalidArgument
 from callboard.log.limits import BATCH_BYTES_MAX
@@ -227,6 +226,22 @@ MEASURES: dict[str, Callable[[Bench], Awaitable[Measured | Latency]]] = {
 }
 
 
+LEGEND = """
+msg/s          messages of Callboard per second, synced (acks "all")
+append msg/s   the same bytes appended to a bare file, with an fdatasync after each write
+of append      msg/s divided by append msg/s: the median of the pairs, measured right after each other
+worst to best  the same ratio in the worst and in the best pair; wide: the disk or the machine was busy
+of overwrite   msg/s divided by the rate of overwriting a preallocated file, which is faster to sync"""
+LATENCY_LEGEND = """
+latency        from the call of publish until the handler has the message; p99: 99 of 100 are faster"""
+
+
+def _row(line: Measured) -> tuple[str, ...]:
+    spread = f"{line.worst:.2f} to {line.best:.2f}"
+    ratios = f"{line.of_bare:.2f}", spread, f"{line.of_overwrite:.2f}"
+    return line.name, f"{line.rate:,.0f}", f"{line.bare_rate:,.0f}", *ratios
+
+
 @click.command()
 @click.option(
     "--pairs", type=click.IntRange(1, 100), default=3, show_default=True, help="Interleaved pairs per line."
@@ -276,15 +291,11 @@ def bench(
     if as_json:
         print_json({"measured": plain(measured), "latency": plain(latencies)})
         return
-    table = Table(
-        "work", "msg/s", "of bare append + fdatasync", "worst to best", "of bare overwrite", "bare msg/s"
-    )
-    for line in measured:
-        spread = f"{line.worst:.2f} to {line.best:.2f}"
-        ratios = f"{line.of_bare:.2f}", spread, f"{line.of_overwrite:.2f}"
-        table.add_row(line.name, f"{line.rate:,.0f}", *ratios, f"{line.bare_rate:,.0f}")
-    show(table)
-    for late in latencies:
-        show(
-            f"{late.name}: p50 {late.p50 * 1e3:.2f} ms, p99 {late.p99 * 1e3:.2f} ms, worst {late.worst * 1e3:.1f} ms"
-        )
+    if measured:
+        heads = ("work", "msg/s", "append msg/s", "of append", "worst to best", "of overwrite")
+        show(table(heads, map(_row, measured)), LEGEND)
+    if latencies:
+        rows = [
+            (one.name, *(f"{s * 1e3:,.2f} ms" for s in (one.p50, one.p99, one.worst))) for one in latencies
+        ]
+        show(*([""] if measured else []), table(("latency", "p50", "p99", "worst"), rows), LATENCY_LEGEND)

@@ -17,7 +17,7 @@ import click
 import trio
 
 from callboard.cli import exits
-from callboard.cli.demo_account import DemoHistory, table
+from callboard.cli.demo_account import DemoHistory, account_table
 from callboard.cli.demo_work import ONE, THREE, TOPIC, TWO, Stage, identify, unsettled
 from callboard.cli.files import empty_directory, read_record_lines, temporary_directory
 from callboard.cli.group import first_error, run
@@ -62,21 +62,20 @@ async def _all_acts(stage: Stage, history: DemoHistory) -> tuple[list[dict[str, 
 async def _perform(stage: Stage, act: str) -> dict[str, Any]:
     """Run an act in a child process until it is over, and kill what is left of it; returns what it took."""
     first, last = stage.span(act)
-    total = last - first
     if not stage.quiet:
-        say(f"{act}: {total:,} events")
+        say(f"{act}: {'what is left of the ' if act == THREE else ''}{last - first:,} events")
     published = acknowledged = 0
     started, is_over = trio.current_time(), False
-    with progress(act, quiet=stage.quiet) as advance:
+    with progress(act, quiet=stage.quiet, keep=True) as advance:
         async with trio.open_nursery() as nursery:
             child = await spawn_callboard(nursery, ["demo-child", act, json.dumps(attrs.asdict(stage))])
             try:
                 while not is_over and (line := await child.read_line()) is not None:
                     if not published:
                         started = trio.current_time()
-                    published, acknowledged, is_over = json.loads(line)
-                    text = f"{published:,} of {total:,} published, {acknowledged:,} acknowledged"
-                    advance(text, acknowledged, total)
+                    published, acknowledged, to_do, is_over = json.loads(line)
+                    done = to_do if is_over else published if act == TWO else acknowledged
+                    advance(f"{published:,} published, {acknowledged:,} acknowledged", done, to_do)
             finally:
                 with trio.CancelScope(shield=True):
                     status = await child.kill()
@@ -170,7 +169,7 @@ def demo(directory: str | None, keep: bool, as_json: bool, **options: Any) -> No
         }
         click.echo(to_json(found))
     else:
-        show(table(f"Account of {source}, seed {stage.seed}", account, tally.bad, timings))
+        show(account_table(f"Account of {source}, seed {stage.seed}", account, tally.bad, timings))
         show(*(f"line {number}: {reason}" for number, reason in tally.named))
         show(*(f"DOES NOT BALANCE: {problem}" for problem in account.problems))
         if account.balanced:

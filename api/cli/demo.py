@@ -10,7 +10,7 @@ import contextlib
 import json
 from array import array
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import click
@@ -26,6 +26,8 @@ from callboard.cli.processes import spawn_callboard
 from callboard.log.errors import CallboardError, InvalidArgument
 from callboard.log.limits import PARTITIONS_MAX
 from callboard.recordings import Format, Tally, TimeFormat, digest_of
+
+EVENTS_MAX: Final = 100_000_000
 
 
 class DemoFailed(CallboardError):
@@ -96,10 +98,12 @@ async def _perform(stage: Stage, act: str) -> dict[str, Any]:
 
 @click.command("demo")
 @click.option(
-    "--events", type=click.IntRange(2), help="Events to make (30,000) or to take of the input (all)."
+    "--events",
+    type=click.IntRange(2, EVENTS_MAX),
+    help="Events to make (30,000) or to take of the input (all).",
 )
 @click.option(
-    "--seed", type=click.IntRange(0), default=1, show_default=True, help="Fixes what fails and when."
+    "--seed", type=click.IntRange(0, 1 << 40), default=1, show_default=True, help="Fixes what fails and when."
 )
 @click.option(
     "--input",
@@ -169,7 +173,7 @@ def demo(directory: str | None, keep: bool, as_json: bool, **options: Any) -> No
         }
         click.echo(to_json(found))
     else:
-        show(account_table(f"Account of {source}, seed {stage.seed}", account, tally.bad, timings))
+        show("", account_table(f"Account of {source}, seed {stage.seed}", account, tally.bad, timings))
         show(*(f"line {number}: {reason}" for number, reason in tally.named))
         show(*(f"DOES NOT BALANCE: {problem}" for problem in account.problems))
         if account.balanced:

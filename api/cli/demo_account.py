@@ -35,7 +35,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import attrs
-from rich.table import Table
+from rich.console import RenderableType
 
 from callboard.cli.output import table
 
@@ -251,7 +251,9 @@ def percentiles(values_us: Sequence[int]) -> tuple[float | None, float | None]:
     return ordered[len(ordered) // 2] / 1000, ordered[len(ordered) * 99 // 100] / 1000
 
 
-def account_table(title: str, account: Account, bad_lines: int, timings: Sequence[dict[str, Any]]) -> Table:
+def account_table(
+    title: str, account: Account, bad_lines: int, timings: Sequence[dict[str, Any]]
+) -> RenderableType:
     """The account for people."""
     counts = (
         ("events in the input", account.events, f"{bad_lines:,} bad lines left out"),
@@ -279,7 +281,7 @@ def account_table(title: str, account: Account, bad_lines: int, timings: Sequenc
         ("publish to handled", account.handled_ms_p50, account.handled_ms_p99),
     ):
         rows.append((name, _ms(middle), f"p99 {_ms(high)}"))
-    return table(("what", "how many", "note"), rows, words=("note",), title=title)
+    return table(("what", "how many", "note"), rows, words=("what", "note"), title=title)
 
 
 def _ms(value: float | None) -> str:

@@ -69,9 +69,9 @@ def stats(directory: str, as_json: bool) -> None:
             counts = [f"{group[key]:,}" for key in _GROUP_COUNTS]
             groups.append((names.get(group["group_id"], "?"), label, *counts))
     heads = ("partition", "state", "start", "end", "size", "commits", "failed", "lost")
-    show(table(heads, rows, words=["state"]))
+    show(table(heads, rows, words=("partition", "state")))
     if groups:
-        show("", table(("group", "partition", *_GROUP_COUNTS), groups, words=["partition"]))
+        show("", table(("group", "partition", *_GROUP_COUNTS), groups, words=("group", "partition")))
     show("")
     _show_losses(found["partitions"])
     timers = found["timers"]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import click
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
@@ -47,33 +47,29 @@ def show(*things: Any) -> None:
 
 def table(
     heads: Sequence[str], rows: Iterable[Sequence[str]], *, words: Collection[str] = (), title: str = ""
-) -> Table:
-    """A table as all commands print it. The first column and those in `words` hold words, the others numbers.
+) -> RenderableType:
+    """A table as all commands print it. Columns in `words` hold words, the others numbers; without any the first does.
 
-    Numbers stand to the right and are never cut or folded; heads are broken between words only. Words are folded where
-    the terminal is narrow.
+    Numbers stand to the right; heads are broken between words only. Where the terminal is narrow words are folded, and
+    numbers only if there is no other way; nothing is cut.
     """
-    rows = [tuple(row) for row in rows]
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", title_justify="left")
-    made.title, made.title_style = title or None, "bold"
+    rows, words = [tuple(row) for row in rows], words or heads[:1]
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_header=any(heads))
     for index, head in enumerate(heads):
         longest_word = max(map(len, head.split()), default=0)
-        if index and head not in words:
-            width = max([longest_word, *(len(row[index]) for row in rows)])
-            made.add_column(head, justify="right", width=width)
-        else:
+        if head in words:
             made.add_column(head, min_width=longest_word, overflow="fold")
+        else:
+            width = max([longest_word, *(len(row[index]) for row in rows)])
+            made.add_column(head, justify="right", width=width, overflow="fold")
     for row in rows:
         made.add_row(*row)
-    return made
+    return Group(Text(title, "bold"), made) if title else made
 
 
-def facts(rows: Iterable[tuple[str, str]], *, title: str = "") -> Table:
+def facts(rows: Iterable[tuple[str, str]], *, title: str = "") -> RenderableType:
     """One thing, a fact a line: what it is, and its value."""
-    made = table(["", ""], list(rows), words=[""], title=title)
-    made.show_header = False
-    made.columns[0].no_wrap = True
-    return made
+    return table(("", ""), rows, words=("",), title=title)
 
 
 def size_text(size_bytes: int) -> str:

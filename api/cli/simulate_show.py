@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.table import Table
+from rich.console import RenderableType
 
 from callboard.cli.output import table
 from callboard.cli.simulate_sweep import Search
@@ -13,7 +13,7 @@ from callboard.simulations.search.coverage import Row, uncovered
 from callboard.simulations.search.sweep import ScenarioTally
 
 
-def scenario_table(scenarios: Mapping[str, Mapping[str, Any]]) -> Table:
+def scenario_table(scenarios: Mapping[str, Mapping[str, Any]]) -> RenderableType:
     """The scenarios there are."""
     rows = [
         (
@@ -28,7 +28,7 @@ def scenario_table(scenarios: Mapping[str, Mapping[str, Any]]) -> Table:
     return table(("scenario", "share", "s/seed", "least seeds", "kinds of faults"), rows)
 
 
-def proof_table(proofs: Sequence[Mapping[str, Any]]) -> Table:
+def proof_table(proofs: Sequence[Mapping[str, Any]]) -> RenderableType:
     """Which seed missed each safeguard."""
     rows = [
         (
@@ -42,7 +42,7 @@ def proof_table(proofs: Sequence[Mapping[str, Any]]) -> Table:
         for proof in proofs
     ]
     heads = ("safeguard switched off", "caught by", "seed", "seeds tried", "s", "broken promise")
-    return table(heads, rows, words=("caught by", "broken promise"))
+    return table(heads, rows, words=(heads[0], "caught by", "broken promise"))
 
 
 def searched_lines(found: Search, rows: Sequence[Row]) -> Iterator[Any]:
@@ -64,7 +64,7 @@ def searched_lines(found: Search, rows: Sequence[Row]) -> Iterator[Any]:
     yield table(heads, [_scenario_row(name, tally) for name, tally in sweep.tallies.items()])
     if rows:
         yield ""
-        yield table(("met", "times", "remark"), map(_coverage_row, rows), words=["remark"])
+        yield table(("met", "times", "remark"), map(_coverage_row, rows), words=("met", "remark"))
     missing = len(uncovered(rows))
     if missing:
         yield f"{missing} of {len(rows)} faults and points were not met; only a whole sweep of standard size has to"

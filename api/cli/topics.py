@@ -247,7 +247,7 @@ def _setting_rows(
 ) -> Iterator[tuple[str, str]]:
     """Each as it can be given to `create` and `alter`; bytes and seconds are told in larger units too."""
     for name, value in settings.items():
-        told = str(value)
+        told = str(value).lower() if value is None or isinstance(value, bool) else str(value)
         if name.endswith("_bytes") and type(value) is int and value >= KIB:
             told += f" ({size_text(value)})"
         elif name in fields and fields[name].kind == "seconds" and value is not None:

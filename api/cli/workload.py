@@ -140,7 +140,7 @@ def _show_import(report: ImportReport, out: str) -> None:
         for index, (what, count, note) in enumerate(counts)
         if index < always or count
     ]
-    show(table(("what", "how many", "note"), rows, words=["note"], title=f"recording {out}"))
+    show(table(("what", "how many", "note"), rows, words=("what", "note"), title=f"recording {out}"))
     show(f"digest {report.digest}")
 
 

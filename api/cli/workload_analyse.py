@@ -70,7 +70,7 @@ def _shown(found: Analysis) -> list[Any]:
         return [*found.notes, "No group was ever there: there are no deliveries to analyse."]
     rows = [row for each in found.topics for row in _rows_of(each, found)]
     title = f"deliveries of {found.directory}"
-    return [table(_HEADS, rows, words=("group", "since"), title=title), *found.notes]
+    return [table(_HEADS, rows, words=("topic", "group", "since"), title=title), *found.notes]
 
 
 _HEADS = ("topic", "group", "since", "acked", "pending", "redelivered", "median", "99 %", "largest lag")

@@ -129,4 +129,4 @@ def _shown(found: Comparison, names: tuple[str, str]) -> list[Any]:
         for each in found.distances
     ]
     heads, title = ("compared", "distance", "verdict", "note"), f"{names[0]} and {names[1]}"
-    return [table(heads, rows, words=("verdict", "note"), title=title), *found.notes, found.words]
+    return [table(heads, rows, words=("compared", "verdict", "note"), title=title), *found.notes, found.words]

@@ -11,17 +11,17 @@ from __future__ import annotations
 import statistics
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Final
 
 import attrs
 import click
 import trio
 from rich.console import Console
-from rich.table import Table
 
 from callboard.cli.files import BareFile, temporary_directory
 from callboard.cli.group import run
 from callboard.cli.options import json_option
-from callboard.cli.output import print_json, show
+from callboard.cli.output import facts, print_json, show, table
 from callboard.control import plain
 from callboard.log.errors import InvalidArgument
 from callboard.log.limits import BATCH_BYTES_MAX
@@ -227,6 +227,28 @@ MEASURES: dict[str, Callable[[Bench], Awaitable[Measured | Latency]]] = {
 }
 
 
+LEGEND: Final = (
+    ("msg/s", 'messages of Callboard per second, synced (acks "all")'),
+    ("append msg/s", "the same bytes appended to a bare file, with an fdatasync after each write"),
+    ("of append", "msg/s divided by append msg/s, measured right after each other: the median of the pairs"),
+    (
+        "worst to best",
+        "the same in the worst and in the best pair; if they differ much, the machine was busy",
+    ),
+    ("of overwrite", "msg/s divided by the rate of overwriting a prepared file, which syncs faster"),
+)
+LATENCY_LEGEND: Final = (
+    ("latency", "from the call of publish until the handler has the message"),
+    ("p50, p99", "half of the messages are faster; 99 of 100 are"),
+)
+
+
+def _row(line: Measured) -> tuple[str, ...]:
+    spread = f"{line.worst:.2f} to {line.best:.2f}"
+    ratios = f"{line.of_bare:.2f}", spread, f"{line.of_overwrite:.2f}"
+    return line.name, f"{line.rate:,.0f}", f"{line.bare_rate:,.0f}", *ratios
+
+
 @click.command()
 @click.option(
     "--pairs", type=click.IntRange(1, 100), default=3, show_default=True, help="Interleaved pairs per line."
@@ -261,30 +283,29 @@ def bench(
     wanted = [do for name, do in MEASURES.items() if not only or any(part in name for part in only)]
 
     async def work() -> list[Measured | Latency]:
-        with (
-            temporary_directory(keep=False, parent=folder) as directory,
-            Console(stderr=True).status("starting") as status,
-        ):
+        with Console(stderr=True).status("starting") as status:
             async with open_runtime(directory + "/runtime", sync_inline=inline) as runtime:
                 made = Bench(runtime, BareFile(directory), BenchPlan(pairs, seconds, size), status.update)
                 found = [await measure(made) for measure in wanted]
         return found
 
-    found = run(work)
+    with temporary_directory(keep=False, parent=folder) as directory:
+        found = run(work)
     measured = [line for line in found if isinstance(line, Measured)]
     latencies = [line for line in found if isinstance(line, Latency)]
     if as_json:
         print_json({"measured": plain(measured), "latency": plain(latencies)})
         return
-    table = Table(
-        "work", "msg/s", "of bare append + fdatasync", "worst to best", "of bare overwrite", "bare msg/s"
-    )
-    for line in measured:
-        spread = f"{line.worst:.2f} to {line.best:.2f}"
-        ratios = f"{line.of_bare:.2f}", spread, f"{line.of_overwrite:.2f}"
-        table.add_row(line.name, f"{line.rate:,.0f}", *ratios, f"{line.bare_rate:,.0f}")
-    show(table)
-    for late in latencies:
+    if measured:
+        heads = ("work", "msg/s", "append msg/s", "of append", "worst to best", "of overwrite")
+        show(table(heads, map(_row, measured)), "", facts(LEGEND))
+    if latencies:
+        rows = [
+            (one.name, *(f"{s * 1e3:,.2f} ms" for s in (one.p50, one.p99, one.worst))) for one in latencies
+        ]
         show(
-            f"{late.name}: p50 {late.p50 * 1e3:.2f} ms, p99 {late.p99 * 1e3:.2f} ms, worst {late.worst * 1e3:.1f} ms"
+            *([""] if measured else []),
+            table(("latency", "p50", "p99", "worst"), rows),
+            "",
+            facts(LATENCY_LEGEND),
         )

@@ -10,14 +10,14 @@ import contextlib
 import json
 from array import array
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import click
 import trio
 
 from callboard.cli import exits
-from callboard.cli.demo_account import DemoHistory, table
+from callboard.cli.demo_account import DemoHistory, account_table
 from callboard.cli.demo_work import ONE, THREE, TOPIC, TWO, Stage, identify, unsettled
 from callboard.cli.files import empty_directory, read_record_lines, temporary_directory
 from callboard.cli.group import first_error, run
@@ -26,6 +26,8 @@ from callboard.cli.processes import spawn_callboard
 from callboard.log.errors import CallboardError, InvalidArgument
 from callboard.log.limits import PARTITIONS_MAX
 from callboard.recordings import Format, Tally, TimeFormat, digest_of
+
+EVENTS_MAX: Final = 100_000_000
 
 
 class DemoFailed(CallboardError):
@@ -62,21 +64,20 @@ async def _all_acts(stage: Stage, history: DemoHistory) -> tuple[list[dict[str, 
 async def _perform(stage: Stage, act: str) -> dict[str, Any]:
     """Run an act in a child process until it is over, and kill what is left of it; returns what it took."""
     first, last = stage.span(act)
-    total = last - first
     if not stage.quiet:
-        say(f"{act}: {total:,} events")
+        say(f"{act}: {'what is left of the ' if act == THREE else ''}{last - first:,} events")
     published = acknowledged = 0
     started, is_over = trio.current_time(), False
-    with progress(act, quiet=stage.quiet) as advance:
+    with progress(act, quiet=stage.quiet, keep=True) as advance:
         async with trio.open_nursery() as nursery:
             child = await spawn_callboard(nursery, ["demo-child", act, json.dumps(attrs.asdict(stage))])
             try:
                 while not is_over and (line := await child.read_line()) is not None:
                     if not published:
                         started = trio.current_time()
-                    published, acknowledged, is_over = json.loads(line)
-                    text = f"{published:,} of {total:,} published, {acknowledged:,} acknowledged"
-                    advance(text, acknowledged, total)
+                    published, acknowledged, to_do, is_over = json.loads(line)
+                    done = to_do if is_over else published if act == TWO else acknowledged
+                    advance(f"{published:,} published, {acknowledged:,} acknowledged", done, to_do)
             finally:
                 with trio.CancelScope(shield=True):
                     status = await child.kill()
@@ -97,10 +98,12 @@ async def _perform(stage: Stage, act: str) -> dict[str, Any]:
 
 @click.command("demo")
 @click.option(
-    "--events", type=click.IntRange(2), help="Events to make (30,000) or to take of the input (all)."
+    "--events",
+    type=click.IntRange(2, EVENTS_MAX),
+    help="Events to make (30,000) or to take of the input (all).",
 )
 @click.option(
-    "--seed", type=click.IntRange(0), default=1, show_default=True, help="Fixes what fails and when."
+    "--seed", type=click.IntRange(0, 1 << 40), default=1, show_default=True, help="Fixes what fails and when."
 )
 @click.option(
     "--input",
@@ -170,7 +173,7 @@ def demo(directory: str | None, keep: bool, as_json: bool, **options: Any) -> No
         }
         click.echo(to_json(found))
     else:
-        show(table(f"Account of {source}, seed {stage.seed}", account, tally.bad, timings))
+        show("", account_table(f"Account of {source}, seed {stage.seed}", account, tally.bad, timings))
         show(*(f"line {number}: {reason}" for number, reason in tally.named))
         show(*(f"DOES NOT BALANCE: {problem}" for problem in account.problems))
         if account.balanced:

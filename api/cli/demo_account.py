@@ -35,7 +35,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import attrs
-from rich.table import Table
+from rich.console import RenderableType
+
+from callboard.cli.output import table
 
 Fact = tuple[str, list[int]]
 _NUMBERS_AT_LEAST = {"P": 3} | dict.fromkeys("DXHKO", 2) | dict.fromkeys("SECRLQ", 1)
@@ -249,11 +251,11 @@ def percentiles(values_us: Sequence[int]) -> tuple[float | None, float | None]:
     return ordered[len(ordered) // 2] / 1000, ordered[len(ordered) * 99 // 100] / 1000
 
 
-def table(title: str, account: Account, bad_lines: int, timings: Sequence[dict[str, Any]]) -> Table:
+def account_table(
+    title: str, account: Account, bad_lines: int, timings: Sequence[dict[str, Any]]
+) -> RenderableType:
     """The account for people."""
-    made = Table("what", "how many", "note", title=title, title_justify="left")
-    made.columns[1].justify = "right"
-    for name, number, note in (
+    counts = (
         ("events in the input", account.events, f"{bad_lines:,} bad lines left out"),
         ("published and acknowledged", account.acknowledged_publishes, "have a receipt"),
         ("publishes in doubt", account.publish_errors, "indefinite errors, repeated"),
@@ -269,14 +271,17 @@ def table(title: str, account: Account, bad_lines: int, timings: Sequence[dict[s
         ("delivered after its ack", account.delivered_after_acknowledgement, ""),
         ("not settled at the end", account.unsettled, ""),
         ("restarts", account.restarts, f"after {account.crashes:,} crashes of partitions"),
-    ):
-        made.add_row(name, f"{number:,}", note)
+    )
+    rows = [(name, f"{number:,}", note) for name, number, note in counts]
     for timing in timings:
         rates = f"{timing['published_per_s']:,.0f}/s published, {timing['acknowledged_per_s']:,.0f}/s acknowledged"
-        made.add_row(timing["act"], f"{timing['seconds']:.2f} s", rates)
-    made.add_row("publish to acknowledged", _ms(account.publish_ms_p50), f"p99 {_ms(account.publish_ms_p99)}")
-    made.add_row("publish to handled", _ms(account.handled_ms_p50), f"p99 {_ms(account.handled_ms_p99)}")
-    return made
+        rows.append((timing["act"], f"{timing['seconds']:.2f} s", rates))
+    for name, middle, high in (
+        ("publish to acknowledged", account.publish_ms_p50, account.publish_ms_p99),
+        ("publish to handled", account.handled_ms_p50, account.handled_ms_p99),
+    ):
+        rows.append((name, _ms(middle), f"p99 {_ms(high)}"))
+    return table(("what", "how many", "note"), rows, words=("what", "note"), title=title)
 
 
 def _ms(value: float | None) -> str:

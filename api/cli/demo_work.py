@@ -171,8 +171,11 @@ class Act:
     """One act. Act two is to be killed: it keeps the last tenth unpublished, so that it never finishes, and act three
     publishes what the records of act two show no receipt for.
 
-    Prints [published, acknowledged, is over] on standard output as it continues. Act two is over, and ripe for its
-    kill, when much is published and more is about to be, or when nothing more will be; the others when all is settled.
+    Prints [published, acknowledged, to do, is over] on standard output as it continues. To do is what is to be
+    acknowledged: all that earlier acts have left over. In act two it is what is to be published before the kill.
+
+    Act two is over, and ripe for its kill, when much is published and more is about to be, or when nothing more will
+    be; the others when all is settled.
     """
 
     def __init__(self, stage: Stage, act: str, runtime: Runtime, write: Callable[[str], None]) -> None:
@@ -192,6 +195,7 @@ class Act:
         self._sent: dict[int, float] = {}
         """When each event was first handed over, until it is handled."""
         self._published = self._acknowledged = self._busy = 0
+        self._to_do = min(self._kill_after, self._last - self._first) if act == TWO else 0
 
     async def run(self) -> None:
         """Publish the events and have all that is stored handled and settled."""
@@ -204,6 +208,8 @@ class Act:
             for found in await self._topic.describe():
                 self._note("O", found.partition, found.visible_end)
         numbered = enumerate(self._stage.traffic(first=self._first, last=last), self._first)
+        if self._act != TWO:
+            self._to_do = last - self._first - len(done) + await unsettled(self._runtime)
         async with trio.open_nursery() as nursery:
             self._runtime.subscribe_events(self._on_event)
             for index in range(self._stage.workers):
@@ -217,7 +223,7 @@ class Act:
 
     def show(self, *, is_over: bool = False) -> None:
         """Print how far the act is."""
-        click.echo(json.dumps([self._published, self._acknowledged, is_over]))
+        click.echo(json.dumps([self._published, self._acknowledged, self._to_do, is_over]))
 
     def _note(self, tag: str, *numbers: int) -> None:
         self._write(" ".join((tag, *map(str, numbers))))

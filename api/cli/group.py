@@ -119,6 +119,8 @@ def _run_command() -> int:
     except (click.exceptions.Abort, KeyboardInterrupt) as error:
         is_terminated = Terminated in (type(error), type(error.__cause__))
         return exits.TERMINATED if is_terminated else exits.INTERRUPTED
+    except click.UsageError as error:
+        return _tell_usage(error)
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -132,10 +134,27 @@ def _run_command() -> int:
 
 
 def _tell(error: CallboardError) -> int:
-    """One message on standard error; returns the exit code."""
+    """One line on standard error; returns the exit code."""
     kind = getattr(error, "kind", None) if isinstance(error, ControlError) else None
-    click.echo(f"callboard: {kind or type(error).__name__}: {error}", err=True)
+    click.echo(f"callboard: {kind or type(error).__name__}: {one_line(str(error))}", err=True)
     return code_of(error)
+
+
+def _tell_usage(error: click.UsageError) -> int:
+    """One line and where to read on; the help itself after a group that was named without a command."""
+    if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # since click 8.2
+        error.show()
+    else:
+        place = "callboard" if error.ctx is None else error.ctx.command_path
+        click.echo(f"{place}: {one_line(error.format_message())} See `{place} --help`.", err=True)
+    return error.exit_code
+
+
+def one_line(text: str) -> str:
+    """Text that may quote what was typed, as it can be shown on one line."""
+    return "".join(
+        letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in " ".join(text.split())
+    )
 
 
 def code_of(error: CallboardError) -> int:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from rich.table import Table
 from rich.tree import Tree
 
 from callboard.cli.found import find_topic
 from callboard.cli.group import run
 from callboard.cli.options import directory_option, json_option
-from callboard.cli.output import print_json, show
+from callboard.cli.output import print_json, show, size_text, table
 from callboard.control import ControlClient, answer
 from callboard.log.errors import ControlError, DirectoryLocked
 from callboard.message import from_us
@@ -46,6 +45,10 @@ def ask_runtime(directory: str, *requests: dict[str, str]) -> list[Any]:
     return run(work)
 
 
+_PARTITION_COUNTS = ("start_offset", "visible_end", "commits", "failed_commits", "lost_records")
+_GROUP_COUNTS = ("floor", "ready", "leased", "pending", "redelivered", "expired")
+
+
 @click.command()
 @directory_option
 @json_option
@@ -56,18 +59,20 @@ def stats(directory: str, as_json: bool) -> None:
         print_json(found)
         return
     names = {group["group_id"]: group["name"] for group in found["groups"]}
-    table = Table("partition", "state", "start", "end", "bytes", "commits", "failed", "lost")
-    groups = Table("group", "partition", "floor", "ready", "leased", "pending", "redelivered", "expired")
+    rows, groups = [], []
     for partition in found["partitions"]:
         label = f"{partition['topic']}/{partition['partition']}"
-        keys = ("start_offset", "visible_end", "size_bytes", "commits", "failed_commits", "lost_records")
-        table.add_row(label, partition["state"], *(f"{partition[key]:,}" for key in keys))
+        counts = [f"{partition[key]:,}" for key in _PARTITION_COUNTS]
+        counts.insert(2, size_text(partition["size_bytes"]))
+        rows.append((label, partition["state"], *counts))
         for group in partition["groups"]:
-            counts = (group[key] for key in ("floor", "ready", "leased", "pending", "redelivered", "expired"))
-            groups.add_row(names.get(group["group_id"], "?"), label, *(f"{count:,}" for count in counts))
-    show(table)
-    if groups.row_count:
-        show(groups)
+            counts = [f"{group[key]:,}" for key in _GROUP_COUNTS]
+            groups.append((names.get(group["group_id"], "?"), label, *counts))
+    heads = ("partition", "state", "start", "end", "size", "commits", "failed", "lost")
+    show(table(heads, rows, words=("partition", "state")))
+    if groups:
+        show("", table(("group", "partition", *_GROUP_COUNTS), groups, words=("group", "partition")))
+    show("")
     _show_losses(found["partitions"])
     timers = found["timers"]
     show(f"timers: {timers['armed']:,} armed now, {timers['came']:,} came so far")

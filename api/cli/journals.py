@@ -134,7 +134,7 @@ def _group_id(replay: CatalogReplay, name: str) -> int:
     record = replay.state.group(name)
     if record is not None:
         return record.group_id
-    if name.isdecimal():
+    if name.isdecimal() and len(name) < 20:
         return int(name)
     raise GroupNotFound(f"there is no group {name!r}. Nothing was reset.", group=name)
 

@@ -10,14 +10,17 @@ import base64
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import click
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
 
 from callboard.log.errors import StorageError
+from callboard.log.limits import KIB
 
 PIPE_WIDTH = 240
 """The width of tables that are not printed on a terminal."""
@@ -39,7 +42,44 @@ def show(*things: Any) -> None:
         width = None if sys.stdout.isatty() else PIPE_WIDTH
         paper = Paper(markup=False, highlight=False, emoji=False, width=width)
         for thing in things:
-            paper.print(thing, soft_wrap=isinstance(thing, str))
+            paper.print(thing, soft_wrap=isinstance(thing, str), crop=False)
+
+
+def table(
+    heads: Sequence[str], rows: Iterable[Sequence[str]], *, words: Collection[str] = (), title: str = ""
+) -> RenderableType:
+    """A table as all commands print it. Columns in `words` hold words, the others numbers; without any the first does.
+
+    Numbers stand to the right; heads are broken between words only. Where the terminal is narrow words are folded, and
+    numbers only if there is no other way; nothing is cut.
+    """
+    rows, words = [tuple(row) for row in rows], words or heads[:1]
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_header=any(heads))
+    for index, head in enumerate(heads):
+        longest_word = max(map(len, head.split()), default=0)
+        if head in words:
+            made.add_column(head, min_width=longest_word, overflow="fold")
+        else:
+            width = max([longest_word, *(len(row[index]) for row in rows)])
+            made.add_column(head, justify="right", width=width, overflow="fold")
+    for row in rows:
+        made.add_row(*row)
+    return Group(Text(title, "bold"), made) if title else made
+
+
+def facts(rows: Iterable[tuple[str, str]], *, title: str = "") -> RenderableType:
+    """One thing, a fact a line: what it is, and its value."""
+    return table(("", ""), rows, words=("",), title=title)
+
+
+def size_text(size_bytes: int) -> str:
+    """A number of bytes for people: 512 B, 1.5 KiB, 64 MiB."""
+    size, unit = float(size_bytes), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if size < KIB:
+            break
+        size, unit = size / KIB, larger
+    return f"{size:,.0f} {unit}" if size == int(size) or size >= 100 else f"{size:.1f} {unit}"
 
 
 @contextlib.contextmanager
@@ -93,10 +133,21 @@ def output_failed(error: OSError) -> StorageError:
     )
 
 
-@contextlib.contextmanager
-def progress(what: str, *, quiet: bool = False) -> Iterator[Advance]:
-    """Show progress while the body runs: a bar on a terminal, nothing elsewhere.
+class _Bars(Progress):
+    """A bar that fits any terminal, and below it the words, which end in "..." where the line does."""
 
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """Two lines for each bar."""
+        for task in self.tasks:
+            yield self.make_tasks_table([task])
+            yield Text(f"  {task.fields['text']}", no_wrap=True, overflow="ellipsis")
+
+
+@contextlib.contextmanager
+def progress(what: str, *, quiet: bool = False, keep: bool = False) -> Iterator[Advance]:
+    """Show progress while the body runs: a bar, the time and a line of words on a terminal, nothing elsewhere.
+
+    `keep` leaves the bar there at the end, as it was last.
     The body gets `advance(text, done, total)`; `total` is None when nobody knows it.
     """
     paper = Console(stderr=True, markup=False, highlight=False)
@@ -106,14 +157,15 @@ def progress(what: str, *, quiet: bool = False) -> Iterator[Advance]:
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.fields[text]}", markup=False),
+        BarColumn(bar_width=None),
+        TextColumn("{task.fields[share]}", markup=False),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=paper, transient=True) as bars:
-        task = bars.add_task(what, total=None, text="")
+    with _Bars(*columns, console=paper, transient=not keep, expand=True) as bars:
+        task = bars.add_task(what, total=None, text="", share="")
 
         def advance(text: str, done: int, total: int | None) -> None:
-            bars.update(task, text=text, completed=done, total=total)
+            share = f"{min(done / total, 1.0):.0%}" if total else ""
+            bars.update(task, text=text, share=share, completed=done, total=total)
 
         yield advance

@@ -114,10 +114,13 @@ def publish(
                 else:
                     await _publish_lines(feed, common, json_lines=json_lines)
 
+    is_done = False
     try:
         run(work)
+        is_done = True
     finally:
-        _report(topic, stored, as_json)
+        if is_done or stored or as_json:  # else the error says all there is to say
+            _report(topic, stored, as_json)
 
 
 def _report(topic: str, stored: dict[int, int], as_json: bool) -> None:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
 import click
-from rich.table import Table
 
 from callboard.cli import exits
 from callboard.cli.group import run
 from callboard.cli.messages import record_to_json
 from callboard.cli.options import bytes_of, directory_option, json_option, parse_start
-from callboard.cli.output import print_json, say, show, to_json
+from callboard.cli.output import facts, print_json, say, show, size_text, to_json
 from callboard.cli.streams import write_out
 from callboard.log.errors import InvalidArgument, RecordingInvalid
 from callboard.log.offline.reader import LogReader
@@ -95,14 +94,17 @@ def info(path: str, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    table = Table("what", "", show_header=False)
+    show(facts(_facts(found)))
+
+
+def _facts(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for name, value in found.items():
         if isinstance(value, dict):
-            for key, text in value.items():
-                table.add_row(f"{name}: {key}", text)
+            yield from ((f"{name}: {key}", str(text)) for key, text in value.items())
+        elif name.endswith("bytes") and type(value) is int:
+            yield name, f"{value:,} ({size_text(value)})"
         else:
-            table.add_row(name, f"{value:,}" if type(value) in (int, float) else str(value))
-    show(table)
+            yield name, f"{value:,}" if type(value) in (int, float) else str(value)
 
 
 @recording.command()

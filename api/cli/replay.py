@@ -8,14 +8,13 @@ from typing import Any, Final, Literal
 
 import attrs
 import click
-from rich.table import Table
 
 from callboard.actors.names import check_name
 from callboard.actors.settings import TOPIC_FIELDS, TopicSettings, topic_settings
 from callboard.cli.files import is_unused
 from callboard.cli.group import run
 from callboard.cli.options import json_option, parse_settings
-from callboard.cli.output import Advance, print_json, progress, say, show
+from callboard.cli.output import Advance, facts, print_json, progress, say, show
 from callboard.cli.recording import from_option, parse_span, to_option
 from callboard.cli.streams import check_directory
 from callboard.log.errors import CallboardError, InvalidArgument
@@ -159,10 +158,7 @@ def _show(report: ReplayReport, path: str, as_json: bool) -> None:
     if as_json:
         print_json(report_to_dict(report))
         return
-    table = Table("what", "", show_header=False)
-    for name, value in report_lines(report):
-        table.add_row(name, value)
-    show(table)
+    show(facts(report_lines(report)))
     if report.is_resumed and not report.records:
         say(
             f"{path} was replayed into {report.topic} already: nothing was left to do. --passes replays it again."

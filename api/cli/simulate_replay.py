@@ -7,12 +7,11 @@ from typing import Final
 
 import attrs
 import click
-from rich.table import Table
 
 from callboard.cli import exits
 from callboard.cli.files import read_whole
 from callboard.cli.options import json_option
-from callboard.cli.output import print_json, progress, show
+from callboard.cli.output import facts, print_json, progress, show
 from callboard.cli.recording import from_option, parse_span, to_option
 from callboard.cli.replay import keys_option, speed_option
 from callboard.log.errors import CallboardError, InvalidArgument
@@ -108,10 +107,7 @@ def _show(found: SimulatedReplay, plan: Plan, as_json: bool) -> None:
         fields = attrs.asdict(found, filter=lambda field, _: field.name != "failure")
         print_json(fields | {"failure": words, "plan": plan.to_data()})
         return
-    table = Table("what", "", show_header=False)
-    for name, value in _lines(found):
-        table.add_row(name, value)
-    show(table, *([] if plan == NO_FAULTS else [plan.words()]))
+    show(facts(_lines(found)), *([] if plan == NO_FAULTS else [plan.words()]))
     if words is not None:
         show(words if isinstance(failure, Violation) else f"the run failed: {words}")
 

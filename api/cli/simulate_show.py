@@ -2,42 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.table import Table
+from rich.console import RenderableType
 
+from callboard.cli.output import table
 from callboard.cli.simulate_sweep import Search
 from callboard.simulations.search.coverage import Row, uncovered
+from callboard.simulations.search.sweep import ScenarioTally
 
 
-def scenario_table(scenarios: Mapping[str, Mapping[str, Any]]) -> Table:
+def scenario_table(scenarios: Mapping[str, Mapping[str, Any]]) -> RenderableType:
     """The scenarios there are."""
-    table = _table("scenario", "share", "s/seed", "least seeds", "kinds of faults")
-    for name, about in scenarios.items():
-        table.add_row(
+    rows = [
+        (
             name,
             f"{about['share']:g}",
             f"{about['seconds']:g}",
             f"{about['least']:,}",
             f"{about['faults']:,}",
         )
-    return table
+        for name, about in scenarios.items()
+    ]
+    return table(("scenario", "share", "s/seed", "least seeds", "kinds of faults"), rows)
 
 
-def proof_table(proofs: Sequence[Mapping[str, Any]]) -> Table:
+def proof_table(proofs: Sequence[Mapping[str, Any]]) -> RenderableType:
     """Which seed missed each safeguard."""
-    words = ("caught by", "broken promise")
-    table = _table(
-        "safeguard switched off", "caught by", "seed", "seeds tried", "s", "broken promise", words=words
-    )
-    for proof in proofs:
-        seed = str(proof["seed"]) if proof["caught"] else ""
-        caught = proof["scenario"] if proof["caught"] else "no seed"
-        table.add_row(
-            proof["name"], caught, seed, f"{proof['tried']:,}", f"{proof['seconds']:.1f}", proof["promise"]
+    rows = [
+        (
+            proof["name"],
+            proof["scenario"] if proof["caught"] else "no seed",
+            str(proof["seed"]) if proof["caught"] else "",
+            f"{proof['tried']:,}",
+            f"{proof['seconds']:.1f}",
+            proof["promise"],
         )
-    return table
+        for proof in proofs
+    ]
+    heads = ("safeguard switched off", "caught by", "seed", "seeds tried", "s", "broken promise")
+    return table(heads, rows, words=(heads[0], "caught by", "broken promise"))
 
 
 def searched_lines(found: Search, rows: Sequence[Row]) -> Iterator[Any]:
@@ -55,28 +60,31 @@ def searched_lines(found: Search, rows: Sequence[Row]) -> Iterator[Any]:
     if found.failures:
         yield _summary(found)
         yield ""
-    scenarios = _table("scenario", "seeds", "virtual time", "boots", "ticks")
-    for name, tally in sweep.tallies.items():
-        scenarios.add_row(
-            name,
-            f"{tally.done.count:,}/{tally.seeds:,}",
-            _hours(tally.virtual_s),
-            f"{tally.boots:,}",
-            f"{tally.events or tally.ticks:,}",
-        )
-    yield scenarios
+    heads = ("scenario", "seeds", "virtual time", "boots", "ticks")
+    yield table(heads, [_scenario_row(name, tally) for name, tally in sweep.tallies.items()])
     if rows:
-        coverage = _table("met", "times", "")
-        for row in rows:
-            rare = f"rare: {row.rare}" if row.rare and not row.hits else ""
-            remark = "never met" if row.is_missing else rare
-            coverage.add_row(f"{row.kind} {row.name}", f"{row.hits:,}", remark)
-        yield coverage
+        yield ""
+        yield table(("met", "times", "remark"), map(_coverage_row, rows), words=("met", "remark"))
     missing = len(uncovered(rows))
     if missing:
         yield f"{missing} of {len(rows)} faults and points were not met; only a whole sweep of standard size has to"
     if not found.failures:
         yield _summary(found)
+
+
+def _scenario_row(name: str, tally: ScenarioTally) -> tuple[str, ...]:
+    return (
+        name,
+        f"{tally.done.count:,}/{tally.seeds:,}",
+        _hours(tally.virtual_s),
+        f"{tally.boots:,}",
+        f"{tally.events or tally.ticks:,}",
+    )
+
+
+def _coverage_row(row: Row) -> tuple[str, ...]:
+    rare = f"rare: {row.rare}" if row.rare and not row.hits else ""
+    return f"{row.kind} {row.name}", f"{row.hits:,}", "never met" if row.is_missing else rare
 
 
 def _summary(found: Search) -> str:
@@ -98,14 +106,6 @@ def _hours(seconds: float) -> str:
     if seconds < 3_600:
         return f"{seconds:,.1f} s"
     return f"{seconds / 3_600:,.1f} h" if seconds < 48 * 3_600 else f"{seconds / 86_400:,.1f} days"
-
-
-def _table(*heads: str, words: Collection[str] = ("",)) -> Table:
-    """A table whose first column, and those that `words` names, hold words; the others hold numbers."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for head in heads:
-        table.add_column(head, justify="left" if head in (heads[0], *words) else "right")
-    return table
 
 
 def searched_to_dict(found: Search, rows: Sequence[Row]) -> dict[str, Any]:

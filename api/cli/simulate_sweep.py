@@ -100,10 +100,12 @@ class Search:
             kind = name.partition(":")[0]
             if " " not in kind:  # else it is what became of unsynced writes: no kind of fault
                 kinds[kind] += count
-        hits = " · ".join(f"{name} {count:,}" for name, count in kinds.most_common(3))
-        failed = f" · {len(sweep.failures)} FAILED" if sweep.failures else ""
+        hits = ", ".join(f"{name} {count:,}" for name, count in kinds.most_common(3))
+        failed = f"{len(sweep.failures)} FAILED, " if sweep.failures else ""
         total = sum(sweep.faults.values())
-        text = f"{sweep.done:,}/{sweep.seeds:,} · {self.rate:,.1f}/s{failed} · {total:,} faults hit ({hits})"
+        text = (
+            f"{sweep.done:,}/{sweep.seeds:,} seeds, {self.rate:,.1f}/s, {failed}{total:,} faults hit ({hits})"
+        )
         advance(text, sweep.done, sweep.seeds)
 
     async def _run_workers(self, show: Any) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from datetime import timedelta
 from typing import Any
 
 import attrs
 import click
-from rich.table import Table
 
 from callboard.actors.names import check_name
 from callboard.actors.settings import (
@@ -24,9 +24,10 @@ from callboard.cli.found import find_topic
 from callboard.cli.group import run
 from callboard.cli.inspect import ask_runtime
 from callboard.cli.options import directory_option, json_option, parse_settings
-from callboard.cli.output import print_json, say, show
+from callboard.cli.output import facts, print_json, say, show, size_text, table
 from callboard.cli.streams import is_interactive
 from callboard.log.errors import InvalidArgument
+from callboard.log.limits import KIB
 from callboard.offline import OfflineDirectory, require_directory
 from callboard.runtime import Runtime, open_runtime
 
@@ -131,12 +132,12 @@ def list_topics(directory: str, as_json: bool) -> int:
     if as_json:
         print_json(topics)
         return code
-    table = Table("topic", "partitions", "records", "bytes of files")
-    for found in topics:
-        numbers = (found["partitions"], found["records"], found["file_bytes"])
-        table.add_row(found["name"], *(f"{number:,}" for number in numbers))
+    rows = [
+        (one["name"], f"{one['partitions']:,}", f"{one['records']:,}", size_text(one["file_bytes"]))
+        for one in topics
+    ]
     if topics:
-        show(table)
+        show(table(("topic", "partitions", "records", "files"), rows))
     else:
         say("no topics")
     return code
@@ -158,20 +159,27 @@ def describe(name: str, directory: str, as_json: bool) -> None:
 
 def _show_topic(found: dict[str, Any]) -> None:
     name = found["name"]
-    show(f"{name}: " + "  ".join(f"{k}={v}" for k, v in found["settings"].items()))
-    names = {group["group_id"]: group["name"] for group in found["groups"]}
-    table = Table(
-        "partition", "state", "start", "end", "synced to", "bytes", "segments", "groups (floor, pending)"
-    )
-    keys = ("start_offset", "visible_end", "durable_end", "size_bytes", "segments")
+    show(facts(_setting_rows(found["settings"], TOPIC_FIELDS), title=f"topic {name}"), "")
+    rows = []
     for partition in found["partitions"]:
-        groups = ", ".join(
-            f"{names.get(g['group_id'], g['group_id'])} ({g['floor']:,}, {g['pending']:,})"
-            for g in partition["groups"]
+        offsets = (f"{partition[key]:,}" for key in ("start_offset", "visible_end", "durable_end"))
+        size, segments = size_text(partition["size_bytes"]), f"{partition['segments']:,}"
+        rows.append((f"{partition['partition']}", partition["state"], *offsets, size, segments))
+    heads = ("partition", "state", "start", "end", "synced to", "size", "segments")
+    show(table(heads, rows, words=["state"]))
+    names = {group["group_id"]: group["name"] for group in found["groups"]}
+    rows = [
+        (
+            names.get(one["group_id"], one["group_id"]),
+            f"{partition['partition']}",
+            f"{one['floor']:,}",
+            f"{one['pending']:,}",
         )
-        numbers = (f"{partition[key]:,}" for key in keys)
-        table.add_row(str(partition["partition"]), partition["state"], *numbers, groups or "-")
-    show(table)
+        for partition in found["partitions"]
+        for one in partition["groups"]
+    ]
+    if rows:
+        show("", table(("group", "partition", "floor", "pending"), rows))
     for partition in found["partitions"]:
         for problem in (*partition["damages"], *partition["gaps"]):
             show(f"{name}/{partition['partition']}: {problem}")
@@ -230,4 +238,18 @@ def _report_settings(
     if as_json:
         print_json({"name": name, "settings": found})
     else:
-        show(f"{kind} {name} {what}: " + "  ".join(f"{key}={value}" for key, value in found.items()))
+        fields = TOPIC_FIELDS if kind == "topic" else GROUP_FIELDS
+        show(facts(_setting_rows(found, fields), title=f"{kind} {name} {what}"))
+
+
+def _setting_rows(
+    settings: Mapping[str, Any], fields: Mapping[str, SettingField]
+) -> Iterator[tuple[str, str]]:
+    """Each as it can be given to `create` and `alter`; bytes and seconds are told in larger units too."""
+    for name, value in settings.items():
+        told = str(value).lower() if value is None or isinstance(value, bool) else str(value)
+        if name.endswith("_bytes") and type(value) is int and value >= KIB:
+            told += f" ({size_text(value)})"
+        elif name in fields and fields[name].kind == "seconds" and value is not None:
+            told += f" ({timedelta(seconds=value)})" if value >= 120 else " s"
+        yield name, told

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import attrs
 import click
-from rich.table import Table
 
 from callboard.cli import files
 from callboard.cli.group import end_at_sigterm
 from callboard.cli.options import bucket_option, json_option, spark_options
-from callboard.cli.output import print_json, progress, show
+from callboard.cli.output import facts, print_json, progress, show, size_text, table
 from callboard.cli.workload_analyse import analyse
 from callboard.cli.workload_compare import compare
 from callboard.cli.workload_pipeline import pipeline
@@ -117,28 +118,30 @@ def import_command(
     if as_json:
         print_json(attrs.asdict(report))
     else:
-        show(_import_table(report, out))
+        _show_import(report, out)
 
 
-def _import_table(report: ImportReport, out: str) -> Table:
-    table = _table(f"recording {out}")
-    table.add_row("lines", f"{report.lines:,} in {report.files} files ({report.format})")
-    table.add_row("records", f"{report.records:,}")
-    late = f"{report.late:,}"
-    if report.late:
-        late += f" (sorted; the latest line by {report.latest_late_us / SECOND_US:g} s)"
-    table.add_row("of these late", late)
-    table.add_row("bad", f"{report.bad:,}")
-    table.add_row("later than the window", f"{report.too_late:,}")
-    table.add_row("empty lines and headers", f"{report.skipped:,}")
-    if report.not_utf8:
-        table.add_row("not UTF-8", f"{report.not_utf8:,} (bytes are kept as they are)")
-    if report.empty_files:
-        table.add_row("empty files", f"{report.empty_files:,}")
-    if report.kept_aside is not None:
-        table.add_row("kept aside in", report.kept_aside)
-    table.add_row("digest", report.digest)
-    return table
+def _show_import(report: ImportReport, out: str) -> None:
+    sorted_by = f"sorted; the latest line by {report.latest_late_us / SECOND_US:g} s"
+    aside = "" if report.kept_aside is None else f"kept aside in {report.kept_aside}"
+    counts = [
+        ("lines", report.lines, f"{report.format}, in {report.files:,} files"),
+        ("records", report.records, ""),
+        ("of these late", report.late, sorted_by if report.late else ""),
+        ("bad", report.bad, aside if report.bad else ""),
+        ("later than the window", report.too_late, aside if report.too_late else ""),
+        ("empty lines and headers", report.skipped, ""),
+        ("not UTF-8", report.not_utf8, "bytes are kept as they are"),
+        ("empty files", report.empty_files, ""),
+    ]
+    always = 6
+    rows = [
+        (what, f"{count:,}", note)
+        for index, (what, count, note) in enumerate(counts)
+        if index < always or count
+    ]
+    show(table(("what", "how many", "note"), rows, words=("what", "note"), title=f"recording {out}"))
+    show(f"digest {report.digest}")
 
 
 @workload.command()
@@ -174,7 +177,7 @@ def profile(
     if as_json:
         print_json({"events": found.events, "out": out, "report": report_path, "recording": found.recording})
     else:
-        show(_profile_table(found, out))
+        show(facts(_profile_facts(found), title=f"profile {out}"))
 
 
 @workload.command()
@@ -249,31 +252,21 @@ def generate(
     if as_json:
         print_json({"records": manifest.records, "out": out, "digest": manifest.digest})
     else:
-        table = _table(f"recording {out}")
-        table.add_row("records", f"{manifest.records:,}")
-        table.add_row("keys", f"{'' if manifest.keys[1] else 'about '}{manifest.keys[0]:,}")
-        table.add_row("partitions", f"{len(manifest.partitions):,}")
-        table.add_row("digest", manifest.digest)
-        show(table)
+        rows = [
+            ("records", f"{manifest.records:,}"),
+            ("keys", f"{'' if manifest.keys[1] else 'about '}{manifest.keys[0]:,}"),
+            ("partitions", f"{len(manifest.partitions):,}"),
+            ("digest", manifest.digest),
+        ]
+        show(facts(rows, title=f"recording {out}"))
 
 
-def _profile_table(found: WorkloadProfile, out: str) -> Table:
-    table = _table(f"profile {out}")
-    table.add_row("events", f"{found.events:,}")
+def _profile_facts(found: WorkloadProfile) -> Iterator[tuple[str, str]]:
+    yield "events", f"{found.events:,}"
     if found.events:
-        table.add_row("from", from_us(found.start_us).isoformat())
-        table.add_row("to", from_us(found.start_us + found.span_us).isoformat())
-        table.add_row(
-            "mean rate", f"{found.events * SECOND_US / max(found.span_us, SECOND_US):.3g} per second"
-        )
-        table.add_row("busiest second", f"{found.burst[-1][0]:,}")
-        table.add_row("keys", f"{found.distinct_keys:,}")
-        table.add_row("mean value", f"{found.value_total_bytes / found.events:.0f} B")
-    return table
-
-
-def _table(title: str) -> Table:
-    table = Table(title=title, show_header=False, title_justify="left")
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    return table
+        yield "from", from_us(found.start_us).isoformat()
+        yield "to", from_us(found.start_us + found.span_us).isoformat()
+        yield "mean rate", f"{found.events * SECOND_US / max(found.span_us, SECOND_US):.3g} per second"
+        yield "busiest second", f"{found.burst[-1][0]:,}"
+        yield "keys", f"{found.distinct_keys:,}"
+        yield "mean value", size_text(round(found.value_total_bytes / found.events))

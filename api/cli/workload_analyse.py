@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from rich.table import Table
 
 from callboard.cli import files
 from callboard.cli.options import bucket_option, json_option, spark_options
-from callboard.cli.output import print_json, progress, show
+from callboard.cli.output import print_json, progress, show, table
 from callboard.log.errors import InvalidArgument
 from callboard.message import from_us
 from callboard.offline import require_directory
@@ -70,25 +69,11 @@ def _shown(found: Analysis) -> list[Any]:
     if not found.topics:
         return [*found.notes, "No group was ever there: there are no deliveries to analyse."]
     rows = [row for each in found.topics for row in _rows_of(each, found)]
-    table = Table(title=f"deliveries of {found.directory}", title_justify="left")
-    for name, justify in _COLUMNS.items():
-        table.add_column(name, justify="right" if justify else "left", no_wrap=justify)
-    for row in rows:
-        table.add_row(*row)
-    return [table, *found.notes]
+    title = f"deliveries of {found.directory}"
+    return [table(_HEADS, rows, words=("topic", "group", "since"), title=title), *found.notes]
 
 
-_COLUMNS = {
-    "topic": False,
-    "group": False,
-    "since": True,
-    "acked": True,
-    "pending": True,
-    "redelivered": True,
-    "median": True,
-    "99 %": True,
-    "largest lag": True,
-}
+_HEADS = ("topic", "group", "since", "acked", "pending", "redelivered", "median", "99 %", "largest lag")
 
 
 def _rows_of(topic: Deliveries, found: Analysis) -> list[list[str]]:

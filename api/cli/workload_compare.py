@@ -9,11 +9,10 @@ from fractions import Fraction
 from typing import Any
 
 import click
-from rich.table import Table
 
 from callboard.cli import exits, files
 from callboard.cli.options import bucket_option, json_option, spark_options
-from callboard.cli.output import print_json, progress, show
+from callboard.cli.output import print_json, progress, show, table
 from callboard.log.errors import InvalidArgument
 from callboard.simulations.workload.comparing import Side, compare_sides, measure_side, side_of_profile
 from callboard.simulations.workload.distances import DISTANCES, THRESHOLD, Comparison
@@ -120,12 +119,14 @@ def _document(found: Comparison, names: tuple[str, str]) -> dict[str, Any]:
 
 
 def _shown(found: Comparison, names: tuple[str, str]) -> list[Any]:
-    table = Table(title=f"{names[0]} and {names[1]}", title_justify="left")
-    table.add_column("distance", no_wrap=True)
-    table.add_column("", justify="right")
-    table.add_column("verdict", no_wrap=True)
-    table.add_column("note", overflow="fold")
-    for each in found.distances:
-        value = "" if each.value is None else f"{float(each.value):.3f}"
-        table.add_row(each.name, value, each.verdict.value, each.note)
-    return [table, *found.notes, found.words]
+    rows = [
+        (
+            each.name,
+            "" if each.value is None else f"{float(each.value):.3f}",
+            each.verdict.value,
+            each.note,
+        )
+        for each in found.distances
+    ]
+    heads, title = ("compared", "distance", "verdict", "note"), f"{names[0]} and {names[1]}"
+    return [table(heads, rows, words=("compared", "verdict", "note"), title=title), *found.notes, found.words]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final
 
 import click
-from rich.table import Table
 
 from callboard.cli import exits, files
 from callboard.cli.options import json_option, spark_options
-from callboard.cli.output import print_json, progress, say, show
+from callboard.cli.output import facts, print_json, progress, say, show, size_text
 from callboard.cli.replay import report_lines
 from callboard.recordings import load_profile, synthesise
 from callboard.simulations.entropy import SeededEntropy
@@ -79,7 +79,7 @@ def pipeline(
     if as_json:
         print_json(_document(report))
     else:
-        show(_table(report), report.comparison.words)
+        show(facts(_facts(report)), report.comparison.words)
         say(f"everything is in {out}: look at profile.html and comparison.html")
     return _code(report)
 
@@ -128,23 +128,18 @@ def _document(report: PipelineReport) -> dict[str, Any]:
     }
 
 
-def _table(report: PipelineReport) -> Table:
-    table = Table("what", "", show_header=False)
+def _facts(report: PipelineReport) -> Iterator[tuple[str, str]]:
     imported, simulated = report.imported, report.simulated
-    table.add_row("imported", f"{imported.records:,} of {imported.lines:,} lines, into {RECORDED}")
-    table.add_row("keys", f"{report.profile.distinct_keys:,}")
-    table.add_row("generated", f"{report.generated.records:,} records, into {GENERATED}")
+    yield "imported", f"{imported.records:,} of {imported.lines:,} lines, into {RECORDED}"
+    yield "keys", f"{report.profile.distinct_keys:,}"
+    yield "generated", f"{report.generated.records:,} records, into {GENERATED}"
     for name, value in report_lines(report.replayed):
-        table.add_row(f"replayed: {name}", value)
+        yield f"replayed: {name}", value
     sign = "as generated" if report.delivered == report.generated.records else "NOT AS GENERATED"
-    table.add_row(
-        "delivered", f"{report.delivered:,} records, {report.delivered_bytes:,} B, {sign} (in {DATA})"
-    )
+    size = size_text(report.delivered_bytes)
+    yield "delivered", f"{report.delivered:,} records, {size}, {sign} (in {DATA})"
     hit = ", ".join(f"{kind} {count}" for kind, count in sorted(simulated.faults.items())) or "none"
-    table.add_row(
-        "simulated", f"{simulated.records:,} records, once each; {simulated.missing:,} lost by the disk"
-    )
-    table.add_row("faults that hit", hit)
+    yield "simulated", f"{simulated.records:,} records, once each; {simulated.missing:,} lost by the disk"
+    yield "faults that hit", hit
     if simulated.failure is not None:
-        table.add_row("BROKEN", f"{type(simulated.failure).__name__}: {simulated.failure}")
-    return table
+        yield "BROKEN", f"{type(simulated.failure).__name__}: {simulated.failure}"

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
+import os
+import pty
 import signal
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +19,7 @@ from typing import Any
 import attrs
 import pytest
 
+_SIZES = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR")
 COMMAND = Path(sys.executable).with_name("callboard")
 TIMEOUT_S = 120
 
@@ -101,6 +107,29 @@ class CommandLine:
         found = Finished(done.returncode, done.stdout, done.stderr.decode())
         assert "Traceback" not in found.err, found.err
         return found
+
+    def on_terminal(self, *arguments: str, columns: int = 80) -> str:
+        """What a terminal of so many columns gets of a command, bars and all."""
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+        environment = {name: value for name, value in os.environ.items() if name not in _SIZES}
+        process = subprocess.Popen(
+            [COMMAND, *arguments],
+            cwd=self.folder,
+            env=environment | {"TERM": "xterm"},
+            stdin=subprocess.DEVNULL,
+            stdout=theirs,
+            stderr=theirs,
+        )
+        self._stack.callback(_put_away, process)
+        os.close(theirs)
+        found = b""
+        with contextlib.suppress(OSError):  # a terminal that nobody has open any more
+            while data := os.read(ours, 65_536):
+                found += data
+        os.close(ours)
+        process.wait(TIMEOUT_S)
+        return found.decode()
 
     def start(self, *arguments: str, stdin: int = subprocess.PIPE) -> Running:
         """Start a command that goes on."""

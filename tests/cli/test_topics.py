@@ -109,7 +109,7 @@ def test_a_topic_is_described_with_its_groups_by_name(orders: Any) -> None:
     assert [partition["visible_end"] for partition in found["partitions"]] == [0, 2]
     assert [group["name"] for group in found["groups"]] == ["billing"]
     text = orders.run("topic", "describe", "orders").out.decode()
-    assert "billing (1, 1)" in text
+    assert ["billing", "1", "1", "1"] in [line.split() for line in text.splitlines()]
 
 
 def test_brackets_in_names_are_no_markup(command: Any) -> None:
@@ -147,7 +147,7 @@ def test_the_settings_of_a_group_are_altered(orders: Any) -> None:
         "group", "alter", "billing", "visibility-timeout=60", "group_expiry=none", "--json"
     ).json
     assert (made["settings"]["visibility_timeout"], made["settings"]["group_expiry"]) == (60.0, None)
-    assert "backoff=5.0" in orders.run("group", "alter", "billing", "backoff=5").out.decode()
+    assert b"backoff             5.0 s" in orders.run("group", "alter", "billing", "backoff=5").out
     refused = orders.run("group", "alter", "billing", "backof=5", "max_in_flight=x", code=2).err
     assert "did you mean 'backoff'" in refused
     assert "max_in_flight is 'x'" in refused

@@ -1,0 +1,163 @@
+"""What people see on a terminal of 80 columns: tables, bars, sizes."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from callboard.cli import output
+
+CONTROLS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+COLUMNS = 80
+
+
+def printed(found: str) -> list[str]:
+    """The lines of a terminal's input, each time they are drawn, without colours."""
+    return [line.rstrip() for line in CONTROLS.sub("", found).replace("\r", "\n").split("\n")]
+
+
+def shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *things: Any) -> list[str]:
+    """What `show` prints on a narrow paper."""
+    monkeypatch.setattr(output, "PIPE_WIDTH", COLUMNS)
+    output.show(*things)
+    return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+
+
+# -- tables
+
+
+def test_numbers_stand_to_the_right_and_words_to_the_left(capsys: Any, monkeypatch: Any) -> None:
+    """The first column holds words unless others are named."""
+    found = output.table(("topic", "records"), [("orders", "12"), ("a", "1,234")], title="all of them")
+    assert shown(capsys, monkeypatch, found) == [
+        "all of them",
+        "topic   records",
+        "orders       12",
+        "a         1,234",
+    ]
+
+
+def test_a_narrow_terminal_folds_words_and_cuts_nothing(capsys: Any, monkeypatch: Any) -> None:
+    """Numbers and the words of heads stay whole at 80 columns; what does not fit in a cell goes on below."""
+    name, number = "a-name-" * 20, f"{2**40:,}"
+    heads = ("partition", "start offset", "end", "redelivered", "note")
+    lines = shown(
+        capsys,
+        monkeypatch,
+        output.table(heads, [(name, number, number, "7", "a remark " * 9)], words=("partition", "note")),
+    )
+    assert all(len(line) <= COLUMNS for line in lines)
+    for word in " ".join(heads).split():
+        assert sum(word in line for line in lines[:2]) == 1, word
+    assert sum(line.count(number) for line in lines) == 2
+    assert "".join(line.split(" ")[0] for line in lines[1:]) == name
+    assert "…" not in "".join(lines)
+
+
+def test_a_table_wider_than_the_terminal_is_not_cut(capsys: Any, monkeypatch: Any) -> None:
+    """A number that cannot fit goes on below."""
+    number = str(2**500)
+    lines = shown(capsys, monkeypatch, output.table(("a", "b"), [("x", number)]))
+    assert "".join(line.split()[-1] for line in lines[1:]) == number
+
+
+def test_a_title_is_no_part_of_the_table(capsys: Any, monkeypatch: Any) -> None:
+    """A long title does not break at the table's edge."""
+    title = "a title that is longer than what it stands above"
+    assert shown(capsys, monkeypatch, output.facts([("a", "b")], title=title)) == [title, "a  b"]
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1,023 B"),
+        (1024, "1 KiB"),
+        (1536, "1.5 KiB"),
+        (64 << 20, "64 MiB"),
+        (10_000_000, "9.5 MiB"),
+        (3 << 40, "3 TiB"),
+        (1023 << 40, "1,023 TiB"),
+        (5000 << 40, "5,000 TiB"),
+    ],
+)
+def test_sizes_are_told_in_units(size: int, text: str) -> None:
+    """In powers of 1,024, with one decimal where it says something."""
+    assert output.size_text(size) == text
+
+
+# -- commands
+
+
+def test_a_topic_is_described_one_setting_per_line(orders: Any) -> None:
+    """Each with its value as it can be given, and bytes in larger units too."""
+    orders.run("topic", "alter", "orders", "retention_age=90000", "retention_bytes=10000000")
+    lines = [line.split() for line in printed(orders.on_terminal("topic", "describe", "orders"))]
+    assert ["topic", "orders"] in lines
+    assert ["partitions", "2"] in lines
+    assert ["segment_bytes", "67108864", "(64", "MiB)"] in lines
+    assert ["retention_bytes", "10000000", "(9.5", "MiB)"] in lines
+    assert ["retention_age", "90000.0", "(1", "day,", "1:00:00)"] in lines
+    assert ["segment_age", "none"] in lines
+
+
+def test_inspecting_commands_fit_a_terminal(orders: Any) -> None:
+    """Whole heads and whole numbers at 80 columns, also with a topic whose name is long."""
+    long = "a-topic-with-a-name-that-is-longer-than-most-but-still-a-name-of-a-topic-and-goes-on"
+    orders.run("topic", "create", long)
+    orders.run("publish", "orders", *map(str, range(500)))
+    for group in ("billing", "another-group-of-consumers-with-a-long-name"):
+        orders.run("consume", "orders", "--group", group, "--durable", "--max", "1")
+    for command, heads in {
+        (
+            "stats",
+        ): "partition state start end size commits failed lost group floor ready leased pending redelivered"
+        " expired",
+        ("topic", "list"): "topic partitions records files",
+        (
+            "topic",
+            "describe",
+            "orders",
+        ): "partition state start end synced to size segments group floor pending",
+    }.items():
+        lines = printed(orders.on_terminal(*command))
+        assert max(map(len, lines)) <= COLUMNS, command
+        words = {word for line in lines for word in line.split()}
+        assert set(heads.split()) <= words, command
+        assert "…" not in "".join(lines)
+    assert "500" in {word for line in printed(orders.on_terminal("topic", "list")) for word in line.split()}
+
+
+def test_a_sweep_shows_bar_rate_and_time(command: Any) -> None:
+    """At 80 columns; below the bar is a line of words, whose end may be missing, but not its beginning."""
+    lines = printed(
+        command.on_terminal("simulate", "publish-and-recover", "plain-actors", "--seeds=12", "--jobs=1")
+    )
+    bars = [line for line in lines if "sweeping" in line]
+    assert max(map(len, bars)) <= COLUMNS
+    assert all(re.search(r"━{20,}.* \d+:\d\d:\d\d$", bar) for bar in bars)
+    assert "100%" in bars[-1]
+    words = [line for line in lines if re.match(r"  \d+/12 seeds, [\d,.]+/s, [\d,]+ faults hit", line)]
+    assert words[-1].startswith("  12/12")
+    assert max(map(len, words)) <= COLUMNS
+
+
+def test_the_bars_of_the_demo_end_full(command: Any) -> None:
+    """Each act's bar is about what remains for it to do, and stays there when the act is over."""
+    lines = printed(command.on_terminal("demo", "--events=400"))
+    for act in ("act one", "act two", "act three"):
+        bars = [line for line in lines if act in line and "━" in line]
+        assert bars[-1].split()[-2] == "100%", act
+    assert "The account balances." in lines
+    assert max(map(len, lines)) <= COLUMNS
+
+
+def test_a_bench_explains_its_columns(command: Any) -> None:
+    """Whoever does not know what is compared reads it below the table."""
+    arguments = ("--pairs=1", "--seconds=0.05", "--only=publish_batch of 100")
+    lines = printed(command.on_terminal("bench", *arguments))
+    assert max(map(len, lines)) <= COLUMNS
+    for name in ("msg/s", "append msg/s", "of append", "worst to best", "of overwrite"):
+        assert any(line.startswith(f"{name}  ") for line in lines), name

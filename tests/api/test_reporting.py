@@ -98,6 +98,8 @@ EXAMPLES: dict[Any, Any] = {
     "after_s": 1.5,
     "producer_id": 7,
     "delay_s": 1.5,
+    "rebalance_timeout": 1.5,
+    "session_timeout": 1.5,
     "frames": ("a.py:1 in a",),
     "damages": ("offset 3",),
 }

@@ -26,6 +26,10 @@ LONG = ("bench", "demo", "simulate")
 """Commands that are stopped before their work."""
 GIVEN = {
     "consume": ["orders"],
+    "dead-letters count": ["orders"],
+    "dead-letters list": ["orders"],
+    "dead-letters purge": ["orders", "--yes"],
+    "dead-letters redrive": ["orders"],
     "demo": ["--events=2"],
     "group alter": ["billing", "backoff=5"],
     "peek": ["orders"],

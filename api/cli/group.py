@@ -95,7 +95,8 @@ def end_at_sigterm() -> None:
     def end(number: int, frame: object) -> NoReturn:
         raise Terminated
 
-    signal.signal(signal.SIGTERM, end)
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
+        signal.signal(signal.SIGTERM, end)
 
 
 def run_command_line() -> None:
@@ -168,7 +169,17 @@ def code_of(error: CallboardError) -> int:
 
 def run(function: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run a command's asynchronous part. SIGINT and SIGTERM cancel it, then exit; a second one does not wait."""
-    return trio.run(_until_signal, function)
+    before, early = signal.getsignal(signal.SIGTERM), []
+    if callable(before):  # raised while trio begins or ends, it would be an error of trio
+        signal.signal(signal.SIGTERM, lambda number, _: early.append(number))
+    try:
+        found = trio.run(_until_signal, function, early)
+    finally:
+        if callable(before):
+            signal.signal(signal.SIGTERM, before)
+    if early:
+        raise SystemExit(SIGNALS[signal.Signals(early[0])])
+    return found
 
 
 @contextmanager
@@ -186,20 +197,26 @@ def first_error() -> Iterator[None]:
         raise error from None
 
 
-async def _until_signal(function: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    received: list[int] = []
+async def _until_signal(function: Callable[[], Coroutine[Any, Any, T]], early: list[int]) -> T:
+    received, watching = early, trio.Event()
     with trio.CancelScope() as scope:
         # A system task: errors of the command come out as themselves, not in a nursery's group.
-        trio.lowlevel.spawn_system_task(_watch_signals, scope, received)
+        trio.lowlevel.spawn_system_task(_watch_signals, scope, received, watching)
+        await watching.wait()
         return await function()
     raise SystemExit(SIGNALS[signal.Signals(received[0])])
 
 
-async def _watch_signals(scope: trio.CancelScope, received: list[int]) -> None:
+async def _watch_signals(scope: trio.CancelScope, received: list[int], watching: trio.Event) -> None:
     wanted = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     if not wanted:
+        watching.set()
         return
     with trio.open_signal_receiver(*wanted) as signals:
+        watching.set()
+        if received:  # before anybody watched
+            scope.cancel()
+            return
         async for number in signals:
             received.append(number)
             scope.cancel()

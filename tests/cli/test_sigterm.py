@@ -1,0 +1,47 @@
+"""SIGTERM at any moment of a command with a directory of its own: it exits with 143, and leaves nothing."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import COMMAND
+
+LONG = {"demo": ("--events", "50000"), "bench": ("--seconds", "60")}
+
+
+def at_once(_: Path) -> bool:
+    """Before the command can know of anything."""
+    return True
+
+
+def with_a_directory(folder: Path) -> bool:
+    """As soon as it has made its directory."""
+    return any(folder.iterdir())
+
+
+def with_a_runtime(folder: Path) -> bool:
+    """When a runtime has made its files there."""
+    return any(folder.glob("*/**/catalog"))
+
+
+@pytest.mark.parametrize("moment", [at_once, with_a_directory, with_a_runtime])
+@pytest.mark.parametrize("name", LONG)
+def test_a_command_that_is_terminated_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, moment: Callable[[Path], bool]
+) -> None:
+    """No directory, and no traceback."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    running = subprocess.Popen([COMMAND, name, *LONG[name]], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    while not moment(tmp_path):
+        assert running.poll() is None
+    running.send_signal(signal.SIGTERM)
+    _, told = running.communicate(timeout=60)
+    # Until Python has begun to run the command, the signal has its usual effect.
+    assert running.returncode in ((143, -signal.SIGTERM) if moment is at_once else (143,))
+    assert b"Traceback" not in told
+    assert list(tmp_path.iterdir()) == []

@@ -37,11 +37,13 @@ from callboard.actors.partition import commands as c
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import GroupSettings
 from callboard.awaited import AwaitedPartitions
+from callboard.draining import Drains
 from callboard.following import FollowsAssignment
 from callboard.log.errors import (
     ActorCrashed,
     ActorStopped,
     CallboardError,
+    ConsumerDrained,
     ConsumerFenced,
     GroupNotFound,
     InvalidArgument,
@@ -50,7 +52,7 @@ from callboard.log.errors import (
     RuntimeClosed,
     TopicNotFound,
 )
-from callboard.message import by_priority, from_us
+from callboard.message import by_priority
 from callboard.received import (
     ConsumerLease,
     ConsumerLeases,
@@ -74,7 +76,7 @@ LOOK_S = 0.05
 """How long a consumer that does not want to wait allows the partitions for their answers."""
 
 
-class Consumer(FollowsAssignment):
+class Consumer(FollowsAssignment, Drains):
     """Made by `Topic.subscribe` or `Runtime.subscribe`; use it with `async with`. Tasks may share it, or each have one
     of its own.
     """
@@ -261,17 +263,16 @@ class Consumer(FollowsAssignment):
         if not self._open:
             raise self._closed()
 
-    @staticmethod
-    def _closed() -> RuntimeClosed:
-        return RuntimeClosed("the consumer is closed. Use it inside `async with topic.subscribe(...)`.")
-
     # -- one by one
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> ReceivedMessage:
-        return await self.get()
+        try:
+            return await self.get()
+        except ConsumerDrained:
+            raise StopAsyncIteration from None
 
     @overload
     async def get(self, *, timeout: None = None) -> ReceivedMessage: ...
@@ -291,8 +292,7 @@ class Consumer(FollowsAssignment):
             check_seconds("timeout", timeout)
             until = trio.current_time() + timeout
         self.runtime.check_open()
-        if not self._open:
-            raise self._closed()
+        self._check_taking()
         buffer = self._buffer
         while True:
             if buffer:
@@ -329,10 +329,7 @@ class Consumer(FollowsAssignment):
         """Messages of one lease in the order in which they are handed over."""
         if not self._has_priorities:
             return messages
-        starvation_s, now_us = self.settings.starvation_after, self.runtime.clock.wall_us()
-        return by_priority(
-            messages, None if starvation_s is None else from_us(now_us - round(starvation_s * 1e6))
-        )
+        return by_priority(messages, self.settings.starvation_after, self.runtime.clock.wall_us())
 
     async def _pass(self) -> None:
         """A checkpoint for cancellation, and one that lets other tasks run unless they have run a moment ago."""
@@ -365,18 +362,19 @@ class Consumer(FollowsAssignment):
             self.give_back_buffer()
 
     @overload
-    def receive(self, *, timeout: None = None) -> Receiving[ReceivedMessage]: ...
+    def receive(self, *, timeout: None = None, wait: bool = True) -> Receiving[ReceivedMessage]: ...
     @overload
-    def receive(self, *, timeout: float | None) -> Receiving[ReceivedMessage | None]: ...
-    def receive(self, *, timeout: float | None = None) -> Receiving[Any]:
+    def receive(self, *, timeout: float | None, wait: bool = True) -> Receiving[ReceivedMessage | None]: ...
+    def receive(self, *, timeout: float | None = None, wait: bool = True) -> Receiving[Any]:
         """`async with consumer.receive() as message:` holds the lease while the body runs.
 
         A body that ends acks the message, one that raises nacks it (with a growing delay) and lets the exception pass,
         one that is cancelled releases it. When the lease is lost all the same, the body is cancelled and `LeaseLost` is
-        raised. With a `timeout`, the message is None when there was none.
+        raised. With a `timeout`, the message is None when there was none. With `wait=False` the ack is handed over and
+        not waited for: `flush`, or leaving the consumer, tells whether it counted.
         """
         self._check_open()
-        return Receiving(self, timeout)
+        return Receiving(self, timeout, wait=wait)
 
     async def flush(self) -> None:
         """Return once every `ack(wait=False)` so far is synced.
@@ -407,8 +405,7 @@ class Consumer(FollowsAssignment):
     async def get_batch(self, max_records: int, max_wait: float) -> ReceivedBatch:
         """One batch; see `batches`."""
         self.runtime.check_open()
-        if not self._open:
-            raise self._closed()
+        self._check_taking()
         if self._given_at is not None:
             self._took_s = self.runtime.clock.monotonic() - self._given_at
         is_quick = self._took_s < min(0.1, self.settings.visibility_timeout / 8)
@@ -510,8 +507,7 @@ class Consumer(FollowsAssignment):
             self.leases.send_gathered()
         is_early = self._asked is not None  # by an earlier call
         while True:
-            if not self._open:
-                raise self._closed()
+            self._check_taking()
             for live in self._lives:
                 if live.deleted:
                     self._leave_topic(live)
@@ -534,7 +530,12 @@ class Consumer(FollowsAssignment):
                     continue
             lease = await self._answer()
             if lease is not None:
-                is_wanted = self._open and not lease.port.is_deleted and self._reads(lease.port)
+                is_wanted = (
+                    self._open
+                    and not self.is_draining
+                    and not lease.port.is_deleted
+                    and self._reads(lease.port)
+                )
                 if is_wanted and (not is_early or self._is_fresh(lease)):
                     return lease
                 self.leases.give_back([lease.take(lease.untaken)])

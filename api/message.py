@@ -372,11 +372,12 @@ Span = tuple[Columns, int, int]
 Recorded = TypeVar("Recorded", bound=Record)
 
 
-def by_priority(records: list[Recorded], starved_until: datetime | None) -> list[Recorded]:
-    """What was appended until then first, the rest by priority, the highest first; else in their order."""
+def by_priority(records: list[Recorded], starvation_s: float | None, now_us: int) -> list[Recorded]:
+    """What was appended so long ago, or before, first; the rest by priority, the highest first; else in their order."""
+    starved = None if starvation_s is None else from_us(now_us - round(starvation_s * 1e6))
 
     def place(record: Recorded) -> int:
-        if starved_until is not None and record.append_time <= starved_until:
+        if starved is not None and record.append_time <= starved:
             return -1
         return PRIORITY_MAX - (USUAL_PRIORITY if record.priority is None else record.priority)
 

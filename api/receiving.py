@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar, cast
 import trio
 
 from callboard.actors.groups.renewals import RENEW_AT, RenewedLease
-from callboard.log.errors import CallboardError, InvalidArgument, LeaseLost
+from callboard.log.errors import CallboardError, ConsumerDrained, InvalidArgument, LeaseLost
 
 if TYPE_CHECKING:
     from callboard.actors.settings import GroupSettings
@@ -62,9 +62,10 @@ def renewed_lease(
 class Receiving(Generic[M]):
     """One message, held. Made by `Consumer.receive`; see there for how it is settled."""
 
-    def __init__(self, consumer: Receiver, timeout: float | None) -> None:
+    def __init__(self, consumer: Receiver, timeout: float | None, *, wait: bool = True) -> None:
         self._consumer = consumer
         self._timeout = timeout
+        self._waits = wait
         self._scope = trio.CancelScope()
         self._message: ReceivedMessage | None = None
         self._lease: RenewedLease | None = None
@@ -118,7 +119,7 @@ class Receiving(Generic[M]):
         if message.settled:
             await trio.lowlevel.cancel_shielded_checkpoint()
         elif error is None:
-            await message.ack()
+            await message.ack(wait=self._waits)
         elif self._lost:
             error.add_note(f"(and {self._loss(message)})")
             await trio.lowlevel.cancel_shielded_checkpoint()
@@ -152,4 +153,7 @@ class Batches:
         return self
 
     async def __anext__(self) -> ReceivedBatch:
-        return await self._consumer.get_batch(self._max_records, self._max_wait)
+        try:
+            return await self._consumer.get_batch(self._max_records, self._max_wait)
+        except ConsumerDrained:
+            raise StopAsyncIteration from None

@@ -16,6 +16,7 @@ __all__ = [
     "AskTimeout",
     "CallboardError",
     "ConfigurationError",
+    "ConsumerDrained",
     "ControlError",
     "DeadLettersFull",
     "DirectoryLocked",
@@ -165,6 +166,13 @@ class WrongRun(CallboardError, RuntimeError):
 
 class DirectoryLocked(CallboardError):
     """Another process writes this directory (`directory`, `holder`). Stop it, or choose another directory."""
+
+
+class ConsumerDrained(CallboardError):
+    """The consumer was told to take no further message (`Consumer.drain`); iterating ends in place of this (`group`).
+
+    What is in hand can be settled as before.
+    """
 
 
 class ConsumerFenced(CallboardError):

@@ -1,0 +1,121 @@
+"""Ending a consumer's waiting without touching what is in hand; acks that are handed over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+
+import callboard
+
+
+async def pending(topic: Any) -> int:
+    """How many messages the group has not settled."""
+    found: int = (await topic.describe())[0].groups[0].pending
+    return found
+
+
+async def test_a_drain_ends_every_wait(autojump_clock: Any, world: Any) -> None:
+    """`get` and `receive` raise, iterating ends; also in the tasks that wait, whatever they wait for."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders", partitions=2)
+        ended: list[str] = []
+        async with topic.subscribe("billing") as consumer:
+
+            async def receives() -> None:
+                with pytest.raises(callboard.ConsumerDrained):
+                    async with consumer.receive():
+                        pass
+                ended.append("receive")
+
+            async def iterates() -> None:
+                async for _ in consumer:
+                    pass
+                ended.append("iteration")
+
+            async def takes_batches() -> None:
+                async for _ in consumer.batches(max_records=10):
+                    pass
+                ended.append("batches")
+
+            async with trio.open_nursery() as nursery:
+                for wait in (receives, iterates, takes_batches):
+                    nursery.start_soon(wait)
+                await trio.sleep(1)
+                consumer.drain()
+            assert sorted(ended) == ["batches", "iteration", "receive"]
+            with pytest.raises(callboard.ConsumerDrained, match="takes no further message"):
+                await consumer.get(timeout=1)
+            consumer.drain()
+
+
+async def test_a_drain_touches_no_body(autojump_clock: Any, world: Any) -> None:
+    """What runs goes on and is acked; what was fetched ahead is for others at once."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.publish_batch([b"%d" % number for number in range(40)])
+        handled = []
+        async with topic.subscribe("billing") as consumer, topic.subscribe("billing") as other:
+            async for message in consumer:
+                handled.append(message.value)
+                await message.ack()
+                if len(handled) == 20:
+                    break
+            async with consumer.receive() as message:
+                consumer.drain()
+                left = []
+                while (found := await other.get(timeout=0.5)) is not None:
+                    left.append(found.value)
+                    await found.ack()
+                await trio.sleep(60)
+                handled.append(message.value)
+        assert sorted(handled + left) == sorted(b"%d" % number for number in range(40))
+        assert await pending(topic) == 0
+
+
+async def test_a_drain_while_a_consumer_has_no_room(autojump_clock: Any, world: Any) -> None:
+    """Who waits for room is woken too; what is held can be settled."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.publish_batch([b"a", b"b"])
+        async with topic.subscribe("billing", max_in_flight=1) as consumer:
+            message = await consumer.get()
+            async with trio.open_nursery() as nursery:
+
+                async def waits() -> None:
+                    with pytest.raises(callboard.ConsumerDrained):
+                        await consumer.get()
+
+                nursery.start_soon(waits)
+                await trio.sleep(1)
+                consumer.drain()
+            await message.ack()
+        assert await pending(topic) == 1
+
+
+async def test_the_ack_of_a_body_that_ended_is_handed_over_although_it_is_cancelled(
+    autojump_clock: Any, world: Any
+) -> None:
+    """A cancellation that comes while the body runs to its end takes effect after that: the message is settled."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.publish_batch([b"a", b"b"])
+        async with topic.subscribe("billing") as consumer:
+            for waits in (True, False):
+                with trio.CancelScope() as scope:
+                    async with consumer.receive(wait=waits):
+                        scope.cancel()
+        assert await pending(topic) == 0
+
+
+async def test_an_ack_need_not_be_waited_for(autojump_clock: Any, world: Any) -> None:
+    """`receive(wait=False)`: leaving the consumer waits for all of them."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.publish_batch([b"%d" % number for number in range(100)])
+        async with topic.subscribe("billing") as consumer:
+            for _ in range(100):
+                async with consumer.receive(wait=False) as message:
+                    assert message.value is not None
+        assert await pending(topic) == 0

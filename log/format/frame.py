@@ -132,7 +132,7 @@ BODY_COLUMNS: Final = tuple(
             ("offset_deltas", U32, "offsets have gaps", "offset minus base offset, rising; count items"),
             ("append_times", I64, "append times differ", "microseconds since 1970; count items"),
             ("event_times", I64, "some record has one", "the publisher's, like append times; -2^63: none"),
-            ("priorities", U8, "one is not 0", "count items"),
+            ("priorities", U8, "one is not 0", "one more than each priority; 0: none"),
             ("expiries", I64, "some record has one", "like append times; -2^63: never"),
             ("dedup_ids", BYTES, "some record has one", "all deduplication ids"),
             ("dedup_ends", U32, "with dedup_ids", "where each id ends; count + 1 items with a leading 0"),

@@ -583,7 +583,7 @@ class PartitionLog:
             for segment in tuple(segments)[:-1]:
                 goes = settings.retention_bytes is not None and total > settings.retention_bytes
                 if not goes and age_s is not None:
-                    goes = now_us - await self._reads.newest_time(segment) > age_s * MICROSECONDS
+                    goes = now_us - await self._reads.newest_time(segment) >= age_s * MICROSECONDS
                 if not goes or (segment.end_offset > unsettled_from and not drop_unread):
                     break
                 total -= segment.size_bytes

@@ -38,7 +38,7 @@ def _dropped(history: History, terms: Terms) -> list[Violation]:
         size_bytes, newest_us, wall_us = entry.attempts
         limit_bytes, age_s = terms.retention_bytes, terms.retention_age_s
         is_large = limit_bytes is not None and size_bytes + SLACK_BYTES > limit_bytes
-        is_old = age_s is not None and wall_us - newest_us > age_s * 1e6
+        is_old = age_s is not None and wall_us - newest_us >= age_s * 1e6
         if not is_large and not is_old:
             words = (
                 f"{entry.place} were dropped when the partition had {size_bytes} bytes and the newest of them was"

@@ -80,6 +80,18 @@ async def test_old_segments_go(make_world: Any) -> None:
     assert {90, 91, 92} == set(await world.contents())
 
 
+async def test_a_segment_goes_in_the_moment_in_which_it_is_due(make_world: Any) -> None:
+    """Not a moment later: whoever looked then would look again much later."""
+    world = make_world(segment_bytes=65_536, retention_age_s=100)
+    log = await world.open()
+    await world.append(60, 3, size=2_000)  # at one time: the next segment is as old as what it follows
+    first_end = log._segments[0].end_offset
+    due_us = log._segments[1].created_us + 100_000_000
+    assert log.next_due(due_us) == 0
+    await log.retain(now_us=due_us, unsettled_from=ALL_SETTLED, drop_unread=False)
+    assert log.start_offset >= first_end
+
+
 async def test_young_segments_stay(make_world: Any) -> None:
     """Retention by age looks at the newest record of a segment, also after reopening."""
     world = make_world(segment_bytes=65_536, retention_age_s=150)

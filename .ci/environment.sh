@@ -2,7 +2,8 @@
 # Sourced with `set -euo pipefail` on and $root naming the repository.
 
 # What a build needs, and nothing that an earlier build left behind (a stale build/ would ship deleted modules).
-SOURCES=(pyproject.toml MANIFEST.in README.md LICENSE CHANGELOG.md CONTRIBUTING.md constraints.txt demo pipeline test
+SOURCES=(pyproject.toml MANIFEST.in README.md LICENSE CHANGELOG.md CONTRIBUTING.md constraints.txt demo
+  documentation pipeline test
   .ci api log actors supervision simulations tests docs benchmarks)
 # What decides whether an installed copy is still the one in the folder.
 INSTALLED=(pyproject.toml README.md LICENSE constraints.txt .ci/environment.sh api log actors supervision simulations)

@@ -1,11 +1,14 @@
-"""How Sphinx builds the documentation: sphinx-build -W docs docs/_build, with the `docs` extra installed."""
+"""How Sphinx builds the documentation. `./documentation` in the folder above does it, with the `docs` extra."""
 
 import re
 from importlib.metadata import version as installed_version
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
+import mermaidx
 from docutils import nodes
-from docutils.parsers.rst import Directive
+from sphinx.util.docutils import SphinxDirective
+
+import callboard
 
 project = "Callboard"
 author = "The Callboard developers"
@@ -22,30 +25,67 @@ myst_fence_as_directive = ["mermaid"]
 myst_enable_extensions = ["deflist"]
 
 autodoc_member_order = "bysource"
-autodoc_typehints = "description"
-autodoc_typehints_description_target = "documented"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+python_maximum_signature_line_length = 88
+python_use_unqualified_type_names = True
+toc_object_entries_show_parents = "hide"
 
 html_theme = "furo"
 html_title = f"Callboard {release}"
 
 
-class Mermaid(Directive):
-    """A diagram as its text, which reads well enough: drawing it would need a script from somebody else's host."""
+WIDE = '%%{init: {"flowchart": {"nodeSpacing": 120}}}%%'
+"""Room between states, where the words on arrows would lie on each other."""
+GROUND = "background: white; border-radius: 0.3em; padding: 0.5em; margin-bottom: 1em; overflow-x: auto"
+
+
+class Mermaid(SphinxDirective):
+    """A diagram, drawn while the page is built: readers need no script, and nothing from somebody else's host."""
 
     has_content = True
 
     def run(self) -> list[nodes.Node]:
-        """The text, as it stands."""
+        """The drawing, on a ground of its own, because it has no dark colours. Without HTML, its text."""
         text = "\n".join(self.content)
-        return [nodes.literal_block(text, text, language="text")]
+        if self.env.app.builder.format != "html":
+            return [nodes.literal_block(text, text, language="text")]
+        name = f"diagram-{self.env.new_serialno('diagram')}"
+        is_wide = text.startswith("stateDiagram")
+        drawn = mermaidx.render(f"{WIDE}\n{text}" if is_wide else text).svg().replace("my-svg", name)
+        return [nodes.raw("", f'<div style="{GROUND}">{drawn}</div>', format="html")]
 
 
 def only_what_is_ours(
     app: Any, what: str, name: str, item: object, skip: bool, options: object
 ) -> bool | None:
-    """Leave out what the lazy root package imports for itself, and errors, which have a page of their own."""
+    """Leave out what the root package imports for itself, errors, which have a page of their own, and what is public
+    between modules only.
+    """
     home = str(getattr(item, "__module__", "callboard"))
-    return True if not home.startswith("callboard") or home == "callboard.log.errors" else None
+    is_ours = home.startswith("callboard") and home != "callboard.log.errors"
+    return None if is_ours and "other modules of the package" not in (item.__doc__ or "") else True
+
+
+def no_constructor_of_what_is_given(
+    app: Any, what: str, name: str, item: Any, options: object, signature: str, returns: str
+) -> tuple[str, None] | None:
+    """What Callboard makes, and a user never calls: its constructor takes things that have no public name."""
+    if what not in ("class", "exception"):
+        return None
+    try:
+        hints = get_type_hints(item.__init__)
+    except (NameError, AttributeError):  # named for type checkers only
+        return "", None
+    return ("", None) if any(map(_is_hidden, hints.values())) else None
+
+
+def _is_hidden(hint: Any) -> bool:
+    home = str(getattr(hint, "__module__", ""))
+    if isinstance(hint, type) and home.startswith("callboard") and hint.__name__ not in callboard._HOME_OF:
+        return True
+    return any(map(_is_hidden, get_args(hint)))
 
 
 CODE = re.compile(r"(?<![`:\w])`(?P<code>[^`]+)`(?P<glued>\w)?")
@@ -64,5 +104,6 @@ def code_between_single_backticks(
 def setup(app: Any) -> None:
     """Called by Sphinx."""
     app.connect("autodoc-process-docstring", code_between_single_backticks)
+    app.connect("autodoc-process-signature", no_constructor_of_what_is_given)
     app.connect("autodoc-skip-member", only_what_is_ours)
     app.add_directive("mermaid", Mermaid)

@@ -26,18 +26,22 @@ HEAD = "<!-- Made from {source} by docs/generate.py: edit that, and run this aga
 
 
 API = {
-    "Open a runtime": (
-        "Everything lives inside `async with callboard.open_runtime(...)`.",
-        "open_runtime Runtime",
+    "Begin here": (
+        "Everything lives inside `async with callboard.open_runtime(...)`, which gives topics, which give consumers.",
+        "open_runtime Topic Consumer",
+    ),
+    "The runtime": (
+        "What `open_runtime` gives.",
+        "Runtime",
     ),
     "Publish and read": (
-        "A topic is published to, and read without a group.",
-        "Topic Producer Message Receipt Receipts Record RecordBatch RecordReader BatchReader Partitioner",
+        "What a topic takes and gives.",
+        "Producer Message Receipt Receipts Record RecordBatch RecordReader BatchReader Partitioner",
     ),
     "Consume in a group": (
         "What a group's consumers are given, and how they settle it.",
         (
-            "Consumer Receiving ReceivedMessage Batches ReceivedBatch Retry Reject DeadLetter KeptLetters"
+            "Receiving ReceivedMessage Batches ReceivedBatch Retry Reject DeadLetter KeptLetters"
             " DeadLetterTopic ForwardedLetter Redriven"
         ),
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 import shutil
@@ -79,6 +80,26 @@ def test_repair_makes_it_whole_and_keeps_what_it_took_out(damaged: Any) -> None:
     assert offsets == [*range(1000), *range(2000, 3000)]
     assert "1000 to 1999" in kept.err
     assert b"nothing is damaged" in damaged.run("repair").out
+
+
+@pytest.mark.parametrize("delay", [0.3, 0.4, None])
+def test_a_repair_that_is_terminated_is_done_by_the_next(damaged: Any, delay: float | None) -> None:
+    """At whatever moment (None: once it has begun to take things out), no readable record is lost."""
+    running = damaged.start("repair")
+    if delay is None:
+        while running.process.poll() is None and not list(damaged.folder.glob("data/**/quarantine")):
+            pass
+    else:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            running.process.wait(delay)
+    found = running.end(signal.SIGTERM)
+    # Until Python has begun to run the command, the signal has its usual effect.
+    assert found.code in (0, 143, -signal.SIGTERM)
+    assert "Traceback" not in found.err
+    damaged.run("repair")
+    assert damaged.run("verify", "--json").json["ok"]
+    offsets = [document["offset"] for document in damaged.run("consume", "orders", "--json").documents]
+    assert offsets == [*range(1000), *range(2000, 3000)]
 
 
 def test_repair_tells_people_what_it_did(damaged: Any) -> None:

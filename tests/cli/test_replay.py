@@ -83,13 +83,14 @@ def test_a_fast_pace_is_kept_and_its_error_told(day: Any) -> None:
     assert "held up by the log" in out
 
 
-def test_it_is_interrupted_and_continued(day: Any) -> None:
-    """By Ctrl-C; another speed is the same replay."""
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_it_is_interrupted_and_continued(day: Any, number: signal.Signals, code: int) -> None:
+    """By Ctrl-C, or as services are ended; another speed is the same replay."""
     running = day.start("replay", "day", "--into", "data", "--topic", "web", "--speed", "60")
     with pytest.raises(Exception, match="timed out"):
         running.process.wait(2.0)
-    found = running.end(signal.SIGINT)
-    assert found.code == 130
+    found = running.end(number)
+    assert found.code == code
     assert "The same command continues there" in found.err
     stored = len(held(day))
     assert 0 < stored < RECORDS

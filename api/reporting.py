@@ -1,9 +1,10 @@
 """Reporting: what happens in a runtime's tree, told to `logging`.
 
-`open_runtime` subscribes `report` to the events of a runtime on a real directory; in a simulation nothing is logged.
-There is one line for each event, with its path, its cause, and what to do; the frames of a crash follow as a debug
-record. All fields of the event stand in the record's attribute `callboard`, beside its name. No handler is installed: a
-program that configures nothing sees warnings and errors on stderr, as `logging` does by itself.
+`open_runtime` subscribes a `Reporter` to the events of a runtime on a real directory; in a simulation nothing is
+logged. There is one line for each event, with its path, its cause, and what to do; the frames of a crash follow as a
+debug record. All fields of the event stand in the record's attribute `callboard`, beside its name. No handler is
+installed: a program that configures nothing sees warnings and errors on stderr, as `logging` does by itself. Of one
+event at one place five lines a minute are told; the next one, or closing, says how many were left out.
 
 =======================  ===============================================================
 logger                   tells of
@@ -18,6 +19,8 @@ logger                   tells of
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import attrs
@@ -184,23 +187,91 @@ FLAGS: Final[dict[type, str]] = {
 """Events of two lines: which one is told depends on this field."""
 
 
-def report(event: Any) -> None:
-    """Log one event, if it is of interest."""
-    flag = FLAGS.get(type(event))
-    line = LINES.get(type(event) if flag is None else (type(event), getattr(event, flag)))
-    if line is None:
-        if isinstance(event, str):
-            logging.getLogger("callboard").warning("%s", event)
-        return
-    logger = logging.getLogger(f"callboard.{line.logger}")
-    if logger.isEnabledFor(line.level):
+PLACES: Final = ("path", "group", "partition", "subject")
+"""The first of these fields that an event has is the place it speaks of."""
+WINDOW_S: Final = 60.0
+LINES_MAX: Final = 5
+"""So many lines of one event at one place are told in a window."""
+KINDS_MAX: Final = 1000
+"""So many events and places are counted; of the others the one heard of longest ago is forgotten."""
+
+
+@attrs.define
+class _Counted:
+    """One event at one place: the window that began last, and what was left out since a line was told."""
+
+    since: float
+    told: int = 0
+    left_out: int = 0
+
+
+class Floods:
+    """Which lines are told, so that one that comes again and again leaves room for others. Pure."""
+
+    def __init__(self) -> None:
+        self._kinds: OrderedDict[tuple[object, object], _Counted] = OrderedDict()
+        self._left_out = 0
+        """Of kinds that are forgotten."""
+
+    def admit(self, kind: tuple[object, object], now: float) -> int | None:
+        """How many lines of its kind were left out before this one; None when this one is left out too."""
+        counted = self._kinds.setdefault(kind, _Counted(now))
+        self._kinds.move_to_end(kind)
+        if len(self._kinds) > KINDS_MAX:
+            self._left_out += self._kinds.popitem(last=False)[1].left_out
+        if now - counted.since >= WINDOW_S:
+            counted.since, counted.told = now, 0
+        if counted.told == LINES_MAX:
+            counted.left_out += 1
+            return None
+        counted.told += 1
+        left_out, counted.left_out = counted.left_out, 0
+        return left_out
+
+    def left_out(self) -> int:
+        """How many lines were left out that no line has told of."""
+        return self._left_out + sum(counted.left_out for counted in self._kinds.values())
+
+
+class Reporter:
+    """Tells `logging` what happens in one runtime. `now` gives seconds that only grow."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._floods = Floods()
+
+    def report(self, event: Any) -> None:
+        """Log one event, if it is of interest."""
+        flag = FLAGS.get(type(event))
+        key = type(event) if flag is None else (type(event), getattr(event, flag))
+        line = LINES.get(key)
+        if line is None:
+            if isinstance(event, str):
+                logging.getLogger("callboard").warning("%s", event)
+            return
+        logger = logging.getLogger(f"callboard.{line.logger}")
+        if not logger.isEnabledFor(line.level):
+            return
+        place = next((getattr(event, name) for name in PLACES if hasattr(event, name)), None)
+        left_out = self._floods.admit((key, place), self._now())
+        if left_out is None:
+            return
         fields = {field.name: getattr(event, field.name) for field in attrs.fields(type(event))}
-        extra = {"callboard": {"event": type(event).__name__, **fields}}
-        logger.log(line.level, "%s", line.text.format(**fields), extra=extra)
+        extra = {"callboard": {"event": type(event).__name__, **fields, "left_out": left_out}}
+        text = line.text.format(**fields)
+        if left_out:
+            text += f" ({left_out} more such lines came before, and were left out.)"
+        logger.log(line.level, "%s", text, extra=extra)
         if isinstance(event, events.IncarnationCrashed):
             logger.debug("%s crashed at:\n  %s", event.path, "\n  ".join(event.frames), extra=extra)
         elif isinstance(event, notices.HandlerFailed) and event.frames:
             logger.debug("the handler failed at:\n  %s", "\n  ".join(event.frames), extra=extra)
+
+    def close(self) -> None:
+        """The runtime is closed: say how many lines were left out that no other line told of."""
+        left_out = self._floods.left_out()
+        if left_out:
+            logging.getLogger("callboard").warning("%d lines like the ones before were left out", left_out)
 
 
 def mute_spark() -> None:

@@ -57,7 +57,7 @@ from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Disk, Lock
 from callboard.log.seams.entropy import Entropy
 from callboard.publishing.partitioning import Partitioner
-from callboard.reporting import report
+from callboard.reporting import Reporter
 from callboard.supervision import ChildSpec, SupervisorSpec, System, TreeNode, open_system
 from callboard.supervision.policies import IMMEDIATE
 from callboard.topic import Topic
@@ -166,6 +166,7 @@ class Runtime:
         self._lock: Lock | None = None
         self._system: System
         self._server: ControlServer | None = None
+        self._reporter = Reporter(self.clock.monotonic)
 
     @property
     def directory(self) -> str:
@@ -195,7 +196,7 @@ class Runtime:
                 self._spec(), clock=self.clock, entropy=self.entropy, disk=disk, limits=self.limits
             )
             if self._path is not None:
-                self._system.events.subscribe(report)
+                self._system.events.subscribe(self._reporter.report)
             if self._on_event is not None:
                 self._system.events.subscribe(self._on_event)
             supervisors = self._system.root
@@ -266,6 +267,7 @@ class Runtime:
                 absorbed = await self._system.__aexit__(kind, error, traceback)
             finally:
                 self._state = "closed"
+                self._reporter.close()
                 await self._release()
         if error is None:
             self._raise_unawaited(lives)

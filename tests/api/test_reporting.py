@@ -15,7 +15,7 @@ import trio
 import callboard
 from callboard.actors import notices
 from callboard.actors.kernel import events
-from callboard.reporting import LINES, report
+from callboard.reporting import KINDS_MAX, LINES, Floods, Reporter
 from callboard.supervision import Backoff, ChildSpec
 
 
@@ -114,7 +114,7 @@ def test_every_line_can_be_written(key: Any, caplog: Any) -> None:
     values = {name: EXAMPLES.get(name, f"<{name}>") for name in names}
     if flags:
         values[names[-1]] = flags[0]
-    report(kind(**values))
+    Reporter(lambda: 0.0).report(kind(**values))
     record = caplog.records[0]
     assert record.name == f"callboard.{LINES[key].logger}"
     assert "{" not in record.getMessage()
@@ -136,3 +136,56 @@ def test_what_spark_logs_in_a_job_goes_nowhere() -> None:
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ["WARNING:callboard.groups:of ours"] == told.stderr.splitlines()
+
+
+def test_a_flood_is_told_in_few_lines(caplog: Any) -> None:
+    """Five lines of one event at one place a minute; the next one says how many were left out, or closing does."""
+    now = 0.0
+    reporter = Reporter(lambda: now)
+    for _ in range(100):
+        reporter.report(events.ActorFailed(path="user/a", cause="no table"))
+    reporter.report(events.ActorFailed(path="user/b", cause="no table"))
+    assert [record.callboard["path"] for record in caplog.records] == ["user/a"] * 5 + ["user/b"]
+    caplog.clear()
+    now = 59.9
+    reporter.report(events.ActorFailed(path="user/a", cause="no table"))
+    assert caplog.records == []
+    now = 60.0
+    for _ in range(8):
+        reporter.report(events.ActorFailed(path="user/a", cause="no table"))
+    assert [record.callboard["left_out"] for record in caplog.records] == [96, 0, 0, 0, 0]
+    assert "96 more such lines" in caplog.records[0].getMessage()
+    caplog.clear()
+    reporter.close()
+    assert [record.getMessage() for record in caplog.records] == [
+        "3 lines like the ones before were left out"
+    ]
+
+
+def test_counting_has_a_bound() -> None:
+    """Each place counts for itself, and the one heard of longest ago is forgotten; what it left out is not."""
+    floods = Floods()
+    answers = [floods.admit(("crash", 0), 0.0) for _ in range(7)]
+    assert answers == [0, 0, 0, 0, 0, None, None]
+    assert all(floods.admit(("crash", place), 0.0) == 0 for place in range(1, KINDS_MAX))
+    assert floods.admit(("crash", 0), 0.0) is None
+    assert [floods.admit(("crash", place), 0.0) for place in range(KINDS_MAX, 2 * KINDS_MAX)] == [
+        0
+    ] * KINDS_MAX
+    assert floods.left_out() == 3
+    assert floods.admit(("crash", 0), 0.0) == 0
+
+
+SILENT = {
+    "ActorStarted": "the usual course",
+    "DeadLetter": "kept to be looked at; MessageDropped tells of full mailboxes",
+    "Logged": "what holds an event in the log",
+}
+"""Events of the kernel that no line tells of, and why."""
+
+
+def test_each_event_of_the_kernel_has_a_line_or_a_reason() -> None:
+    """So that a new one is not silent unawares."""
+    told = {key[0] if isinstance(key, tuple) else key for key in LINES}
+    kinds = {kind for kind in vars(events).values() if isinstance(kind, type) and attrs.has(kind)}
+    assert {kind.__name__ for kind in kinds - told} == set(SILENT)

@@ -160,6 +160,24 @@ class DeadLettersHeld:
 
 
 @attrs.frozen
+class DelayedHeld:
+    """Delayed records of a partition cannot be moved to their topic, or not be read, now: they wait, and are tried
+    again.
+    """
+
+    partition: str
+    cause: str
+
+
+@attrs.frozen
+class DelayedLost:
+    """Delayed records that waited are damaged or missing: they will not come to their topic."""
+
+    partition: str
+    records: int
+
+
+@attrs.frozen
 class ProducerForgotten:
     """A partition knows nothing more of a producer: should it repeat an old record, that is stored again."""
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from callboard.actors.kernel.events import MessageDropped as MessageDropped
     from callboard.actors.notices import DamageFound as DamageFound
     from callboard.actors.notices import DeadLettersHeld as DeadLettersHeld
+    from callboard.actors.notices import DelayedHeld as DelayedHeld
+    from callboard.actors.notices import DelayedLost as DelayedLost
     from callboard.actors.notices import GroupExpired as GroupExpired
     from callboard.actors.notices import HandlerFailed as HandlerFailed
     from callboard.actors.notices import HandOverForced as HandOverForced
@@ -67,6 +69,8 @@ if TYPE_CHECKING:
     from callboard.dead_letter_topics import Redriven as Redriven
     from callboard.dead_letters import DeadLetter as DeadLetter
     from callboard.dead_letters import KeptLetters as KeptLetters
+    from callboard.delayed import DelayedMessage as DelayedMessage
+    from callboard.delayed import DelayedMessages as DelayedMessages
     from callboard.log.errors import *  # noqa: F403
     from callboard.log.limits import Limits as Limits
     from callboard.log.seams.clock import Clock as Clock
@@ -78,6 +82,7 @@ if TYPE_CHECKING:
     from callboard.message import Receipts as Receipts
     from callboard.message import Record as Record
     from callboard.message import RecordBatch as RecordBatch
+    from callboard.message import ScheduledReceipt as ScheduledReceipt
     from callboard.publishing.partitioning import Partitioner as Partitioner
     from callboard.publishing.producer import Producer as Producer
     from callboard.reading import BatchReader as BatchReader
@@ -87,6 +92,7 @@ if TYPE_CHECKING:
     from callboard.receiving import Batches as Batches
     from callboard.receiving import Receiving as Receiving
     from callboard.runtime import ConsumerInfo as ConsumerInfo
+    from callboard.runtime import DelayedStatistics as DelayedStatistics
     from callboard.runtime import GroupInfo as GroupInfo
     from callboard.runtime import Runtime as Runtime
     from callboard.runtime import RuntimeStatistics as RuntimeStatistics
@@ -130,6 +136,8 @@ _HOMES = {
     "actors.notices": (
         "DamageFound",
         "DeadLettersHeld",
+        "DelayedHeld",
+        "DelayedLost",
         "GroupExpired",
         "HandlerFailed",
         "JournalSalvaged",
@@ -162,19 +170,27 @@ _HOMES = {
     ),
     "actors.timers.timers": ("TimerStatistics",),
     "consumer": ("Consumer",),
+    "delayed": ("DelayedMessage", "DelayedMessages"),
     "dead_letter_topics": ("DeadLetterTopic", "ForwardedLetter", "Redriven"),
     "dead_letters": ("DeadLetter", "KeptLetters"),
     "log.limits": ("Limits",),
     "log.seams.clock": ("Clock",),
     "log.seams.disk": ("Disk",),
     "log.seams.entropy": ("Entropy",),
-    "message": ("Headers", "Message", "Receipt", "Receipts", "Record", "RecordBatch"),
+    "message": ("Headers", "Message", "Receipt", "Receipts", "Record", "RecordBatch", "ScheduledReceipt"),
     "publishing.partitioning": ("Partitioner",),
     "publishing.producer": ("Producer",),
     "reading": ("BatchReader", "RecordReader"),
     "received": ("ReceivedBatch", "ReceivedMessage"),
     "receiving": ("Batches", "Receiving"),
-    "runtime": ("ConsumerInfo", "GroupInfo", "Runtime", "RuntimeStatistics", "open_runtime"),
+    "runtime": (
+        "ConsumerInfo",
+        "DelayedStatistics",
+        "GroupInfo",
+        "Runtime",
+        "RuntimeStatistics",
+        "open_runtime",
+    ),
     "supervision": ("Backoff", "ChildSpec", "SupervisorSpec", "TreeNode"),
     "topic": ("Topic",),
     "working": ("Handler", "Reject", "Retry"),

@@ -26,6 +26,7 @@ USUAL_PRIORITY: Final = 4
 TTL_LEAST_S: Final = 0.001
 TTL_MOST_S: Final = 100 * 366 * 86_400.0
 """What would live longer lives for ever."""
+DELAY_MOST_S: Final = 100 * 366 * 86_400.0
 Headers = Mapping[str, bytes | str]
 T = TypeVar("T")
 
@@ -38,7 +39,8 @@ class Message:
     time, a datetime with a time zone; `partition` overrides the choice by key; `dedup_id` (bytes or text) stands for
     the message: the topic stores it once within its `dedup_window`; `ttl` is how many seconds after its append it is
     delivered no more (`math.inf`: never; None: the topic's `default_ttl`); `priority` is 0 (low) to 9 (high), None
-    counts as 4.
+    counts as 4. With a `delay` in seconds, or a `deliver_at`, a datetime with a time zone, the message waits before it
+    comes to its topic.
     """
 
     value: bytes
@@ -49,6 +51,13 @@ class Message:
     dedup_id: bytes | str | None = None
     ttl: float | None = None
     priority: int | None = None
+    delay: float | None = None
+    deliver_at: datetime | None = None
+
+    @property
+    def is_delayed(self) -> bool:
+        """Whether it waits before it comes to its topic."""
+        return self.delay is not None or self.deliver_at is not None
 
 
 @attrs.frozen
@@ -60,6 +69,16 @@ class Receipt:
     topic: str
     partition: int
     offset: int | None
+
+
+@attrs.frozen
+class ScheduledReceipt(Receipt):
+    """Where a delayed message waits. It has no offset yet: it gets one when it is due."""
+
+    schedule_id: int
+    """What cancels it, with the partition: `topic.delayed().cancel(receipt)`."""
+    due: datetime
+    """When it is due: of a delay, unless the clock is set anew meanwhile."""
 
 
 @attrs.frozen
@@ -128,6 +147,24 @@ class Receipts(Sequence[Receipt]):
         if self._by_index is None:
             made = dict(pair for part in self.stored for pair in part.receipts(self._topic))
             self._by_index = [made[index] for index in range(self._count)]
+        return self._by_index
+
+
+class ScheduledReceipts(Receipts):
+    """The receipts of a batch of delayed messages."""
+
+    __slots__ = ("_dues_us",)
+
+    def __init__(self, receipts: Receipts, dues_us: Sequence[int]) -> None:
+        super().__init__(receipts._topic, len(receipts), receipts.stored)
+        self._dues_us = dues_us
+
+    def _all(self) -> list[Receipt]:
+        if self._by_index is None:
+            self._by_index = [
+                ScheduledReceipt(made.topic, made.partition, None, made.offset or 0, from_us(due_us))
+                for made, due_us in zip(super()._all(), self._dues_us, strict=True)
+            ]
         return self._by_index
 
 
@@ -258,6 +295,15 @@ def ttl_us(ttl: object) -> int:
             f"ttl is {ttl!r:.40}, not seconds from {TTL_LEAST_S:g} on. Nothing was written. math.inf means for ever."
         )
     return FOREVER if ttl > TTL_MOST_S else round(ttl * 1_000_000)
+
+
+def check_delay(delay: object) -> float:
+    """A delay in seconds. Raises `InvalidArgument`."""
+    if isinstance(delay, bool) or not isinstance(delay, (int, float)) or not 0 <= delay <= DELAY_MOST_S:
+        raise InvalidArgument(
+            f"delay is {delay!r:.40}, not seconds from 0 to {DELAY_MOST_S:g} (100 years). Nothing was written."
+        )
+    return float(delay)
 
 
 def stored_priority(priority: object) -> int:

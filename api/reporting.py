@@ -131,6 +131,17 @@ LINES: Final[dict[object, Line]] = {
         "dead letters of {partition} cannot be forwarded to {topic}, and stay where they are: {cause} They are tried"
         " again by themselves.",
     ),
+    notices.DelayedHeld: Line(
+        "partitions",
+        logging.WARNING,
+        "delayed messages of {partition} wait although they may be due: {cause} They are tried again by themselves.",
+    ),
+    notices.DelayedLost: Line(
+        "partitions",
+        logging.ERROR,
+        "{partition}: {records} messages that waited to be due are damaged or missing, and will not be delivered. Look"
+        " with `callboard verify`.",
+    ),
     notices.GroupExpired: Line(
         "groups",
         logging.WARNING,

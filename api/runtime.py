@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Never, Protocol, Self, TypeVar, Unpack, overload
@@ -28,6 +29,7 @@ from callboard.actors.catalog.commands import (
 )
 from callboard.actors.catalog.directory import Directory, LiveTopic
 from callboard.actors.dead_letters.router import DeadLetterRouter
+from callboard.actors.delays.scheduler import Scheduler
 from callboard.actors.groups.renewals import Lingers, Renewals, RenewedLeases
 from callboard.actors.kernel import Actor, ActorRef, ActorStart, Context, Logged, MailboxSpec, Reply
 from callboard.actors.partition.commands import Describe, Flush, PartitionStatistics
@@ -56,6 +58,7 @@ from callboard.log.limits import USUAL, Limits
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Disk, Lock
 from callboard.log.seams.entropy import Entropy
+from callboard.message import from_us
 from callboard.publishing.partitioning import Partitioner
 from callboard.reporting import Reporter
 from callboard.supervision import ChildSpec, SupervisorSpec, System, TreeNode, open_system
@@ -111,6 +114,25 @@ class GroupInfo:
 
 
 @attrs.frozen
+class DelayedStatistics:
+    """Delayed messages of one partition."""
+
+    topic: str
+    partition: int
+    state: str
+    """Of the partition in which they wait, as in `PartitionStatistics`."""
+    pending: int
+    """Those that wait."""
+    next_due: datetime | None
+    """When the first of them is looked at: it is due then, or later."""
+    moved: int
+    """Those that came to the topic since the directory was opened."""
+    cancelled: int
+    lost: int
+    """Damaged or missing when they were looked for."""
+
+
+@attrs.frozen
 class RuntimeStatistics:
     """Everything countable, now."""
 
@@ -120,6 +142,8 @@ class RuntimeStatistics:
     dead_letters: int
     leased_messages: int
     timers: TimerStatistics
+    delayed: tuple[DelayedStatistics, ...] = ()
+    """Partitions with delayed messages."""
 
 
 class Runtime:
@@ -201,7 +225,10 @@ class Runtime:
                 self._system.events.subscribe(self._on_event)
             supervisors = self._system.root
             self._directory.attach(
-                supervisors.supervisor("topics"), supervisors.supervisor("groups"), self._start_router
+                supervisors.supervisor("topics"),
+                supervisors.supervisor("groups"),
+                self._start_router,
+                self._start_scheduler,
             )
             self._directory.catalog = supervisors.child("catalog")
             await self._system.__aenter__()
@@ -245,6 +272,13 @@ class Runtime:
             ChildSpec(name="dead-letters", start=start, significant=False, awaited=False)
         )
 
+    def _start_scheduler(self) -> None:
+        """A topic has delayed messages."""
+        start = partial(Scheduler, self._directory)
+        self._system.root.add_child(
+            ChildSpec(name="scheduler", start=start, significant=False, awaited=False)
+        )
+
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool | None:
@@ -252,7 +286,7 @@ class Runtime:
             return False  # nothing is open
         self.check_run()
         lives = [*self._directory.topics()]
-        ports = [port for live in lives for port in live.ports]
+        ports = [port for live in lives for port in live.all_ports]
         try:
             if error is None:
                 await self._flush_all(ports)
@@ -305,7 +339,7 @@ class Runtime:
         """Raise the failures that nobody was told of, now that there will be no more."""
         found: list[CallboardError] = []
         for live in lives:
-            for port in live.ports:
+            for port in live.all_ports:
                 port.give_up_unawaited()
             try:
                 Topic(self, live).raise_unawaited()
@@ -358,6 +392,10 @@ class Runtime:
                 f" {'a thread or program without one' if run is None else 'another'}. Nothing was done. From another"
                 " thread use trio.from_thread.run(function, trio_token=...), with the token of the runtime's run."
             )
+
+    def scheduler(self) -> ActorRef[Any]:
+        """Who moves delayed messages to their topics; for the other modules of the package."""
+        return self._system.root.child("scheduler")
 
     # -- topics
 
@@ -562,6 +600,19 @@ class Runtime:
             dead_letters=self._system.dead_letters.total,
             leased_messages=len(self.renewed_leases),
             timers=self._timers.statistics(),
+            delayed=tuple(
+                DelayedStatistics(
+                    waiting.port.topic,
+                    waiting.port.index,
+                    waiting.port.state,
+                    waiting.pending,
+                    None if waiting.next_due_us is None else from_us(waiting.next_due_us),
+                    waiting.moved,
+                    waiting.cancelled,
+                    waiting.lost,
+                )
+                for waiting in self._directory.waiting
+            ),
         )
 
     async def partition_statistics(self, ports: Sequence[PartitionPort]) -> tuple[PartitionStatistics, ...]:

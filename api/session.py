@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from callboard.actors.groups.renewals import Lingers, RenewedLeases
+from callboard.actors.kernel import ActorRef
 from callboard.actors.partition.commands import PartitionStatistics
 from callboard.actors.partition.port import PartitionPort
 from callboard.log.limits import Limits
@@ -31,6 +32,9 @@ class Session(Protocol):
 
     async def partition_statistics(self, ports: Sequence[PartitionPort]) -> tuple[PartitionStatistics, ...]:
         """Each partition's statistics; only the state of those that do not answer."""
+
+    def scheduler(self) -> ActorRef[Any]:
+        """Who moves delayed messages to their topics; there is one when a topic has some."""
 
     def emit(self, event: Any) -> None:
         """Put an event into the runtime's log of events, and tell its subscribers."""

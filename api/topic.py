@@ -13,8 +13,10 @@ from callboard.actors.partition.commands import Acks, Flush, PartitionStatistics
 from callboard.actors.settings import GroupOptions, Start, TopicSettings
 from callboard.consumer import Consumer
 from callboard.dead_letters import KeptLetters
-from callboard.log.errors import PublishFailed, StorageError
+from callboard.delayed import DelayedMessages
+from callboard.log.errors import InvalidArgument, PublishFailed, StorageError
 from callboard.message import Headers, Message, Receipt, Receipts
+from callboard.publishing.delaying import DelayedPublisher, has_delays
 from callboard.publishing.partitioning import Partitioner
 from callboard.publishing.producer import Producer
 from callboard.publishing.publisher import Publisher, publisher_of
@@ -73,6 +75,8 @@ class Topic:
         priority: int | None = None,
         partition: int | None = None,
         expected_offset: int | None = None,
+        delay: float | None = None,
+        deliver_at: datetime | None = None,
         acks: Acks = "all",
     ) -> Receipt:
         """Publish one message and return where it is stored; `value` may be a `Message` that carries the rest.
@@ -89,11 +93,31 @@ class Topic:
         `math.inf` it never expires. In a topic with `priorities` the messages of a higher `priority`, 0 (low) to 9
         (high) and 4 without one, are delivered first.
 
+        With a `delay` in seconds, or `deliver_at`, a datetime with a time zone, the message waits beside the topic,
+        and the receipt is a `ScheduledReceipt`. When it is due it comes to its partition, with the next offset; time to
+        live and retention count from then on. A delay does not follow a clock that is set anew, an instant does.
+
         Raises `OffsetMismatch` when it is another one; `InvalidArgument` and `MessageTooLarge` before anything is
         written; `TopicFull`, `DiskFull` when nothing was stored; `PublishFailed`, `ActorCrashed` with `indefinite` set
         when it may be; `PartitionUnavailable`; `RuntimeClosed`. A cancelled publish is indefinite too.
         """
         self._runtime.check_open()
+        if delay is not None or deliver_at is not None or (type(value) is Message and value.is_delayed):
+            if expected_offset is not None:
+                raise InvalidArgument(
+                    "a delayed message has expected_offset, and its offset is decided when it is due. Nothing was"
+                    " written. Leave one of the two out."
+                )
+            attributes = {
+                "key": key,
+                "headers": headers,
+                "timestamp": timestamp,
+                "dedup_id": dedup_id,
+                "ttl": ttl,
+                "priority": priority,
+            }
+            found = {name: item for name, item in attributes.items() if item is not None}
+            return await self._delaying().publish(value, found, partition, acks, delay, deliver_at)
         given: dict[str, Any] | None = None
         if headers is not None or timestamp is not None or ttl is not None or priority is not None:
             given = {"headers": headers, "timestamp": timestamp, "ttl": ttl, "priority": priority}
@@ -113,6 +137,8 @@ class Topic:
         dedup_ids: Sequence[bytes | str | None] | None = None,
         ttls: Sequence[float | None] | None = None,
         priorities: Sequence[int | None] | None = None,
+        delays: Sequence[float | None] | None = None,
+        deliver_ats: Sequence[datetime | None] | None = None,
         partition: int | None = None,
         acks: Acks = "all",
     ) -> Receipts:
@@ -121,7 +147,8 @@ class Topic:
         `values` and the optional columns beside it are sequences of one length; `values` may hold `Message`s instead.
         `partition` is for messages that name none.
         The part of a batch that goes to one partition is stored in order. A batch over several partitions is not
-        atomic: `PartialPublish` tells the fate of each message. Otherwise raises as `publish` does.
+        atomic: `PartialPublish` tells the fate of each message. When one message is delayed all take that way, those
+        without a delay are due at once, and the receipts are `ScheduledReceipt`s. Otherwise raises as `publish` does.
         """
         self._runtime.check_open()
         columns = {
@@ -132,7 +159,19 @@ class Topic:
             "priority": priorities,
         }
         given = {name: column for name, column in columns.items() if column is not None}
+        if delays is not None or deliver_ats is not None or has_delays(values):
+            if keys is not None:
+                given["key"] = keys
+            return await self._delaying().publish_batch(values, given, partition, acks, delays, deliver_ats)
         return await self._publisher.publish_batch(values, keys, given, partition, acks)
+
+    def _delaying(self) -> DelayedPublisher:
+        return DelayedPublisher(self._runtime, self._publisher)
+
+    def delayed(self) -> DelayedMessages:
+        """The messages that wait until they are due: to be listed, counted and cancelled."""
+        self._runtime.check_open()
+        return DelayedMessages(self._runtime, self._live)
 
     def producer(self, name: str) -> Producer:
         """Somebody who publishes under a name, each message once whatever fails: `async with topic.producer("import")`.

@@ -36,13 +36,13 @@ API = {
     ),
     "Publish and read": (
         "What a topic takes and gives.",
-        "Producer Message Receipt Receipts Record RecordBatch RecordReader BatchReader Partitioner",
+        "Producer Message Receipt Receipts ScheduledReceipt Record RecordBatch RecordReader BatchReader Partitioner",
     ),
     "Consume in a group": (
         "What a group's consumers are given, and how they settle it.",
         (
             "Receiving ReceivedMessage Batches ReceivedBatch Retry Reject DeadLetter KeptLetters"
-            " DeadLetterTopic ForwardedLetter Redriven"
+            " DeadLetterTopic ForwardedLetter Redriven DelayedMessages DelayedMessage"
         ),
     ),
     "Settings": (
@@ -51,7 +51,10 @@ API = {
     ),
     "Statistics": (
         "What `Runtime.stats`, `Runtime.groups` and `Topic.describe` give.",
-        "RuntimeStatistics PartitionStatistics GroupStatistics GroupInfo ConsumerInfo TimerStatistics",
+        (
+            "RuntimeStatistics PartitionStatistics GroupStatistics GroupInfo ConsumerInfo TimerStatistics"
+            " DelayedStatistics"
+        ),
     ),
     "Actors of your own": (
         "[A how-to](../how-to/run-your-own-actor.md) shows them at work.",
@@ -64,7 +67,8 @@ API = {
         "What `Runtime.events` and `Runtime.subscribe_events` tell, and `open_runtime(on_event=)`.",
         (
             "Logged ActorStarted IncarnationCrashed ActorRestarted ActorEnded ActorFailed Escalated MessageDropped"
-            " HookFailed DamageFound DeadLettersHeld GroupExpired HandOverForced HandlerFailed JournalSalvaged"
+            " HookFailed DamageFound DeadLettersHeld DelayedHeld DelayedLost GroupExpired HandOverForced HandlerFailed"
+            " JournalSalvaged"
             " LeaseReleaseFailed MemberStalled OpeningLacksSpace OpeningOverdue OperationFailed PartitionFull"
             " PartitionStuck ProducerForgotten PublishersLost SettingsDiffer UnreadDropped WorkHindered"
         ),

@@ -38,6 +38,7 @@ from callboard.actors.catalog.commands import (
     CreateTopic,
     DeleteGroup,
     DeleteTopic,
+    EnableDelays,
     EndGroup,
     EnsureGroup,
     GroupIdle,
@@ -51,6 +52,8 @@ from callboard.actors.kernel import Actor
 from callboard.actors.names import check_name
 from callboard.actors.notices import OperationFailed, SettingsDiffer
 from callboard.actors.partition import commands as c
+from callboard.actors.partition.calls import PartitionCalls
+from callboard.actors.partition.delayed import OPEN_WAITING, waiting_folder
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.partition.spec import partition_directory
 from callboard.actors.settings import (
@@ -108,6 +111,7 @@ class Catalog(Actor[CatalogCommand]):
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
+        self._calls = PartitionCalls(directory.timers)
         self._state = CatalogState()
         self._deciding = trio.Lock()
         self._undecided: deque[_Decision] = deque()
@@ -122,6 +126,7 @@ class Catalog(Actor[CatalogCommand]):
             CreateTopic: self._create_topic,
             AlterTopic: self._alter_topic,
             DeleteTopic: self._delete_topic,
+            EnableDelays: self._enable_delays,
             EnsureGroup: self._ensure_group,
             AlterGroup: self._alter_group,
             GroupIdle: self._group_idle,
@@ -217,7 +222,7 @@ class Catalog(Actor[CatalogCommand]):
         if isinstance(message, ListGroups):
             return tuple(self._state.groups.values())
         match message:
-            case CreateTopic() | AlterTopic() | DeleteTopic():
+            case CreateTopic() | AlterTopic() | DeleteTopic() | EnableDelays():
                 subject = f"topic {message.name}"
             case GroupIdle(group_id) | EndGroup(group_id):
                 record = self._state.groups.get(group_id)
@@ -368,6 +373,10 @@ class Catalog(Actor[CatalogCommand]):
         if live is None:
             live = self._directory.launch_topic(record)
             self.context.start_task(self._close_forgotten_groups, live, name=f"groups of {record.name}")
+        if record.delays:
+            waiting = self._directory.waiting
+            waiting.run = waiting.run or int.from_bytes(self.context.entropy.bytes(8), "little")
+            self._directory.launch_waiting(live)
         return live
 
     async def _launch_later(self, record: TopicRecord) -> None:
@@ -405,6 +414,17 @@ class Catalog(Actor[CatalogCommand]):
                 for port in ports:
                     nursery.start_soon(tell, port)
 
+    async def _enable_delays(self, message: EnableDelays) -> LiveTopic:
+        record = self._known(message.name)
+        if not record.delays:
+            await self._decide(lambda _: [(state.TOPIC_DELAYS, record.topic_id)])
+        await self._confirm()
+        live = self._launch(self._state.topics[record.topic_id])
+        for port in live.waiting:
+            await self._calls.ask(port, OPEN_WAITING)
+        live.takes_delayed = True
+        return live
+
     async def _delete_topic(self, message: DeleteTopic) -> None:
         await self._delete(self._known(message.name))
 
@@ -428,6 +448,8 @@ class Catalog(Actor[CatalogCommand]):
         await self._disk.forget(path)
         for index in range(record.settings.partitions):
             await self._disk.forget(partition_directory(record.topic_id, index))
+            if record.delays:
+                await self._disk.forget(partition_directory(record.topic_id, waiting_folder(index)))
 
     # -- groups
 

@@ -35,6 +35,13 @@ class DeleteTopic:
 
 
 @attrs.frozen(eq=False)
+class EnableDelays:
+    """Have partitions of the topic in which delayed records wait. Answered with its `LiveTopic` once they take some."""
+
+    name: str
+
+
+@attrs.frozen(eq=False)
 class EnsureGroup:
     """A new consumer wants to join with topics. Answered with an `Admission`."""
 
@@ -96,6 +103,7 @@ CatalogCommand = (
     CreateTopic
     | AlterTopic
     | DeleteTopic
+    | EnableDelays
     | EnsureGroup
     | AlterGroup
     | GroupIdle

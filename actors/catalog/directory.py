@@ -20,6 +20,13 @@ from callboard.actors.groups.coordinator import Coordinator
 from callboard.actors.groups.membership import Membership
 from callboard.actors.kernel import ActorRef, MailboxSpec
 from callboard.actors.partition.dead_flags import DeadFlags
+from callboard.actors.partition.delayed import (
+    SETTLED_AGE_S,
+    Waiting,
+    WaitingPartitions,
+    waiting_folder,
+    waiting_settings,
+)
 from callboard.actors.partition.openings import Openings
 from callboard.actors.partition.partition import Partition
 from callboard.actors.partition.port import PartitionPort
@@ -51,6 +58,17 @@ class LiveTopic:
     """What this process publishes to it with, once somebody has asked for the topic."""
     redriving: trio.Lock = attrs.field(factory=trio.Lock)
     """Held by whoever redrives its dead letters."""
+    waiting: tuple[PartitionPort, ...] = ()
+    """Of its waiting partitions, for delayed records, if it has some."""
+    run: int = 0
+    """A number of this opening of the directory, once it has waiting partitions."""
+    takes_delayed: bool = False
+    """Whether they are known to have their group, and so to keep what they are given."""
+
+    @property
+    def all_ports(self) -> tuple[PartitionPort, ...]:
+        """Those of its partitions, and of its waiting partitions."""
+        return (*self.ports, *self.waiting)
 
     def alter(self, settings: TopicSettings) -> None:
         """Partitions that start from now on start with these settings; those that run have to be told."""
@@ -75,6 +93,7 @@ class Directory:
         self.timers = timers
         self._limits = limits
         self._start_router: Callable[[], object] | None = None
+        self._start_scheduler: Callable[[], object] | None = None
         self._topics: Supervisor
         self._groups: Supervisor
         self._by_id: dict[str, LiveTopic] = {}
@@ -82,19 +101,25 @@ class Directory:
         self._live_groups: dict[int, LiveGroup] = {}
         self._memberships: dict[int, Membership] = {}
         self.dead = DeadFlags()
+        self.waiting = WaitingPartitions()
         self.openings = Openings(limits.openings, limits.opening_bytes)
         self.windows = WindowBudget(limits.window_bytes)
         self.catalog: ActorRef[Any]
 
     def attach(
-        self, topics: Supervisor, groups: Supervisor, start_router: Callable[[], object] | None = None
+        self,
+        topics: Supervisor,
+        groups: Supervisor,
+        start_router: Callable[[], object] | None = None,
+        start_scheduler: Callable[[], object] | None = None,
     ) -> None:
-        """Name the supervisors below which topics and coordinators are started, and what starts the dead-letter
-        router, the first time that it is needed.
+        """Name the supervisors below which topics and coordinators are started, and what starts the dead-letter router
+        and the actor of delayed records, the first time that each is needed.
         """
         self._topics = topics
         self._groups = groups
         self._start_router = start_router
+        self._start_scheduler = start_scheduler
 
     def find(self, name: str) -> LiveTopic | None:
         return self._by_name.get(name)
@@ -146,32 +171,8 @@ class Directory:
         )
         for port in ports:
             port.topic_id, port.flag_dead = record.topic_id, partial(self.dead.raise_for, port)
-        partitions = tuple(
-            PartitionSpec(
-                record.name,
-                record.topic_id,
-                port.index,
-                record.settings,
-                port,
-                self.openings,
-                self.windows,
-                self.timers,
-            )
-            for port in ports
-        )
-        children = [
-            ChildSpec(
-                name=str(spec.index),
-                start=partial(Partition, spec),
-                mailbox=MailboxSpec(capacity=self._limits.partition_mailbox),
-                significant=False,
-                awaited=False,
-                backoff=PARTITION_BACKOFF,
-                shutdown_grace=30.0,
-                on_failed=partial(_partition_failed, spec.port),
-            )
-            for spec in partitions
-        ]
+        partitions = tuple(self._spec(record.name, record.topic_id, port, record.settings) for port in ports)
+        children = [self._child(spec, str(spec.index)) for spec in partitions]
         supervisor = self._topics.add_child(
             SupervisorSpec(
                 name=record.name,
@@ -186,6 +187,50 @@ class Directory:
         live = LiveTopic(record.name, record.topic_id, record.settings, ports, partitions)
         self._by_id[record.topic_id] = self._by_name[record.name] = live
         return live
+
+    def _spec(self, name: str, topic_id: str, port: PartitionPort, settings: TopicSettings) -> PartitionSpec:
+        return PartitionSpec(
+            name,
+            topic_id,
+            port.index,
+            settings,
+            port,
+            self.openings,
+            self.windows,
+            self.timers,
+        )
+
+    def _child(self, spec: PartitionSpec, name: str) -> ChildSpec:
+        return ChildSpec(
+            name=name,
+            start=partial(Partition, spec),
+            mailbox=MailboxSpec(capacity=self._limits.partition_mailbox),
+            significant=False,
+            awaited=False,
+            backoff=PARTITION_BACKOFF,
+            shutdown_grace=30.0,
+            on_failed=partial(_partition_failed, spec.port),
+        )
+
+    def launch_waiting(self, live: LiveTopic) -> None:
+        """Start the waiting partitions of a topic, unless they run, and who moves their records when they are due."""
+        if live.waiting:
+            return
+        supervisor, settings = self._topics.supervisor(live.name), waiting_settings(live.settings)
+        kept, ports = attrs.evolve(settings, retention_age=SETTLED_AGE_S), []
+        for target in live.ports:
+            port = PartitionPort(
+                live.name, target.index, pending_bytes=self._limits.pending_bytes, holds="delayed"
+            )
+            spec = self._spec(live.name, live.topic_id, port, settings)
+            port.topic_id, spec.folder = live.topic_id, waiting_folder(target.index)
+            port.ref = supervisor.add_child(self._child(spec, spec.folder))
+            ports.append(port)
+            self.waiting.add(Waiting(port, target, kept))
+        live.waiting, live.run = tuple(ports), self.waiting.run
+        start, self._start_scheduler = self._start_scheduler, None
+        if start is not None:
+            start()
 
     async def opened(self, live: LiveTopic) -> StorageError | None:
         """Wait until each of the topic's partitions runs, or has failed, or one finds no space: returns what that met.
@@ -213,9 +258,10 @@ class Directory:
         live = self._by_id.get(record.topic_id)
         if live is not None:
             live.deleted = True
-            for port in live.ports:
+            for port in live.all_ports:
                 port.is_deleted = True
                 port.wake_restart_waiters()
+                self.waiting.remove(port)
             if self._by_name.get(live.name) is live:
                 del self._by_name[live.name]
         elif record.name in self._by_name:

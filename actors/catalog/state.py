@@ -34,7 +34,7 @@ from callboard.actors.settings import (
     topic_settings,
 )
 from callboard.log.errors import JournalInvalid, NotInThisVersion
-from callboard.log.format.fields import CBOR_ERRORS, check_kind, too_new, unknown_fields
+from callboard.log.format.fields import CBOR_ERRORS, MUST, check_kind, too_new, unknown_fields
 
 RECORDS_VERSION: Final = 1
 """The form in which records are written; older ones are read."""
@@ -49,8 +49,11 @@ GROUP_IDLE: Final = 7
 GROUP_DELETED: Final = 8
 CONSUMERS_RESERVED: Final = 9
 GROUP_ALTERED: Final = 10
+TOPIC_DELAYS: Final = 11
 
 TOPIC_STATE: Final = ("name", "topic", "settings", "deleting")
+TOPIC_DELAYED: Final = {"delays": True, MUST: ["delays"]}
+"""What a topic with delayed records has besides; without it they would wait for ever."""
 GROUP_STATE: Final = ("name", "group", "settings", "idle_since_us", "topics")
 SNAPSHOT: Final = ("next_group", "topics", "groups", "consumers_reserved")
 
@@ -70,6 +73,8 @@ class TopicRecord:
     unknown_settings: dict[str, Any] = attrs.field(factory=dict)
     """Settings of a later version."""
     deleting: bool = False
+    delays: bool = False
+    """Whether it has waiting partitions for delayed records."""
     unknown_fields: dict[str, Any] = attrs.field(factory=dict)
     """What else a later version knows of the topic."""
 
@@ -176,6 +181,9 @@ class CatalogState:
     def _topic_deleting(self, topic_id: str) -> TopicRecord:
         return attrs.evolve(self.topics[topic_id], deleting=True)
 
+    def _topic_delays(self, topic_id: str) -> TopicRecord:
+        return attrs.evolve(self.topics[topic_id], delays=True)
+
     def _topic_deleted(self, topic_id: str) -> None:
         del self.topics[topic_id]
         for group_id, group in self.groups.items():
@@ -216,7 +224,8 @@ class CatalogState:
         topics = []
         for topic in self.topics.values():
             facts = (topic.name, topic.topic_id, stored_settings(topic, topic.settings), topic.deleting)
-            topics.append(_map(TOPIC_STATE, facts, topic.unknown_fields))
+            delayed = TOPIC_DELAYED if topic.delays else {}
+            topics.append(_map(TOPIC_STATE, facts, {**topic.unknown_fields, **delayed}))
         groups = []
         for group in self.groups.values():
             settings = stored_settings(group, group.settings)
@@ -244,8 +253,10 @@ class CatalogState:
     def _restore(self, found: Any) -> None:
         self._unknown_fields = unknown_fields(found, SNAPSHOT, "the catalog's snapshot")
         for topic in found["topics"]:
-            unknown = unknown_fields(topic, TOPIC_STATE, "a topic in the catalog")
+            unknown = unknown_fields(topic, (*TOPIC_STATE, "delays"), "a topic in the catalog")
             self.apply((TOPIC_CREATED, topic["name"], topic["topic"], topic["settings"]), unknown)
+            if topic.get("delays"):
+                self.apply((TOPIC_DELAYS, topic["topic"]))
             if topic["deleting"]:
                 self.apply((TOPIC_DELETING, topic["topic"]))
         for group in found["groups"]:
@@ -263,6 +274,7 @@ EVENTS: Final[dict[int, tuple[Callable[..., TopicRecord | GroupRecord | None], t
     TOPIC_ALTERED: (CatalogState._topic_altered, ("topic", "settings")),
     TOPIC_DELETING: (CatalogState._topic_deleting, ("topic",)),
     TOPIC_DELETED: (CatalogState._topic_deleted, ("topic",)),
+    TOPIC_DELAYS: (CatalogState._topic_delays, ("topic",)),
     GROUP_OPENED: (CatalogState._group_opened, ("name", "group", "settings", "idle_since_us")),
     GROUP_JOINED: (CatalogState._group_joined, ("group", "topic")),
     GROUP_IDLE: (CatalogState._group_idle, ("group", "idle_since_us")),

@@ -17,7 +17,7 @@ R3  A line drains one source at a time, from the lowest number up.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
@@ -26,15 +26,14 @@ from callboard.actors.delivery.failing import DeadLetter
 from callboard.actors.kernel import Actor
 from callboard.actors.notices import DeadLettersHeld
 from callboard.actors.partition import commands as c
+from callboard.actors.partition.calls import PartitionCalls, record_in
 from callboard.actors.partition.dead_flags import Source
 from callboard.actors.partition.participants import wall_offset
 from callboard.actors.timers.timers import Flag
 from callboard.log.errors import (
-    ActorCrashed,
     ActorStopped,
     CallboardError,
     GroupNotFound,
-    MailboxFull,
     TopicNotFound,
 )
 from callboard.log.limits import MIB, READ_BYTES_DEFAULT
@@ -42,7 +41,6 @@ from callboard.log.limits import MIB, READ_BYTES_DEFAULT
 if TYPE_CHECKING:
     from callboard.actors.catalog.directory import Directory
     from callboard.actors.partition.port import PartitionPort
-    from callboard.log.format.columns import Columns
 
 AT_A_TIME: Final = 100
 BYTES_AT_A_TIME: Final = 4 * MIB
@@ -50,7 +48,6 @@ BYTES_AT_A_TIME: Final = 4 * MIB
 PAUSE_S: Final = 0.1
 PAUSE_MAX_S: Final = 30.0
 """A target that refuses is tried again after the first; the pause doubles up to the second."""
-REFUSING: Final = frozenset({"stuck", "failed"})
 
 
 @attrs.define(eq=False)
@@ -78,6 +75,7 @@ class DeadLetterRouter(Actor[None]):
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
+        self._calls = PartitionCalls(directory.timers)
         self._lines: dict[str, Line] = {}
 
     async def started(self) -> None:
@@ -141,7 +139,7 @@ class DeadLetterRouter(Actor[None]):
                 self._give(source)
                 return
             try:
-                letters: list[DeadLetter] = await self._asked(port, c.ListDead(source.group_id))
+                letters: list[DeadLetter] = await self._calls.ask(port, c.ListDead(source.group_id))
             except GroupNotFound:
                 letters = []
             if not letters:
@@ -150,7 +148,7 @@ class DeadLetterRouter(Actor[None]):
                     return
                 continue
             stored = await self._publish(source, topic, letters[:AT_A_TIME])
-            await self._asked(port, c.ForgetDead(source.group_id, stored + 1))
+            await self._calls.ask(port, c.ForgetDead(source.group_id, stored + 1))
 
     async def _publish(self, source: Source, topic: str, letters: list[DeadLetter]) -> int:
         """Publish the first of them, to the partition of the same number, or where counting goes on from the beginning.
@@ -171,42 +169,16 @@ class DeadLetterRouter(Actor[None]):
                 break
         batch = forwarded(origin, found, wall_offset(self.context.clock))
         try:
-            await self._store(live.ports[port.index % len(live.ports)], batch)
+            await self._calls.store(live.ports[port.index % len(live.ports)], batch)
         except ActorStopped as error:  # it was deleted meanwhile
             raise _missing(topic, port.label) from error
         return found[-1].letter.number
 
-    async def _store(self, target: PartitionPort, batch: Columns) -> None:
-        size = batch.size_bytes
-        if target.state in REFUSING or not await target.budget.take(size):
-            raise target.unavailable()
-        message = c.PublishMany(batch, c.Level.ALL, size, c.Guard(rises=True))
-        try:
-            reply = target.ref.ask_nowait(message)
-        except BaseException:
-            target.budget.give_back(size)
-            raise
-        await reply.wait()
-
     async def _read(self, port: PartitionPort, letter: DeadLetter, name: str | None) -> Found:
         who = name or (None if letter.consumer is None else str(letter.consumer))
-        answer = await self._asked(port, c.Read(letter.offset, 1, READ_BYTES_DEFAULT))
-        for columns in () if answer is None else answer[0]:
-            index = columns.index_at(letter.offset)
-            if index < columns.count and columns.offset(index) == letter.offset:
-                return Found(letter, who, columns, index)
-        return Found(letter, who)
-
-    async def _asked(self, port: PartitionPort, command: Any) -> Any:
-        while True:
-            if port.state in REFUSING and not port.is_deleted:
-                raise port.unavailable()
-            try:
-                return await port.ref.ask(command)
-            except ActorCrashed:
-                continue
-            except MailboxFull:
-                await self._directory.timers.sleep(PAUSE_S)
+        answer = await self._calls.ask(port, c.Read(letter.offset, 1, READ_BYTES_DEFAULT))
+        found = record_in(() if answer is None else answer[0], letter.offset)
+        return Found(letter, who) if found is None else Found(letter, who, *found)
 
 
 def _missing(topic: str, label: str) -> TopicNotFound:

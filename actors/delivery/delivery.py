@@ -256,6 +256,15 @@ class Delivery(FailingState):
             self._release(lease_id, merged(self._leases[lease_id].rows))
         return self.released - before
 
+    def set_aside(self, offsets: Sequence[int], now: float) -> None:
+        """Settle these offsets, none of which is leased or settled, and keep them as dead letters in this order.
+
+        There must be room for them.
+        """
+        ranges = merged([(offset, offset + 1) for offset in sorted(offsets)])
+        lease = self.lease_chosen(now=now, deadline=now + 1.0, consumer=0, ranges=ranges)
+        self.just_set_aside(lease.lease_id, offsets, now)
+
     def skip(self, start: int, stop: int, *, reason: str | None = None) -> int:
         """Settle without delivery (no such record, filtered, dropped by retention); returns how many were not yet."""
         if not 0 <= start <= stop <= OFFSET_END:

@@ -286,6 +286,15 @@ class FailingState(DeliveryState):
             self.dead_lettered += stop - start
         self.next_dead = number
 
+    def just_set_aside(self, lease_id: int, offsets: Sequence[int], now: float) -> None:
+        """Keep what the lease holds as dead letters in the order of `offsets`: nothing failed, they leave the group."""
+        first = 0
+        for at in range(1, len(offsets) + 1):
+            if at == len(offsets) or offsets[at] < offsets[at - 1]:
+                rising = merged([(offset, offset + 1) for offset in offsets[first:at]])
+                self.reject(lease_id, rising, now, None)
+                first = at
+
     def forget_dead(self, below: int) -> int:
         """Dead letters with lower numbers are stored elsewhere; returns how many those were."""
         count = self._forget_dead(below)

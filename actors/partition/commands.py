@@ -297,6 +297,15 @@ class SettleOffsets(NamedTuple):
     ranges: Ranges
 
 
+class SetAside(NamedTuple):
+    """Settle offsets that nobody has, and keep them as dead letters in this order, as far as there is room. Answered
+    when synced, with all dead letters of the group. What is settled already stays as it is.
+    """
+
+    group_id: int
+    offsets: Sequence[int]
+
+
 PartitionCommand = (
     PublishOne
     | PublishMany
@@ -311,6 +320,7 @@ PartitionCommand = (
     | ForgetDead
     | ListUnsettled
     | SettleOffsets
+    | SetAside
     | OpenGroup
     | AlterDelivery
     | CloseGroup

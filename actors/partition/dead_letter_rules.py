@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from callboard.actors.delivery.failing import LIMIT_REACHED
-from callboard.actors.delivery.receipts import between
+from callboard.actors.delivery.receipts import between, merged
 from callboard.actors.partition import effects as e
 
 if TYPE_CHECKING:
@@ -77,6 +77,21 @@ class DeadLetterRules:
                 self._settled_in(group, [(first, last)], now)
         self._has_changed(group, now)
         self.journal.answer(token, None, must_sync=True)
+
+    def set_aside(self, message: c.SetAside, token: Token, now: float) -> None:
+        """Somebody moves these records elsewhere; nobody hears of what a power loss could undo."""
+        group = self._groups.get(message.group_id)
+        if group is None:
+            self._refuse_unknown(message.group_id, token)
+            return
+        delivery = group.delivery
+        room = max(0, delivery.dead_max - delivery.dead)
+        offsets = [each for each in message.offsets if delivery.unsettled([(each, each + 1)])][:room]
+        if offsets:
+            delivery.set_aside(offsets, now)
+            self._settled_in(group, merged([(each, each + 1) for each in sorted(offsets)]), now)
+            self._has_changed(group, now)
+        self.journal.answer(token, delivery.dead_letters(), must_sync=True)
 
     def forget_dead(self, message: c.ForgetDead, token: Token, now: float) -> None:
         """Dead letters are forgotten: there is room for others."""

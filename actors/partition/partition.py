@@ -139,6 +139,7 @@ class Partition(Actor[c.PartitionCommand]):
             c.ForgetDead: core.forget_dead,
             c.ListUnsettled: core.list_unsettled,
             c.SettleOffsets: core.settle_offsets,
+            c.SetAside: core.set_aside,
             c.ReleaseConsumer: core.release_consumer,
             c.AssignPartition: core.assign_partition,
             c.FenceConsumer: core.fence_consumer,

@@ -125,8 +125,11 @@ class RestartWaiter(Protocol):
 class PartitionPort:
     """One partition as its topic's users reach it."""
 
-    def __init__(self, topic: str, index: int, *, pending_bytes: int = PENDING_BYTES_MAX) -> None:
+    def __init__(
+        self, topic: str, index: int, *, pending_bytes: int = PENDING_BYTES_MAX, holds: str = ""
+    ) -> None:
         self.topic = topic
+        self._holds = holds
         self.topic_id = ""
         self.index = index
         self.flag_dead: Callable[[int], object] = lambda _: None
@@ -160,7 +163,8 @@ class PartitionPort:
     @property
     def label(self) -> str:
         """How messages name the partition, for example `orders/2`."""
-        return f"{self.topic}/{self.index}"
+        name = f"{self.topic}/{self.index}"
+        return f"{name} ({self._holds})" if self._holds else name
 
     def add_restart_waiter(self, waiter: RestartWaiter) -> None:
         """Have `waiter` look again when the partition is back."""

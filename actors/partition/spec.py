@@ -11,7 +11,7 @@ from callboard.actors.settings import TopicSettings
 from callboard.actors.timers.timers import Timers
 
 
-def partition_directory(topic_id: str, index: int) -> str:
+def partition_directory(topic_id: str, index: int | str) -> str:
     """Where a partition's files are, below the disk's root: also what its disk knows it by."""
     return f"topics/{topic_id}/{index}"
 
@@ -30,11 +30,13 @@ class PartitionSpec:
     """Of all partitions of the runtime."""
     timers: Timers
     """Of the runtime."""
+    folder: str = ""
+    """The last part of its directory, when that is not its index."""
 
     @property
     def directory(self) -> str:
         """Where the partition's files are, below the disk's root."""
-        return partition_directory(self.topic_id, self.index)
+        return partition_directory(self.topic_id, self.folder or self.index)
 
     @property
     def journal_directory(self) -> str:

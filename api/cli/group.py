@@ -32,6 +32,7 @@ COMMANDS = {
     "bench": "callboard.cli.bench:bench",
     "consume": "callboard.cli.consume:consume",
     "dead-letters": "callboard.cli.dead_letters:dead_letters",
+    "delayed": "callboard.cli.delayed:delayed",
     "demo": "callboard.cli.demo:demo",
     "demo-child": "callboard.cli.demo_work:demo_child",
     "group": "callboard.cli.topics:group",

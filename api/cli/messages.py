@@ -13,7 +13,7 @@ from typing import Any
 from callboard.cli.output import plain_bytes
 from callboard.message import ATTRIBUTES, Message, Record, to_us
 
-FIELDS = frozenset({"value", *(attribute.name for attribute in ATTRIBUTES)})
+FIELDS = frozenset({"value", "delay", "deliver_at", *(attribute.name for attribute in ATTRIBUTES)})
 """The fields of a message to publish."""
 
 
@@ -43,6 +43,10 @@ def message_from_json(found: dict[str, Any]) -> Message:
         for attribute in ATTRIBUTES
         if found.get(attribute.name) is not None
     }
+    if found.get("delay") is not None:
+        given["delay"] = _number("delay", found["delay"])
+    if found.get("deliver_at") is not None:
+        given["deliver_at"] = _instant("deliver_at", found["deliver_at"])
     return Message(_bytes("value", found["value"]), **given)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 
 import attrs
@@ -19,7 +20,7 @@ from callboard.cli.output import Advance, print_json, progress, say
 from callboard.cli.streams import LineReader, is_interactive
 from callboard.log.errors import InvalidArgument, MessageTooLarge, TopicNotFound
 from callboard.log.limits import BATCH_RECORDS_MAX, MESSAGE_BYTES_MAX
-from callboard.message import Message, check_headers, check_key, ttl_us
+from callboard.message import Message, check_delay, check_headers, check_key, parse_instant, ttl_us
 from callboard.offline import require_directory
 from callboard.runtime import Runtime, open_runtime
 from callboard.topic import Topic
@@ -43,6 +44,8 @@ PASSED_OVER: Final = frozenset({"topic", "partition", "offset", "append_time", "
     help="The partition, instead of choosing by key.",
 )
 @click.option("--ttl", type=float, default=None, help="Seconds until each message expires.")
+@click.option("--delay", type=float, default=None, help="Seconds that each message waits before it is due.")
+@click.option("--deliver-at", default=None, metavar="TIME", help="When each message is due, ISO 8601.")
 @click.option("--dedup-id", default=None, help="Id of the one VALUE: the topic stores it once.")
 @click.option(
     "--expected-offset",
@@ -54,7 +57,7 @@ PASSED_OVER: Final = frozenset({"topic", "partition", "offset", "append_time", "
 @click.option(
     "--json-lines",
     is_flag=True,
-    help='Standard input holds JSON: {"value", "key", "headers", "timestamp", "dedup_id", "ttl"}, as'
+    help='Standard input holds JSON: {"value", "key", "headers", "timestamp", "dedup_id", "ttl", "delay"}, as'
     " `consume --json` prints it.",
 )
 @click.option("--create", is_flag=True, help="Create the topic if it is missing.")
@@ -67,6 +70,8 @@ def publish(
     headers: tuple[str, ...],
     partition: int | None,
     ttl: float | None,
+    delay: float | None,
+    deliver_at: str | None,
     dedup_id: str | None,
     expected_offset: int | None,
     acks: Acks,
@@ -80,8 +85,21 @@ def publish(
     The first invalid line ends the command, which names it; the lines before it are stored.
     """
     check_name(topic, "topic")
-    common = Message(b"", None if key is None else bytes_of(key), _headers(headers), ttl=ttl)
+    common = Message(
+        b"",
+        None if key is None else bytes_of(key),
+        _headers(headers),
+        ttl=ttl,
+        delay=None if delay is None else check_delay(delay),
+        deliver_at=None if deliver_at is None else _instant(deliver_at),
+    )
+    if delay is not None and deliver_at is not None:
+        raise InvalidArgument("--delay and --deliver-at both say when a message is due. Nothing was written.")
     is_single = dedup_id is not None or expected_offset is not None
+    if is_single and common.is_delayed:
+        raise InvalidArgument(
+            "--dedup-id and --expected-offset are not for delayed messages. Nothing was written. Leave them out."
+        )
     if is_single and len(values) != 1:
         raise InvalidArgument(
             "--dedup-id and --expected-offset are for one VALUE. Nothing was written."
@@ -219,6 +237,15 @@ def _checked(message: Message, limit_bytes: int) -> Message:
     return message
 
 
+def _instant(text: str) -> datetime:
+    try:
+        return parse_instant(text)
+    except ValueError as error:
+        raise InvalidArgument(
+            f"--deliver-at is {text!r:.40}, not a time in ISO 8601. Nothing was written."
+        ) from error
+
+
 def _headers(given: tuple[str, ...]) -> dict[str, bytes]:
     headers: dict[str, bytes] = {}
     for item in given:
@@ -245,4 +272,6 @@ def _parsed(line: bytes, common: Message) -> Message:
         key=common.key if message.key is None else message.key,
         headers={**(common.headers or {}), **(message.headers or {})},
         ttl=common.ttl if message.ttl is None else message.ttl,
+        delay=common.delay if not message.is_delayed else message.delay,
+        deliver_at=common.deliver_at if not message.is_delayed else message.deliver_at,
     )

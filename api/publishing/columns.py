@@ -142,6 +142,13 @@ def unpacked(values: Sequence[bytes | Message], given: Mapping[str, Column]) -> 
         raise InvalidArgument(
             "a batch holds Message objects and separate columns of their attributes. Nothing was written. Use one form."
         )
+    for index, value in enumerate(values):
+        if isinstance(value, Message) and value.is_delayed:
+            raise InvalidArgument(
+                f"message {index} of the batch has a delay or deliver_at, which nothing here takes. Nothing was"
+                " written. Publish a batch of delayed messages with topic.publish_batch, as `Message`s all of them.",
+                index=index,
+            )
     messages = [value if isinstance(value, Message) else Message(value) for value in values]
     found = {
         attribute.name: [getattr(message, attribute.name) for message in messages] for attribute in ATTRIBUTES

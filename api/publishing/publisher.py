@@ -216,7 +216,7 @@ class Publisher:
         if level is Level.NONE:
             raise InvalidArgument(
                 "acks is 'none', and a duplicate or a refusal could not be told to anybody. Nothing was written."
-                " Use 'leader' or 'all' with dedup_id, expected_offset and producers."
+                " Use 'leader' or 'all' with dedup_id, expected_offset, delays and producers."
             )
         if has_ids and self.live.settings.dedup_window is None:
             name = self.live.name
@@ -371,10 +371,12 @@ class Publisher:
         given: Mapping[str, Sequence[Any]],
         partition: int | None,
         acks: str,
+        *,
+        by: str = "a producer's message has a dedup_id, and is known by its sequence already",
     ) -> tuple[Level, list[tuple[int, Sequence[int], Columns]]]:
         """A batch as a producer publishes it: for each part its partition, the messages in it, and their columns.
 
-        Raises `InvalidArgument` and `MessageTooLarge`.
+        Raises `InvalidArgument` and `MessageTooLarge`. `by` is why no message may have a `dedup_id`.
         """
         level = _level(acks)
         self._check_guarded(level, has_ids=False)
@@ -382,15 +384,18 @@ class Publisher:
         index = None if partition is None else self.checked_partition(partition)
         batch = unpacked(values, given)
         if "dedup_id" in batch.given:
-            raise InvalidArgument(
-                "a producer's message has a dedup_id, and is known by its sequence already. Nothing was written."
-                " Leave it out, or publish without a producer."
-            )
+            raise InvalidArgument(f"{by}. Nothing was written. Leave one of the two out.")
         size = batch.sizes(self.live.settings.max_message_bytes, self._too_large)
         stored, parts = batch.stored(), self._parts(batch, size, index)
         self._check_priorities(stored)
         chunks = [(place, chunk) for place, found in parts for chunk in chunked(found, batch.values, size)]
         return level, [(place, chunk, columns_of(chunk, batch.values, stored)) for place, chunk in chunks]
+
+    def check_one(self, value: bytes, key: bytes | None, given: Mapping[str, Any]) -> None:
+        """Raise what is wrong with a single message, `InvalidArgument` or `MessageTooLarge`."""
+        size = len(check_bytes("value", value)) + check_key(key) + stored_attributes(given)[1]
+        if size > self.live.settings.max_message_bytes:
+            raise self._too_large(size)
 
     async def send(self, port: PartitionPort, message: PublishMany) -> Any:
         """Publish a part of it; what the partition answers. Raises as `publish` does."""
@@ -486,7 +491,7 @@ class Publisher:
             port, chunk, message = sendings[0]
             answer = await self._send(port, message, len(chunk))
             return Receipts(self.live.name, count, stored_ranges(port.index, answer, chunk))
-        return await self._send_all(sendings, count)
+        return await self.send_all(sendings, count)
 
     def _parts(self, batch: Unpacked, size: int, partition: int | None) -> list[tuple[int, Sequence[int]]]:
         """The indexes of the batch by partition: `partition` for messages that choose none, else by key or in turn."""
@@ -524,7 +529,7 @@ class Publisher:
             chosen[place] = sorted([*chosen.get(place, ()), *indexes])
         return list(chosen.items())
 
-    async def _send_all(
+    async def send_all(
         self, sendings: Sequence[tuple[PartitionPort, Sequence[int], PublishMany]], count: int
     ) -> Receipts:
         """All parts, in this task: send as many as the budgets allow, then wait for them, then go on.
@@ -568,6 +573,8 @@ class Publisher:
                 await self._tell(port, message, len(chunk))
                 return _Sent(port, chunk, None)
             return _Sent(port, chunk, await self._sent(port, message))
+        except ActorStopped:
+            return _Sent(port, chunk, self._stopped())
         except CallboardError as error:
             return _Sent(port, chunk, error)
 
@@ -600,6 +607,11 @@ def _opened(
     message: Message, key: bytes | None, given: Mapping[str, Any] | None, partition: int | None
 ) -> tuple[bytes, bytes | None, Mapping[str, Any], int | None]:
     """What a `Message` holds, as `publish` takes it."""
+    if message.is_delayed:
+        raise InvalidArgument(
+            "the message has a delay or deliver_at, which cannot be had with this. Nothing was written. Leave it out,"
+            " or publish with topic.publish, without dedup_id and expected_offset."
+        )
     if key is not None or given is not None:
         raise InvalidArgument(
             "publish was given a Message and attributes beside it. Nothing was written. Put them into the Message."

@@ -25,9 +25,13 @@ async def restart_failed(runtime: Any) -> None:
             send.send_nowait(event.path)
 
     unsubscribe = runtime.subscribe_events(heard)
-    for partition in (await runtime.stats()).partitions:
+    found = await runtime.stats()
+    for partition in found.partitions:
         if partition.state == "failed":
             send.send_nowait(f"topics/{partition.topic}/{partition.partition}")
+    for delayed in found.delayed:
+        if delayed.state == "failed":
+            send.send_nowait(f"topics/{delayed.topic}/delayed-{delayed.partition}")
     try:
         async for path in receive:
             await trio.sleep(OPERATOR_S)

@@ -95,6 +95,13 @@ FORWARDED: Final = (
     "the router crashed and came back",
     "dead letters were held",
 )
+DELAYED: Final = (
+    "a delayed message was cancelled",
+    "a cancellation came too late",
+    "a delay ended in a later life than it began in",
+    "the scheduler crashed and came back",
+    "delayed messages were held",
+)
 FIRST: Final = (
     "a message that failed kept its place",
     "a message starved",
@@ -122,6 +129,7 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "handlers": BROKER + ORDER,
     "failing-messages": FAILING,
     "forwarded-letters": FORWARDED,
+    "delayed-messages": DELAYED,
     "expiring-messages": EXPIRING,
     "what-comes-first": FIRST,
     "exclusive": EXCLUSIVE,

@@ -30,6 +30,7 @@ from callboard.simulations.scenarios.call_runs import EveryCall, PartsOfBatches
 from callboard.simulations.scenarios.catalog_runs import TopicsAndGroups
 from callboard.simulations.scenarios.damage_life import DamageAtRest
 from callboard.simulations.scenarios.damage_runs import DamagedMiddle
+from callboard.simulations.scenarios.delay_runs import DelayedMessages
 from callboard.simulations.scenarios.delivery_runs import Deliveries
 from callboard.simulations.scenarios.exclusive_runs import ExclusivePartitions
 from callboard.simulations.scenarios.expiry_runs import ExpiringMessages
@@ -75,6 +76,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         HandlerRun(),
         FailingMessages(),
         ForwardedLetters(),
+        DelayedMessages(),
         ExpiringMessages(),
         WhatComesFirst(),
         ExclusivePartitions(),

@@ -9,7 +9,7 @@ import trio
 
 import callboard
 from callboard.actors.dead_letters import router
-from callboard.actors.dead_letters.router import DeadLetterRouter
+from callboard.actors.partition.calls import PartitionCalls
 
 
 async def reject_all(topic: Any, group: str = "billing", **settings: Any) -> None:
@@ -149,7 +149,7 @@ async def test_a_target_that_is_deleted_under_way_holds_them_too(
         await runtime.create_topic("dead")
         orders = await runtime.create_topic("orders")
         await orders.publish(b"a")
-        store, deleted = DeadLetterRouter._store, []
+        store, deleted = PartitionCalls.store, []
 
         async def delete_first(router: Any, target: Any, batch: Any) -> None:
             if not deleted:
@@ -157,7 +157,7 @@ async def test_a_target_that_is_deleted_under_way_holds_them_too(
                 await runtime.delete_topic("dead")
             await store(router, target, batch)
 
-        monkeypatch.setattr(DeadLetterRouter, "_store", delete_first)
+        monkeypatch.setattr(PartitionCalls, "store", delete_first)
         await reject_all(orders, dead_letter_topic="dead")
         assert deleted
         assert len(await orders.dead_letters("billing").list()) == 1
@@ -173,13 +173,13 @@ async def test_large_messages_are_forwarded_a_few_at_a_time(
     """However many there are, none has to be in memory with all others."""
     monkeypatch.setattr(router, "BYTES_AT_A_TIME", 2500)
     counts = []
-    store = DeadLetterRouter._store
+    store = PartitionCalls.store
 
     async def count(router: Any, target: Any, batch: Any) -> None:
         counts.append(batch.count)
         await store(router, target, batch)
 
-    monkeypatch.setattr(DeadLetterRouter, "_store", count)
+    monkeypatch.setattr(PartitionCalls, "store", count)
     async with world.open() as runtime:
         dead = await runtime.create_topic("dead")
         orders = await runtime.create_topic("orders")

@@ -29,6 +29,7 @@ RANKS = {
     "callboard.actors.groups": 9,
     "callboard.actors.catalog": 9,
     "callboard.actors.dead_letters": 9,
+    "callboard.actors.delays": 9,
     "callboard.publishing": 10,
     "callboard.recordings": 10,
     "callboard": 10,

@@ -234,6 +234,10 @@ async def publishes_once(topic: callboard.Topic) -> None:
     assert_type(await topic.publish(b"v", dedup_id="1", expected_offset=0), callboard.Receipt)
     assert_type(await topic.publish_batch([b"v"], dedup_ids=[b"1"]), callboard.Receipts)
     assert_type(await topic.publish_batch([b"v"], ttls=[30, None, 0.5]), callboard.Receipts)
+    later = await topic.publish(b"v", delay=30)
+    assert_type(await topic.delayed().cancel(later), int)
+    assert_type(await topic.delayed().list(limit=3), tuple[callboard.DelayedMessage, ...])
+    assert_type(await topic.publish_batch([b"v"], delays=[30, None]), callboard.Receipts)
     assert_type(await topic.publish(b"v", ttl=30, priority=9), callboard.Receipt)
     async with topic.producer("import") as producer:
         assert_type(producer, callboard.Producer)

@@ -1,0 +1,86 @@
+"""What is pending in one waiting partition: a schedule for each of the two clocks. Pure.
+
+A delay ends at a deadline of the monotonic clock, which no jump of the wall clock moves. That clock begins anew with
+each process, so a delay that began in an earlier run is what is left of it by the wall clock when it is read: never
+more than it was when it was published, whatever the clock has done since. An instant follows the wall clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import merge
+from typing import TYPE_CHECKING
+
+from callboard.actors.delays.schedule import Schedule
+from callboard.actors.timers.timers import NEVER, TICKS, tick_at, tick_from
+
+if TYPE_CHECKING:
+    from callboard.actors.delays.stored import Due
+
+
+class Pending:
+    """See the module. `run` is the number of this opening of the directory."""
+
+    def __init__(self, run: int) -> None:
+        self._run = run
+        self._delays = Schedule()
+        self._instants = Schedule()
+
+    def __len__(self) -> int:
+        return len(self._delays) + len(self._instants)
+
+    def __contains__(self, schedule_id: int) -> bool:
+        return schedule_id in self._delays or schedule_id in self._instants
+
+    def add(self, schedule_id: int, due: Due, append_us: int, *, now_s: float, now_us: int) -> None:
+        """A record waits, which was appended at `append_us`. Ids rise."""
+        if due.deadline_us is None:
+            self._instants.add(schedule_id, tick_from(due.due_us / 1e6))
+            return
+        if due.run == self._run:
+            deadline = due.deadline_us / 1e6
+        else:
+            deadline = now_s + min(due.due_us - now_us, due.due_us - append_us) / 1e6
+        self._delays.add(schedule_id, tick_from(deadline))
+
+    def take(self, now_s: float, wall_s: float, limit: int) -> list[int]:
+        """At most `limit` records that are due, in order of when they were, on one clock after the other."""
+        taken = self._delays.take(tick_at(now_s), limit)
+        taken += self._instants.take(tick_at(wall_s), limit - len(taken))
+        return [each.schedule_id for each in taken]
+
+    def moved(self, schedule_ids: Iterable[int]) -> None:
+        """These are in their topic."""
+        for schedule_id in schedule_ids:
+            schedule = self._delays if self._delays.is_moving(schedule_id) else self._instants
+            schedule.moved((schedule_id,))
+
+    def cancel(self, schedule_ids: Iterable[int]) -> None:
+        """These do not wait any more."""
+        ids = list(schedule_ids)
+        self._delays.cancel(ids)
+        self._instants.cancel(ids)
+
+    def next_deadline(self) -> float:
+        """When to look, by the monotonic clock."""
+        look = self._delays.next_look()
+        return NEVER if look is None else look / TICKS
+
+    def next_instant(self) -> float:
+        """When to look, by the wall clock."""
+        look = self._instants.next_look()
+        return NEVER if look is None else look / TICKS
+
+    def first_due_us(self, now_s: float, now_us: int) -> int | None:
+        """When to look at the wall clock for the first of all; None when none waits."""
+        delay, instant = self._delays.next_look(), self._instants.next_look()
+        found = [] if delay is None else [now_us + round((delay / TICKS - now_s) * 1e6)]
+        found += [] if instant is None else [instant * 1000]
+        return min(found, default=None)
+
+    def listed(self, after: int, limit: int, now_s: float, now_us: int) -> list[tuple[int, int]]:
+        """The first `limit` ids above `after`, with when each is due by the wall clock, in microseconds."""
+        shift_us = now_us - round(now_s * 1e6)
+        delays = ((each.schedule_id, each.tick * 1000 + shift_us) for each in self._delays.pending(after))
+        instants = ((each.schedule_id, each.tick * 1000) for each in self._instants.pending(after))
+        return [row for row, _ in zip(merge(delays, instants), range(limit), strict=False)]

@@ -1,0 +1,295 @@
+"""The schedule: which delayed records are pending on one clock, and which of them are due. Pure.
+
+Ticks (whole milliseconds of that clock) come in as arguments, and nothing is remembered of the present: the schedule is
+a queue in order of tick, then of schedule id. A clock that jumps therefore changes what is due, never what is kept.
+Payloads are not here: an id is the offset of the stored record.
+
+Records lie in columns, in order of id, which is the order in which they are added; buckets of columns' places order
+them by tick, as those of the timer wheel do: nine levels of 64, by the highest group of six bits in which a tick
+differs from the *cursor*. A million records take some 25 MB.
+
+Vocabulary
+----------
+cursor     no record in a bucket lies before it. It only moves when something is taken, and never past the time given.
+earlier    records before the cursor: a clock went back, or a record came, or was handed back, that was due already.
+moving     taken, and not yet known to be stored in the main log: it cannot be cancelled any more.
+gone       moved or cancelled: its place in the columns is empty until they are compacted.
+
+Invariants
+----------
+D1  No record is taken before its tick.
+D2  Each call takes the first of what is due, in order of tick, and of id within a tick: buckets are in order of id.
+D3  Each record is pending, moving or gone. Cancelling says True only for a pending one, which is then never taken.
+D4  What was taken and handed back is pending again.
+D5  Memory is bounded by the number of pending and moving records: the columns hold at most as many that are gone.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from heapq import heappop, heappush
+from itertools import compress
+from typing import Final, NamedTuple
+
+from callboard.log.errors import InternalError
+
+BITS: Final = 6
+LEVELS: Final = 9
+TICK_MAX: Final = (1 << BITS * LEVELS) - 1
+"""Records at a later tick than this come at this one: 570,000 years of milliseconds."""
+GONE: Final = -1
+"""The tick of what is gone."""
+SPARE: Final = 1024
+"""So many places that are gone, or records that are earlier, are never worth a pass over everything."""
+EARLIER_PART: Final = 8
+"""The buckets are made anew when more than this part of the records is earlier than the cursor."""
+
+
+class Taken(NamedTuple):
+    """A record that is due."""
+
+    tick: int
+    schedule_id: int
+
+
+class Schedule:
+    """Pending records by tick. Ids only grow."""
+
+    def __init__(self) -> None:
+        self._ids = array("q")
+        self._ticks = array("q")
+        self._buckets: dict[int, array[int]] = {}
+        """Indexes into the columns, by level * 64 + digit; none that is empty."""
+        self._occupied = [0] * LEVELS
+        """By level: a bit for each bucket."""
+        self._cursor = 0
+        self._earlier: list[tuple[int, int]] = []
+        """A heap of (tick, id)."""
+        self._moving: set[int] = set()
+        self._kept = 0
+
+    def __len__(self) -> int:
+        """How many records are pending."""
+        return self._kept - len(self._moving)
+
+    @property
+    def moving(self) -> int:
+        """How many records are moving."""
+        return len(self._moving)
+
+    def __contains__(self, schedule_id: int) -> bool:
+        """Whether it is pending."""
+        return schedule_id not in self._moving and self._find(schedule_id) is not None
+
+    def is_moving(self, schedule_id: int) -> bool:
+        """Whether it was taken, and nothing is known of it since."""
+        return schedule_id in self._moving
+
+    def pending(self, after: int = -1) -> Iterator[Taken]:
+        """What is pending above the id `after`, in order of id. Nothing may change meanwhile."""
+        for index in range(bisect_right(self._ids, after), len(self._ids)):
+            tick, schedule_id = self._ticks[index], self._ids[index]
+            if tick != GONE and schedule_id not in self._moving:
+                yield Taken(tick, schedule_id)
+
+    # -- what comes and goes ------------------------------------------------------------------------------------
+
+    def add(self, schedule_id: int, tick: int) -> None:
+        """Have the record come at `tick`. `schedule_id` is above all that came before."""
+        if self._ids and schedule_id <= self._ids[-1]:
+            raise InternalError(
+                f"schedule id {schedule_id} does not follow {self._ids[-1]}; this is a bug in Callboard, please"
+                " report",
+                invariant="D2",
+            )
+        tick = min(max(tick, 0), TICK_MAX)
+        index = len(self._ids)
+        if not self._kept:
+            self._cursor = tick  # whatever lay in the buckets is gone
+            self._clear()
+            index = 0
+        self._ids.append(schedule_id)
+        self._ticks.append(tick)
+        self._kept += 1
+        if tick >= self._cursor:
+            self._file(index, tick)
+            return
+        heappush(self._earlier, (tick, schedule_id))
+        if len(self._earlier) > max(SPARE, self._kept // EARLIER_PART):
+            self._rebuild()
+
+    def cancel(self, schedule_ids: Iterable[int]) -> list[bool]:
+        """Take records out; whether each was pending until now."""
+        answers = []
+        for schedule_id in schedule_ids:
+            index = None if schedule_id in self._moving else self._find(schedule_id)
+            if index is not None:
+                self._ticks[index] = GONE
+                self._kept -= 1
+            answers.append(index is not None)
+        self._compact()
+        return answers
+
+    def take(self, now: int, limit: int) -> list[Taken]:
+        """At most `limit` records that are due at `now`; they are moving from now on."""
+        taken: list[Taken] = []
+        while len(taken) < limit and self._earlier and self._earlier[0][0] <= now:
+            tick, schedule_id = heappop(self._earlier)
+            index = self._find(schedule_id)
+            if index is not None:
+                taken.append(Taken(tick, schedule_id))
+        is_earlier_left = bool(self._earlier) and self._earlier[0][0] <= now
+        while len(taken) < limit and not is_earlier_left:
+            number = self._first_bucket()
+            if number is None or self._start(number) > now:
+                break
+            if number >> BITS:
+                self._spread(number)
+            else:
+                self._take_bucket(number, taken, limit)
+        self._moving.update(record.schedule_id for record in taken)
+        return taken
+
+    def moved(self, schedule_ids: Iterable[int]) -> None:
+        """These are stored in the main log: they are gone."""
+        for schedule_id in schedule_ids:
+            self._let_go(schedule_id)
+            index = self._find(schedule_id)
+            if index is not None:
+                self._ticks[index] = GONE
+                self._kept -= 1
+        self._compact()
+
+    def handed_back(self, schedule_ids: Iterable[int]) -> None:
+        """These could not be stored: they are pending again, and due."""
+        buckets: dict[int, list[int]] = {}
+        for schedule_id in schedule_ids:
+            self._let_go(schedule_id)
+            index = self._find(schedule_id)
+            if index is None:
+                continue
+            tick = self._ticks[index]
+            if tick < self._cursor:
+                heappush(self._earlier, (tick, schedule_id))
+            else:
+                buckets.setdefault(self._number(tick), []).append(index)
+        for number, indexes in buckets.items():
+            self._put_back(number, sorted(indexes))
+
+    def next_look(self) -> int | None:
+        """The tick at which to look again: never after the first pending record, and sometimes before it."""
+        earlier = self._earlier[0][0] if self._earlier else None
+        number = self._first_bucket()
+        if number is None:
+            return earlier
+        start = self._start(number)
+        return start if earlier is None else min(start, earlier)
+
+    # -- buckets ------------------------------------------------------------------------------------------------
+
+    def _file(self, index: int, tick: int) -> None:
+        """Put a record at or after the cursor into its bucket."""
+        number = self._number(tick)
+        bucket = self._buckets.get(number)
+        if bucket is None:
+            self._buckets[number] = bucket = array("I")
+            self._occupied[number >> BITS] |= 1 << (number & 63)
+        bucket.append(index)
+
+    def _number(self, tick: int) -> int:
+        """Which bucket a tick at or after the cursor lies in."""
+        level = max((tick ^ self._cursor).bit_length() - 1, 0) // BITS
+        return level << BITS | tick >> level * BITS & 63
+
+    def _put_back(self, number: int, indexes: list[int]) -> None:
+        """Put records among those of a bucket, by id. Mostly they come before all the others."""
+        bucket = self._buckets.get(number, array("I"))
+        if bucket and bucket[0] < indexes[-1]:
+            indexes = sorted([*indexes, *bucket])
+            bucket = array("I")
+        self._buckets[number] = array("I", indexes) + bucket
+        self._occupied[number >> BITS] |= 1 << (number & 63)
+
+    def _first_bucket(self) -> int | None:
+        """The one with the earliest ticks: the lowest digit of the lowest level."""
+        for level, occupied in enumerate(self._occupied):
+            if occupied:
+                return level << BITS | ((occupied & -occupied).bit_length() - 1)
+        return None
+
+    def _start(self, number: int) -> int:
+        """The first tick of a bucket."""
+        level, digit = number >> BITS, number & 63
+        above = (level + 1) * BITS
+        return self._cursor >> above << above | digit << level * BITS
+
+    def _drop(self, number: int) -> array[int]:
+        level, digit = number >> BITS, number & 63
+        self._occupied[level] &= ~(1 << digit)
+        return self._buckets.pop(number)
+
+    def _spread(self, number: int) -> None:
+        """Move the cursor to the start of the first bucket, and its records to lower levels."""
+        self._cursor = self._start(number)
+        ticks = self._ticks
+        for index in self._drop(number):
+            tick = ticks[index]
+            if tick != GONE:
+                self._file(index, tick)
+
+    def _take_bucket(self, number: int, taken: list[Taken], limit: int) -> None:
+        """Take from a bucket of one tick; what does not fit stays in it."""
+        self._cursor = self._start(number)
+        bucket = self._buckets[number]
+        for seen, index in enumerate(bucket):
+            if len(taken) == limit:
+                del bucket[:seen]
+                return
+            if self._ticks[index] != GONE:
+                taken.append(Taken(self._ticks[index], self._ids[index]))
+        self._drop(number)
+
+    # -- columns ------------------------------------------------------------------------------------------------
+
+    def _find(self, schedule_id: int) -> int | None:
+        """The index of a record that is not gone."""
+        index = bisect_left(self._ids, schedule_id)
+        if index == len(self._ids) or self._ids[index] != schedule_id or self._ticks[index] == GONE:
+            return None
+        return index
+
+    def _let_go(self, schedule_id: int) -> None:
+        if schedule_id not in self._moving:
+            raise InternalError(
+                f"schedule id {schedule_id} is not moving; this is a bug in Callboard, please report",
+                invariant="D3",
+            )
+        self._moving.remove(schedule_id)
+
+    def _compact(self) -> None:
+        """Leave out what is gone, when that is more than what is kept (D5)."""
+        if len(self._ids) - self._kept <= max(SPARE, self._kept):
+            return
+        kept = bytes(map(GONE.__ne__, self._ticks))
+        self._ids = array("q", compress(self._ids, kept))
+        self._ticks = array("q", compress(self._ticks, kept))
+        self._rebuild()
+
+    def _rebuild(self) -> None:
+        """Make the buckets anew, from the earliest record on."""
+        self._buckets.clear()
+        self._occupied = [0] * LEVELS
+        self._earlier.clear()
+        self._cursor = min((tick for tick in self._ticks if tick != GONE), default=0)
+        for index, tick in enumerate(self._ticks):
+            if tick != GONE and self._ids[index] not in self._moving:
+                self._file(index, tick)
+
+    def _clear(self) -> None:
+        """Forget everything that is gone; nothing is kept."""
+        del self._ids[:], self._ticks[:]
+        self._buckets.clear()
+        self._occupied = [0] * LEVELS
+        self._earlier.clear()

@@ -1,0 +1,349 @@
+"""The scheduler: one actor that moves delayed records to their topics when they are due.
+
+For each waiting partition (`callboard.actors.partition.delayed`) there is one task. It reads what is pending, keeps the
+ticks in memory, and sleeps on the timer wheel until the first of them. What is due it moves, some at a time:
+
+1. the waiting partition sets the records aside: settled, numbered, in the order in which they are due, synced;
+2. they are published at `acks="all"` by a source, under those numbers;
+3. the waiting partition forgets them.
+
+Whatever crashes in between, it begins with what is set aside: the topic knows which numbers it has. What meets a full
+topic, or a disk that fails, waits, in the same order.
+
+Invariants
+----------
+W1  A record is set aside when its moment has come by its clock, never before.
+W2  What is set aside is published before anything else of that waiting partition is.
+W3  A record that a cancellation has settled was pending until then, and is never published.
+W4  After a failure everything is read anew: nothing in memory outlives a question whose answer did not come.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from callboard.actors.delays.pending import Pending
+from callboard.actors.delays.stored import Due, dues_of, moved, source_id
+from callboard.actors.delivery.receipts import merged
+from callboard.actors.kernel import Actor, Reply
+from callboard.actors.notices import DelayedHeld, DelayedLost
+from callboard.actors.partition import commands as c
+from callboard.actors.partition.calls import PartitionCalls, record_in
+from callboard.actors.partition.delayed import OPEN_WAITING, WAITING, Waiting
+from callboard.actors.timers.timers import Flag
+from callboard.log.errors import ActorCrashed, ActorStopped, CallboardError
+from callboard.log.limits import BATCH_RECORDS_MAX, MIB, READ_BYTES_DEFAULT
+
+if TYPE_CHECKING:
+    from callboard.actors.catalog.directory import Directory
+    from callboard.actors.delivery.failing import DeadLetter
+    from callboard.actors.partition.port import PartitionPort
+    from callboard.log.format.columns import Columns
+
+AT_A_TIME: Final = 256
+BYTES_AT_A_TIME: Final = 4 * MIB
+"""So many records go as one batch, or fewer: the last one begins within these bytes."""
+PAUSE_S: Final = 0.1
+PAUSE_MAX_S: Final = 30.0
+"""After a failure it is tried again after the first; the pause doubles up to the second."""
+
+
+class CancelDelayed(NamedTuple):
+    """Cancel pending records. Answered, once that is synced, with the ids that were pending until then."""
+
+    port: PartitionPort
+    """Of the waiting partition."""
+    schedule_ids: Sequence[int]
+
+
+class ListDelayed(NamedTuple):
+    """Answered with what is pending, in the order of ids: (schedule id, wall time when it is due in microseconds)."""
+
+    port: PartitionPort
+    after: int
+    """The ids that are asked for are above this."""
+    limit: int
+
+
+class CountDelayed(NamedTuple):
+    """Answered with how many are pending."""
+
+    port: PartitionPort
+
+
+Question = CancelDelayed | ListDelayed | CountDelayed
+
+
+class Scheduler(Actor[Question]):
+    """See the module."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._lines: dict[PartitionPort, Line] = {}
+
+    async def started(self) -> None:
+        """Serve all waiting partitions there are, and those to come."""
+        self._directory.waiting.begin()
+        self.context.start_task(self._serve_new, name="scheduler")
+
+    async def _serve_new(self) -> None:
+        while True:
+            for waiting in await self._directory.waiting.new():
+                self._line(waiting)
+
+    def _line(self, waiting: Waiting) -> Line:
+        """What serves the partition, from now on at the latest."""
+        line = self._lines.get(waiting.port)
+        if line is None:
+            line = self._lines[waiting.port] = Line(self, self._directory, waiting)
+            self.context.start_task(line.run, name=waiting.port.label)
+            self.context.start_task(line.watch, name=f"new in {waiting.port.label}")
+        return line
+
+    async def receive(self, message: Question) -> object:
+        """Hand it to the task that serves the partition."""
+        waiting = self._directory.waiting.get(message.port)
+        reply = self.context.defer_reply()
+        if waiting is None:
+            reply.fail(_ended(message.port))
+        else:
+            self._line(waiting).asked(message, reply)
+        return None
+
+
+class Line:
+    """What serves one waiting partition."""
+
+    def __init__(self, scheduler: Scheduler, directory: Directory, waiting: Waiting) -> None:
+        self._context = scheduler.context
+        self._directory = directory
+        self._waiting = waiting
+        self._calls = PartitionCalls(directory.timers)
+        self._pending = Pending(directory.waiting.run)
+        self._questions: deque[tuple[Question, Reply]] = deque()
+        self._read_to = 0
+        self._flag = Flag()
+        self._wants_more = Flag()
+        self._is_over = False
+        port = waiting.target
+        self._source = source_id(port.topic_id, port.index)
+
+    def asked(self, message: Question, reply: Reply) -> None:
+        """Somebody asks."""
+        if self._is_over:
+            reply.fail(_ended(self._waiting.port))
+            return
+        self._questions.append((message, reply))
+        self._flag.set()
+
+    # -- life
+
+    async def run(self) -> None:
+        """Serve; after a failure anew, until the topic is deleted or the runtime closes."""
+        pause_s, is_told = PAUSE_S, False
+        while True:
+            try:
+                await self._open()
+                pause_s, is_told = PAUSE_S, False
+                await self._serve()
+            except ActorStopped:
+                self._is_over = True
+                self._refuse(_ended(self._waiting.port))
+                return
+            except CallboardError as error:
+                self._refuse(error)
+                if not is_told:
+                    is_told = True
+                    self._context.emit(DelayedHeld(self._waiting.port.label, str(error)))
+            await self._directory.timers.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+
+    def _refuse(self, error: CallboardError) -> None:
+        """Whoever asks now is told at once."""
+        questions, self._questions = self._questions, deque()
+        for _, reply in questions:
+            reply.fail(error.again())
+
+    async def watch(self) -> None:
+        """Look again whenever there is something new to read."""
+        port = self._waiting.port
+        while True:
+            await self._wants_more.wait()
+            try:
+                await port.ref.ask(c.WaitForVisible(self._read_to))
+            except ActorStopped:
+                return
+            except ActorCrashed:
+                self._wants_more.set()
+                continue
+            except CallboardError:
+                await self._directory.timers.sleep(PAUSE_S)
+            self._flag.set()
+
+    # -- what is pending
+
+    async def _open(self) -> None:
+        """Read all that is pending."""
+        waiting, calls = self._waiting, self._calls
+        port = waiting.port
+        await calls.ask(port, OPEN_WAITING)
+        await calls.ask(port, c.Alter(waiting.settings))
+        statistics: c.PartitionStatistics = await calls.ask(port, c.Describe())
+        unsettled: list[tuple[int, int]] = await calls.ask(port, c.ListUnsettled(WAITING))
+        self._pending = Pending(self._directory.waiting.run)
+        lacking: list[tuple[int, int]] = []
+        for start, stop in unsettled:
+            lacking += await self._read(start, stop)
+        self._read_to = max(statistics.visible_end, *(stop for _, stop in unsettled), 0)
+        await self._settle_lost(lacking)
+
+    async def _read_new(self) -> None:
+        """What was published since."""
+        port = self._waiting.port
+        while (answer := await self._calls.ask(port, _reading(self._read_to))) is not None:
+            batches, self._read_to = answer
+            for columns in batches:
+                self._add(columns, columns.offset_list())
+        self._count()
+
+    async def _read(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """Add the records of this range; returns the offsets at which there are none."""
+        port, at, found = self._waiting.port, start, []
+        while at < stop and (answer := await self._calls.ask(port, _reading(at, stop - at))) is not None:
+            batches, at = answer
+            for columns in batches:
+                offsets = [each for each in columns.offset_list() if start <= each < stop]
+                found += offsets
+                self._add(columns, columns.offset_list(), start, stop)
+        missing = sorted({*range(start, stop)}.difference(found)) if len(found) < stop - start else []
+        return list(merged([(each, each + 1) for each in missing]))
+
+    def _add(self, columns: Columns, offsets: Sequence[int], start: int = 0, stop: int | None = None) -> None:
+        clock = self._context.clock
+        now_s, now_us = clock.monotonic(), clock.wall_us()
+        for index, (offset, due) in enumerate(zip(offsets, dues_of(columns), strict=True)):
+            if offset >= start and (stop is None or offset < stop):
+                found = due or Due(0)
+                self._pending.add(offset, found, columns.append_time(index), now_s=now_s, now_us=now_us)
+
+    async def _settle_lost(self, lacking: list[tuple[int, int]]) -> None:
+        """There is nothing at these offsets: damage, or a gap."""
+        if lacking:
+            await self._calls.ask(self._waiting.port, c.SettleOffsets(WAITING, lacking))
+            self._tell_lost(sum(stop - start for start, stop in lacking))
+
+    def _tell_lost(self, count: int) -> None:
+        self._waiting.lost += count
+        self._context.emit(DelayedLost(self._waiting.port.label, count))
+
+    def _count(self) -> None:
+        waiting, clock = self._waiting, self._context.clock
+        waiting.pending = len(self._pending)
+        waiting.next_due_us = self._pending.first_due_us(clock.monotonic(), clock.wall_us())
+
+    # -- serving
+
+    async def _serve(self) -> None:
+        """Do what is due, what is asked and what is new, in turn; then sleep."""
+        timers, limits = self._directory.timers, self._context.limits
+        await self._move(await self._calls.ask(self._waiting.port, c.ListDead(WAITING)))
+        with timers.timer(self._flag) as deadline, timers.instant(self._flag) as instant:
+            while True:
+                await self._read_new()
+                while self._questions:
+                    await self._answer()
+                clock = self._context.clock
+                limit = min(AT_A_TIME, max(1, limits.dead_letters))
+                due = self._pending.take(clock.monotonic(), timers.wall(), limit)
+                if due:
+                    await self._move(await self._calls.ask(self._waiting.port, c.SetAside(WAITING, due)))
+                    self._pending.moved(due)
+                    continue
+                deadline.arm(self._pending.next_deadline())
+                instant.arm(self._pending.next_instant())
+                self._wants_more.set()
+                await self._flag.wait()
+
+    async def _answer(self) -> None:
+        message, reply = self._questions[0]
+        answer: Any
+        if isinstance(message, CountDelayed):
+            answer = len(self._pending)
+        elif isinstance(message, ListDelayed):
+            clock = self._context.clock
+            answer = self._pending.listed(message.after, message.limit, clock.monotonic(), clock.wall_us())
+        else:
+            answer = [each for each in dict.fromkeys(message.schedule_ids) if each in self._pending]
+            if answer:
+                ranges = merged([(each, each + 1) for each in sorted(answer)])
+                await self._calls.ask(self._waiting.port, c.SettleOffsets(WAITING, ranges))
+                self._pending.cancel(answer)
+                self._waiting.cancelled += len(answer)
+                self._count()
+        self._questions.popleft()
+        reply.answer(answer)
+
+    # -- moving
+
+    async def _move(self, letters: Sequence[DeadLetter]) -> None:
+        """Publish what is set aside, and have it forgotten (W2)."""
+        while letters:
+            found = await self._found(letters)
+            batch = [(letters[at].number, columns, index) for at, (columns, index) in found if columns]
+            lost = len(found) - len(batch)
+            if batch:
+                await self._store(moved(self._source, batch))
+            below = letters[found[-1][0]].number + 1
+            await self._calls.ask(self._waiting.port, c.ForgetDead(WAITING, below))
+            self._waiting.moved += len(batch)
+            if lost:
+                self._tell_lost(lost)
+            letters = letters[len(found) :]
+
+    async def _store(self, batch: Columns) -> None:
+        """Publish it, when the topic takes it: until then questions are answered, and nothing else is moved."""
+        timers, target = self._directory.timers, self._waiting.target
+        pause_s = PAUSE_S
+        with timers.timer(self._flag) as again:
+            while True:
+                try:
+                    return await self._calls.store(target, batch)
+                except ActorStopped:
+                    raise
+                except CallboardError as error:
+                    if pause_s == PAUSE_S:
+                        self._context.emit(DelayedHeld(self._waiting.port.label, str(error)))
+                again.arm(self._context.clock.monotonic() + pause_s)
+                pause_s = min(2 * pause_s, PAUSE_MAX_S)
+                while not again.has_come():
+                    await self._flag.wait()
+                    while self._questions:
+                        await self._answer()
+
+    async def _found(self, letters: Sequence[DeadLetter]) -> list[tuple[int, tuple[Columns | None, int]]]:
+        """The first of these with their records, as many as fit: (index, (columns or None, index in these))."""
+        found: list[tuple[int, tuple[Columns | None, int]]] = []
+        batches: list[Columns] = []
+        left_bytes = BYTES_AT_A_TIME
+        for at, letter in enumerate(letters[:AT_A_TIME]):
+            record = record_in(batches, letter.offset)
+            if record is None:
+                answer = await self._calls.ask(self._waiting.port, _reading(letter.offset, len(letters) - at))
+                batches = [] if answer is None else answer[0]
+                record = record_in(batches, letter.offset)
+            found.append((at, record or (None, 0)))
+            if record is not None:
+                left_bytes -= record[0].select(record[1], record[1] + 1).size_bytes
+            if left_bytes <= 0:
+                break
+        return found
+
+
+def _reading(offset: int, records: int = BATCH_RECORDS_MAX) -> c.Read:
+    return c.Read(offset, records, READ_BYTES_DEFAULT)
+
+
+def _ended(port: PartitionPort) -> ActorStopped:
+    return ActorStopped(f"{port.label}: its topic was deleted, or the runtime closes.", path=port.label)

@@ -1,0 +1,112 @@
+"""A delayed record as it is stored while it waits, and what becomes of it when it is due. Pure.
+
+It is stored as it was published, with one more header, `callboard-delayed`, which holds what must not take effect yet:
+
+======  =====  ==========================================================================
+bytes   type   what
+======  =====  ==========================================================================
+0       u8     1: a delay, by the monotonic clock; 2: an instant, by the wall clock
+1-8     i64    when it is due, microseconds since 1970
+9-16    i64    of a delay: when it is due by the monotonic clock, microseconds
+17-24   u64    of a delay: the run whose monotonic clock that is
+25-32   i64    the event's own time, microseconds since 1970; the lowest number: none
+33-40   i64    its time to live in microseconds from its append on; the lowest number: none
+======  =====  ==========================================================================
+
+All are little-endian. When it is due it is published without the header, by a source (`producers`): a producer of the
+waiting partition, whose sequence is the number that the record got when it was set aside. Numbers rise in the order in
+which records were due, so the partition that takes them keeps that order, and knows what it has already.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from callboard.actors.partition.producers import SOURCE_EPOCH
+from callboard.log.format.columns import Columns, set_headers
+
+DELAYED: Final = "callboard-delayed"
+"""The header."""
+FORM: Final = struct.Struct("<BqqQqq")
+DELAY: Final = 1
+INSTANT: Final = 2
+NONE: Final = -(2**63)
+
+
+class Due(NamedTuple):
+    """When a record is due, and what takes effect then."""
+
+    due_us: int
+    """Wall time."""
+    deadline_us: int | None = None
+    """By the monotonic clock of `run`; None for one that follows the wall clock."""
+    run: int = 0
+    time_us: int | None = None
+    """The event's own time."""
+    ttl_us: int | None = None
+
+    @property
+    def is_instant(self) -> bool:
+        """Whether it follows the wall clock."""
+        return self.deadline_us is None
+
+    def packed(self) -> bytes:
+        """The header's value."""
+        kind = INSTANT if self.deadline_us is None else DELAY
+        rest = [NONE if each is None else each for each in (self.time_us, self.ttl_us)]
+        return FORM.pack(kind, self.due_us, self.deadline_us or 0, self.run, *rest)
+
+
+def due_of(header: bytes | None) -> Due | None:
+    """What a header says; None when it says nothing."""
+    if header is None or len(header) != FORM.size:
+        return None
+    kind, due_us, deadline_us, run, time_us, ttl_us = FORM.unpack(header)
+    if kind not in (DELAY, INSTANT):
+        return None
+    deadline = deadline_us if kind == DELAY else None
+    return Due(
+        due_us, deadline, run, None if time_us == NONE else time_us, None if ttl_us == NONE else ttl_us
+    )
+
+
+def dues_of(columns: Columns) -> list[Due | None]:
+    """What the headers of a batch say, by index."""
+    return [due_of(headers.get(DELAYED)) for headers in columns.header_list()]
+
+
+def waiting_columns(columns: Columns, dues: Sequence[Due], run: int) -> Columns:
+    """Records as they are stored while they wait, of what is to be published; their deadlines belong to `run`."""
+    headers = columns.header_list()
+    ttls = columns.ttls or [None] * columns.count
+    for index, due in enumerate(dues):
+        time_us, ttl_us = columns.event_time(index), ttls[index]
+        headers[index][DELAYED] = due._replace(run=run, time_us=time_us, ttl_us=ttl_us).packed()
+    set_headers(columns, headers)
+    columns.event_times = columns.ttls = None
+    return columns
+
+
+def source_id(topic_id: str, partition: int) -> int:
+    """Who publishes what was delayed in a partition."""
+    words = f"delayed records of {topic_id}/{partition}"
+    return int.from_bytes(blake2b(words.encode(), digest_size=8).digest(), "little") or 1
+
+
+def moved(source: int, found: Sequence[tuple[int, Columns, int]]) -> Columns:
+    """The batch to publish, of (number, columns, index) in order of number."""
+    headers = [columns.headers(index) for _, columns, index in found]
+    dues = [due_of(each.pop(DELAYED, None)) or Due(0) for each in headers]
+    ttls = [due.ttl_us for due in dues]
+    return Columns.build(
+        [columns.value(index) for _, columns, index in found],
+        [columns.key(index) for _, columns, index in found],
+        headers,
+        [due.time_us for due in dues],
+        priorities=[columns.priority(index) for _, columns, index in found],
+        ttls=None if all(ttl is None for ttl in ttls) else ttls,
+        producers=[(1, source, SOURCE_EPOCH, number) for number, _, _ in found],
+    )

@@ -1,0 +1,62 @@
+"""What other actors of the broker ask of partitions: questions that survive a restart, publishes to other topics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from callboard.actors.partition import commands as c
+from callboard.log.errors import ActorCrashed, MailboxFull
+
+if TYPE_CHECKING:
+    from callboard.actors.partition.port import PartitionPort
+    from callboard.actors.timers.timers import Timers
+    from callboard.log.format.columns import Columns
+
+PAUSE_S: Final = 0.1
+"""A full mailbox is tried again after this."""
+REFUSING: Final = frozenset({"stuck", "failed"})
+
+
+class PartitionCalls:
+    """Asks on behalf of one actor."""
+
+    def __init__(self, timers: Timers) -> None:
+        self._timers = timers
+
+    async def ask(self, port: PartitionPort, command: Any) -> Any:
+        """What the partition answers, after as many restarts as it takes: only for what may be asked twice.
+
+        Raises `PartitionUnavailable`, `ActorStopped`, and what the partition answers.
+        """
+        while True:
+            if port.state in REFUSING and not port.is_deleted:
+                raise port.unavailable()
+            try:
+                return await port.ref.ask(command)
+            except ActorCrashed:
+                continue
+            except MailboxFull:
+                await self._timers.sleep(PAUSE_S)
+
+    async def store(self, target: PartitionPort, batch: Columns) -> None:
+        """Publish what a source sends, synced. Raises as `ask` does."""
+        size = batch.size_bytes
+        if target.state in REFUSING or not await target.budget.take(size):
+            raise target.unavailable()
+        message = c.PublishMany(batch, c.Level.ALL, size, c.Guard(rises=True))
+        try:
+            reply = target.ref.ask_nowait(message)
+        except BaseException:
+            target.budget.give_back(size)
+            raise
+        await reply.wait()
+
+
+def record_in(batches: Sequence[Columns], offset: int) -> tuple[Columns, int] | None:
+    """The columns and the index of the record at an offset; None when it is not among these."""
+    for columns in batches:
+        index = columns.index_at(offset)
+        if index < columns.count and columns.offset(index) == offset:
+            return columns, index
+    return None

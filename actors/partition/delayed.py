@@ -1,0 +1,102 @@
+"""Where the delayed records of a topic wait: partitions of their own, beside those of the topic, known to this process.
+
+Each partition of a topic with delayed records has a *waiting partition*: a log and a delivery journal of the same kind,
+with one group, `WAITING`. What the group has not settled is pending. A record that is due is set aside, which gives it
+a number, then published to the topic's partition under that number, then forgotten (`callboard.actors.delays`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import attrs
+
+from callboard.actors.partition.commands import DeliverySettings, OpenGroup
+from callboard.actors.partition.port import PartitionPort
+from callboard.actors.settings import TopicSettings
+from callboard.actors.timers.timers import Flag
+from callboard.log.limits import MESSAGE_BYTES_MAX, MIB
+
+WAITING: Final = 0
+"""The id of the only group of a waiting partition; those of users count from 1."""
+OPEN_WAITING: Final = OpenGroup(WAITING, durable=True, start="beginning", settings=DeliverySettings())
+"""Opens that group."""
+SEGMENT_BYTES: Final = 16 * MIB
+SETTLED_AGE_S: Final = 1.0
+"""A segment of which nothing is pending is deleted when it is so old."""
+
+
+def waiting_folder(index: int) -> str:
+    """The folder of a waiting partition, beside those of the topic's partitions; also its name in the tree."""
+    return f"delayed-{index}"
+
+
+def waiting_settings(topic: TopicSettings) -> TopicSettings:
+    """The settings of a topic's waiting partitions, until their group is open: nothing is deleted before."""
+    return TopicSettings(
+        partitions=topic.partitions,
+        segment_bytes=min(topic.segment_bytes, SEGMENT_BYTES),
+        compression=topic.compression,
+        max_message_bytes=MESSAGE_BYTES_MAX,
+        priorities=topic.priorities,
+    )
+
+
+@attrs.define(eq=False)
+class Waiting:
+    """One waiting partition. It outlives the actor that moves its records."""
+
+    port: PartitionPort
+    target: PartitionPort
+    """The topic's partition that its records go to."""
+    settings: TopicSettings
+    """From when its group is open."""
+    pending: int = 0
+    """Records that wait, as far as they were counted."""
+    next_due_us: int | None = None
+    """When the first of them is due, wall time; None when none waits, or they are not counted yet."""
+    moved: int = 0
+    cancelled: int = 0
+    lost: int = 0
+    """Records that could not be read when they were due, since this process opened the directory."""
+
+
+class WaitingPartitions:
+    """All waiting partitions of a runtime, and which of them nobody serves yet."""
+
+    def __init__(self) -> None:
+        self.run = 0
+        """A number of this opening of the directory, once there is a waiting partition."""
+        self._all: dict[PartitionPort, Waiting] = {}
+        self._new: list[Waiting] = []
+        self._flag = Flag()
+
+    def add(self, waiting: Waiting) -> None:
+        """Have it served."""
+        self._all[waiting.port] = waiting
+        self._new.append(waiting)
+        self._flag.set()
+
+    def remove(self, port: PartitionPort) -> None:
+        """Its topic is deleted."""
+        self._all.pop(port, None)
+
+    def get(self, port: PartitionPort) -> Waiting | None:
+        """The waiting partition of that port."""
+        return self._all.get(port)
+
+    def __iter__(self) -> Iterator[Waiting]:
+        return iter(list(self._all.values()))
+
+    def begin(self) -> None:
+        """Somebody new serves them: all are to be served."""
+        self._new = list(self._all.values())
+        self._flag.set()
+
+    async def new(self) -> list[Waiting]:
+        """Wait for those that are to be served since the last call."""
+        while not self._new:
+            await self._flag.wait()
+        new, self._new = self._new, []
+        return new

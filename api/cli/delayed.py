@@ -1,0 +1,102 @@
+"""`callboard delayed`: look at the messages that wait until they are due, and cancel them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import click
+from rich.table import Table
+
+from callboard.cli.found import find_topic
+from callboard.cli.group import run
+from callboard.cli.options import directory_option, json_option
+from callboard.cli.output import plain_bytes, print_json, say, show
+from callboard.delayed import DelayedMessage, DelayedMessages
+from callboard.offline import require_directory
+from callboard.runtime import open_runtime
+
+T = TypeVar("T")
+
+
+def _ask(directory: str, topic: str, work: Callable[[DelayedMessages], Awaitable[T]]) -> T:
+    require_directory(directory)
+
+    async def asked() -> T:
+        async with open_runtime(directory) as runtime:
+            return await work(find_topic(runtime, topic).delayed())
+
+    return run(asked)
+
+
+@click.group()
+def delayed() -> None:
+    """Look at the messages that wait until they are due, and cancel them."""
+
+
+@delayed.command("list")
+@click.argument("topic")
+@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="So many at most.")
+@directory_option
+@json_option
+def list_delayed(topic: str, limit: int, directory: str, as_json: bool) -> None:
+    """Print the messages that wait, a line each, in the order in which they were published."""
+    found = _ask(directory, topic, lambda waiting: waiting.list(limit=limit))
+    if as_json:
+        for message in found:
+            print_json(_plain(message))
+        return
+    table = Table("partition", "id", "due", "key", "value")
+    for message in found:
+        table.add_row(
+            str(message.partition),
+            str(message.schedule_id),
+            message.due.isoformat(timespec="seconds"),
+            repr(message.key or b"")[2:-1][:20],
+            repr(message.value or b"")[2:-1][:40],
+        )
+    show(table)
+
+
+def _plain(message: DelayedMessage) -> dict[str, Any]:
+    return {
+        "topic": message.topic,
+        "partition": message.partition,
+        "schedule_id": message.schedule_id,
+        "due": message.due.isoformat(),
+        "value": plain_bytes(message.value),
+        "key": plain_bytes(message.key),
+        "headers": {name: plain_bytes(value) for name, value in message.headers.items()},
+        "timestamp": None if message.timestamp is None else message.timestamp.isoformat(),
+        "ttl": "never" if message.ttl == math.inf else message.ttl,
+        "priority": message.priority,
+    }
+
+
+@delayed.command()
+@click.argument("topic")
+@directory_option
+@json_option
+def count(topic: str, directory: str, as_json: bool) -> None:
+    """Count the messages that wait."""
+    messages = _ask(directory, topic, lambda waiting: waiting.count())
+    if as_json:
+        print_json({"topic": topic, "messages": messages})
+    else:
+        say(f"{messages:,} messages of {topic} wait")
+
+
+@delayed.command()
+@click.argument("topic")
+@click.argument("partition", type=click.IntRange(min=0))
+@click.argument("ids", type=click.IntRange(min=0), nargs=-1, required=True)
+@directory_option
+@json_option
+def cancel(topic: str, partition: int, ids: tuple[int, ...], directory: str, as_json: bool) -> None:
+    """Have the messages with these IDS in PARTITION, as `list` prints them, never come to TOPIC."""
+    done = _ask(directory, topic, lambda waiting: waiting.cancel_ids(partition, ids))
+    if as_json:
+        print_json({"topic": topic, "partition": partition, "cancelled": list(done)})
+    else:
+        say(f"cancelled {len(done):,} of {len(ids):,} messages; the others do not wait")

@@ -1,0 +1,162 @@
+"""The messages of a topic that wait until they are due: `topic.delayed()`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from callboard.actors.delays.scheduler import CancelDelayed, CountDelayed, ListDelayed, Question
+from callboard.actors.delays.stored import DELAYED, due_of
+from callboard.actors.partition import commands as c
+from callboard.actors.partition.calls import record_in
+from callboard.log.errors import ActorCrashed, ActorStopped, InvalidArgument, RuntimeClosed, TopicNotFound
+from callboard.log.format.columns import FOREVER
+from callboard.log.limits import READ_BYTES_DEFAULT
+from callboard.message import Receipt, Record, ScheduledReceipt, from_us
+
+if TYPE_CHECKING:
+    from callboard.actors.catalog.directory import LiveTopic
+    from callboard.actors.partition.port import PartitionPort
+    from callboard.log.format.columns import Columns
+    from callboard.session import Session
+
+PAGE: Final = 1000
+"""So many are asked for at a time."""
+
+
+@attrs.frozen(kw_only=True)
+class DelayedMessage:
+    """A message that waits."""
+
+    topic: str
+    partition: int
+    schedule_id: int
+    due: datetime
+    """When it is due; of a delay, unless the clock is set anew meanwhile."""
+    value: bytes | None
+    key: bytes | None
+    headers: dict[str, bytes]
+    timestamp: datetime | None
+    """The event's own time, None without one."""
+    ttl: float | None
+    """How many seconds after it came to its topic it expires; None: as the topic says."""
+    priority: int | None
+
+
+class DelayedMessages:
+    """See the module. From `Topic.delayed`."""
+
+    def __init__(self, session: Session, live: LiveTopic) -> None:
+        self._session = session
+        self._live = live
+
+    async def list(self, *, limit: int = 1000) -> tuple[DelayedMessage, ...]:
+        """The first `limit` messages that wait, partition by partition, in the order in which they were published."""
+        if type(limit) is not int or limit < 1:
+            raise InvalidArgument(f"limit is {limit!r:.40}, not a number of messages from 1 on.")
+        found: list[DelayedMessage] = []
+        for port in self._live.waiting:
+            after = -1
+            while len(found) < limit:
+                rows = await self._scheduler(ListDelayed(port, after, min(PAGE, limit - len(found))))
+                if not rows:
+                    break
+                found += await self._read(port, rows)
+                after = rows[-1][0]
+        return tuple(found)
+
+    async def count(self) -> int:
+        """How many wait now."""
+        counts = [await self._scheduler(CountDelayed(port)) for port in self._live.waiting]
+        return sum(counts)
+
+    async def cancel(
+        self, receipts: Receipt | DelayedMessage | Iterable[Receipt] | Iterable[DelayedMessage]
+    ) -> int:
+        """Have these never come to their topic; returns, once that is synced, how many waited until then.
+
+        They are named by the `ScheduledReceipt`s that `publish` returned, or as `list` tells of them. A message that is
+        due and on its way is not cancelled any more. Raises `ActorCrashed`, or a `StorageError`, when
+        it is not known which were: cancel again.
+        """
+        given = [receipts] if isinstance(receipts, (Receipt, DelayedMessage)) else list(receipts)
+        by_partition: dict[int, list[int]] = {}
+        for receipt in given:
+            if (
+                not isinstance(receipt, (ScheduledReceipt, DelayedMessage))
+                or receipt.topic != self._live.name
+            ):
+                raise InvalidArgument(
+                    f"{receipt!r:.80} is no receipt of a delayed message of topic {self._live.name!r}. Nothing was"
+                    " cancelled."
+                )
+            by_partition.setdefault(receipt.partition, []).append(receipt.schedule_id)
+        cancelled = 0
+        for partition, ids in by_partition.items():
+            cancelled += len(await self.cancel_ids(partition, ids))
+        return cancelled
+
+    async def cancel_ids(self, partition: int, schedule_ids: Sequence[int]) -> Sequence[int]:
+        """The same by the ids in one partition; returns those that waited until then."""
+        if not self._live.waiting:
+            return []
+        if not 0 <= partition < len(self._live.waiting):
+            raise InvalidArgument(f"topic {self._live.name!r} has no partition {partition!r:.40}.")
+        port = self._live.waiting[partition]
+        found: Sequence[int] = await self._scheduler(CancelDelayed(port, tuple(schedule_ids)))
+        return found
+
+    async def _scheduler(self, message: Question) -> Any:
+        return await self._ask(self._session.scheduler(), message)
+
+    async def _ask(self, ref: Any, message: Any) -> Any:
+        self._session.check_open()
+        while True:
+            try:
+                return await ref.ask(message)
+            except ActorCrashed:
+                if isinstance(message, CancelDelayed):
+                    raise
+            except ActorStopped as error:
+                if self._live.deleted:
+                    name = self._live.name
+                    raise TopicNotFound(f"topic {name!r} was deleted.", topic=name) from error
+                raise RuntimeClosed("the runtime is closed. Open it again.") from error
+
+    async def _read(self, port: PartitionPort, rows: Sequence[tuple[int, int]]) -> Sequence[DelayedMessage]:
+        found: list[DelayedMessage] = []
+        batches: Sequence[Columns] = []
+        for schedule_id, due_us in rows:
+            at = record_in(batches, schedule_id)
+            if at is None:
+                answer = await self._ask(port.ref, c.Read(schedule_id, len(rows), READ_BYTES_DEFAULT))
+                batches = [] if answer is None else answer[0]
+                at = record_in(batches, schedule_id)
+            if at is not None:  # else it came to its topic meanwhile
+                found.append(_message(port, schedule_id, due_us, *at))
+        return found
+
+
+def _message(
+    port: PartitionPort, schedule_id: int, due_us: int, columns: Columns, index: int
+) -> DelayedMessage:
+    record = Record(port.topic, port.index, columns, index)
+    headers = record.headers
+    due = due_of(headers.pop(DELAYED, None))
+    time_us, ttl_us = (None, None) if due is None else (due.time_us, due.ttl_us)
+    return DelayedMessage(
+        topic=port.topic,
+        partition=port.index,
+        schedule_id=schedule_id,
+        due=from_us(due_us),
+        value=record.value,
+        key=record.key,
+        headers=headers,
+        timestamp=None if time_us is None else from_us(time_us),
+        ttl=None if ttl_us is None else math.inf if ttl_us == FOREVER else ttl_us / 1e6,
+        priority=record.priority,
+    )

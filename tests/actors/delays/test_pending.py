@@ -1,0 +1,59 @@
+"""What is pending on the two clocks."""
+
+from __future__ import annotations
+
+from callboard.actors.delays.pending import Pending
+from callboard.actors.delays.stored import Due
+from callboard.actors.timers.timers import NEVER
+
+WALL = 1_700_000_000_000_000
+
+
+def delay(seconds: float, *, now_s: float = 0.0, wall_us: int = WALL, run: int = 1) -> Due:
+    """A delay that was asked for then."""
+    us = round(seconds * 1e6)
+    return Due(wall_us + us, round(now_s * 1e6) + us, run)
+
+
+def test_a_delay_of_this_run_follows_the_monotonic_clock() -> None:
+    """However the wall clock jumps before it is read."""
+    pending = Pending(1)
+    pending.add(0, delay(5.0), WALL, now_s=1.0, now_us=WALL + 3_600_000_000)
+    assert pending.take(4.999, 9e9, 9) == []
+    assert pending.next_deadline() <= 5.0
+    assert pending.take(5.0, 0.0, 9) == [0]
+
+
+def test_what_is_left_of_a_delay_of_an_earlier_run_is_told_by_the_wall_clock() -> None:
+    """And never more than all of it, when that clock was set back."""
+    pending = Pending(2)
+    pending.add(0, delay(5.0), WALL, now_s=100.0, now_us=WALL + 2_000_000)
+    pending.add(1, delay(5.0), WALL, now_s=100.0, now_us=WALL - 3_600_000_000)
+    pending.add(2, delay(5.0), WALL, now_s=100.0, now_us=WALL + 3_600_000_000)
+    assert pending.take(100.0, 0.0, 9) == [2]
+    assert pending.take(102.999, 0.0, 9) == []
+    assert pending.take(103.0, 0.0, 9) == [0]
+    assert pending.take(104.999, 0.0, 9) == []
+    assert pending.take(105.0, 0.0, 9) == [1]
+
+
+def test_an_instant_follows_the_wall_clock() -> None:
+    """Not the other one."""
+    pending = Pending(1)
+    pending.add(0, Due(WALL + 5_000_000), WALL, now_s=0.0, now_us=WALL)
+    assert pending.next_deadline() == NEVER
+    assert pending.take(1e6, WALL / 1e6 + 4.999, 9) == []
+    assert pending.take(0.0, WALL / 1e6 + 5.0, 9) == [0]
+
+
+def test_both_clocks_are_listed_in_the_order_of_ids() -> None:
+    """From an id on, so many at most, with when each is due by the wall clock."""
+    pending = Pending(1)
+    for number in range(6):
+        due = delay(10.0 + number) if number % 2 else Due(WALL + number)
+        pending.add(number, due, WALL, now_s=0.0, now_us=WALL)
+    assert [row[0] for row in pending.listed(1, 3, 0.0, WALL)] == [2, 3, 4]
+    assert dict(pending.listed(-1, 9, 5.0, WALL + 5_000_000))[1] == WALL + 11_000_000
+    pending.cancel([3, 4])
+    assert [row[0] for row in pending.listed(-1, 9, 0.0, WALL)] == [0, 1, 2, 5]
+    assert (len(pending), 3 in pending, 5 in pending) == (4, False, True)

@@ -1,0 +1,180 @@
+"""The schedule of delayed records: what is due, in which order, and what cancelling says."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from callboard.actors.delays import schedule as schedule_module
+from callboard.actors.delays.schedule import TICK_MAX, Schedule, Taken
+from callboard.log.errors import InternalError
+
+YEAR = 365 * 86_400_000
+
+
+def filled(*ticks: int) -> Schedule:
+    """A schedule with a record for each tick; ids count from 0."""
+    schedule = Schedule()
+    for number, tick in enumerate(ticks):
+        schedule.add(number, tick)
+    return schedule
+
+
+def ids(taken: list[Taken]) -> list[int]:
+    """Which records those are."""
+    return [record.schedule_id for record in taken]
+
+
+@pytest.mark.parametrize("delay", [1, 63, 64, 4096, 2**32 - 1, 2**32, 2**32 + 1, YEAR, 1000 * YEAR])
+@pytest.mark.parametrize("begin", [0, 1, 63, 1_700_000_000_123])
+def test_a_record_comes_at_its_tick(begin: int, delay: int) -> None:
+    """Not one before it, however often it is looked for meanwhile; and looking is never put off beyond it."""
+    schedule = filled(begin, begin + delay)
+    assert [Taken(begin, 0)] == schedule.take(begin, 10)
+    for before in (delay // 2, delay - 1):
+        assert [] == schedule.take(begin + before, 10)
+        look = schedule.next_look()
+        assert look is not None
+        assert look <= begin + delay
+    assert [Taken(begin + delay, 1)] == schedule.take(begin + delay, 10)
+
+
+def test_equal_ticks_come_in_order_of_id() -> None:
+    """Also when some were added after the earlier ones had moved to another level."""
+    schedule = filled(5000, 5, 5000)
+    assert [1] == ids(schedule.take(4999, 10))
+    schedule.add(3, 5000)
+    assert [0, 2] == ids(schedule.take(5000, 2))
+    assert [3] == ids(schedule.take(5000, 2))
+
+
+def test_what_lies_beyond_all_ticks_is_kept() -> None:
+    """It comes at the last tick."""
+    schedule = filled(2**62)
+    assert [] == schedule.take(TICK_MAX - 1, 1)
+    assert [0] == ids(schedule.take(TICK_MAX, 1))
+
+
+def test_cancelling_while_a_tick_is_taken_keeps_the_rest() -> None:
+    """The others of that tick come, and one that is moving cannot be cancelled any more."""
+    schedule = filled(7, 7, 7, 7)
+    assert [0] == ids(schedule.take(7, 1))
+    assert [False, True, False, False] == schedule.cancel([0, 2, 2, 99])
+    assert [1, 3] == ids(schedule.take(7, 10))
+
+
+def test_handed_back_records_come_first() -> None:
+    """What met a full disk is pending again, may be cancelled, and comes before what was due after it."""
+    schedule = filled(1, 1, 1, 2)
+    assert [0, 1] == ids(schedule.take(5, 2))
+    schedule.handed_back([1, 0])
+    assert ([True], 3) == (schedule.cancel([0]), len(schedule))
+    assert [1, 2, 3] == ids(schedule.take(5, 9))
+    schedule.moved([1, 2, 3])
+    assert (0, 0, None) == (len(schedule), schedule.moving, schedule.next_look())
+
+
+def test_handed_back_records_keep_their_order_when_the_buckets_were_made_anew() -> None:
+    """What comes before them in tick, or in id within their tick, still comes first."""
+    schedule = filled(100, 100, 200)
+    assert [0, 1] == ids(schedule.take(100, 9))
+    schedule.handed_back([0])
+    for number in range(3, 3 + schedule_module.SPARE + 1):
+        schedule.add(number, 10)
+    schedule.cancel(range(4, 3 + schedule_module.SPARE + 1))
+    schedule.handed_back([1])
+    assert [3, 0, 1] == ids(schedule.take(100, 9))
+
+
+def test_a_clock_that_went_back_makes_nothing_due() -> None:
+    """What was added meanwhile comes when the clock has come to it."""
+    schedule = filled(10 * YEAR, 20 * YEAR)
+    assert [0] == ids(schedule.take(10 * YEAR, 9))
+    schedule.add(2, 1000)
+    assert [] == schedule.take(999, 9)
+    assert 1000 == schedule.next_look()
+    assert [2] == ids(schedule.take(1000, 9))
+    assert [1] == ids(schedule.take(20 * YEAR, 9))
+
+
+def test_ids_only_grow() -> None:
+    """An id that came before is a bug of the caller, found at once; so is settling what is not moving."""
+    schedule = filled(1, 2)
+    with pytest.raises(InternalError, match="does not follow"):
+        schedule.add(1, 5)
+    with pytest.raises(InternalError, match="is not moving"):
+        schedule.moved([0])
+
+
+class ScheduleModel(RuleBasedStateMachine):
+    """Beside the schedule, a plain dictionary that is searched anew every time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.schedule = Schedule()
+        self.pending: dict[int, int] = {}
+        self.moving: dict[int, int] = {}
+        self.next_id = 0
+
+    @rule(ticks=st.lists(st.integers(0, 300) | st.integers(0, 2**40), max_size=20), gap=st.integers(1, 5))
+    def add(self, ticks: list[int], gap: int) -> None:
+        for tick in ticks:
+            self.next_id += gap
+            self.pending[self.next_id] = tick
+            self.schedule.add(self.next_id, tick)
+
+    @rule(now=st.integers(0, 300) | st.integers(0, 2**40), limit=st.integers(1, 12))
+    def take(self, now: int, limit: int) -> None:
+        due = sorted((tick, number) for number, tick in self.pending.items() if tick <= now)[:limit]
+        assert [Taken(tick, number) for tick, number in due] == self.schedule.take(now, limit)
+        for tick, number in due:
+            self.moving[number] = tick
+            del self.pending[number]
+
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        chosen = data.draw(st.lists(st.integers(0, self.next_id + 1), max_size=30))
+        assert [self.pending.pop(number, None) is not None for number in chosen] == self.schedule.cancel(
+            chosen
+        )
+
+    @precondition(lambda self: self.moving)
+    @rule(data=st.data(), is_stored=st.booleans())
+    def settle(self, data: st.DataObject, is_stored: bool) -> None:
+        chosen = data.draw(st.lists(st.sampled_from(sorted(self.moving)), unique=True))
+        (self.schedule.moved if is_stored else self.schedule.handed_back)(chosen)
+        for number in chosen:
+            tick = self.moving.pop(number)
+            if not is_stored:
+                self.pending[number] = tick
+
+    @invariant()
+    def agrees(self) -> None:
+        """Counts and contents are the model's, looking is never put off too long, and memory is bounded (D5)."""
+        schedule = self.schedule
+        assert (len(self.pending), len(self.moving)) == (len(schedule), schedule.moving)
+        assert self.pending == {record.schedule_id: record.tick for record in schedule.pending()}
+        look = schedule.next_look()
+        assert not self.pending or (look is not None and look <= min(self.pending.values()))
+        kept = len(self.pending) + len(self.moving)
+        assert len(schedule._ids) <= kept + max(schedule_module.SPARE, kept)
+
+
+class CompactingModel(ScheduleModel):
+    """The same with columns that are compacted, and buckets that are made anew, all the time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        schedule_module.SPARE = 2  # type: ignore[misc]
+
+    def teardown(self) -> None:
+        schedule_module.SPARE = 1024  # type: ignore[misc]
+
+
+ScheduleModel.TestCase.settings = CompactingModel.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None
+)
+TestSchedule = ScheduleModel.TestCase
+TestCompactingSchedule = CompactingModel.TestCase

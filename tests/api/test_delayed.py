@@ -1,0 +1,270 @@
+"""Delayed messages, as users meet them."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import trio
+
+import callboard
+from callboard.actors.delays import scheduler
+from callboard.log.errors import ActorCrashed, InvalidArgument, TopicFull, TopicNotFound
+
+LONG_AGO = datetime(2001, 2, 3, tzinfo=UTC)
+
+
+async def values(topic: Any) -> list[bytes]:
+    """All that a topic holds."""
+    return [record.value async for record in topic.read()]
+
+
+async def test_a_delayed_message_comes_when_it_is_due(autojump_clock: Any, world: Any) -> None:
+    """Not before, as it was published, with the next offset, and its time to live from then on."""
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders", priorities=True)
+        receipt = await orders.publish(
+            b"late", key=b"k", headers={"a": "b"}, timestamp=LONG_AGO, ttl=60, priority=7, delay=30
+        )
+        assert isinstance(receipt, callboard.ScheduledReceipt)
+        assert (receipt.partition, receipt.offset, receipt.schedule_id) == (0, None, 0)
+        await orders.publish(b"now")
+        await trio.sleep(29.99)
+        assert await values(orders) == [b"now"]
+        await trio.sleep(0.02)
+        (_, record) = [record async for record in orders.read()]
+        assert (record.offset, record.value, record.key, record.headers) == (1, b"late", b"k", {"a": b"b"})
+        assert (record.timestamp, record.ttl, record.priority) == (LONG_AGO, 60.0, 7)
+        assert receipt.due <= record.append_time < receipt.due + timedelta(seconds=0.01)
+        statistics = (await runtime.stats()).delayed[0]
+        assert (statistics.pending, statistics.moved, statistics.next_due) == (0, 1, None)
+
+
+async def test_deliver_at_follows_the_wall_clock_and_delays_do_not(autojump_clock: Any, world: Any) -> None:
+    """The clock is set ahead by an hour."""
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders")
+        at = datetime.fromtimestamp(world.clock.wall_us() / 1e6, UTC) + timedelta(hours=1)
+        await orders.publish(b"instant", deliver_at=at)
+        await orders.publish(b"delay", delay=1800)
+        await trio.sleep(100)
+        world.clock.shift(3600)
+        await trio.sleep(60)
+        assert await values(orders) == [b"instant"]
+        await trio.sleep(1800)
+        assert await values(orders) == [b"instant", b"delay"]
+
+
+async def test_delays_go_on_while_the_directory_is_closed(autojump_clock: Any, world: Any) -> None:
+    """What became due meanwhile comes at once, the rest in its time."""
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders")
+        await orders.publish(b"first", delay=10)
+        await orders.publish(b"second", delay=100)
+    await trio.sleep(50)
+    async with world.open() as runtime:
+        orders = runtime.topic("orders")
+        assert [each.value for each in await orders.delayed().list()] in ([b"second"], [b"first", b"second"])
+        await trio.sleep(1)
+        assert await values(orders) == [b"first"]
+        await trio.sleep(48)
+        assert await values(orders) == [b"first"]
+        await trio.sleep(2)
+        assert await values(orders) == [b"first", b"second"]
+
+
+async def test_a_batch_of_delayed_messages(autojump_clock: Any, world: Any) -> None:
+    """Each has its own delay, and one without comes at once; `Message`s say the same."""
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders", partitions=2)
+        receipts = await orders.publish_batch(
+            [b"a", b"b", b"c"], keys=[b"k"] * 3, delays=[3, None, 1], headers=[{"n": "1"}, None, None]
+        )
+        assert [receipt.schedule_id for receipt in receipts] == [0, 1, 2]
+        await orders.publish_batch(
+            [callboard.Message(b"d", key=b"k", delay=2), callboard.Message(b"e", key=b"k")]
+        )
+        await trio.sleep(5)
+        assert await values(orders) == [b"b", b"e", b"c", b"d", b"a"]
+        at = datetime.fromtimestamp(world.clock.wall_us() / 1e6, UTC)
+        await orders.publish_batch([b"x"], keys=[b"k"], deliver_ats=[at - timedelta(days=9)])
+        await trio.sleep(0.1)
+        assert (await values(orders))[-1] == b"x"
+
+
+async def test_what_waits_is_listed_counted_and_cancelled(autojump_clock: Any, world: Any) -> None:
+    """Cancelling says how many waited; what is cancelled never comes, also after a reopening."""
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders")
+        assert await orders.delayed().list() == ()
+        receipts = await orders.publish_batch(
+            [b"%d" % number for number in range(5)],
+            keys=[b"k"] * 5,
+            delays=[10.0 + number for number in range(5)],
+            ttls=[math.inf] * 5,
+            timestamps=[LONG_AGO] * 5,
+            headers=[{"h": "v"}] * 5,
+        )
+        waiting = orders.delayed()
+        found = await waiting.list()
+        assert [(each.schedule_id, each.value) for each in found] == [(n, b"%d" % n) for n in range(5)]
+        first = found[0]
+        assert (first.key, first.headers, first.timestamp, first.ttl) == (
+            b"k",
+            {"h": b"v"},
+            LONG_AGO,
+            math.inf,
+        )
+        assert abs(first.due - receipts[0].due) <= timedelta(milliseconds=1)
+        assert len(await waiting.list(limit=2)) == 2
+        assert await waiting.cancel(receipts[1]) == 1
+        assert await waiting.cancel(receipts[1]) == 0
+        assert await waiting.cancel([found[3], found[1]]) == 1
+        assert await waiting.cancel_ids(0, [4, 4, 99]) == [4]
+        assert await waiting.count() == 2
+        assert (await runtime.stats()).delayed[0].cancelled == 3
+    async with world.open() as runtime:
+        orders = runtime.topic("orders")
+        await trio.sleep(60)
+        assert await values(orders) == [b"0", b"2"]
+        assert await orders.delayed().cancel_ids(0, [0]) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"delay": -1}, "not seconds from 0"),
+        ({"delay": math.nan}, "not seconds from 0"),
+        ({"delay": math.inf}, "not seconds from 0"),
+        ({"delay": True}, "not seconds from 0"),
+        ({"delay": "5"}, "not seconds from 0"),
+        ({"deliver_at": datetime(2030, 1, 1)}, "no time zone"),  # noqa: DTZ001
+        ({"deliver_at": "2030-01-01"}, "not a datetime"),
+        ({"delay": 1, "deliver_at": LONG_AGO}, "Give one"),
+        ({"delay": 1, "dedup_id": b"x"}, "dedup_id"),
+        ({"delay": 1, "expected_offset": 0}, "expected_offset"),
+        ({"delay": 1, "acks": "none"}, "acks is 'none'"),
+        ({"delay": 1, "priority": 4}, "priorit"),
+        ({"delay": 1, "partition": 1}, "no partition"),
+        ({"delay": 1, "headers": {str(number): b"" for number in range(256)}}, "255"),
+    ],
+)
+async def test_what_cannot_be_delayed_is_refused(
+    autojump_clock: Any, world: Any, given: dict[str, Any], words: str
+) -> None:
+    """Before anything is written, in words."""
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders")
+        with pytest.raises(InvalidArgument, match=words):
+            await orders.publish(b"v", **given)
+        assert (await runtime.stats()).delayed == ()
+
+
+async def test_batches_are_refused_in_words(autojump_clock: Any, world: Any) -> None:
+    """Naming the message; and delayed `Message`s where nothing takes them."""
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders", dedup_window=60)
+        with pytest.raises(InvalidArgument, match="message 1 of the batch: delay is -1"):
+            await orders.publish_batch([b"a", b"b"], delays=[1, -1])
+        with pytest.raises(InvalidArgument, match="not one for each of 2"):
+            await orders.publish_batch([b"a", b"b"], delays=[1])
+        delayed = callboard.Message(b"m", delay=1)
+        with pytest.raises(InvalidArgument, match="Use one form"):
+            await orders.publish_batch([delayed], delays=[1])
+        with pytest.raises(InvalidArgument, match="message 1 of the batch has a delay"):
+            await orders.publish_batch([b"a", delayed])
+        async with orders.producer("import") as producer:
+            with pytest.raises(InvalidArgument, match="has a delay"):
+                await producer.publish_batch([delayed])
+        with pytest.raises(InvalidArgument, match="attributes beside it"):
+            await orders.publish(delayed, key=b"k")
+        with pytest.raises(InvalidArgument, match="no receipt of a delayed message"):
+            await orders.delayed().cancel(await orders.publish(b"plain"))
+        assert await values(orders) == [b"plain"]
+
+
+async def test_a_full_topic_holds_what_is_due(autojump_clock: Any, world: Any) -> None:
+    """It comes when there is room, in order; meanwhile what waits can be listed and cancelled, and it is told."""
+    events: list[Any] = []
+    async with world.open(on_event=events.append) as runtime:
+        orders = await runtime.create_topic("orders", segment_bytes=65536, retention_bytes=65536)
+        async with orders.subscribe("slow", durable=True):
+            with pytest.raises(TopicFull):
+                while True:
+                    await orders.publish(bytes(30_000))
+            receipts = [await orders.publish(b"%d" % number, delay=number) for number in range(1, 4)]
+            await trio.sleep(20)
+            assert [each for each in events if isinstance(each, callboard.DelayedHeld)]
+            waiting = orders.delayed()
+            assert await waiting.count() == 2  # the first is on its way
+            assert await waiting.cancel(receipts) == 2
+        await runtime.delete_group("slow")
+        await orders.publish(b"plain")
+        await trio.sleep(60)
+        assert (await values(orders))[-1] in (b"1", b"plain")
+        assert b"1" in await values(orders)
+
+
+async def test_everything_crashes_and_each_comes_once(autojump_clock: Any, world: Any) -> None:
+    """The scheduler, the partition in which they wait, the one they go to, the catalog."""
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders")
+        for number in range(40):
+            await orders.publish(b"%d" % number, delay=number / 10)
+        for path in ("scheduler", "topics/orders/delayed-0", "topics/orders/0", "catalog") * 5:
+            await trio.sleep(0.17)
+            runtime.crash(path, OSError("a test"))
+        await trio.sleep(5)
+        assert await values(orders) == [b"%d" % number for number in range(40)]
+
+
+async def test_cancelling_while_the_scheduler_crashes_is_told(
+    autojump_clock: Any, world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As indefinite; asked again, it is known."""
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders")
+        receipt = await orders.publish(b"v", delay=60)
+
+        def raises(self: Any, ids: Any) -> None:
+            raise OSError("a test")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(scheduler.Pending, "cancel", raises)
+            with pytest.raises(ActorCrashed):
+                await orders.delayed().cancel(receipt)
+        assert await orders.delayed().cancel(receipt) == 0  # it was cancelled before the crash
+        await trio.sleep(100)
+        assert await values(orders) == []
+
+
+async def test_a_topic_that_is_deleted_takes_what_waits_with_it(autojump_clock: Any, world: Any) -> None:
+    """Also its files; and one that is made anew under its name has nothing of it."""
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders")
+        await orders.publish(b"old", delay=5)
+        await runtime.delete_topic("orders")
+        with pytest.raises(TopicNotFound):
+            await orders.publish(b"v", delay=5)
+        with pytest.raises(TopicNotFound):
+            await orders.delayed().count()
+        orders = await runtime.create_topic("orders")
+        assert await orders.delayed().count() == 0
+        await orders.publish(b"new", delay=1)
+        await trio.sleep(10)
+        assert await values(orders) == [b"new"]
+
+
+async def test_files_of_what_has_come_are_deleted(autojump_clock: Any, world: Any) -> None:
+    """Segments in which nothing waits any more."""
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders", segment_bytes=65536)
+        for _ in range(20):
+            await orders.publish_batch([bytes(1000)] * 100, delays=[1.0] * 100)
+        await trio.sleep(300)
+        assert len(await values(orders)) == 2000
+        files = await world.disk.incarnate("test")
+        names = [entry.name for entry in await files.list(f"topics/{orders.topic_id}/delayed-0")]
+        assert len([name for name in names if name.endswith(".log")]) <= 2

@@ -1,0 +1,40 @@
+"""`callboard delayed` and `callboard publish --delay`, through the real entry point."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def test_delayed_messages_are_published_listed_and_cancelled(command: Any) -> None:
+    """From one command to the next: they wait in the directory."""
+    command.run("publish", "orders", "tea", "milk", "--key", "k", "--delay", "3600", "--create")
+    command.run("publish", "orders", "bill", "--deliver-at", "2999-01-01T00:00:00+00:00")
+    lines = json.dumps({"value": "ham", "delay": 7200}) + "\n" + json.dumps({"value": "now"}) + "\n"
+    command.run("publish", "orders", "--json-lines", stdin=lines.encode())
+    found = command.run("delayed", "list", "orders", "--json").documents
+    assert [each["value"] for each in found] == ["tea", "milk", "bill", "ham", "now"][: len(found)]
+    assert found[2]["due"] == "2999-01-01T00:00:00+00:00"
+    told = command.run("delayed", "list", "orders", "--limit", "1").out.decode()
+    assert "tea" in told
+    assert "milk" not in told
+    cancelled = command.run("delayed", "cancel", "orders", "0", str(found[1]["schedule_id"]), "99", "--json")
+    assert cancelled.json["cancelled"] == [found[1]["schedule_id"]]
+    assert "cancelled 0 of 1" in command.run("delayed", "cancel", "orders", "0", "1").err
+    assert command.run("delayed", "count", "orders", "--json").json["messages"] == 3
+    assert "3 messages of orders wait" in command.run("delayed", "count", "orders").err
+
+
+def test_what_cannot_be_is_refused(command: Any) -> None:
+    """In one line, before anything is written."""
+    command.run("topic", "create", "orders")
+    for options in (
+        ["--delay", "-1"],
+        ["--deliver-at", "soon"],
+        ["--delay", "1", "--deliver-at", "2030-01-01"],
+    ):
+        ended = command.run("publish", "orders", "tea", *options, code=2)
+        assert len(ended.err.strip().splitlines()) == 1
+    ended = command.run("publish", "orders", "tea", "--delay", "1", "--dedup-id", "x", code=2)
+    assert "not for delayed messages" in ended.err
+    assert command.run("delayed", "count", "orders", "--json").json["messages"] == 0

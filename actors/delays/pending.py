@@ -7,15 +7,15 @@ more than it was when it was published, whatever the clock has done since. An in
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from heapq import merge
-from typing import TYPE_CHECKING
+from typing import Final
 
 from callboard.actors.delays.schedule import Schedule
-from callboard.actors.timers.timers import NEVER, TICKS, tick_at, tick_from
+from callboard.actors.delays.stored import INSTANT
+from callboard.actors.timers.timers import NEVER, TICKS, tick_at
 
-if TYPE_CHECKING:
-    from callboard.actors.delays.stored import Due
+TICK_US: Final = 1_000_000 // TICKS
 
 
 class Pending:
@@ -32,16 +32,27 @@ class Pending:
     def __contains__(self, schedule_id: int) -> bool:
         return schedule_id in self._delays or schedule_id in self._instants
 
-    def add(self, schedule_id: int, due: Due, append_us: int, *, now_s: float, now_us: int) -> None:
-        """A record waits, which was appended at `append_us`. Ids rise."""
-        if due.deadline_us is None:
-            self._instants.add(schedule_id, tick_from(due.due_us / 1e6))
-            return
-        if due.run == self._run:
-            deadline = due.deadline_us / 1e6
-        else:
-            deadline = now_s + min(due.due_us - now_us, due.due_us - append_us) / 1e6
-        self._delays.add(schedule_id, tick_from(deadline))
+    def add(
+        self,
+        ids: Sequence[int],
+        moments: Iterable[tuple[int, ...]],
+        append_us: int,
+        *,
+        now_s: float,
+        now_us: int,
+    ) -> None:
+        """Records wait, of which the last was appended at `append_us`. Ids rise. `moments` as `moments_of` tells."""
+        mono_us, begin_us, run = round(now_s * 1e6), max(now_us, append_us), self._run
+        delays: list[tuple[int, int]] = []
+        instants: list[tuple[int, int]] = []
+        for schedule_id, (kind, due_us, deadline_us, begun) in zip(ids, moments, strict=True):
+            if kind == INSTANT:
+                instants.append((schedule_id, -(-due_us // TICK_US)))
+            else:
+                at_us = deadline_us if begun == run else mono_us + due_us - begin_us
+                delays.append((schedule_id, -(-at_us // TICK_US)))
+        self._delays.add(delays)
+        self._instants.add(instants)
 
     def take(self, now_s: float, wall_s: float, limit: int) -> list[int]:
         """At most `limit` records that are due, in order of when they were, on one clock after the other."""

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import compress
 from typing import Final, NamedTuple
@@ -96,27 +96,29 @@ class Schedule:
 
     # -- what comes and goes ------------------------------------------------------------------------------------
 
-    def add(self, schedule_id: int, tick: int) -> None:
-        """Have the record come at `tick`. `schedule_id` is above all that came before."""
-        if self._ids and schedule_id <= self._ids[-1]:
-            raise InternalError(
-                f"schedule id {schedule_id} does not follow {self._ids[-1]}; this is a bug in Callboard, please"
-                " report",
-                invariant="D2",
-            )
-        tick = min(max(tick, 0), TICK_MAX)
-        index = len(self._ids)
-        if not self._kept:
-            self._cursor = tick  # whatever lay in the buckets is gone
-            self._clear()
-            index = 0
-        self._ids.append(schedule_id)
-        self._ticks.append(tick)
-        self._kept += 1
-        if tick >= self._cursor:
-            self._file(index, tick)
+    def add(self, rows: Sequence[tuple[int, int]]) -> None:
+        """Have records come, given as (id, tick). Ids rise, and are above all that came before."""
+        if not rows:
             return
-        heappush(self._earlier, (tick, schedule_id))
+        if not self._kept:
+            self._cursor = min(max(rows[0][1], 0), TICK_MAX)
+            self._clear()  # whatever lay in the buckets is gone
+        ids, ticks, file = self._ids, self._ticks, self._file
+        last, cursor = ids[-1] if ids else -1, self._cursor
+        for schedule_id, wanted in rows:
+            if schedule_id <= last:
+                raise InternalError(
+                    f"schedule id {schedule_id} does not follow {last}; this is a bug in Callboard, please report",
+                    invariant="D2",
+                )
+            last, tick = schedule_id, min(max(wanted, 0), TICK_MAX)
+            ids.append(schedule_id)
+            ticks.append(tick)
+            if tick >= cursor:
+                file(len(ids) - 1, tick)
+            else:
+                heappush(self._earlier, (tick, schedule_id))
+        self._kept += len(rows)
         if len(self._earlier) > max(SPARE, self._kept // EARLIER_PART):
             self._rebuild()
 

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from callboard.actors.delays.pending import Pending
-from callboard.actors.delays.stored import Due, dues_of, moved, source_id
+from callboard.actors.delays.stored import moments_of, moved, source_id
 from callboard.actors.delivery.receipts import merged
 from callboard.actors.kernel import Actor, Reply
 from callboard.actors.notices import DelayedHeld, DelayedLost
@@ -205,28 +205,36 @@ class Line:
         while (answer := await self._calls.ask(port, _reading(self._read_to))) is not None:
             batches, self._read_to = answer
             for columns in batches:
-                self._add(columns, columns.offset_list())
+                self._add(columns)
         self._count()
 
     async def _read(self, start: int, stop: int) -> list[tuple[int, int]]:
         """Add the records of this range; returns the offsets at which there are none."""
-        port, at, found = self._waiting.port, start, []
+        port, at, seen = self._waiting.port, start, start
+        missing: list[tuple[int, int]] = []
         while at < stop and (answer := await self._calls.ask(port, _reading(at, stop - at))) is not None:
             batches, at = answer
             for columns in batches:
-                offsets = [each for each in columns.offset_list() if start <= each < stop]
-                found += offsets
-                self._add(columns, columns.offset_list(), start, stop)
-        missing = sorted({*range(start, stop)}.difference(found)) if len(found) < stop - start else []
-        return list(merged([(each, each + 1) for each in missing]))
+                first, last = columns.index_at(start), columns.index_at(stop)
+                found = columns.select(first, last)
+                for offset in found.offset_list():
+                    if offset > seen:
+                        missing.append((seen, offset))
+                    seen = offset + 1
+                if found.count:
+                    self._add(found)
+        return missing if seen >= stop else [*missing, (seen, stop)]
 
-    def _add(self, columns: Columns, offsets: Sequence[int], start: int = 0, stop: int | None = None) -> None:
+    def _add(self, columns: Columns) -> None:
         clock = self._context.clock
-        now_s, now_us = clock.monotonic(), clock.wall_us()
-        for index, (offset, due) in enumerate(zip(offsets, dues_of(columns), strict=True)):
-            if offset >= start and (stop is None or offset < stop):
-                found = due or Due(0)
-                self._pending.add(offset, found, columns.append_time(index), now_s=now_s, now_us=now_us)
+        append_us = columns.append_time(columns.count - 1)
+        self._pending.add(
+            columns.offset_list(),
+            moments_of(columns),
+            append_us,
+            now_s=clock.monotonic(),
+            now_us=clock.wall_us(),
+        )
 
     async def _settle_lost(self, lacking: list[tuple[int, int]]) -> None:
         """There is nothing at these offsets: damage, or a gap."""

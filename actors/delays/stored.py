@@ -21,7 +21,7 @@ which records were due, so the partition that takes them keeps that order, and k
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
@@ -30,6 +30,7 @@ from callboard.log.format.columns import Columns, set_headers
 
 DELAYED: Final = "callboard-delayed"
 """The header."""
+NAME: Final = DELAYED.encode()
 FORM: Final = struct.Struct("<BqqQqq")
 DELAY: Final = 1
 INSTANT: Final = 2
@@ -73,9 +74,19 @@ def due_of(header: bytes | None) -> Due | None:
     )
 
 
-def dues_of(columns: Columns) -> list[Due | None]:
-    """What the headers of a batch say, by index."""
-    return [due_of(headers.get(DELAYED)) for headers in columns.header_list()]
+def moments_of(columns: Columns) -> Iterable[tuple[int, ...]]:
+    """(Kind, due, deadline, run) by the headers of a batch; what has none was due long ago.
+
+    Without other headers they lie one behind the other, and a million of them are read when a directory opens.
+    """
+    (names, _), (values, _) = columns.header_columns()
+    count = columns.count
+    if len(values) == FORM.size * count and bytes(names) == NAME * count:
+        rows = list(FORM.iter_unpack(values))
+        if {row[0] for row in rows} <= {DELAY, INSTANT}:
+            return [row[:4] for row in rows]
+    dues = [due_of(headers.get(DELAYED)) or Due(0) for headers in columns.header_list()]
+    return [(INSTANT if due.is_instant else DELAY, due.due_us, due.deadline_us or 0, due.run) for due in dues]
 
 
 def waiting_columns(columns: Columns, dues: Sequence[Due], run: int) -> Columns:

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from callboard.actors.delays.pending import Pending
-from callboard.actors.delays.stored import Due
+from callboard.actors.delays.stored import DELAY, INSTANT, Due
 from callboard.actors.timers.timers import NEVER
 
 WALL = 1_700_000_000_000_000
+
+
+def add(pending: Pending, number: int, due: Due, now_s: float, now_us: int) -> None:
+    """A record that was appended at `WALL` waits."""
+    kind = INSTANT if due.is_instant else DELAY
+    pending.add(
+        [number], [(kind, due.due_us, due.deadline_us or 0, due.run)], WALL, now_s=now_s, now_us=now_us
+    )
 
 
 def delay(seconds: float, *, now_s: float = 0.0, wall_us: int = WALL, run: int = 1) -> Due:
@@ -18,7 +26,7 @@ def delay(seconds: float, *, now_s: float = 0.0, wall_us: int = WALL, run: int =
 def test_a_delay_of_this_run_follows_the_monotonic_clock() -> None:
     """However the wall clock jumps before it is read."""
     pending = Pending(1)
-    pending.add(0, delay(5.0), WALL, now_s=1.0, now_us=WALL + 3_600_000_000)
+    add(pending, 0, delay(5.0), 1.0, WALL + 3_600_000_000)
     assert pending.take(4.999, 9e9, 9) == []
     assert pending.next_deadline() <= 5.0
     assert pending.take(5.0, 0.0, 9) == [0]
@@ -27,9 +35,9 @@ def test_a_delay_of_this_run_follows_the_monotonic_clock() -> None:
 def test_what_is_left_of_a_delay_of_an_earlier_run_is_told_by_the_wall_clock() -> None:
     """And never more than all of it, when that clock was set back."""
     pending = Pending(2)
-    pending.add(0, delay(5.0), WALL, now_s=100.0, now_us=WALL + 2_000_000)
-    pending.add(1, delay(5.0), WALL, now_s=100.0, now_us=WALL - 3_600_000_000)
-    pending.add(2, delay(5.0), WALL, now_s=100.0, now_us=WALL + 3_600_000_000)
+    add(pending, 0, delay(5.0), 100.0, WALL + 2_000_000)
+    add(pending, 1, delay(5.0), 100.0, WALL - 3_600_000_000)
+    add(pending, 2, delay(5.0), 100.0, WALL + 3_600_000_000)
     assert pending.take(100.0, 0.0, 9) == [2]
     assert pending.take(102.999, 0.0, 9) == []
     assert pending.take(103.0, 0.0, 9) == [0]
@@ -40,7 +48,7 @@ def test_what_is_left_of_a_delay_of_an_earlier_run_is_told_by_the_wall_clock() -
 def test_an_instant_follows_the_wall_clock() -> None:
     """Not the other one."""
     pending = Pending(1)
-    pending.add(0, Due(WALL + 5_000_000), WALL, now_s=0.0, now_us=WALL)
+    add(pending, 0, Due(WALL + 5_000_000), 0.0, WALL)
     assert pending.next_deadline() == NEVER
     assert pending.take(1e6, WALL / 1e6 + 4.999, 9) == []
     assert pending.take(0.0, WALL / 1e6 + 5.0, 9) == [0]
@@ -51,7 +59,7 @@ def test_both_clocks_are_listed_in_the_order_of_ids() -> None:
     pending = Pending(1)
     for number in range(6):
         due = delay(10.0 + number) if number % 2 else Due(WALL + number)
-        pending.add(number, due, WALL, now_s=0.0, now_us=WALL)
+        add(pending, number, due, 0.0, WALL)
     assert [row[0] for row in pending.listed(1, 3, 0.0, WALL)] == [2, 3, 4]
     assert dict(pending.listed(-1, 9, 5.0, WALL + 5_000_000))[1] == WALL + 11_000_000
     pending.cancel([3, 4])

@@ -18,7 +18,7 @@ def filled(*ticks: int) -> Schedule:
     """A schedule with a record for each tick; ids count from 0."""
     schedule = Schedule()
     for number, tick in enumerate(ticks):
-        schedule.add(number, tick)
+        schedule.add([(number, tick)])
     return schedule
 
 
@@ -45,7 +45,7 @@ def test_equal_ticks_come_in_order_of_id() -> None:
     """Also when some were added after the earlier ones had moved to another level."""
     schedule = filled(5000, 5, 5000)
     assert [1] == ids(schedule.take(4999, 10))
-    schedule.add(3, 5000)
+    schedule.add([(3, 5000)])
     assert [0, 2] == ids(schedule.take(5000, 2))
     assert [3] == ids(schedule.take(5000, 2))
 
@@ -82,7 +82,7 @@ def test_handed_back_records_keep_their_order_when_the_buckets_were_made_anew() 
     assert [0, 1] == ids(schedule.take(100, 9))
     schedule.handed_back([0])
     for number in range(3, 3 + schedule_module.SPARE + 1):
-        schedule.add(number, 10)
+        schedule.add([(number, 10)])
     schedule.cancel(range(4, 3 + schedule_module.SPARE + 1))
     schedule.handed_back([1])
     assert [3, 0, 1] == ids(schedule.take(100, 9))
@@ -92,7 +92,7 @@ def test_a_clock_that_went_back_makes_nothing_due() -> None:
     """What was added meanwhile comes when the clock has come to it."""
     schedule = filled(10 * YEAR, 20 * YEAR)
     assert [0] == ids(schedule.take(10 * YEAR, 9))
-    schedule.add(2, 1000)
+    schedule.add([(2, 1000)])
     assert [] == schedule.take(999, 9)
     assert 1000 == schedule.next_look()
     assert [2] == ids(schedule.take(1000, 9))
@@ -103,7 +103,7 @@ def test_ids_only_grow() -> None:
     """An id that came before is a bug of the caller, found at once; so is settling what is not moving."""
     schedule = filled(1, 2)
     with pytest.raises(InternalError, match="does not follow"):
-        schedule.add(1, 5)
+        schedule.add([(1, 5)])
     with pytest.raises(InternalError, match="is not moving"):
         schedule.moved([0])
 
@@ -123,7 +123,7 @@ class ScheduleModel(RuleBasedStateMachine):
         for tick in ticks:
             self.next_id += gap
             self.pending[self.next_id] = tick
-            self.schedule.add(self.next_id, tick)
+            self.schedule.add([(self.next_id, tick)])
 
     @rule(now=st.integers(0, 300) | st.integers(0, 2**40), limit=st.integers(1, 12))
     def take(self, now: int, limit: int) -> None:

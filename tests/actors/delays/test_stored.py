@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.actors.delays.stored import DELAYED, Due, due_of, dues_of, moved, source_id, waiting_columns
+from callboard.actors.delays.stored import (
+    DELAYED,
+    INSTANT,
+    Due,
+    due_of,
+    moments_of,
+    moved,
+    source_id,
+    waiting_columns,
+)
 from callboard.actors.partition.producers import SOURCE_EPOCH
 from callboard.log.format.columns import FOREVER, Columns
 from callboard.log.format.frame import encode_frame
@@ -36,10 +45,9 @@ def test_a_message_comes_as_it_was_published(given_records: list[Any]) -> None:
     waiting = waiting_columns(columns, dues, 7)
     assert waiting.event_times is None
     assert waiting.ttls is None
-    for found, due in zip(dues_of(waiting), dues, strict=True):
-        assert found is not None
-        assert (found.due_us, found.deadline_us) == (due.due_us, due.deadline_us)
-        assert found.run == 7
+    for (kind, due_us, deadline_us, run), due in zip(moments_of(waiting), dues, strict=True):
+        assert (kind == INSTANT) == due.is_instant
+        assert (due_us, deadline_us, run) == (due.due_us, due.deadline_us or 0, 7)
     batch = moved(5, [(number, waiting, number) for number in range(len(rows))])
     assert batch.value_list() == values
     assert batch.key_list() == keys
@@ -56,6 +64,7 @@ def test_a_header_that_nobody_wrote_says_nothing(header: bytes | None) -> None:
     """And such a record is due at once: nothing is lost."""
     assert due_of(header) is None
     columns = Columns.build([b"v"], headers=[{} if header is None else {DELAYED: header}])
+    assert list(moments_of(columns)) == [(INSTANT, 0, 0, 0)]
     assert moved(1, [(0, columns, 0)]).headers(0) == {}
 
 

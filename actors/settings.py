@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal, TypedDict
 
@@ -147,10 +147,18 @@ GROUP_FIELDS: Final[dict[str, SettingField]] = {
         "seconds", 0, 86_400.0, meaning="first delay after a failed body; doubles per attempt"
     ),
     "max_backoff": SettingField("seconds", 0, 30 * 86_400.0, meaning="longest delay after a failed body"),
+    "retry": SettingField(
+        "delays",
+        0,
+        30 * 86_400.0,
+        optional=True,
+        meaning="delay after each failed body, or after the first, the second, ... and all later ones; instead of"
+        " `backoff`",
+    ),
 }
 LATER: Final = {
     "topic": frozenset[str](),
-    "group": frozenset({"retry"}),
+    "group": frozenset[str](),
 }
 
 
@@ -187,6 +195,7 @@ class GroupChanges(TypedDict, total=False):
     group_expiry: float | None
     backoff: float
     max_backoff: float
+    retry: float | Sequence[float] | None
 
 
 class GroupOptions(GroupChanges, total=False):
@@ -251,6 +260,7 @@ class GroupSettings:
     max_backoff: float = 60.0
     priority_window: int = limits.RANGE_RECORDS_MAX
     starvation_after: float | None = None
+    retry: float | Sequence[float] | None = None
 
 
 def _problem(field: SettingField, name: str, value: object) -> str | None:
@@ -264,6 +274,8 @@ def _problem(field: SettingField, name: str, value: object) -> str | None:
         return f"{name} is {value!r}, not one of {', '.join(field.choices)}{_meant(value, field.choices)}"
     if field.kind == "start":
         return _start_problem(name, value)
+    if field.kind == "delays" and isinstance(value, Sequence):
+        return _delays_problem(field, name, value)
     if field.kind == "name":
         problem = name_problem(value)
         return None if problem is None else f"{name} is {value!r:.60}, no name of a topic: {problem}"
@@ -275,6 +287,17 @@ def _problem(field: SettingField, name: str, value: object) -> str | None:
         told = repr(value) if abs(value) < 10**20 else "an enormous number"
         return f"{name} is {told}, outside {field.low:g} to {field.high:g}"
     return None
+
+
+def _delays_problem(field: SettingField, name: str, value: Sequence[object]) -> str | None:
+    if isinstance(value, (str, bytes)) or not 0 < len(value) <= limits.RETRIES_MAX:
+        return f"{name} is {value!r:.60}, not seconds, or a list of 1 to {limits.RETRIES_MAX} of them"
+    problems = [
+        _problem(field, f"{name}[{index}]", each) for index, each in enumerate(value) if each is not None
+    ]
+    if None in value:
+        return f"{name} is {value!r:.60}, and each of a list is a number of seconds"
+    return next((problem for problem in problems if problem is not None), None)
 
 
 def _start_problem(name: str, value: object) -> str | None:
@@ -353,6 +376,16 @@ def group_settings(
 ) -> GroupSettings:
     """As `topic_settings`."""
     checked = check("group", GROUP_FIELDS, given, where, stored)
+    if isinstance(retry := checked.get("retry"), Sequence):
+        checked["retry"] = tuple(retry)
+    has_backoff = not {"backoff", "max_backoff"}.isdisjoint(given)
+    if retry is not None and has_backoff:
+        problem = "retry says how long a failed message waits, and so do backoff and max_backoff: name one or the other"
+        raise _contradiction(where, problem)
+    if stored is not None and retry is not None:  # the last word counts
+        checked |= {"backoff": GroupSettings().backoff, "max_backoff": GroupSettings().max_backoff}
+    elif stored is not None and has_backoff:
+        checked["retry"] = None
     settings = GroupSettings(**checked) if stored is None else attrs.evolve(stored, **checked)
     if settings.backoff > settings.max_backoff:
         problem = f"backoff ({settings.backoff}) is longer than max_backoff ({settings.max_backoff})"

@@ -228,6 +228,9 @@ def _allowed(name: str, field: settings.SettingField) -> str:
         words = "`True`, `False`"
     elif field.kind == "start":
         words = '`"beginning"`, `"end"`, an offset, a zoned `datetime`'
+    elif field.kind == "delays":
+        highest = _amount(name, attrs.evolve(field, kind="seconds"), field.high)
+        words = f"0 s to {highest}, or a list of such"
     elif field.kind == "name":
         words = "the name of a topic"
     else:

@@ -67,6 +67,8 @@ GATHER_BYTES: Final = 64 * KIB
 """Records that nobody waits for are written at once when so many bytes have come."""
 READ_BYTES_DEFAULT: Final = 1 * MIB
 
+RETRIES_MAX: Final = 100
+"""Delays in the `retry` of a group."""
 DEAD_LETTERS_MAX: Final = 10_000
 """Dead letters that a partition keeps of a group; beyond it, messages that failed before are not delivered."""
 WINDOW_BYTES_MAX: Final = 64 * MIB

@@ -137,6 +137,7 @@ class Membership:
             settings.priority_window,
             settings.starvation_after,
             settings.mode == "exclusive",
+            (settings.retry,) if isinstance(settings.retry, (int, float)) else settings.retry,
         )
 
     def assigned(self, consumer: int) -> tuple[tuple[str, int], ...]:

@@ -35,6 +35,8 @@ class Level(IntEnum):
     ALL = 2
 
 
+JITTER: Final = 0.1
+"""The part of a backoff that chance may take off, so that what failed together is not tried again together."""
 Acks = Literal["none", "leader", "all"]
 """What the return of a publish means: not waited for; with the operating system; synced."""
 LEVELS: Final = {"none": Level.NONE, "leader": Level.LEADER, "all": Level.ALL}
@@ -192,6 +194,15 @@ class DeliverySettings:
     """What has waited so long is first; None: never."""
     is_exclusive: bool = False
     """Each partition is leased to its owner alone; a group keeps what it was opened with."""
+    retry: Sequence[float] | None = None
+    """After the first failure, the second, ..., and all later ones; instead of a backoff."""
+
+    def wait_s(self, attempt: int, chance: float) -> float:
+        """How long a message waits that failed for the `attempt`-th time; `chance`, 0 to 1, shortens a backoff."""
+        if self.retry is not None:
+            return self.retry[min(attempt, len(self.retry)) - 1]
+        longest = min(self.max_backoff, self.backoff * 2.0 ** min(attempt - 1, 60))
+        return longest * (1 - JITTER * chance)
 
 
 @attrs.frozen

@@ -60,8 +60,6 @@ CLOSE_FIELDS: Final = ("kind", "group")
 GROUP_FIELDS: Final = ("durable", "delivery")
 SNAPSHOT_FIELDS: Final = ("groups", "named_end")
 GROUP_ID_END: Final = 2**32
-JITTER: Final = 0.1
-"""The part of a backoff that chance may take off, so that what failed together is not tried again together."""
 DELAY_MAX_S: Final = 1e9
 EXTENDED_SIFT_AT: Final = 64
 LOST_LEASES_MAX: Final = 2**32
@@ -120,7 +118,7 @@ class Group:
         now: float,
         chance: float,
     ) -> Settlement:
-        """Another attempt after `delay_s` or, when that is None, after the backoff of the attempt that failed.
+        """Another attempt after `delay_s` or, when that is None, after what the group's settings say of this attempt.
 
         What has failed for the last time that `max_deliveries` allows is a dead letter instead.
 
@@ -142,10 +140,7 @@ class Group:
             if limit is not None and attempt >= limit and self.delivery.has_room_for(lease_id, failed):
                 settled = self.delivery.reject(lease_id, failed, now, reason)
             else:
-                wait_s = delay_s
-                if wait_s is None:
-                    wait_s = min(settings.max_backoff, settings.backoff * 2.0 ** min(attempt - 1, 60))
-                    wait_s *= 1 - JITTER * chance
+                wait_s = settings.wait_s(attempt, chance) if delay_s is None else delay_s
                 settled = nack(lease_id, failed, not_before=now + wait_s, reason=reason, now=now)
             accepted += settled.accepted
             lost += settled.lost

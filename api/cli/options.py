@@ -97,7 +97,9 @@ def _value(text: str, kind: str) -> Any:
         return None
     if kind == "bool" and text.lower() in ("true", "false", "yes", "no"):
         return text.lower() in ("true", "yes")
-    if kind in ("int", "seconds"):
+    if kind == "delays" and "," in text:
+        return [_value(part, "seconds") for part in text.split(",")]
+    if kind in ("int", "seconds", "delays"):
         try:
             return int(text) if kind == "int" else float(text)
         except ValueError:

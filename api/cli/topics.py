@@ -250,6 +250,8 @@ def _setting_rows(
         told = str(value).lower() if value is None or isinstance(value, bool) else str(value)
         if name.endswith("_bytes") and type(value) is int and value >= KIB:
             told += f" ({size_text(value)})"
+        elif isinstance(value, (list, tuple)):
+            told = ",".join(f"{each:g}" for each in value) + " s"
         elif name in fields and fields[name].kind == "seconds" and value is not None:
             told += f" ({timedelta(seconds=value)})" if value >= 120 else " s"
         yield name, told

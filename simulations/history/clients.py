@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import trio
 
-from callboard.actors.partition.group_states import JITTER
+from callboard.actors.partition.commands import JITTER
 from callboard.log.errors import CallboardError, InvalidArgument, LeaseLost, PartialPublish
 from callboard.message import Message, Receipt
 from callboard.received import ReceivedBatch, ReceivedMessage
@@ -343,6 +343,9 @@ class ObservedConsumer:
         """For how long at least a nack without a delay of its own keeps a message back."""
         attempt = min(held.attempts()) if isinstance(held, ReceivedBatch) else held.attempt
         settings = self.inner.settings
+        if settings.retry is not None:
+            delays = (settings.retry,) if isinstance(settings.retry, (int, float)) else settings.retry
+            return float(delays[min(attempt, len(delays)) - 1])
         longest: float = settings.max_backoff
         least: float = settings.backoff * 2.0 ** (attempt - 1)
         return min(longest, least) * (1 - JITTER)

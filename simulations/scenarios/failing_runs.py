@@ -40,6 +40,8 @@ GROUP: Final = "billing"
 LIVENESS_S: Final = 600.0
 VISIBILITY_S: Final = 2.0
 IDLE_S: Final = 5.0
+RETRIES: Final = (None, None, 1.5, (0.2, 2.5), (1.4, 0.1, 3.0))
+SLACK_S: Final = 1e-3
 FATES: Final = ("good", "good", "good", "reject", "fail", "hang")
 
 
@@ -54,6 +56,7 @@ class FailingTraffic:
     dead_letters: int = 100
     ordering: str = "none"
     forget_every: int = 3
+    retry: float | tuple[float, ...] | None = None
 
     def __attrs_post_init__(self) -> None:
         check_counts(
@@ -100,6 +103,7 @@ class FailingMessages:
             dead_letters=one_of(entropy, (1, 3, 100, 100)),
             ordering=one_of(entropy, ("none", "none", "key")),
             forget_every=between(entropy, 1, 5),
+            retry=one_of(entropy.fork("retry"), RETRIES),
         )
 
     async def main(self, world: World, workload: FailingTraffic) -> None:
@@ -121,6 +125,8 @@ class _FailingGroup:
         self.lives = 0
         draws = world.entropy.fork("fates")
         self.fates = [one_of(draws, FATES) for _ in range(max(0, workload.messages))]
+        self._nacked: dict[int, tuple[float, int]] = {}
+        """By offset: until when it waits, and what `_losses` said then."""
         self._settled: dict[int, str] = {}
         """By offset: rejected or acked, as their consumers were told."""
         self._values: dict[int, bytes] = {}
@@ -191,11 +197,11 @@ class _FailingGroup:
 
     async def _consume(self, orders: Any) -> None:
         settings: dict[str, Any] = {"ordering": self.workload.ordering, "visibility_timeout": VISIBILITY_S}
+        settings |= {"backoff": 0.1} if self.workload.retry is None else {"retry": self.workload.retry}
         async with orders.subscribe(
             GROUP,
             max_deliveries=max(1, self.workload.max_deliveries),
             max_in_flight=max(1, self.workload.batch),
-            backoff=0.1,
             **settings,
         ) as consumer:
             handled = 0
@@ -211,18 +217,38 @@ class _FailingGroup:
         offset = message.offset
         if offset in self._settled:
             raise self._broken(f"offset {offset} comes again, and it was {self._settled[offset]}")
+        until, losses = self._nacked.pop(offset, (0.0, 0))
+        if losses == self._losses() and trio.current_time() < until - SLACK_S:
+            raise self._broken(
+                f"offset {offset} comes {until - trio.current_time():g} s before its delay is over"
+            )
         fate, reason = self._fate(offset, message.value), f"reason of {offset}"
         if fate == "reject":
             await message.reject(reason=reason)
             self._settled[offset] = "rejected"
             self.world.probe("rejected", str(offset))
         elif fate == "fail":
+            begun = trio.current_time()
             await message.nack(reason=reason)
+            self._nacked[offset] = begun + self._delay_s(message.attempt), self._losses()
         elif fate == "hang":
             await trio.sleep(VISIBILITY_S * 1.5)
         else:
             await message.ack()
             self._settled[offset] = "acked"
+
+    def _delay_s(self, attempt: int) -> float:
+        """For how long at least a message waits that failed for the `attempt`-th time; 0 for a backoff."""
+        retry = self.workload.retry
+        if retry is None:
+            return 0.0
+        return retry[min(attempt, len(retry)) - 1] if isinstance(retry, tuple) else retry
+
+    def _losses(self) -> int:
+        """How often a nack that was told may have been lost: it is not synced."""
+        history = self.world.history
+        failed = [entry for entry in history.of("fault") if entry.who.startswith(("FailVerb", "FullDisk"))]
+        return len(history.of("power cut")) + len(failed)
 
     async def _look(self, orders: Any, *, forget: bool) -> None:
         """List the dead letters: all that was told of them is still so."""

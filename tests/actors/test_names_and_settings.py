@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,11 +31,31 @@ def test_an_accepted_name_is_a_single_portable_path_component(name: str) -> None
         assert len(name.encode()) <= NAME_BYTES_MAX
 
 
-@pytest.mark.parametrize("name", sorted(LATER["group"]))
-def test_settings_of_later_versions_say_so(name: str) -> None:
+def test_settings_of_later_versions_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """A setting whose feature is not built yet is refused by name."""
+    monkeypatch.setitem(LATER, "group", frozenset({"telepathy"}))
     with pytest.raises(NotInThisVersion, match="not in this version"):
-        group_settings({name: 3}, "group 'x'")
+        group_settings({"telepathy": 3}, "group 'x'")
+
+
+@pytest.mark.parametrize(
+    "retry", [[], "5", b"5", [1, "x"], [1, None], [-1], -1, [1.0] * 101, float("nan"), True, {}]
+)
+def test_delays_that_are_none_are_refused(retry: Any) -> None:
+    """Each with what is wrong with it."""
+    with pytest.raises(ConfigurationError, match="retry"):
+        group_settings({"retry": retry}, "group 'g'")
+
+
+def test_the_last_word_on_delays_counts() -> None:
+    """A retry drops the backoff that a group has, and the other way round; both at once are a contradiction."""
+    first = group_settings({"backoff": 5.0}, "group 'g'")
+    second = group_settings({"retry": [1, 2]}, "group 'g'", first)
+    assert (second.retry, second.backoff) == ((1, 2), 1.0)
+    third = group_settings({"max_backoff": 90.0}, "group 'g'", second)
+    assert (third.retry, third.max_backoff) == (None, 90.0)
+    with pytest.raises(ConfigurationError, match="one or the other"):
+        group_settings({"retry": 3, "backoff": 3}, "group 'g'")
 
 
 def test_a_misspelt_mode_is_refused() -> None:

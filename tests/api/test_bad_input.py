@@ -325,7 +325,7 @@ MEANT: list[tuple[dict[str, Any], str]] = [
         "unknown setting 'max_delivery' (did you mean 'max_deliveries'?)",
     ),
     ({"sesion_timeout": 3}, "(did you mean 'session_timeout'?)"),
-    ({"retri": 3}, "(did you mean 'retry', which is not in this version?)"),
+    ({"retri": 3}, "(did you mean 'retry'?)"),
     ({"visibilty_timeout": 3}, "(did you mean 'visibility_timeout'?)"),
     ({"mode": "exclusiv"}, "(did you mean 'exclusive'?)"),
     ({"mode": "share"}, "(did you mean 'shared'?)"),

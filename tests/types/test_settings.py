@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from datetime import datetime
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -49,6 +50,7 @@ def _checked(field: SettingField) -> set[Any]:
         "choice": set(field.choices),
         "start": {int, datetime, "beginning", "end"},
         "name": {str},
+        "delays": {float, Sequence[float]},
     }
     return kinds[field.kind] | ({NoneType} if field.optional else set())
 

@@ -223,8 +223,8 @@ class Topic:
         `max_deliveries` (None), `max_in_flight` (10,000), `start` ("beginning", "end", an offset, a zoned datetime),
         `durable` (True), `group_expiry` (7 days), `backoff` (1 s), `max_backoff` (60 s) or in their place `retry`
         (seconds after each failure, or a list: after the first, the second, ...), and `ordering`: with "key" a message
-        waits until all earlier ones of its key are settled, with "partition" of its partition, with "none" (the default)
-        for nothing. Of a topic with priorities, `priority_window` (100,000) and `starvation_after` (None)
+        waits until all earlier ones of its key are settled, with "partition" of its partition, with "none" (the
+        default) for nothing. Of a topic with priorities, `priority_window` (100,000) and `starvation_after` (None)
         belong to it too. Entering raises `ConfigurationError` with every problem.
         """
         self._runtime.check_open()

@@ -17,9 +17,11 @@ import pytest
 
 from callboard.actors.catalog import state as catalog
 from callboard.actors.catalog.state import CatalogState
+from callboard.actors.delays.stored import Due, due_of
 from callboard.actors.delivery.events import FIELDS, GroupEvents
 from callboard.actors.partition.group_states import GroupStates
 from callboard.log.errors import FormatTooNew
+from callboard.log.format.columns import FOREVER
 
 FOLDER = Path(__file__).parent / "records"
 NOON_US = 1_700_000_000_000_000
@@ -101,6 +103,17 @@ def catalog_group_altered() -> list[bytes]:
     return [*events, replayed_catalog(events).snapshot()]
 
 
+def catalog_delays() -> list[bytes]:
+    created = (catalog.TOPIC_CREATED, "orders", "00ff", {})
+    events = [catalog.encode(event) for event in (created, (catalog.TOPIC_DELAYS, "00ff"))]
+    return [*events, replayed_catalog(events).snapshot()]
+
+
+def delayed_headers() -> list[bytes]:
+    dues = [Due(NOON_US), Due(NOON_US + 1, 2, 2**64 - 1, 3, 4), Due(NOON_US, 5, 6, None, FOREVER)]
+    return [cbor2.dumps(due.packed()) for due in dues]
+
+
 def catalog_snapshot() -> list[bytes]:
     return [replayed_catalog(catalog_events()).snapshot()]
 
@@ -161,6 +174,8 @@ def delivery_dead() -> list[bytes]:
 CASES: dict[str, Callable[[], list[bytes]]] = {
     "catalog_events": catalog_events,
     "catalog_group_altered": catalog_group_altered,
+    "catalog_delays": catalog_delays,
+    "delayed_headers": delayed_headers,
     "catalog_snapshot": catalog_snapshot,
     "catalog_later": catalog_later,
     "catalog_later_snapshot": catalog_later_snapshot,
@@ -236,6 +251,20 @@ def test_an_altered_group_is_read() -> None:
     assert {"max_in_flight": 7} == group["settings"]
 
 
+def test_a_topic_with_delayed_messages_is_read() -> None:
+    """From the event and from a snapshot; an older release must refuse it, since they would wait for ever."""
+    *events, stored = golden("catalog_delays")
+    assert replayed_catalog(events).snapshot() == stored
+    state = CatalogState()
+    state.restore(stored)
+    assert state.topics["00ff"].delays
+    assert cbor2.loads(stored)["topics"][0]["must"] == ["delays"]
+    headers = [due_of(cbor2.loads(header)) for header in golden("delayed_headers")]
+    assert headers[0] == Due(NOON_US)
+    assert headers[1] == Due(NOON_US + 1, 2, 2**64 - 1, 3, 4)
+    assert headers[2] == Due(NOON_US, 5, 6, None, FOREVER)
+
+
 def test_what_a_later_release_adds_to_the_catalog_is_kept() -> None:
     """Unknown fields and settings are in the next snapshot; unknown optional kinds are passed over."""
     found = cbor2.loads(replayed_catalog(golden("catalog_later")).snapshot())
@@ -291,7 +320,7 @@ def test_the_golden_dead_letters_are_read() -> None:
 
 def test_every_kind_has_a_golden_record() -> None:
     """A new kind of record or event gets a case here."""
-    events = golden("catalog_events") + golden("catalog_group_altered")[:-1]
+    events = golden("catalog_events") + golden("catalog_group_altered")[:-1] + golden("catalog_delays")[:-1]
     assert set(catalog.EVENTS) == {cbor2.loads(event)["kind"] for event in events}
     written = golden("delivery_records") + golden("delivery_passed")[:-1] + golden("delivery_dead")[:-1]
     stored = [cbor2.loads(record) for record in written]

@@ -273,7 +273,7 @@ def _problem(field: SettingField, name: str, value: object) -> str | None:
             return None
         return f"{name} is {value!r}, not one of {', '.join(field.choices)}{_meant(value, field.choices)}"
     if field.kind == "start":
-        return _start_problem(name, value)
+        return start_problem(name, value)
     if field.kind == "delays" and isinstance(value, Sequence):
         return _delays_problem(field, name, value)
     if field.kind == "name":
@@ -300,7 +300,8 @@ def _delays_problem(field: SettingField, name: str, value: Sequence[object]) -> 
     return next((problem for problem in problems if problem is not None), None)
 
 
-def _start_problem(name: str, value: object) -> str | None:
+def start_problem(name: str, value: object) -> str | None:
+    """Why `value` says nowhere to start; None when it does."""
     if isinstance(value, bool):
         return f"{name} is {value!r}"
     if isinstance(value, int):

@@ -91,12 +91,14 @@ if TYPE_CHECKING:
     from callboard.received import ReceivedMessage as ReceivedMessage
     from callboard.receiving import Batches as Batches
     from callboard.receiving import Receiving as Receiving
-    from callboard.runtime import ConsumerInfo as ConsumerInfo
-    from callboard.runtime import DelayedStatistics as DelayedStatistics
-    from callboard.runtime import GroupInfo as GroupInfo
     from callboard.runtime import Runtime as Runtime
-    from callboard.runtime import RuntimeStatistics as RuntimeStatistics
     from callboard.runtime import open_runtime as open_runtime
+    from callboard.statistics import ConsumerInfo as ConsumerInfo
+    from callboard.statistics import DelayedStatistics as DelayedStatistics
+    from callboard.statistics import GroupDescription as GroupDescription
+    from callboard.statistics import GroupInfo as GroupInfo
+    from callboard.statistics import GroupPlace as GroupPlace
+    from callboard.statistics import RuntimeStatistics as RuntimeStatistics
     from callboard.supervision import Backoff as Backoff
     from callboard.supervision import ChildSpec as ChildSpec
     from callboard.supervision import SupervisorSpec as SupervisorSpec
@@ -183,13 +185,14 @@ _HOMES = {
     "reading": ("BatchReader", "RecordReader"),
     "received": ("ReceivedBatch", "ReceivedMessage"),
     "receiving": ("Batches", "Receiving"),
-    "runtime": (
+    "runtime": ("Runtime", "open_runtime"),
+    "statistics": (
         "ConsumerInfo",
         "DelayedStatistics",
+        "GroupDescription",
         "GroupInfo",
-        "Runtime",
+        "GroupPlace",
         "RuntimeStatistics",
-        "open_runtime",
     ),
     "supervision": ("Backoff", "ChildSpec", "SupervisorSpec", "TreeNode"),
     "topic": ("Topic",),

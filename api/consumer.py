@@ -446,10 +446,9 @@ class Consumer(FollowsAssignment, Drains):
     def _drop_stale(self, parts: list[LeasedPart]) -> None:
         """Give back the parts whose lease has run out, or whose topic is deleted: filling a batch may take long."""
         now = self.runtime.clock.monotonic()
-        is_deleted = parts[0].lease.port.is_deleted
-        stale = [part for part in parts if is_deleted or part.lease.deadline <= now]
+        stale = [part for part in parts if part.lease.deadline <= now or self._is_outdated(part.lease)]
         if stale:
-            parts[:] = [part for part in parts if not is_deleted and part.lease.deadline > now]
+            parts[:] = [part for part in parts if part.lease not in {each.lease for each in stale}]
             self.leases.give_back(stale)
 
     async def _fill_batch(
@@ -484,12 +483,15 @@ class Consumer(FollowsAssignment, Drains):
 
         Half of what leases really last, if that is less: while the timeout is altered, partitions know of it first.
         """
-        if lease.port.is_deleted or not self._reads(lease.port):
+        if not self._reads(lease.port) or self._is_outdated(lease):
             return False
         if lease.expires_us is not None and lease.expires_us <= self.runtime.clock.wall_us():
             return False  # its partition settles what has expired, and gives the rest once more
         lasts_s = min(self.settings.visibility_timeout, self._lease_s)
         return lease.deadline - self.runtime.clock.monotonic() >= lasts_s / 2
+
+    def _is_outdated(self, lease: ConsumerLease) -> bool:
+        return lease.port.is_outdated(self.leases.group_id, lease.lease_id)
 
     def is_fresh(self, message: ReceivedMessage) -> bool:
         """Whether at least half of a visibility timeout is left of its lease, and its topic is there."""
@@ -533,7 +535,7 @@ class Consumer(FollowsAssignment, Drains):
                 is_wanted = (
                     self._open
                     and not self.is_draining
-                    and not lease.port.is_deleted
+                    and not self._is_outdated(lease)
                     and self._reads(lease.port)
                 )
                 if is_wanted and (not is_early or self._is_fresh(lease)):

@@ -4,16 +4,22 @@ A Unix socket `control.sock` in the runtime's directory, mode 0600. Each request
 little-endian length, then CBOR. A request is a map with `verb` and its arguments; an answer is a map with `ok` and
 either `result` or `error` and `kind`. One request at a time per connection; everything is bounded.
 
-======== ============================ =====================================================
-verb     arguments                    result
-======== ============================ =====================================================
-ping                                  the protocol's version
-tree                                  the live tree
-stats                                 offsets, sizes and states of partitions and groups
-describe `topic`                      a topic's settings and partitions
-events                                what happened lately
-restart  `path`                       None, once the actor was restarted
-======== ============================ =====================================================
+============== ======================================= ============================================
+verb           arguments                               result
+============== ======================================= ============================================
+ping                                                   the protocol's version
+tree                                                   the live tree
+stats                                                  offsets, sizes and states of partitions and groups
+describe       `topic`                                 a topic's settings and partitions
+describe_group `group`                                 a group's members and places
+seek_group     `group`, `to`, `topic`, `partition`     where the group is, partition by partition
+delete_group   `group`                                 None, once it is forgotten
+events                                                 what happened lately
+restart        `path`                                  None, once the actor was restarted
+============== ======================================= ============================================
+
+All arguments are text. `to` is "beginning", "end", an offset, an instant in ISO 8601, or empty for where the group
+began; an empty `topic` or `partition` means all.
 """
 
 from __future__ import annotations
@@ -29,8 +35,10 @@ import attrs
 import trio
 
 from callboard.actors.kernel import Context, Logged
+from callboard.actors.settings import Start
 from callboard.control_frames import ANSWER_BYTES_MAX, REQUEST_BYTES_MAX, encode, receive_frame, send_frame
-from callboard.log.errors import CallboardError, ControlError, InternalError
+from callboard.log.errors import CallboardError, ControlError, InternalError, InvalidArgument
+from callboard.message import parse_instant
 from callboard.supervision import TreeNode
 from callboard.topic import Topic
 
@@ -39,6 +47,9 @@ VERBS: Final[dict[str, list[str]]] = {
     "tree": [],
     "stats": [],
     "describe": ["topic"],
+    "describe_group": ["group"],
+    "seek_group": ["group", "to", "topic", "partition"],
+    "delete_group": ["group"],
     "events": [],
     "restart": ["path"],
 }
@@ -76,6 +87,22 @@ class Controlled(Protocol):
 
     async def restart(self, path: str) -> None:
         """Restart the actor at `path`."""
+
+    async def describe_group(self, name: str) -> Any:
+        """A group and where it stands, as attrs values."""
+
+    async def seek_group(
+        self, name: str, to: Start, *, topic: str | None, partition: int | None
+    ) -> dict[tuple[str, int], int]:
+        """Have a group go on elsewhere."""
+
+    async def reset_group(
+        self, name: str, *, topic: str | None, partition: int | None
+    ) -> dict[tuple[str, int], int]:
+        """Have a group begin anew."""
+
+    async def delete_group(self, name: str) -> None:
+        """Forget a group."""
 
 
 class ControlServer:
@@ -178,7 +205,52 @@ class ControlServer:
             return _refusal(error)
 
 
-async def answer(runtime: Controlled, verb: str, *, topic: str = "", path: str = "") -> Any:
+def parse_place(text: str) -> Start:
+    """Where to seek: "beginning", "end", an offset, or an instant in ISO 8601. Raises `InvalidArgument`."""
+    if text in ("beginning", "end"):
+        return text  # type: ignore[return-value]
+    try:
+        if text.isascii() and text.isdigit() and len(text) < 20:
+            return int(text)
+        return parse_instant(text)
+    except ValueError as error:
+        raise InvalidArgument(
+            f"{text!r:.60} is no place in a topic. Nothing was changed. Say beginning, end, an offset, or an instant"
+            " such as 2026-05-01T12:00:00Z."
+        ) from error
+
+
+def parse_partition(text: str) -> int | None:
+    """A partition's number; None for all. Raises `InvalidArgument`."""
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise InvalidArgument(f"{text!r:.60} is no partition. Nothing was changed.")
+    return int(text)
+
+
+async def _sought(runtime: Controlled, group: str, to: str, topic: str, partition: str) -> Any:
+    only = {"topic": topic or None, "partition": parse_partition(partition)}
+    if to:
+        found = await runtime.seek_group(group, parse_place(to), **only)  # type: ignore[arg-type]
+    else:
+        found = await runtime.reset_group(group, **only)  # type: ignore[arg-type]
+    return [
+        {"topic": place[0], "partition": place[1], "offset": offset}
+        for place, offset in sorted(found.items())
+    ]
+
+
+async def answer(
+    runtime: Controlled,
+    verb: str,
+    *,
+    topic: str = "",
+    path: str = "",
+    group: str = "",
+    to: str = "",
+    partition: str = "",
+) -> Any:
     """What one of `VERBS` results in, as maps and lists. Raises what the runtime raises."""
     match verb:
         case "ping":
@@ -204,6 +276,12 @@ async def answer(runtime: Controlled, verb: str, *, topic: str = "", path: str =
                 }
                 for logged in runtime.events()
             ]
+        case "describe_group":
+            return plain(await runtime.describe_group(group))
+        case "seek_group":
+            return await _sought(runtime, group, to, topic, partition)
+        case "delete_group":
+            await runtime.delete_group(group)
         case "restart":
             await runtime.restart(path)
     return None

@@ -14,7 +14,6 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Never, Protocol, Self, TypeVar, Unpack, overload
 
-import attrs
 import trio
 from trio.lowlevel import TrioToken, current_trio_token
 
@@ -26,17 +25,26 @@ from callboard.actors.catalog.commands import (
     DeleteGroup,
     DeleteTopic,
     ListGroups,
+    SeekGroup,
 )
 from callboard.actors.catalog.directory import Directory, LiveTopic
 from callboard.actors.dead_letters.router import DeadLetterRouter
 from callboard.actors.delays.scheduler import Scheduler
 from callboard.actors.groups.renewals import Lingers, Renewals, RenewedLeases
 from callboard.actors.kernel import Actor, ActorRef, ActorStart, Context, Logged, MailboxSpec, Reply
-from callboard.actors.partition.commands import Describe, Flush, PartitionStatistics
+from callboard.actors.partition.commands import Describe, Flush, PartitionStatistics, Read
 from callboard.actors.partition.port import PartitionPort
-from callboard.actors.settings import GroupChanges, GroupOptions, GroupSettings, TopicChanges, TopicOptions
+from callboard.actors.settings import (
+    GroupChanges,
+    GroupOptions,
+    GroupSettings,
+    Start,
+    TopicChanges,
+    TopicOptions,
+    start_problem,
+)
 from callboard.actors.timers.timer_wheel import TimerWheel
-from callboard.actors.timers.timers import Timers, TimerStatistics
+from callboard.actors.timers.timers import Timers
 from callboard.consumer import Consumer
 from callboard.dead_letter_topics import DeadLetterTopic
 from callboard.log.errors import (
@@ -58,9 +66,17 @@ from callboard.log.limits import USUAL, Limits
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Disk, Lock
 from callboard.log.seams.entropy import Entropy
-from callboard.message import from_us
+from callboard.message import Record, from_us
 from callboard.publishing.partitioning import Partitioner
 from callboard.reporting import Reporter
+from callboard.statistics import (
+    GroupDescription,
+    GroupInfo,
+    RuntimeStatistics,
+    delayed_statistics,
+    described,
+    group_infos,
+)
 from callboard.supervision import ChildSpec, SupervisorSpec, System, TreeNode, open_system
 from callboard.supervision.policies import IMMEDIATE
 from callboard.topic import Topic
@@ -80,70 +96,6 @@ class PathLike(Protocol):
     """What `os.PathLike[str]` is."""
 
     def __fspath__(self) -> str: ...
-
-
-@attrs.frozen
-class ConsumerInfo:
-    """A member of a group: its id, which no other consumer of the directory has or had, and the name it was given."""
-
-    consumer: int
-    name: str | None
-    generation: int
-    topics: tuple[str, ...]
-    assigned: tuple[tuple[str, int], ...] = ()
-    """In an exclusive group: the partitions that it owns, as (topic, partition)."""
-
-
-@attrs.frozen
-class GroupInfo:
-    """A consumer group."""
-
-    name: str
-    group_id: int
-    topics: tuple[str, ...]
-    members: int
-    """How many consumers it has now."""
-    settings: GroupSettings
-    consumers: tuple[ConsumerInfo, ...] = ()
-    """Its members, by id."""
-
-    @property
-    def durable(self) -> bool:
-        """Whether it outlives its last consumer."""
-        return self.settings.durable
-
-
-@attrs.frozen
-class DelayedStatistics:
-    """Delayed messages of one partition."""
-
-    topic: str
-    partition: int
-    state: str
-    """Of the partition in which they wait, as in `PartitionStatistics`."""
-    pending: int
-    """Those that wait."""
-    next_due: datetime | None
-    """When the first of them is looked at: it is due then, or later."""
-    moved: int
-    """Those that came to the topic since the directory was opened."""
-    cancelled: int
-    lost: int
-    """Damaged or missing when they were looked for."""
-
-
-@attrs.frozen
-class RuntimeStatistics:
-    """Everything countable, now."""
-
-    directory: str
-    partitions: tuple[PartitionStatistics, ...]
-    groups: tuple[GroupInfo, ...]
-    dead_letters: int
-    leased_messages: int
-    timers: TimerStatistics
-    delayed: tuple[DelayedStatistics, ...] = ()
-    """Partitions with delayed messages."""
 
 
 class Runtime:
@@ -492,27 +444,7 @@ class Runtime:
 
     async def groups(self) -> tuple[GroupInfo, ...]:
         """All consumer groups, by name."""
-        records = await self.ask_catalog(ListGroups())
-        found = []
-        for record in sorted(records, key=lambda group: group.name):
-            lives = [live for live in map(self._directory.by_id, record.topic_ids) if live is not None]
-            membership = self._directory.membership(record)
-            members, assigned = membership.members.values(), membership.assigned
-            consumers = tuple(
-                ConsumerInfo(
-                    m.consumer,
-                    m.name,
-                    m.generation,
-                    tuple(t.name for t in m.topics.values()),
-                    assigned(m.consumer),
-                )
-                for m in sorted(members, key=lambda member: member.consumer)
-            )
-            topics = tuple(live.name for live in lives)
-            found.append(
-                GroupInfo(record.name, record.group_id, topics, len(members), record.settings, consumers)
-            )
-        return tuple(found)
+        return group_infos(await self.ask_catalog(ListGroups()), self._directory)
 
     async def alter_group(self, name: str, **settings: Unpack[GroupChanges]) -> GroupSettings:
         """Change settings of a group, in all topics that it reads; returns them all.
@@ -524,6 +456,64 @@ class Runtime:
         """
         altered: GroupSettings = await self.ask_catalog(AlterGroup(_group_name(name), settings))
         return altered
+
+    async def describe_group(self, name: str) -> GroupDescription:
+        """A group with its members, and where it stands in each partition: lag, messages in flight, the oldest one.
+
+        Raises `GroupNotFound`.
+        """
+        group = next((each for each in await self.groups() if each.name == _group_name(name)), None)
+        if group is None:
+            raise GroupNotFound(f"there is no group {name!r}.", group=name)
+        ports = [port for topic in group.topics for port in self._live(topic).ports]
+        found = await self.partition_statistics(ports)
+        oldest = [
+            await self._oldest(port, each, group.group_id) for port, each in zip(ports, found, strict=True)
+        ]
+        return described(group, found, oldest)
+
+    async def _oldest(
+        self, port: PartitionPort, found: PartitionStatistics, group_id: int
+    ) -> datetime | None:
+        """When the first message that a group has not settled was appended."""
+        for stands in found.groups:
+            if stands.group_id == group_id and stands.pending:
+                with suppress(CallboardError), trio.move_on_after(DESCRIBE_TIMEOUT_S):
+                    answer = await port.ref.ask(Read(stands.floor, 1, 1))
+                    return None if answer is None or not answer[0] else from_us(answer[0][0].append_time(0))
+        return None
+
+    async def seek_group(
+        self, name: str, to: Start | Record, *, topic: str | None = None, partition: int | None = None
+    ) -> dict[tuple[str, int], int]:
+        """Have a group go on from elsewhere, with the consumers that it has; returns the offsets by (topic, partition).
+
+        `to` is "beginning", "end", a zoned datetime (the first message appended then or later), a message or record, or
+        an offset, for which `topic` and `partition` say of what unless the group reads one partition only. Without
+        them it is sought everywhere. What lies before is settled then, and all that follows is delivered, again or for
+        the first time. Leases that were given before are over: who still has such a message meets `LeaseLost`.
+
+        Raises `GroupNotFound`; `OffsetOutOfRange` for an offset that the partition does not have, and is not its next;
+        `InvalidArgument`; and what keeps a partition from it: notes of the error name the others.
+        """
+        if isinstance(to, Record):
+            topic, partition, to = to.topic, to.partition, to.offset
+        problem = start_problem("to", to)
+        if problem is not None:
+            raise InvalidArgument(f"{problem}. Nothing was changed.")
+        sought: dict[tuple[str, int], int] = await self.ask_catalog(
+            SeekGroup(_group_name(name), to, topic, partition)
+        )
+        return sought
+
+    async def reset_group(
+        self, name: str, *, topic: str | None = None, partition: int | None = None
+    ) -> dict[tuple[str, int], int]:
+        """Have a group begin anew, where its setting `start` says; otherwise as `seek_group`."""
+        sought: dict[tuple[str, int], int] = await self.ask_catalog(
+            SeekGroup(_group_name(name), None, topic, partition)
+        )
+        return sought
 
     async def delete_group(self, name: str) -> None:
         """Forget a group: its place in every topic is lost. Raises `GroupNotFound`."""
@@ -600,19 +590,7 @@ class Runtime:
             dead_letters=self._system.dead_letters.total,
             leased_messages=len(self.renewed_leases),
             timers=self._timers.statistics(),
-            delayed=tuple(
-                DelayedStatistics(
-                    waiting.port.topic,
-                    waiting.port.index,
-                    waiting.port.state,
-                    waiting.pending,
-                    None if waiting.next_due_us is None else from_us(waiting.next_due_us),
-                    waiting.moved,
-                    waiting.cancelled,
-                    waiting.lost,
-                )
-                for waiting in self._directory.waiting
-            ),
+            delayed=delayed_statistics(self._directory),
         )
 
     async def partition_statistics(self, ports: Sequence[PartitionPort]) -> tuple[PartitionStatistics, ...]:

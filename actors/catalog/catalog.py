@@ -43,10 +43,12 @@ from callboard.actors.catalog.commands import (
     EnsureGroup,
     GroupIdle,
     ListGroups,
+    SeekGroup,
 )
 from callboard.actors.catalog.dead_letter_topics import check_dead_letter_topic
 from callboard.actors.catalog.directory import Directory, LiveTopic
 from callboard.actors.catalog.operations import Afterwards, CatalogOperations
+from callboard.actors.catalog.seeking import Places, seek_group
 from callboard.actors.catalog.state import CatalogState, GroupRecord, TopicRecord
 from callboard.actors.kernel import Actor
 from callboard.actors.names import check_name
@@ -129,6 +131,7 @@ class Catalog(Actor[CatalogCommand]):
             EnableDelays: self._enable_delays,
             EnsureGroup: self._ensure_group,
             AlterGroup: self._alter_group,
+            SeekGroup: self._seek_group,
             GroupIdle: self._group_idle,
             DeleteGroup: self._delete_group,
             EndGroup: self._end_group,
@@ -524,6 +527,22 @@ class Catalog(Actor[CatalogCommand]):
         )
         await self._tell_settings(self._known_group(message.name))
         return altered
+
+    async def _seek_group(self, message: SeekGroup) -> Places:
+        record = self._known_group(message.name)
+        ports = [
+            port
+            for port in self._directory.ports(record)
+            if message.topic in (None, port.topic) and message.partition in (None, port.index)
+        ]
+        if not ports:
+            raise InvalidArgument(
+                f"group {message.name!r} reads no partition {message.partition!r} of topic {message.topic!r}. Nothing"
+                " was changed. `describe_group` tells what it reads."
+            )
+        membership = self._directory.membership(record)
+        to = record.settings.start if message.to is None else message.to
+        return await seek_group(self._calls, record.name, record.group_id, membership, ports, to)
 
     async def _tell_settings(self, record: GroupRecord) -> None:
         """Have partitions and members know a group's settings; members when the partitions have taken note."""

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from callboard.actors.settings import Start
+
 if TYPE_CHECKING:
     from callboard.actors.catalog.directory import LiveGroup
 
@@ -67,6 +69,23 @@ class AlterGroup:
 
 
 @attrs.frozen(eq=False)
+class SeekGroup:
+    """Have a group go on elsewhere in some partitions. Answered, once all of that is synced, with the offsets by
+    (topic, partition).
+
+    Raises `GroupNotFound`, `OffsetOutOfRange`, and what keeps a partition from it, which it names.
+    """
+
+    name: str
+    to: Start | None
+    """An offset, which has to be one of the partition's or the next one; the nearest to a time or an end otherwise.
+    None: where the group began."""
+    topic: str | None = None
+    """Only in this topic."""
+    partition: int | None = None
+
+
+@attrs.frozen(eq=False)
 class GroupIdle:
     """A coordinator tells: no member since that wall time, or members again (None)."""
 
@@ -106,6 +125,7 @@ CatalogCommand = (
     | EnableDelays
     | EnsureGroup
     | AlterGroup
+    | SeekGroup
     | GroupIdle
     | EndGroup
     | DeleteGroup

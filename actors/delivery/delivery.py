@@ -274,6 +274,13 @@ class Delivery(FailingState):
             self.events.append(("S", start, stop, cut_reason(reason)))
         return count
 
+    def seek(self, offset: int) -> None:
+        """Go on from `offset`: what lies before is settled, nothing else is. All leases end, and with them all
+        receipts; dead letters stay, and no lease and no dead letter gets a number that another one had.
+        """
+        self._seek(offset)
+        self.events.append(("K", offset))
+
     # -- time -----------------------------------------------------------------------------------------------
 
     def extend(self, lease_id: int, deadline: float, now: float) -> bool:
@@ -361,6 +368,8 @@ class Delivery(FailingState):
             self._apply_dead(event)
         elif kind == "F":
             self._forget_dead(event[1])
+        elif kind == "K":
+            self._seek(event[1])
         else:
             raise DeliveryEventInvalid(f"Event kind {kind!r} is unknown; known are {', '.join(FIELDS)}.")
 

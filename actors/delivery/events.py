@@ -46,8 +46,10 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "S": ("start", "stop", "reason or nothing"),
     "D": ("number", "failed_at", "consumer or nothing", "reason or nothing", "ranges with attempts"),
     "F": ("below",),
+    "K": ("offset",),
 }
-"""leased, passed over, acked, nacked, released, expired, all leases voided, skipped, dead-lettered, forgotten."""
+"""leased, passed over, acked, nacked, released, expired, all leases voided, skipped, dead-lettered, forgotten; gone on
+from elsewhere."""
 
 
 MOMENTS: Final = ("N", "D")
@@ -185,6 +187,7 @@ _VALID: Final[dict[str, Callable[[Any], bool]]] = {
     "stop": _is_number,
     "number": _is_number,
     "below": _is_number,
+    "offset": _is_number,
     "failed_at": lambda found: type(found) is float and math.isfinite(found),
     "consumer or nothing": lambda found: found is None or _is_number(found),
 }

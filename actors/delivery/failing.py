@@ -339,6 +339,10 @@ class FailingState(DeliveryState):
                 self.dead_lettered += stop - start
             self.next_dead = number
 
+    def _seek(self, offset: int) -> None:
+        super()._seek(offset)
+        self._isolated.clear()
+
     def skip_numbers(self) -> None:
         """Part of the journal is lost: no number that it may have named is used again (F1)."""
         self.next_dead = (self.next_dead // NUMBERS_SKIPPED + 1) * NUMBERS_SKIPPED

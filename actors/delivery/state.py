@@ -174,6 +174,15 @@ class DeliveryState:
 
     # -- moves ----------------------------------------------------------------------------------------------
 
+    def _seek(self, offset: int) -> None:
+        """Everything before `offset` is settled, and nothing else; nothing is leased."""
+        self.floor = self.next = offset
+        self.leased = 0
+        self._settled, self._passed = IntervalSet(), IntervalSet()
+        self._ready, self._delayed = IntervalMap("qq"), IntervalMap("qd")
+        self._leases.clear()
+        self._expiry, self._due = [], []
+
     def _hold(self, lease_id: int, consumer: int, deadline: float, rows: list[HistoryRow]) -> LeaseState:
         """Offsets just taken out of ready, delayed or untouched become leased."""
         count = length_of(rows)

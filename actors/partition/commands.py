@@ -308,6 +308,17 @@ class SettleOffsets(NamedTuple):
     ranges: Ranges
 
 
+class SeekGroup(NamedTuple):
+    """Have the group go on from an offset. Answered with it when synced.
+
+    Raises `OffsetOutOfRange` for one before the first or after the next, unless the nearest of these will do.
+    """
+
+    group_id: int
+    offset: int
+    takes_nearest: bool = False
+
+
 class SetAside(NamedTuple):
     """Settle offsets that nobody has, and keep them as dead letters in this order, as far as there is room. Answered
     when synced, with all dead letters of the group. What is settled already stays as it is.
@@ -332,6 +343,7 @@ PartitionCommand = (
     | ListUnsettled
     | SettleOffsets
     | SetAside
+    | SeekGroup
     | OpenGroup
     | AlterDelivery
     | CloseGroup

@@ -48,12 +48,22 @@ from callboard.actors.partition.member_rules import MemberRules
 from callboard.actors.partition.ownership import Ownership
 from callboard.actors.partition.queues import LINGER_S, NEVER, Appends, JournalQueue, JournalWork, Sequencer
 from callboard.actors.partition.record_window import WindowBudget
-from callboard.log.errors import CallboardError, ConsumerFenced, GroupNotFound, InvalidArgument
+from callboard.actors.partition.seek_rules import SeekRules
+from callboard.log.errors import (
+    CallboardError,
+    ConsumerFenced,
+    DeadLettersFull,
+    GroupNotFound,
+    InvalidArgument,
+    OffsetOutOfRange,
+)
 from callboard.log.limits import USUAL, Limits
 
 if TYPE_CHECKING:
     from callboard.actors.partition.lease_reading import LeaseReading
 
+REFUSALS: Final = (InvalidArgument, DeadLettersFull, OffsetOutOfRange)
+"""Raised before anything has changed."""
 NOTICE_LASTS_S: Final = 0.05
 """How long a notified consumer may take to fetch before the next one is notified."""
 LATE: Final = 1 / 8
@@ -62,7 +72,7 @@ READERS_SIFT_AT: Final = 64
 """Readers that gave up waiting are looked for when so many wait, or twice as many as were left."""
 
 
-class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules):
+class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, SeekRules):
     """See the module. `is_abandoned` tells whether whoever asked waits no more."""
 
     def __init__(

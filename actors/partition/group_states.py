@@ -234,6 +234,8 @@ class Carried:
     """By group's id: who owns the partition, of exclusive groups."""
     first_leases: dict[int, int] = attrs.field(factory=dict)
     """By group's id: the first lease that this process can have given."""
+    first_sought: dict[int, int] = attrs.field(factory=dict)
+    """By group's id, of those that were sought elsewhere: the first lease since then."""
     released: list[tuple[int, int, Sequence[OffsetRange]]] = attrs.field(factory=list)
     """By group's and lease's id: what of a lease was given back, or never handed over, while the journal may not say
     so. Whoever releases without waiting does not ask again."""
@@ -260,6 +262,8 @@ class Carried:
     def known(self, next_leases: dict[int, int]) -> None:
         """The next leases by group id, by the journal: the id of what it does not hold is given to others."""
         self.released = [row for row in self.released if row[1] < next_leases.get(row[0], 0)]
+        for group_id, first in self.first_sought.items():
+            self.first_sought[group_id] = min(first, next_leases.get(group_id, first))
         self._given_back = 0
 
     def journalled(self) -> None:
@@ -285,7 +289,7 @@ class Carried:
 
     def forget(self, group_id: int) -> None:
         """The group is closed."""
-        for by_group in (self.settings, self.kept_until, self.first_leases, self.owners):
+        for by_group in (self.settings, self.kept_until, self.first_leases, self.first_sought, self.owners):
             by_group.pop(group_id, None)
         for key in [key for key in self.fences if key[0] == group_id]:
             del self.fences[key]
@@ -401,6 +405,8 @@ class GroupStates:
             group = self.groups[group_id] = Group(group_id, True, Delivery(0))
             self._salvaged.add(group_id)
         for event in events:
+            if event[0] == "K":
+                self.salvaged_end = max(self.salvaged_end, group.delivery.next)
             if group_id in self._salvaged:
                 self._salvage(group.delivery, event)
                 continue
@@ -427,6 +433,8 @@ class GroupStates:
             delivery.salvage_dead(event)
         elif event[0] == "F":
             delivery.forget_dead(event[1])
+        elif event[0] == "K":
+            delivery.seek(event[1])
         elif event[0] == "L":
             delivery.next_lease_id = max(delivery.next_lease_id, event[1] + 1)
         delivery.take_events()

@@ -6,8 +6,8 @@ for the disk: what is written goes through the committer, what must be read from
 Invariants
 ----------
 A1  A command that makes the core raise fails its sender, with an error that is not asked again. Unless it was refused
-    before anything changed (`InvalidArgument`, `DeadLettersFull`), it also ends the incarnation, once: the next one
-    rebuilds the state from the journal.
+    before anything changed (`REFUSALS`), it also ends the incarnation, once: the next one rebuilds the state from the
+    journal.
 A2  The bytes of every append are given back to the publishers' budget once: when its commit, or the incarnation, has
     ended.
 """
@@ -27,7 +27,7 @@ from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
 from callboard.actors.partition.addressing import may_be_addressed
 from callboard.actors.partition.committer import Committer, DiskEngine
-from callboard.actors.partition.core import PartitionCore
+from callboard.actors.partition.core import REFUSALS, PartitionCore
 from callboard.actors.partition.delivery_journal import open_delivery_journal
 from callboard.actors.partition.expiry import may_expire
 from callboard.actors.partition.group_states import PendingLease
@@ -44,7 +44,6 @@ from callboard.actors.timers.timers import Callback, Flag
 from callboard.log.errors import (
     ActorCrashed,
     CallboardError,
-    DeadLettersFull,
     InternalError,
     InvalidArgument,
     StorageError,
@@ -140,6 +139,7 @@ class Partition(Actor[c.PartitionCommand]):
             c.ListUnsettled: core.list_unsettled,
             c.SettleOffsets: core.settle_offsets,
             c.SetAside: core.set_aside,
+            c.SeekGroup: core.seek_group,
             c.ReleaseConsumer: core.release_consumer,
             c.AssignPartition: core.assign_partition,
             c.FenceConsumer: core.fence_consumer,
@@ -334,7 +334,7 @@ class Partition(Actor[c.PartitionCommand]):
         for message, reply in batch:
             try:
                 handlers[type(message)](message, reply, now)
-            except (InvalidArgument, DeadLettersFull) as refusal:
+            except REFUSALS as refusal:
                 if reply is not None:
                     reply.fail(refusal)
             except Exception as error:
@@ -382,9 +382,8 @@ class Partition(Actor[c.PartitionCommand]):
 
     def _offset_at(self, message: c.OffsetAt, reply: Reply | None, now: float) -> None:
         if reply is not None:
-            self.context.start_task(
-                self._find_offset, message.time_us, reply, reply.answer, name="time index"
-            )
+            find, time_us = self._find_offset, message.time_us
+            self.context.start_task(find, time_us, reply, reply.answer, name="time index")
 
     async def _find_offset(self, time_us: int, reply: Reply | None, found: Callable[[int], object]) -> None:
         def fails(error: StorageError) -> None:

@@ -166,6 +166,11 @@ class PartitionPort:
         name = f"{self.topic}/{self.index}"
         return f"{name} ({self._holds})" if self._holds else name
 
+    def is_outdated(self, group_id: int, lease_id: int) -> bool:
+        """Whether the topic is deleted, or the group was sought elsewhere after that lease was given."""
+        sought = self.carried.first_sought
+        return self.is_deleted or (bool(sought) and lease_id < sought.get(group_id, 0))
+
     def add_restart_waiter(self, waiter: RestartWaiter) -> None:
         """Have `waiter` look again when the partition is back."""
         self._restart_waiters[waiter] = None

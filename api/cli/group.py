@@ -35,7 +35,7 @@ COMMANDS = {
     "delayed": "callboard.cli.delayed:delayed",
     "demo": "callboard.cli.demo:demo",
     "demo-child": "callboard.cli.demo_work:demo_child",
-    "group": "callboard.cli.topics:group",
+    "group": "callboard.cli.groups:group",
     "peek": "callboard.cli.consume:peek",
     "publish": "callboard.cli.publish:publish",
     "record": "callboard.cli.recording:record",

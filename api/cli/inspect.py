@@ -32,7 +32,7 @@ def ask_runtime(directory: str, *requests: dict[str, str]) -> list[Any]:
             try:
                 async with open_runtime(directory) as runtime:
                     for request in requests:
-                        if "topic" in request:
+                        if request.get("topic"):
                             find_topic(runtime, request["topic"])
                     found = [await answer(runtime, **request) for request in requests]
                 return found

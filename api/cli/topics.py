@@ -1,4 +1,4 @@
-"""`callboard topic`: create, list, describe, alter, delete; and `callboard group`: alter."""
+"""`callboard topic`: create, list, describe, alter, delete."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def alter(name: str, settings: tuple[str, ...], directory: str, as_json: bool) -
         find_topic(runtime, name)
         return (await runtime.alter_topic(name, **given)).settings
 
-    _alter("topic", TOPIC_FIELDS, name, settings, directory, as_json, change)
+    alter_settings("topic", TOPIC_FIELDS, name, settings, directory, as_json, change)
 
 
 @topic.command()
@@ -159,7 +159,7 @@ def describe(name: str, directory: str, as_json: bool) -> None:
 
 def _show_topic(found: dict[str, Any]) -> None:
     name = found["name"]
-    show(facts(_setting_rows(found["settings"], TOPIC_FIELDS), title=f"topic {name}"), "")
+    show(facts(setting_rows(found["settings"], TOPIC_FIELDS), title=f"topic {name}"), "")
     rows = []
     for partition in found["partitions"]:
         offsets = (f"{partition[key]:,}" for key in ("start_offset", "visible_end", "durable_end"))
@@ -185,32 +185,7 @@ def _show_topic(found: dict[str, Any]) -> None:
             show(f"{name}/{partition['partition']}: {problem}")
 
 
-@click.group()
-def group() -> None:
-    """Alter consumer groups.
-
-    Settings are name=value, with the same names as in Python: visibility_timeout=60 max_backoff=300.
-    """
-
-
-@group.command("alter")
-@click.argument("name")
-@settings_argument
-@directory_option
-@json_option
-def alter_group(name: str, settings: tuple[str, ...], directory: str, as_json: bool) -> None:
-    """Change settings of a group (all except `mode`, `ordering`, `durable` and `start`).
-
-    No runtime may have the directory open meanwhile.
-    """
-
-    async def change(runtime: Runtime, given: dict[str, Any]) -> GroupSettings:
-        return await runtime.alter_group(name, **given)
-
-    _alter("group", GROUP_FIELDS, name, settings, directory, as_json, change)
-
-
-def _alter(
+def alter_settings(
     kind: str,
     fields: Mapping[str, SettingField],
     name: str,
@@ -219,6 +194,7 @@ def _alter(
     as_json: bool,
     change: Callable[[Runtime, dict[str, Any]], Awaitable[TopicSettings | GroupSettings]],
 ) -> None:
+    """Change settings of a topic or group, and tell what they are then."""
     given = parse_settings(settings, fields)
     check(kind, fields, given, f"{kind} {name!r}")
     require_directory(directory)
@@ -239,10 +215,10 @@ def _report_settings(
         print_json({"name": name, "settings": found})
     else:
         fields = TOPIC_FIELDS if kind == "topic" else GROUP_FIELDS
-        show(facts(_setting_rows(found, fields), title=f"{kind} {name} {what}"))
+        show(facts(setting_rows(found, fields), title=f"{kind} {name} {what}"))
 
 
-def _setting_rows(
+def setting_rows(
     settings: Mapping[str, Any], fields: Mapping[str, SettingField]
 ) -> Iterator[tuple[str, str]]:
     """Each as it can be given to `create` and `alter`; bytes and seconds are told in larger units too."""

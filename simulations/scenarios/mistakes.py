@@ -21,7 +21,6 @@ from callboard.log.errors import (
     GroupNotFound,
     InvalidArgument,
     MessageTooLarge,
-    NotInThisVersion,
     OffsetOutOfRange,
     RuntimeClosed,
     TopicExists,
@@ -208,7 +207,7 @@ MISTAKES: Final = (
             "a backoff beyond the longest": _join(backoff=10.0, max_backoff=1.0),
         },
     ),
-    Mistake("join a group with a later setting", NotInThisVersion, _join(retry=3)),
+    Mistake("join a group with two delays", ConfigurationError, _join(retry=3, backoff=3)),
     Mistake(
         "get without entering",
         RuntimeClosed,

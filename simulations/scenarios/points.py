@@ -102,6 +102,10 @@ DELAYED: Final = (
     "the scheduler crashed and came back",
     "delayed messages were held",
 )
+SOUGHT: Final = (
+    "a receipt from before a seek was refused",
+    "a partition crashed and came back while a group was sought",
+)
 FIRST: Final = (
     "a message that failed kept its place",
     "a message starved",
@@ -130,6 +134,7 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "failing-messages": FAILING,
     "forwarded-letters": FORWARDED,
     "delayed-messages": DELAYED,
+    "sought-groups": SOUGHT,
     "expiring-messages": EXPIRING,
     "what-comes-first": FIRST,
     "exclusive": EXCLUSIVE,

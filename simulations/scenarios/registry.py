@@ -46,6 +46,7 @@ from callboard.simulations.scenarios.rare_calls import RareCalls
 from callboard.simulations.scenarios.recorded_runs import RecordedDay, RecordedTraffic
 from callboard.simulations.scenarios.retention_runs import RetentionAgainstReaders
 from callboard.simulations.scenarios.scenario import Scenario
+from callboard.simulations.scenarios.seek_runs import SoughtGroups
 from callboard.simulations.scenarios.step_life import StepByStep
 
 SCENARIOS: Final[dict[str, Scenario]] = {
@@ -77,6 +78,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         FailingMessages(),
         ForwardedLetters(),
         DelayedMessages(),
+        SoughtGroups(),
         ExpiringMessages(),
         WhatComesFirst(),
         ExclusivePartitions(),

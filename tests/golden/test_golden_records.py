@@ -103,6 +103,13 @@ def catalog_group_altered() -> list[bytes]:
     return [*events, replayed_catalog(events).snapshot()]
 
 
+def delivery_sought() -> list[bytes]:
+    _, opened = GroupStates().open(1, True, 0)
+    events = [("L", 1, 5, (0, 6, 1)), ("A", 1, (0, 2)), ("K", 4), ("L", 2, 5, (4, 5, 1))]
+    records = [opened, GroupEvents(1, events).record(0.0)]
+    return [*records, replayed_deliveries(records).snapshot(0.0)]
+
+
 def catalog_delays() -> list[bytes]:
     created = (catalog.TOPIC_CREATED, "orders", "00ff", {})
     events = [catalog.encode(event) for event in (created, (catalog.TOPIC_DELAYS, "00ff"))]
@@ -183,6 +190,7 @@ CASES: dict[str, Callable[[], list[bytes]]] = {
     "delivery_snapshot": delivery_snapshot,
     "delivery_passed": delivery_passed,
     "delivery_dead": delivery_dead,
+    "delivery_sought": delivery_sought,
     "delivery_later": delivery_later,
     "delivery_later_snapshot": delivery_later_snapshot,
 }
@@ -323,9 +331,19 @@ def test_every_kind_has_a_golden_record() -> None:
     events = golden("catalog_events") + golden("catalog_group_altered")[:-1] + golden("catalog_delays")[:-1]
     assert set(catalog.EVENTS) == {cbor2.loads(event)["kind"] for event in events}
     written = golden("delivery_records") + golden("delivery_passed")[:-1] + golden("delivery_dead")[:-1]
+    written += golden("delivery_sought")[:-1]
     stored = [cbor2.loads(record) for record in written]
     assert {0, 1, 2} == {record[0] if isinstance(record, list) else record["kind"] for record in stored}
     assert set(FIELDS) == {event[0] for record in stored if isinstance(record, list) for event in record[2]}
+
+
+def test_a_group_that_was_sought_elsewhere_is_read() -> None:
+    """It stands there, and no offset that it had named before is named anew: the log may have lost it."""
+    *records, stored = golden("delivery_sought")
+    states = replayed_deliveries(records)
+    assert states.snapshot(0.0) == stored
+    delivery = states.groups[1].delivery
+    assert (delivery.floor, delivery.next, delivery.next_lease_id, states.named_end()) == (4, 5, 3, 6)
 
 
 def test_what_a_later_release_adds_to_deliveries_is_kept() -> None:

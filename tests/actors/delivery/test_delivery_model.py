@@ -393,6 +393,18 @@ class DeliveryMachine(RuleBasedStateMachine):
         )
         self.moved("skip", before)
 
+    @rule(offset=OFFSETS)
+    def seek(self, offset: int) -> None:
+        """All transitions at once, in either direction: they are told apart from the rest of the table."""
+        self.delivery.seek(offset)
+        for each in self.model.offsets:
+            self.model.offsets[each] = OffsetState("settled" if each < offset else "untouched")
+        self.model.leases.clear()
+        for each in range(offset, min(self.model.offsets, default=offset)):
+            self.model.offsets[each] = OffsetState("untouched")
+        self.model.offsets = dict(sorted(self.model.offsets.items()))
+        self.journal()
+
     @rule(replay=st.booleans(), timeout=SECONDS)
     def restart_actor(self, replay: bool, timeout: float) -> None:
         """The actor rebuilds its state from the journal or a snapshot, and renews the leases."""

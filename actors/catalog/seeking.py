@@ -1,0 +1,66 @@
+"""Seeking a group elsewhere: which partitions, which offsets, and what is told when not all of them could."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import trio
+
+from callboard.actors.groups.membership import Membership
+from callboard.actors.partition import commands as c
+from callboard.actors.partition.calls import PartitionCalls
+from callboard.actors.partition.port import PartitionPort
+from callboard.actors.settings import Start
+from callboard.log.errors import CallboardError, InvalidArgument
+
+Places = dict[tuple[str, int], int]
+"""Offsets by topic and partition."""
+
+
+async def seek_group(
+    calls: PartitionCalls,
+    group: str,
+    group_id: int,
+    membership: Membership,
+    ports: Sequence[PartitionPort],
+    to: Start,
+) -> Places:
+    """Have the group go on from `to` in these partitions. Raises what keeps the first of them from it."""
+    if isinstance(to, int) and len(ports) != 1:
+        raise InvalidArgument(
+            f"group {group!r} reads {len(ports)} partitions there, and {to} is an offset of one. Nothing was changed."
+            " Say which topic and partition are meant, or seek to a time."
+        )
+    places: Places = {}
+    failed: list[tuple[PartitionPort, CallboardError]] = []
+    settings = membership.settings
+
+    async def seek(port: PartitionPort) -> None:
+        try:
+            opened = c.OpenGroup(group_id, settings.durable, settings.start, membership.delivery_settings())
+            await calls.ask(port, opened)  # a crash may have left it out
+            offset, takes_nearest = to, True
+            if isinstance(offset, datetime):
+                offset = await calls.ask(port, c.OffsetAt(round(offset.timestamp() * 1e6)))
+            elif isinstance(offset, str):
+                found: c.PartitionStatistics = await calls.ask(port, c.Describe())
+                offset = found.start_offset if offset == "beginning" else found.visible_end
+            else:
+                takes_nearest = False
+            sought = c.SeekGroup(group_id, offset, takes_nearest)
+            places[port.topic, port.index] = await calls.ask(port, sought)
+        except CallboardError as error:
+            failed.append((port, error))
+
+    async with trio.open_nursery() as nursery:
+        for port in ports:
+            nursery.start_soon(seek, port)
+    if failed:
+        for port, other in failed[1:]:
+            failed[0][1].add_note(f"nor could {port.label}: {other}")
+        if places:
+            done = ", ".join(f"{topic}/{partition}" for topic, partition in sorted(places))
+            failed[0][1].add_note(f"these were sought: {done}")
+        raise failed[0][1]
+    return places

@@ -1,0 +1,69 @@
+"""What a partition's core does when a group is sought elsewhere. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from callboard.actors.partition import effects as e
+from callboard.log.errors import OffsetOutOfRange
+
+if TYPE_CHECKING:
+    from callboard.actors.partition import commands as c
+    from callboard.actors.partition.commands import DeliverySettings, Token
+    from callboard.actors.partition.group_states import Carried, Group, GroupStates
+    from callboard.actors.partition.queues import JournalQueue
+
+
+class SeekRules:
+    """A group goes on from another offset. The rest is the core's."""
+
+    label: str
+    effects: list[e.Effect]
+    journal: JournalQueue
+    states: GroupStates
+    start_offset: int
+    visible_end: int
+    _carried: Carried
+    _groups: dict[int, Group]
+
+    if TYPE_CHECKING:
+
+        def _refuse_unknown(self, group_id: int, token: Token) -> None: ...
+        def _has_changed(self, group: Group, now: float, *, urgent: bool = True) -> None: ...
+        def _notify(self, group: Group, now: float) -> None: ...
+        def _choose_by(self, group: Group, settings: DeliverySettings) -> None: ...
+        def _is_handed_over(self, group: Group) -> bool: ...
+        def look_for_expired(self, group: Group, now: float) -> None: ...
+
+    def seek_group(self, message: c.SeekGroup, token: Token, now: float) -> None:
+        """Go on from an offset; leases that were given before are over, also those that no consumer has heard of."""
+        group_id, offset, takes_nearest = message
+        group = self._groups.get(group_id)
+        if group is None:
+            self._refuse_unknown(group_id, token)
+            return
+        if takes_nearest:
+            offset = min(max(offset, self.start_offset), self.visible_end)
+        elif not self.start_offset <= offset <= self.visible_end:
+            raise OffsetOutOfRange(
+                f"partition {self.label} has the offsets {self.start_offset} to {self.visible_end - 1}, and"
+                f" {self.visible_end} comes next: the group cannot go on from {offset}. Nothing was changed.",
+                offset=offset,
+                start=self.start_offset,
+                end=self.visible_end,
+            )
+        delivery = group.delivery
+        self.states.salvaged_end = max(self.states.salvaged_end, delivery.next)
+        self._carried.first_sought[group_id] = delivery.next_lease_id
+        delivery.seek(offset)
+        tokens = [pending.token for pending in group.pending.values()]
+        if group.choice is not None and group.settings is not None:
+            tokens += group.choice.close()
+            group.choice = None
+            self._choose_by(group, group.settings)
+        self.effects.append(e.Answer([(waiting, None) for waiting in tokens]))
+        self._is_handed_over(group)
+        self._has_changed(group, now)
+        self.look_for_expired(group, now)
+        self._notify(group, now)
+        self.journal.answer(token, offset, must_sync=True)

@@ -1,0 +1,187 @@
+"""`callboard group`: list, describe, alter, seek, reset, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from callboard.actors.names import check_name
+from callboard.actors.settings import GROUP_FIELDS, GroupSettings
+from callboard.cli.inspect import ask_runtime
+from callboard.cli.options import directory_option, json_option
+from callboard.cli.output import facts, print_json, say, show, table
+from callboard.cli.streams import is_interactive
+from callboard.cli.topics import alter_settings, setting_rows, settings_argument
+from callboard.control import parse_place
+from callboard.log.errors import InvalidArgument
+from callboard.offline import require_directory
+from callboard.runtime import Runtime
+
+Command = Callable[..., Any]
+
+
+@click.group()
+def group() -> None:
+    """List, describe, alter, seek, reset and delete consumer groups.
+
+    Settings are name=value, with the same names as in Python: visibility_timeout=60 retry=1,10,60.
+    """
+
+
+@group.command("list")
+@directory_option
+@json_option
+def list_groups(directory: str, as_json: bool) -> None:
+    """List groups with their members and lag."""
+    (found,) = ask_runtime(directory, {"verb": "stats"})
+    stands = [place for partition in found["partitions"] for place in partition["groups"]]
+    rows = []
+    for each in found["groups"]:
+        own = [place for place in stands if place["group_id"] == each["group_id"]]
+        each["lag"] = sum(place["pending"] for place in own)
+        each["in_flight"] = sum(place["leased"] for place in own)
+        counts = (f"{each[key]:,}" for key in ("members", "lag", "in_flight"))
+        rows.append((each["name"], ", ".join(each["topics"]), *counts))
+    if as_json:
+        print_json(found["groups"])
+    elif rows:
+        show(table(("group", "topics", "members", "lag", "in flight"), rows, words=("group", "topics")))
+    else:
+        say("no groups")
+
+
+@group.command()
+@click.argument("name")
+@directory_option
+@json_option
+def describe(name: str, directory: str, as_json: bool) -> None:
+    """Show a group's settings, its members, and where it stands in each partition."""
+    check_name(name, "group")
+    (found,) = ask_runtime(directory, {"verb": "describe_group", "group": name})
+    if as_json:
+        print_json(found)
+        return
+    about = found["group"]
+    show(facts(setting_rows(about["settings"], GROUP_FIELDS), title=f"group {name}"), "")
+    owned = {each["consumer"]: each["assigned"] for each in about["consumers"]}
+    rows = [
+        (
+            f"{each['consumer']}",
+            each["name"] or "",
+            ", ".join(each["topics"]),
+            " ".join(f"{topic}/{partition}" for topic, partition in owned[each["consumer"]]),
+        )
+        for each in about["consumers"]
+    ]
+    if rows:
+        show(table(("consumer", "name", "topics", "owns"), rows, words=("name", "topics", "owns")), "")
+    places = [
+        (
+            f"{place['topic']}/{place['partition']}",
+            f"{place['floor']:,}",
+            f"{place['end']:,}",
+            f"{place['lag']:,}",
+            f"{place['in_flight']:,}",
+            f"{place['dead']:,}",
+            (place["oldest_unsettled"] or "")[:19],
+        )
+        for place in found["places"]
+    ]
+    heads = ("partition", "floor", "end", "lag", "in flight", "dead", "oldest unsettled")
+    show(table(heads, places, words=("partition",)))
+
+
+@group.command("alter")
+@click.argument("name")
+@settings_argument
+@directory_option
+@json_option
+def alter_group(name: str, settings: tuple[str, ...], directory: str, as_json: bool) -> None:
+    """Change settings of a group (all except `mode`, `ordering`, `durable` and `start`).
+
+    No runtime may have the directory open meanwhile.
+    """
+
+    async def change(runtime: Runtime, given: dict[str, Any]) -> GroupSettings:
+        return await runtime.alter_group(name, **given)
+
+    alter_settings("group", GROUP_FIELDS, name, settings, directory, as_json, change)
+
+
+def where(command: Command) -> Command:
+    """The options that say which partitions are meant."""
+    for option in (
+        click.option("--partition", type=click.IntRange(min=0), default=None, help="Only in this partition."),
+        click.option("--topic", default=None, help="Only in this topic."),
+    ):
+        command = option(command)
+    return command
+
+
+@group.command()
+@click.argument("name")
+@click.argument("to")
+@where
+@directory_option
+@json_option
+def seek(name: str, to: str, topic: str | None, partition: int | None, directory: str, as_json: bool) -> None:
+    """Have a group go on from TO: beginning, end, an instant (ISO 8601), or an offset of one partition.
+
+    Also while a runtime has the directory open with control=True: its consumers go on from there.
+    """
+    parse_place(to)
+    _seek(name, to, topic, partition, directory, as_json)
+
+
+@group.command()
+@click.argument("name")
+@where
+@directory_option
+@json_option
+def reset(name: str, topic: str | None, partition: int | None, directory: str, as_json: bool) -> None:
+    """Have a group begin anew, where its setting `start` says."""
+    _seek(name, "", topic, partition, directory, as_json)
+
+
+def _seek(
+    name: str, to: str, topic: str | None, partition: int | None, directory: str, as_json: bool
+) -> None:
+    check_name(name, "group")
+    request = {
+        "verb": "seek_group",
+        "group": name,
+        "to": to,
+        "topic": "" if topic is None else check_name(topic, "topic"),
+        "partition": "" if partition is None else str(partition),
+    }
+    (found,) = ask_runtime(directory, request)
+    if as_json:
+        print_json({"name": name, "places": found})
+        return
+    for place in found:
+        say(f"group {name} goes on from {place['topic']}/{place['partition']}@{place['offset']}")
+
+
+@group.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@directory_option
+@json_option
+def delete(name: str, yes: bool, directory: str, as_json: bool) -> None:
+    """Forget a group: its place in every topic is lost."""
+    check_name(name, "group")
+    require_directory(directory)
+    if not yes:
+        if not is_interactive():
+            raise InvalidArgument("nobody is there to be asked: say --yes. Nothing was deleted.")
+        if not click.confirm(
+            f"Forget group {name!r} in {directory}, with its place in every topic?", err=True
+        ):
+            raise click.ClickException("Nothing was deleted.")
+    ask_runtime(directory, {"verb": "delete_group", "group": name})
+    if as_json:
+        print_json({"name": name, "deleted": True})
+    else:
+        show(f"group {name} is deleted")

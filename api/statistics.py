@@ -1,0 +1,200 @@
+"""What a runtime tells of itself: groups, their members and places, and all that can be counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import attrs
+
+from callboard.actors.partition.commands import PartitionStatistics
+from callboard.actors.settings import GroupSettings
+from callboard.actors.timers.timers import TimerStatistics
+from callboard.message import from_us
+
+if TYPE_CHECKING:
+    from callboard.actors.catalog.directory import Directory
+    from callboard.actors.catalog.state import GroupRecord
+
+
+@attrs.frozen
+class ConsumerInfo:
+    """A member of a group: its id, which no other consumer of the directory has or had, and the name it was given."""
+
+    consumer: int
+    name: str | None
+    generation: int
+    topics: tuple[str, ...]
+    assigned: tuple[tuple[str, int], ...] = ()
+    """In an exclusive group: the partitions that it owns, as (topic, partition)."""
+
+
+@attrs.frozen
+class GroupInfo:
+    """A consumer group."""
+
+    name: str
+    group_id: int
+    topics: tuple[str, ...]
+    members: int
+    """How many consumers it has now."""
+    settings: GroupSettings
+    consumers: tuple[ConsumerInfo, ...] = ()
+    """Its members, by id."""
+
+    @property
+    def durable(self) -> bool:
+        """Whether it outlives its last consumer."""
+        return self.settings.durable
+
+
+@attrs.frozen
+class DelayedStatistics:
+    """Delayed messages of one partition."""
+
+    topic: str
+    partition: int
+    state: str
+    """Of the partition in which they wait, as in `PartitionStatistics`."""
+    pending: int
+    """Those that wait."""
+    next_due: datetime | None
+    """When the first of them is looked at: it is due then, or later."""
+    moved: int
+    """Those that came to the topic since the directory was opened."""
+    cancelled: int
+    lost: int
+    """Damaged or missing when they were looked for."""
+
+
+@attrs.frozen
+class RuntimeStatistics:
+    """Everything countable, now."""
+
+    directory: str
+    partitions: tuple[PartitionStatistics, ...]
+    groups: tuple[GroupInfo, ...]
+    dead_letters: int
+    leased_messages: int
+    timers: TimerStatistics
+    delayed: tuple[DelayedStatistics, ...] = ()
+    """Partitions with delayed messages."""
+
+
+@attrs.frozen
+class GroupPlace:
+    """Where a group stands in one partition."""
+
+    topic: str
+    partition: int
+    state: str
+    """Of the partition, as in `PartitionStatistics`; with any but `running` and `full` the numbers may be zeros."""
+    floor: int
+    """All before this offset is settled."""
+    end: int
+    """One above the last offset that can be read."""
+    lag: int
+    """Messages that are not settled."""
+    in_flight: int
+    """Those of them that consumers have."""
+    redelivered: int
+    """Since the group began."""
+    dead: int
+    """Dead letters that the partition keeps."""
+    owner: int | None
+    """In an exclusive group: the consumer that owns the partition."""
+    oldest_unsettled: datetime | None
+    """When the first message that is not settled was appended; None without one."""
+
+
+@attrs.frozen
+class GroupDescription:
+    """A group, and where it stands."""
+
+    group: GroupInfo
+    places: tuple[GroupPlace, ...]
+
+    @property
+    def lag(self) -> int:
+        """Messages that are not settled, in all partitions."""
+        return sum(place.lag for place in self.places)
+
+    @property
+    def in_flight(self) -> int:
+        """Messages that consumers have."""
+        return sum(place.in_flight for place in self.places)
+
+    @property
+    def oldest_unsettled(self) -> datetime | None:
+        """When the first message of all that is not settled was appended."""
+        return min(
+            (place.oldest_unsettled for place in self.places if place.oldest_unsettled is not None),
+            default=None,
+        )
+
+
+def group_infos(records: Sequence[GroupRecord], directory: Directory) -> tuple[GroupInfo, ...]:
+    """Groups with their members, by name."""
+    found = []
+    for record in sorted(records, key=lambda group: group.name):
+        lives = [live for live in map(directory.by_id, record.topic_ids) if live is not None]
+        membership = directory.membership(record)
+        members, assigned = membership.members.values(), membership.assigned
+        consumers = tuple(
+            ConsumerInfo(
+                m.consumer,
+                m.name,
+                m.generation,
+                tuple(t.name for t in m.topics.values()),
+                assigned(m.consumer),
+            )
+            for m in sorted(members, key=lambda member: member.consumer)
+        )
+        topics = tuple(live.name for live in lives)
+        found.append(
+            GroupInfo(record.name, record.group_id, topics, len(members), record.settings, consumers)
+        )
+    return tuple(found)
+
+
+def described(
+    group: GroupInfo, partitions: Sequence[PartitionStatistics], oldest: Sequence[datetime | None]
+) -> GroupDescription:
+    """Where a group stands in these partitions."""
+    places = []
+    for found, appended in zip(partitions, oldest, strict=True):
+        stands = next((each for each in found.groups if each.group_id == group.group_id), None)
+        places.append(
+            GroupPlace(
+                found.topic,
+                found.partition,
+                found.state,
+                0 if stands is None else stands.floor,
+                found.visible_end,
+                0 if stands is None else stands.pending,
+                0 if stands is None else stands.leased,
+                0 if stands is None else stands.redelivered,
+                0 if stands is None else stands.dead,
+                None if stands is None else stands.owner,
+                appended,
+            )
+        )
+    return GroupDescription(group, tuple(places))
+
+
+def delayed_statistics(directory: Directory) -> tuple[DelayedStatistics, ...]:
+    """What waits until it is due."""
+    return tuple(
+        DelayedStatistics(
+            waiting.port.topic,
+            waiting.port.index,
+            waiting.port.state,
+            waiting.pending,
+            None if waiting.next_due_us is None else from_us(waiting.next_due_us),
+            waiting.moved,
+            waiting.cancelled,
+            waiting.lost,
+        )
+        for waiting in directory.waiting
+    )

@@ -1,0 +1,166 @@
+"""Groups that are described, sought elsewhere and reset, as users meet them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import trio
+import trio.lowlevel
+
+import callboard
+from callboard.log.errors import GroupNotFound, InvalidArgument, LeaseLost, OffsetOutOfRange, RuntimeClosed
+
+
+async def taken(consumer: Any, count: int = 1000) -> list[bytes]:
+    """What it is given, and acks."""
+    found = []
+    while len(found) < count and (message := await consumer.get(timeout=1)) is not None:
+        found.append(message.value)
+        await message.ack()
+    return found
+
+
+def numbers(*offsets: int) -> list[bytes]:
+    """The values of these."""
+    return [b"%d" % offset for offset in offsets]
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"ordering": "key"}, {"ordering": "partition"}, {"mode": "exclusive"}]
+)
+async def test_a_group_goes_on_from_elsewhere(autojump_clock: Any, world: Any, settings: Any) -> None:
+    """With its consumers: from an offset, an end, a time and a message; and after a reopening."""
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders")
+        await orders.publish_batch(numbers(*range(5)), keys=[b"k", b"l"] * 2 + [b"k"])
+        await trio.sleep(10)
+        later = datetime.fromtimestamp(world.clock.wall_us() / 1e6, UTC)
+        await orders.publish_batch(numbers(*range(5, 8)))
+        async with orders.subscribe("billing", **settings) as consumer:
+            assert await taken(consumer) == numbers(*range(8))
+            assert await runtime.seek_group("billing", 6) == {("orders", 0): 6}
+            assert await taken(consumer) == numbers(6, 7)
+            assert await runtime.seek_group("billing", "beginning") == {("orders", 0): 0}
+            assert sorted(await taken(consumer, 2)) == numbers(0, 1)
+            assert await runtime.seek_group("billing", later) == {("orders", 0): 5}
+            assert await taken(consumer) == numbers(5, 6, 7)
+            record = [record async for record in orders.read()][3]
+            await runtime.seek_group("billing", record)
+            assert sorted(await taken(consumer)) == numbers(*range(3, 8))
+            assert await runtime.reset_group("billing") == {("orders", 0): 0}
+            assert await runtime.seek_group("billing", "end") == {("orders", 0): 8}
+            assert await taken(consumer) == []
+            await runtime.seek_group("billing", later - timedelta(days=1))
+    async with world.open() as runtime, runtime.topic("orders").subscribe("billing") as consumer:
+        assert sorted(await taken(consumer)) == numbers(*range(8))
+
+
+async def test_what_consumers_had_is_theirs_no_more(autojump_clock: Any, world: Any) -> None:
+    """Neither what they hold, nor what was fetched for them; old receipts settle nothing."""
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders")
+        await orders.publish_batch(numbers(*range(100)))
+        async with orders.subscribe("billing") as consumer:
+            held = await consumer.get()
+            await runtime.seek_group("billing", 90)
+            with pytest.raises(LeaseLost):
+                await held.ack()
+            assert await taken(consumer) == numbers(*range(90, 100))
+            await runtime.seek_group("billing", 0)
+            again = await consumer.get()
+            assert (again.offset, again.attempt) == (0, 1)
+            await again.ack()
+            assert await taken(consumer) == numbers(*range(1, 100))
+        async with orders.subscribe("other") as consumer:
+            batches = consumer.batches(max_records=10)
+            first = await anext(batches)
+            await runtime.seek_group("other", 50)
+            second = await anext(batches)
+            assert second.offsets()[0] == 50
+            with pytest.raises(LeaseLost):
+                await first.ack()
+
+
+async def test_dead_letters_stay_when_a_group_is_sought(autojump_clock: Any, world: Any) -> None:
+    """And those to come have numbers of their own."""
+    async with world.open() as runtime:
+        await runtime.create_topic("dead")
+        orders = await runtime.create_topic("orders")
+        await orders.publish_batch(numbers(0, 1))
+        for _ in range(2):
+            async with orders.subscribe("billing", dead_letter_topic="dead") as consumer:
+                for _ in range(2):
+                    await (await consumer.get()).reject(reason="no")
+            await trio.sleep(1)
+            await runtime.seek_group("billing", "beginning")
+        found = [record async for record in runtime.topic("dead").read()]
+        assert [record.value for record in found] == numbers(0, 1, 0, 1)
+        assert [record.headers["callboard-number"] for record in found] == [b"0", b"1", b"2", b"3"]
+
+
+async def test_what_cannot_be_sought_is_refused(autojump_clock: Any, world: Any) -> None:
+    """In words; and nothing is changed."""
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders", partitions=2)
+        await orders.publish_batch(numbers(0, 1), partition=0)
+        async with orders.subscribe("billing") as consumer:
+            assert len(await taken(consumer)) == 2
+            with pytest.raises(OffsetOutOfRange, match="0 to 1, and 2 comes next"):
+                await runtime.seek_group("billing", 3, topic="orders", partition=0)
+            for to in (-1, True, "start", None, 1.5, datetime(2020, 1, 1)):  # noqa: DTZ001
+                with pytest.raises(InvalidArgument, match="Nothing was changed"):
+                    await runtime.seek_group("billing", to)
+            with pytest.raises(InvalidArgument, match="an offset of one"):
+                await runtime.seek_group("billing", 1)
+            with pytest.raises(InvalidArgument, match="reads no partition"):
+                await runtime.seek_group("billing", 1, topic="nosuch")
+            with pytest.raises(GroupNotFound):
+                await runtime.seek_group("nosuch", "end")
+            assert await taken(consumer) == []
+            assert await runtime.seek_group("billing", 1, topic="orders", partition=0) == {("orders", 0): 1}
+            assert await taken(consumer) == numbers(1)
+    with pytest.raises(RuntimeClosed):
+        await runtime.seek_group("billing", "end")
+
+
+async def test_a_group_is_described(autojump_clock: Any, world: Any) -> None:
+    """Its members by name, its lag, what is in flight, and how old the oldest message is that is not settled."""
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders", partitions=2)
+        await orders.publish(b"first", partition=0)
+        begun = datetime.fromtimestamp(world.clock.wall_us() / 1e6, UTC)
+        await trio.sleep(60)
+        await orders.publish_batch(numbers(1, 2), partition=1)
+        async with orders.subscribe("billing", name="clerk") as consumer:
+            message = await consumer.get()
+            found = await runtime.describe_group("billing")
+            assert [member.name for member in found.group.consumers] == ["clerk"]
+            assert (found.lag, len(found.places)) == (3, 2)
+            assert found.in_flight >= 1
+            assert found.oldest_unsettled is not None
+            assert abs(found.oldest_unsettled - begun) < timedelta(seconds=1)
+            await message.ack()
+            assert (await runtime.describe_group("billing")).lag == 2
+            await taken(consumer)
+            found = await runtime.describe_group("billing")
+            assert (found.lag, found.in_flight, found.oldest_unsettled) == (0, 0, None)
+            assert isinstance(found, callboard.GroupDescription)
+        with pytest.raises(GroupNotFound):
+            await runtime.describe_group("nosuch")
+
+
+async def test_a_partition_crashes_while_a_group_is_sought(autojump_clock: Any, world: Any) -> None:
+    """It is sought all the same, and consumers go on from there."""
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders")
+        await orders.publish_batch(numbers(*range(20)))
+        async with orders.subscribe("billing") as consumer:
+            await taken(consumer)
+            for offset in (5, 10, 15):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(runtime.seek_group, "billing", offset)
+                    await trio.lowlevel.checkpoint()
+                    runtime.crash("topics/orders/0", OSError("a test"))
+                assert await taken(consumer) == numbers(*range(offset, 20))

@@ -1,0 +1,78 @@
+"""`callboard group`, through the real entry point: on a closed directory, and beside a runtime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+
+import callboard
+
+
+@pytest.fixture
+def billing(command: Any) -> Any:
+    """A directory whose group `billing` has read four of six messages."""
+
+    async def fill() -> None:
+        async with callboard.open_runtime(command.folder / "data") as runtime:
+            orders = await runtime.create_topic("orders")
+            await orders.publish_batch([b"%d" % number for number in range(6)])
+            async with orders.subscribe("billing", name="clerk") as consumer:
+                for _ in range(4):
+                    await (await consumer.get()).ack()
+
+    trio.run(fill)
+    return command
+
+
+def test_groups_are_listed_and_described(billing: Any) -> None:
+    """For people and as JSON."""
+    assert "billing" in billing.run("group", "list").out.decode()
+    (found,) = billing.run("group", "list", "--json").json
+    assert (found["name"], found["topics"], found["lag"], found["members"]) == ("billing", ["orders"], 2, 0)
+    told = billing.run("group", "describe", "billing").out.decode()
+    assert "visibility_timeout" in told
+    assert "orders/0" in told
+    described = billing.run("group", "describe", "billing", "--json").json
+    (place,) = described["places"]
+    assert (place["floor"], place["end"], place["lag"]) == (4, 6, 2)
+    assert place["oldest_unsettled"].endswith("+00:00")
+    assert "no group 'nosuch'" in billing.run("group", "describe", "nosuch", code=1).err
+
+
+def test_groups_are_sought_reset_and_deleted(billing: Any) -> None:
+    """By offset, end, instant; and what cannot be is refused in one line."""
+    assert "orders/0@1" in billing.run("group", "seek", "billing", "1").err
+    assert billing.run("group", "list", "--json").json[0]["lag"] == 5
+    found = billing.run(
+        "group", "seek", "billing", "end", "--topic", "orders", "--partition", "0", "--json"
+    ).json
+    assert found["places"] == [{"topic": "orders", "partition": 0, "offset": 6}]
+    billing.run("group", "seek", "billing", "2001-01-01T00:00:00Z")
+    assert billing.run("group", "list", "--json").json[0]["lag"] == 6
+    billing.run("group", "seek", "billing", "4")
+    assert billing.run("group", "reset", "billing", "--json").json["places"][0]["offset"] == 0
+    for arguments in (["7"], ["soon"], ["1", "--partition", "3"], ["1", "--topic", "nosuch"]):
+        ended = billing.run("group", "seek", "billing", *arguments, code=None)
+        assert ended.code != 0
+        assert len(ended.err.strip().splitlines()) == 1, ended.err
+    assert "say --yes" in billing.run("group", "delete", "billing", code=2).err
+    billing.run("group", "delete", "billing", "--yes")
+    assert billing.run("group", "list", "--json").json == []
+
+
+async def test_groups_are_driven_beside_a_runtime(command: Any) -> None:
+    """Through its control socket: its consumers go on from there."""
+    async with callboard.open_runtime(command.folder / "data", control=True) as runtime:
+        orders = await runtime.create_topic("orders")
+        await orders.publish_batch([b"%d" % number for number in range(6)])
+        async with orders.subscribe("billing", name="clerk") as consumer:
+            for _ in range(6):
+                await (await consumer.get()).ack()
+            found = await trio.to_thread.run_sync(command.run, "group", "describe", "billing", "--json")
+            assert [each["name"] for each in found.json["group"]["consumers"]] == ["clerk"]
+            await trio.to_thread.run_sync(command.run, "group", "seek", "billing", "3")
+            assert (await consumer.get()).offset == 3
+        await trio.to_thread.run_sync(command.run, "group", "delete", "billing", "--yes")
+        assert await runtime.groups() == ()

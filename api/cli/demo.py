@@ -38,7 +38,7 @@ def digests_of(stage: Stage, tally: Tally) -> array[int]:
     """A fingerprint of each event. Raises `InvalidArgument` when there are fewer than two."""
     found = array("Q", (event.digest for event in stage.traffic(tally=tally)))
     if len(found) < 2:
-        reasons = "; ".join(f"line {number}: {reason}" for number, reason in tally.named[:3])
+        reasons = "; ".join(f"line {number}: {reason}" for number, reason in tally.named[:10])
         told = f"{stage.path or '--events'} gives {len(found)} events, and the demo needs two at least."
         raise InvalidArgument(f"{told} {reasons}".rstrip())
     return found
@@ -109,7 +109,7 @@ async def _perform(stage: Stage, act: str) -> dict[str, Any]:
     "--input",
     "path",
     type=click.Path(),
-    help="Real traffic: an access log, JSON lines, CSV or TSV; gzip too.",
+    help="Real traffic: an access log, syslog, JSON lines, CSV or TSV; gzip, bzip2 and Zstandard too.",
 )
 @click.option(
     "--format",
@@ -127,6 +127,8 @@ async def _perform(stage: Stage, act: str) -> dict[str, Any]:
     show_default=True,
     help="How times are written.",
 )
+@click.option("--delimiter", help="What separates the fields of CSV; 'tab' for a tab.")
+@click.option("--year", type=int, help="The year of syslog lines whose times have none.")
 @click.option("--partitions", type=click.IntRange(1, PARTITIONS_MAX), default=4, show_default=True)
 @click.option("--workers", type=click.IntRange(1, 256), default=4, show_default=True)
 @click.option(
@@ -169,6 +171,7 @@ def demo(directory: str | None, keep: bool, as_json: bool, **options: Any) -> No
             "workers": stage.workers,
             "directory": directory,
             "bad_lines": tally.bad,
+            "blank_lines": tally.blank,
             "bad_lines_named": tally.named,
             "timings": timings,
         }
@@ -176,6 +179,8 @@ def demo(directory: str | None, keep: bool, as_json: bool, **options: Any) -> No
     else:
         show("", account_table(f"Account of {source}, seed {stage.seed}", account, tally.bad, timings))
         show(*(f"line {number}: {reason}" for number, reason in tally.named))
+        if tally.blank:
+            show(f"{tally.blank:,} blank lines were passed over.")
         show(*(f"DOES NOT BALANCE: {problem}" for problem in account.problems))
         if account.balanced:
             show("The account balances.")

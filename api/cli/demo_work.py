@@ -26,6 +26,7 @@ from callboard.actors.kernel.events import ActorRestarted
 from callboard.cli.demo_account import acknowledged_events
 from callboard.cli.files import RecordFile, read_lines, read_record_lines
 from callboard.cli.group import first_error, run
+from callboard.cli.options import delimiter_of
 from callboard.cli.processes import wait_for_parent_to_go
 from callboard.log.errors import (
     ActorCrashed,
@@ -132,6 +133,8 @@ class Stage:
     key_column: str | None = None
     value_column: str | None = None
     time_format: str = "auto"
+    delimiter: str | None = None
+    year: int | None = None
     partitions: int = 4
     workers: int = 4
     directory: str = ""
@@ -148,7 +151,12 @@ class Stage:
             every = synthesise(load_profile(), self.events or EVENTS_DEFAULT, entropy)
         else:
             columns = LineColumns(
-                self.time_column, self.key_column, self.value_column, TimeFormat(self.time_format)
+                self.time_column,
+                self.key_column,
+                self.value_column,
+                TimeFormat(self.time_format),
+                delimiter_of(self.delimiter),
+                self.year,
             )
             lines = read_lines(self.path, line_bytes_max=LINE_BYTES_MAX)
             form = None if self.form is None else Format(self.form)

@@ -7,6 +7,7 @@ the command line opens a file. Logs are reached through the runtime, never from 
 
 from __future__ import annotations
 
+import bz2
 import contextlib
 import gzip
 import hashlib
@@ -19,11 +20,14 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import BinaryIO, Self, cast
+from typing import Any, BinaryIO, Final, Self, cast
+
+import zstandard
 
 from callboard.log.errors import InvalidArgument, StorageError
+from callboard.log.format.compression import ZSTD_WINDOW_BYTES_MAX
 from callboard.log.host.lock import LOCK_NAME
 from callboard.log.limits import GIB, KIB, MIB
 
@@ -32,11 +36,53 @@ UNPACKED_BYTES_MAX = 64 * GIB
 RECORD_LINE_BYTES_MAX = 1 * MIB
 STATE_BYTES_MAX = 16 * MIB
 _SNIFF_BYTES = 8 * KIB
-_GZIP_MAGIC = b"\x1f\x8b"
+_ZSTD_FED_BYTES = 256
+"""A block of 4 bytes may unpack to 128 KiB: so many make no more than 8 MiB at once."""
+
+
+class _ZstdFile(io.RawIOBase):
+    """What a file of Zstandard frames holds, unpacked as it is read; one that ends within a frame is an error."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw = raw
+        self._frame = self._new_frame()
+        self._has_begun = False
+        self._packed = self._unpacked = b""
+
+    @staticmethod
+    def _new_frame() -> Any:
+        return zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES_MAX).decompressobj()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._unpacked:
+            fed = self._packed or self._raw.read(_ZSTD_FED_BYTES)
+            if not fed:
+                if self._has_begun:
+                    raise EOFError("it ends within a Zstandard frame")
+                return 0
+            self._has_begun, self._packed = True, b""
+            self._unpacked = self._frame.decompress(fed)
+            if self._frame.eof:
+                self._packed, self._frame, self._has_begun = self._frame.unused_data, self._new_frame(), False
+        count = min(len(buffer), len(self._unpacked))
+        buffer[:count], self._unpacked = self._unpacked[:count], self._unpacked[count:]
+        return count
+
+
+_UNPACKERS: Final[tuple[tuple[bytes, Callable[[BinaryIO], Any]], ...]] = (
+    (b"\x1f\x8b", lambda raw: gzip.GzipFile(fileobj=raw)),
+    (b"BZh", bz2.BZ2File),
+    (b"\x28\xb5\x2f\xfd", _ZstdFile),
+)
+"""By the first bytes of a file: gzip, bzip2 and Zstandard, each unpacked as it is read."""
+_UNREADABLE = (OSError, EOFError, zlib.error, zstandard.ZstdError)
 
 
 def read_lines(path: str, *, line_bytes_max: int) -> Iterator[bytes]:
-    """The lines of a text file, gzip or plain, with their line ends.
+    """The lines of a text file, plain or packed (gzip, bzip2, Zstandard), with their line ends.
 
     A line longer than `line_bytes_max` is cut to its first `line_bytes_max + 1` bytes.
     Raises `InvalidArgument` for a file that is missing, unreadable or binary, `StorageError` when reading fails.
@@ -51,7 +97,7 @@ def read_lines(path: str, *, line_bytes_max: int) -> Iterator[bytes]:
                 if is_start:
                     yield piece
                 is_start = piece.endswith(b"\n")
-        except (OSError, EOFError, zlib.error) as error:
+        except _UNREADABLE as error:
             raise StorageError(f"{path} could not be read to its end: {error}. Check the file.") from error
 
 
@@ -72,14 +118,15 @@ def _opened(path: str) -> Iterator[BinaryIO]:
             raw = cast(io.BufferedReader, stack.enter_context(open(path, "rb", buffering=256 * KIB)))
             head = raw.peek(_SNIFF_BYTES)[:_SNIFF_BYTES] if raw.seekable() else b""
             stream: BinaryIO = raw
-            if head.startswith(_GZIP_MAGIC):
-                unpacked = stack.enter_context(gzip.GzipFile(fileobj=raw))
+            unpack = next((unpack for magic, unpack in _UNPACKERS if head.startswith(magic)), None)
+            if unpack is not None:
+                unpacked = stack.enter_context(unpack(raw))
                 buffered = io.BufferedReader(cast("io.RawIOBase", unpacked), 256 * KIB)
                 head = buffered.peek(_SNIFF_BYTES)[:_SNIFF_BYTES]
                 stream = cast(BinaryIO, buffered)
         except FileNotFoundError:
             raise InvalidArgument(f"There is no file {path}. Check the name.") from None
-        except (OSError, EOFError, zlib.error) as error:
+        except _UNREADABLE as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise InvalidArgument(f"{path} cannot be read: {reason}. Name a readable text file.") from None
         if b"\0" in head:

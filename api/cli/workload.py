@@ -9,7 +9,7 @@ import click
 
 from callboard.cli import files
 from callboard.cli.group import end_at_sigterm
-from callboard.cli.options import bucket_option, json_option, spark_options
+from callboard.cli.options import bucket_option, delimiter_of, json_option, spark_options
 from callboard.cli.output import facts, print_json, progress, show, size_text, table
 from callboard.cli.workload_analyse import analyse
 from callboard.cli.workload_compare import compare
@@ -66,6 +66,8 @@ workload.add_command(pipeline)
     show_default=True,
     help="How times are written.",
 )
+@click.option("--delimiter", metavar="CHARACTER", help="What separates the fields of CSV; 'tab' for a tab.")
+@click.option("--year", type=int, help="The year of syslog lines whose times have none.")
 @click.option("--partitions", default=1, show_default=True, help="Partitions of the recording.")
 @click.option(
     "--window",
@@ -90,6 +92,8 @@ def import_command(
     key_column: str | None,
     value_column: str | None,
     time_format: str,
+    delimiter: str | None,
+    year: int | None,
     partitions: int,
     window_s: float,
     is_strict: bool,
@@ -98,11 +102,14 @@ def import_command(
     memory: str,
     as_json: bool,
 ) -> None:
-    """Make a recording of access logs, JSON lines, CSV, TSV or Parquet.
+    """Make a recording of access logs, syslog, JSON lines, CSV, TSV or Parquet.
 
-    FILE is a file (gzip or plain), a folder, or a pattern. Lines that cannot be read are kept aside with the reason.
+    FILE is a file (plain, gzip or bzip2), a folder, or a pattern. Lines that cannot be read are kept aside with the
+    reason.
     """
-    columns = LineColumns(time_column, key_column, value_column, TimeFormat(time_format))
+    columns = LineColumns(
+        time_column, key_column, value_column, TimeFormat(time_format), delimiter_of(delimiter), year
+    )
     with progress("importing", quiet=as_json), open_session(master, memory=memory) as session:
         report = import_traffic(
             session,

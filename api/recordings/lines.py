@@ -22,11 +22,20 @@ from callboard.recordings.times import TimeFormat, parse_time
 TIME_COLUMNS = ("time", "timestamp", "@timestamp", "ts", "datetime", "date")
 KEY_COLUMNS = ("host", "key", "client", "client_ip", "remote_addr", "ip", "user", "id")
 _KEY_BYTES_MAX = 4096
+_ABSENT = object()
 _NUMBER_BITS_MAX = 128
 
-_COMMON = rb'(\S+) (?:\S+) (?:.+?) \[([^\]]{1,40})\] "((?:[^"\\]|\\.)*)" (\d{3}|-) (\d+|-)'
+_QUOTED = rb'"(?:[^"\\]|\\.)*"'
+_COMMON = (
+    rb"(?P<host>\S+) \S+ (?P<user>.+?) \[(?P<time>[^\]]{1,40})\] " + _QUOTED + rb" (?:\d{3}|-) (?:\d+|-)"
+)
 COMMON = re.compile(_COMMON)
-COMBINED = re.compile(_COMMON + rb' "((?:[^"\\]|\\.)*)" "((?:[^"\\]|\\.)*)".*')
+COMBINED = re.compile(_COMMON + rb" " + _QUOTED + rb" " + _QUOTED + rb".*")
+VHOST = re.compile(rb"(?P<vhost>\S+:\d{1,5}) (?!- )" + _COMMON + rb"(?: .*)?")
+SYSLOG = re.compile(
+    rb"(?:<\d{1,3}>)?(?:1 (?P<new>\S+)|(?P<old>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d)|(?P<iso>\d{4}-\d\d-\d\dT\S+))"
+    rb" (?P<host>\S+) (?P<app>[^\s:\[]+)(?:\[[^\]]*\])?(?:[: ].*)?"
+)
 
 
 class BadLine(ValueError):
@@ -41,6 +50,10 @@ class LineColumns:
     key: str | None = None
     value: str | None = None
     time_format: TimeFormat = TimeFormat.AUTO
+    delimiter: str | None = None
+    """What separates the fields of CSV: one character; None for a comma."""
+    year: int | None = None
+    """Of syslog lines whose times have none."""
 
 
 Parse = Callable[[bytes], Event | None]
@@ -48,14 +61,36 @@ Parse = Callable[[bytes], Event | None]
 
 
 def access_log(pattern: re.Pattern[bytes], columns: LineColumns) -> Parse:
-    """For the common log format, and the combined one that appends referer and user agent."""
-    form = TimeFormat.CLF if columns.time_format is TimeFormat.AUTO else columns.time_format
+    """For the common log format, the combined one that appends referer and user agent, and either behind the name of a
+    virtual host.
+    """
+    key, begins = columns.key or "host", "vhost:port " if "vhost" in pattern.groupindex else ""
 
     def parse(line: bytes) -> Event:
         matched = pattern.fullmatch(line)
         if matched is None:
-            raise BadLine("not an access log line (host ident user [time] request status bytes ...)")
-        return Event(_time(matched[2].decode("latin-1"), form), _key(matched[1]), line)
+            raise BadLine(f"not an access log line ({begins}host ident user [time] request status bytes ...)")
+        return Event(_time(matched["time"].decode("latin-1"), TimeFormat.CLF), _key(matched[key]), line)
+
+    return parse
+
+
+def syslog(columns: LineColumns) -> Parse:
+    """For syslog as RFC 5424 and RFC 3164 write it, with or without the priority, and with times in ISO 8601."""
+    key = columns.key or "host"
+
+    def parse(line: bytes) -> Event:
+        matched = SYSLOG.fullmatch(line)
+        if matched is None:
+            raise BadLine("not a syslog line (<priority>time host app[process]: message)")
+        if matched["old"] is None:
+            time = (matched["new"] or matched["iso"]).decode("latin-1")
+            return Event(_time(time, TimeFormat.ISO), _key(matched[key]), line)
+        if columns.year is None:
+            raise BadLine("the time has no year: name one (--year)")
+        month, day, clock = matched["old"].decode().split()
+        time = f"{int(day):02d}/{month}/{columns.year:04d}:{clock} +0000"
+        return Event(_time(time, TimeFormat.CLF), _key(matched[key]), line)
 
     return parse
 
@@ -89,9 +124,10 @@ class Table:
     The first line is a header unless all columns are given by number and its time is a time.
     """
 
-    def __init__(self, columns: LineColumns, *, separator: str) -> None:
+    def __init__(self, columns: LineColumns, *, separator: str, is_quoted: bool = True) -> None:
         self._columns = columns
         self._separator = separator
+        self._is_quoted = is_quoted
         self._width = 0
         """How many fields a line has at least; 0 until the columns were found."""
         self._time = 0
@@ -114,7 +150,7 @@ class Table:
 
     def _split(self, line: bytes) -> list[str]:
         text = line.decode("utf-8", "surrogateescape")
-        if self._separator == "\t" or '"' not in text:
+        if not self._is_quoted or '"' not in text:
             return text.split(self._separator)
         try:
             return next(csv.reader([text], delimiter=self._separator, strict=True), [])
@@ -155,9 +191,14 @@ def _find(wanted: str | None, names: dict[str, int], known: Sequence[str]) -> in
 
 def _field(found: dict[str, Any], wanted: str | None, known: Sequence[str], what: str) -> Any:
     name = next((name for name in known if name in found), None) if wanted is None else wanted
-    if name is None or name not in found:
+    if name in found:
+        return found[name]
+    at: Any = found
+    for part in () if name is None else name.split("."):
+        at = at.get(part, _ABSENT) if isinstance(at, dict) else _ABSENT
+    if name is None or at is _ABSENT:
         raise BadLine(f"no {what} field" if wanted is None else f"no field {wanted!r} for the {what}")
-    return found[name]
+    return at
 
 
 def _text(value: Any, what: str) -> str | None:

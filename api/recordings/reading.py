@@ -18,13 +18,17 @@ from callboard.recordings.event import Event
 from callboard.recordings.lines import (
     COMBINED,
     COMMON,
+    SYSLOG,
+    VHOST,
     BadLine,
     LineColumns,
     Parse,
     Table,
     access_log,
     json_lines,
+    syslog,
 )
+from callboard.recordings.times import TimeFormat
 
 LINE_BYTES_MAX = 65_536
 """A longer line is a bad line. Readers may hand over `LINE_BYTES_MAX + 1` bytes of it and drop the rest."""
@@ -41,15 +45,20 @@ class Format(enum.Enum):
     JSONL = "jsonl"
     CSV = "csv"
     TSV = "tsv"
+    VHOST = "vhost"
+    SYSLOG = "syslog"
 
 
 @attrs.define
 class Tally:
-    """What became of the lines: `lines` seen, `events` made, `bad` ones, the first as (number, reason)."""
+    """What became of the lines: `lines` seen, `events` made, `bad` and `blank` ones; `named`: the first bad ones, with
+    number and reason.
+    """
 
     lines: int = 0
     events: int = 0
     bad: int = 0
+    blank: int = 0
     named: list[tuple[int, str]] = attrs.field(factory=list)
 
     def reject(self, number: int, reason: str) -> None:
@@ -63,9 +72,43 @@ _PARSERS: dict[Format, Callable[[LineColumns], Parse]] = {
     Format.COMMON: partial(access_log, COMMON),
     Format.COMBINED: partial(access_log, COMBINED),
     Format.JSONL: json_lines,
-    Format.CSV: partial(Table, separator=","),
-    Format.TSV: partial(Table, separator="\t"),
+    Format.CSV: lambda columns: Table(columns, separator=columns.delimiter or ","),
+    Format.TSV: partial(Table, separator="\t", is_quoted=False),
+    Format.VHOST: partial(access_log, VHOST),
+    Format.SYSLOG: syslog,
 }
+_KEYS: dict[Format, tuple[str, ...]] = {
+    Format.COMMON: ("host", "user"),
+    Format.COMBINED: ("host", "user"),
+    Format.VHOST: ("host", "user", "vhost"),
+    Format.SYSLOG: ("host", "app"),
+}
+"""What may be the key in formats that have no columns."""
+
+
+def check_options(form: Format, columns: LineColumns) -> None:
+    """Raise `InvalidArgument` for an option that says nothing in this format."""
+    problems = []
+    if form in _KEYS:
+        given = [what for what in ("time", "value") if getattr(columns, what) is not None]
+        problems += [f"--{what}-column is for formats with columns" for what in given]
+        if columns.key not in (None, *_KEYS[form]):
+            problems.append(f"--key-column is {columns.key!r:.60}, and may be {' or '.join(_KEYS[form])}")
+        if columns.time_format is not TimeFormat.AUTO:
+            problems.append("--time-format is for formats with columns: the time has one form here")
+    if columns.delimiter is not None:
+        if form is not Format.CSV:
+            problems.append("--delimiter is for csv")
+        elif len(columns.delimiter) != 1 or columns.delimiter in '"\r\n\0':
+            problems.append(
+                f"--delimiter is {columns.delimiter!r:.60}, not one character that separates fields"
+            )
+    if columns.year is not None and form is not Format.SYSLOG:
+        problems.append("--year is for syslog")
+    if columns.year is not None and not 1970 <= columns.year <= 9999:
+        problems.append(f"--year is {columns.year}, not 1970 to 9999")
+    if problems:
+        raise InvalidArgument(f"Format {form.value}: {'; '.join(problems)}. Nothing was read.")
 
 
 def detect(sample: Sequence[bytes]) -> Format:
@@ -74,10 +117,14 @@ def detect(sample: Sequence[bytes]) -> Format:
     for line in lines:
         if line.startswith(b"{"):
             return Format.JSONL
+        if VHOST.fullmatch(line):
+            return Format.VHOST
         if COMBINED.fullmatch(line):
             return Format.COMBINED
         if COMMON.fullmatch(line):
             return Format.COMMON
+        if SYSLOG.fullmatch(line):
+            return Format.SYSLOG
     if lines and b"\t" in lines[0]:
         return Format.TSV
     if lines and b"," in lines[0]:
@@ -104,7 +151,8 @@ def read_events(
     sample = list(itertools.islice(remaining, _SAMPLE_LINES))
     if not sample:
         return
-    parse = parser_of(form or detect(sample), columns or LineColumns())
+    columns = columns or LineColumns()
+    parse = parser_of(form or told_by(columns) or detect(sample), columns)
     for number, raw in enumerate(itertools.chain(sample, remaining), start=1):
         tally.lines += 1
         if len(raw) > LINE_BYTES_MAX:
@@ -112,6 +160,7 @@ def read_events(
             continue
         line = bare_line(raw)
         if not line:
+            tally.blank += 1
             continue
         try:
             event = parse(line)
@@ -123,8 +172,19 @@ def read_events(
             yield event
 
 
+def told_by(columns: LineColumns) -> Format | None:
+    """The format that an option is for, if it is for one only."""
+    if columns.delimiter is not None:
+        return Format.CSV
+    return None if columns.year is None else Format.SYSLOG
+
+
 def parser_of(form: Format, columns: LineColumns) -> Parse:
-    """What makes events of the lines of one file, which it gets in order, without their ends (`bare_line`)."""
+    """What makes events of the lines of one file, which it gets in order, without their ends (`bare_line`).
+
+    Raises `InvalidArgument` for columns that say nothing in this format.
+    """
+    check_options(form, columns)
     return _PARSERS[form](columns)
 
 

@@ -22,7 +22,7 @@ import attrs
 from callboard.log.errors import InvalidArgument
 from callboard.recordings.lines import KEY_COLUMNS, TIME_COLUMNS, LineColumns
 from callboard.recordings.manifest import Manifest
-from callboard.recordings.reading import LINE_BYTES_MAX, Format, detect, read_events
+from callboard.recordings.reading import LINE_BYTES_MAX, Format, check_options, detect, read_events, told_by
 from callboard.recordings.times import TimeFormat
 from callboard.simulations.workload import parsing
 from callboard.simulations.workload.parsing import InputFile, Parsing, path_of
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 PARQUET: Final = "parquet"
 WINDOW_S: Final = 3_600
 SAMPLE_LINES: Final = 20
-REASONS_SHOWN_MAX: Final = 3
+REASONS_SHOWN_MAX: Final = 10
 BAD_SUFFIX: Final = ".bad.jsonl"
 _PARQUET_SUFFIX = ".parquet"
 _WITH_HEADER = (Format.CSV, Format.TSV)
@@ -104,9 +104,16 @@ def import_traffic(
             form is None and all(path.lower().endswith(_PARQUET_SUFFIX) for path in addresses)
         )
         if is_parquet:
+            if columns.delimiter is not None or columns.year is not None:
+                raise InvalidArgument(
+                    "Parquet has neither lines nor a --delimiter or --year. Nothing was read."
+                )
             rows, job = _parquet_rows(session, addresses, columns, partitions)
         else:
-            rows, job = _line_rows(session, addresses, Format(form) if form else None, columns, partitions)
+            named = Format(form) if form else told_by(columns)
+            if named is not None:
+                check_options(named, columns)
+            rows, job = _line_rows(session, addresses, named, columns, partitions)
         from pyspark.storagelevel import StorageLevel
 
         rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
@@ -167,7 +174,9 @@ def _line_rows(
         if form is None or form in _WITH_HEADER:
             sample = _sample(session, path)
             if sample:
-                form = form or _detected(path, sample)
+                if form is None:
+                    form = _detected(path, sample)
+                    check_options(form, columns)
                 first_line = sample[0] if form in _WITH_HEADER else None
                 if form in _WITH_HEADER:
                     _check_columns(path, sample, form, columns)
@@ -410,7 +419,9 @@ class _Import:
         from pyspark.sql import functions as f
 
         bad = self.rows.where(f.col("kind") == parsing.BAD).orderBy("file", "block", "line")
-        reasons = [row["reason"] for row in bad.select("reason").limit(REASONS_SHOWN_MAX).collect()]
+        found = bad.select("block", "line", "reason").limit(REASONS_SHOWN_MAX).collect()
+        # Only lines of a file's first block are known by their number here.
+        reasons = [(f"line {row['line']}: " if row["block"] == 0 else "") + row["reason"] for row in found]
         return f"The first reasons: {'; '.join(reasons)}. " if reasons else ""
 
     def _nothing(self, bad: int, skipped: int) -> InvalidArgument:

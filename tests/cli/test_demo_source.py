@@ -1,13 +1,49 @@
 """The demo's sources and files: the same events each time, bounded lines, records that end in a torn line."""
 
+import bz2
 import gzip
+import tracemalloc
 
 import pytest
+import zstandard
 
 from callboard.cli.demo import digests_of
 from callboard.cli.demo_work import Stage
 from callboard.cli.files import RecordFile, read_lines, read_record_lines
+from callboard.log.errors import InvalidArgument, StorageError
 from callboard.recordings import Tally
+
+
+def _several(data: bytes) -> bytes:
+    """Two Zstandard frames, one behind the other."""
+    return zstandard.compress(data[:7]) + zstandard.compress(data[7:])
+
+
+PACKERS = [bytes, gzip.compress, bz2.compress, zstandard.compress, _several]
+
+
+@pytest.mark.parametrize("pack", PACKERS[1:])
+def test_a_packed_file_that_is_torn_is_told_of(tmp_path, pack):
+    """Wherever it ends: nothing is taken for the whole."""
+    packed = pack(b"".join(b"%d\n" % number for number in range(3000)))
+    for length in (len(packed) - 1, len(packed) // 2):
+        path = tmp_path / "torn"
+        path.write_bytes(packed[:length])
+        with pytest.raises((StorageError, InvalidArgument)):
+            list(read_lines(str(path), line_bytes_max=100))
+
+
+def test_a_small_file_that_unpacks_to_much_is_read_in_pieces(tmp_path):
+    """100 MB of zeros in a few kilobytes: no more than some megabytes are in memory at once."""
+    path = tmp_path / "bomb.zst"
+    path.write_bytes(zstandard.compress(b"x\n" + bytes(100_000_000)))
+    with pytest.raises(InvalidArgument, match="zero bytes"):
+        list(read_lines(str(path), line_bytes_max=100))
+    path.write_bytes(zstandard.compress(b"x\n" * 9000 + b"y" * 100_000_000))
+    tracemalloc.start()
+    assert len(list(read_lines(str(path), line_bytes_max=100))) == 9001
+    assert tracemalloc.get_traced_memory()[1] < 40_000_000
+    tracemalloc.stop()
 
 
 def _source(path=None, limit=None):
@@ -30,7 +66,7 @@ def test_a_file_is_taken_up_to_the_limit(tmp_path):
     assert [event.value for event in _source(str(path), 2).traffic()] == [b"1,h", b"2,h"]
 
 
-@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+@pytest.mark.parametrize("pack", PACKERS)
 def test_long_lines_are_cut_and_the_next_line_is_whole(tmp_path, pack):
     """One byte more than allowed is handed over, the rest of the line is dropped, and reading goes on."""
     path = tmp_path / "lines"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
 import pathlib
@@ -231,3 +232,36 @@ def test_a_damaged_recording_is_not_read(spark: Any, tmp_path: pathlib.Path) -> 
     segment.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(LogCorrupt, match="out/0: offsets 0 to 59 are damaged"), told_errors():
         rows_of(spark, out)
+
+
+def test_more_formats_are_imported(spark: Any, tmp_path: pathlib.Path) -> None:
+    """Virtual hosts by client, syslog, packed files, any delimiter, nested fields; not options that do not fit."""
+    vhost = b'shop.example:443 %b - - [01/Aug/1995:00:00:%02d +0000] "GET / HTTP/1.0" 200 7'
+    syslog = b"<34>Aug  1 00:00:%02d %b cron[7]: done"
+    table = [b"at;who;text"] + [b'80723520%d;k%d;"a;b"' % (number, number) for number in range(5)]
+    nested = [b'{"at": {"s": 80723520%d}, "who": {"id": "k%d"}}' % (number, number) for number in range(5)]
+    cases: list[tuple[str, list[bytes], str, dict[str, Any]]] = [
+        ("vhost.log", [vhost % (b"k%d" % number, number) for number in range(5)], "vhost", {}),
+        (
+            "sys.log.bz2",
+            [syslog % (number, b"k%d" % number) for number in range(5)],
+            "syslog",
+            {"year": 1995},
+        ),
+        ("table.csv.gz", table, "csv", {"delimiter": ";", "time": "at", "key": "who"}),
+        ("nested.jsonl", nested, "jsonl", {"time": "at.s", "key": "who.id"}),
+    ]
+    packers = {".bz2": bz2.compress, ".gz": gzip.compress}
+    for name, lines, form, columns in cases:
+        path = tmp_path / name
+        path.write_bytes(packers.get(path.suffix, bytes)(b"\n".join([*lines, b"", b""])))
+        out = tmp_path / f"{name}.recording"
+        report = import_traffic(spark, [str(path)], str(out), columns=LineColumns(**columns))
+        assert (report.format, report.records, report.bad) == (form, 5, 0)
+        assert report.skipped == (2 if form == "csv" else 1)
+        assert [key for _, key, _ in rows_of(spark, out)] == [b"k%d" % number for number in range(5)]
+        told = refuse(spark, tmp_path, [path], columns=LineColumns(value="nosuch", year=1995, delimiter=";"))
+        assert "is for" in told
+    told = refuse(spark, tmp_path, [tmp_path / "sys.log.bz2"])
+    assert told.count("the time has no year") == 5
+    assert "line 1: the time has no year" in told

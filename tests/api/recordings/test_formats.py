@@ -1,0 +1,120 @@
+"""Formats of traffic beyond plain access logs: virtual hosts, syslog, delimiters, nested fields, options that fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from callboard.log.errors import InvalidArgument
+from callboard.recordings.lines import LineColumns
+from callboard.recordings.reading import Format, Tally, detect, read_events
+from callboard.recordings.times import TimeFormat
+
+NOON_US = 1_777_636_800_000_000
+VHOST = b'shop.example:443 192.0.2.7 - ada [01/May/2026:12:00:00 +0000] "GET / HTTP/1.1" 200 7 "-" "curl"'
+NEW = b'<34>1 2026-05-01T12:00:00.000Z mail.example sshd 411 ID47 [a b="c"] failed'
+OLD = b"<34>May  1 12:00:00 mail.example sshd[411]: failed"
+ISO = b"2026-05-01T14:00:00+02:00 mail.example sshd[411]: failed"
+
+
+def one(line: bytes, form: Format | None = None, **columns: Any) -> tuple[int, bytes | None, bytes]:
+    """The event on a line: time, key, value."""
+    tally = Tally()
+    found = list(read_events([line], form=form, columns=LineColumns(**columns), tally=tally))
+    assert found, tally.named
+    return found[0].time_us, found[0].key, found[0].value
+
+
+@pytest.mark.parametrize(
+    ("line", "form", "columns", "key"),
+    [
+        (VHOST, Format.VHOST, {}, b"192.0.2.7"),
+        (VHOST, Format.VHOST, {"key": "vhost"}, b"shop.example:443"),
+        (VHOST, Format.VHOST, {"key": "user"}, b"ada"),
+        (VHOST.partition(b" ")[2], Format.COMBINED, {}, b"192.0.2.7"),
+        (VHOST.partition(b' "-"')[0], Format.VHOST, {}, b"192.0.2.7"),
+        (NEW, Format.SYSLOG, {}, b"mail.example"),
+        (NEW, Format.SYSLOG, {"key": "app"}, b"sshd"),
+        (OLD, Format.SYSLOG, {"year": 2026}, b"mail.example"),
+        (OLD.partition(b">")[2], Format.SYSLOG, {"year": 2026, "key": "app"}, b"sshd"),
+        (ISO, Format.SYSLOG, {}, b"mail.example"),
+    ],
+)
+def test_a_line_is_told_by_its_looks(line: bytes, form: Format, columns: dict[str, Any], key: bytes) -> None:
+    """Its format is detected, and it has its time, its key, and itself as its value."""
+    assert detect([b"", line]) is form
+    assert one(line, **columns) == (NOON_US, key, line)
+
+
+@pytest.mark.parametrize("client", [b"::1", b"2001:db8::7", b"localhost"])
+def test_an_address_with_colons_is_no_virtual_host(client: bytes) -> None:
+    """It is the client, as in any access log."""
+    line = client + b' - - [01/May/2026:12:00:00 +0000] "GET / HTTP/1.1" 200 7'
+    assert detect([line]) is Format.COMMON
+    assert one(line)[1] == client
+
+
+def test_fields_of_json_may_be_nested() -> None:
+    """By dots, unless a field has that whole name; what is not there is told."""
+    line = b'{"at": {"ms": 1777636800000}, "who": {"id": 7, "x.y": "z"}, "a.b": "whole", "a": {"b": "part"}}'
+    assert one(line, time="at.ms", key="who.id") == (NOON_US, b"7", line)
+    assert one(line, time="at.ms", key="a.b", value="who")[1:] == (b"whole", b'{"id":7,"x.y":"z"}')
+    tally = Tally()
+    for key in ("who.name", "who.id.deep", "nobody.id", ".", "who."):
+        assert not list(read_events([line], columns=LineColumns(time="at.ms", key=key), tally=tally))
+    assert tally.named[0][1] == "no field 'who.name' for the key"
+    assert tally.bad == 5
+
+
+@pytest.mark.parametrize("delimiter", [";", "|", "\t", "·", " "])
+def test_fields_may_be_separated_by_anything(delimiter: str) -> None:
+    """Quoted or not."""
+    rows = [["time", "key", "text"], ["1777636800", "k", f'"a{delimiter}b"']]
+    lines = [delimiter.join(row).encode() for row in rows]
+    found = list(read_events(lines, columns=LineColumns(value="text", delimiter=delimiter)))
+    assert [(event.time_us, event.key, event.value) for event in found] == [
+        (NOON_US, b"k", f"a{delimiter}b".encode())
+    ]
+
+
+@pytest.mark.parametrize(
+    ("form", "columns", "words"),
+    [
+        (Format.COMMON, {"time": "t"}, "--time-column"),
+        (Format.COMBINED, {"value": "v"}, "--value-column"),
+        (Format.COMMON, {"key": "ip"}, "may be host or user"),
+        (Format.COMMON, {"key": "vhost"}, "may be host or user"),
+        (Format.SYSLOG, {"key": "user"}, "may be host or app"),
+        (Format.SYSLOG, {"time_format": TimeFormat.ISO}, "--time-format"),
+        (Format.SYSLOG, {"year": 1}, "1970 to 9999"),
+        (Format.JSONL, {"delimiter": ";"}, "--delimiter is for csv"),
+        (Format.TSV, {"delimiter": ";"}, "--delimiter is for csv"),
+        (Format.CSV, {"delimiter": ";;"}, "not one character"),
+        (Format.CSV, {"delimiter": '"'}, "not one character"),
+        (Format.CSV, {"delimiter": ""}, "not one character"),
+        (Format.JSONL, {"year": 2026}, "--year is for syslog"),
+    ],
+)
+def test_an_option_that_says_nothing_is_refused(form: Format, columns: dict[str, Any], words: str) -> None:
+    """Before anything is read."""
+    with pytest.raises(InvalidArgument, match=words):
+        list(read_events([b"x"], form=form, columns=LineColumns(**columns)))
+
+
+def test_blank_lines_are_counted_and_a_year_is_asked_for() -> None:
+    """Each line has its reason."""
+    tally = Tally()
+    assert not list(read_events([OLD, b"", b"\r\n", OLD.replace(b"May  1", b"Feb 30")], tally=tally))
+    assert (tally.lines, tally.blank, tally.bad) == (4, 2, 2)
+    assert tally.named[0] == (1, "the time has no year: name one (--year)")
+
+
+@given(st.binary(max_size=200), st.sampled_from(list(Format)))
+def test_no_line_breaks_a_parser(line: bytes, form: Format) -> None:
+    """It is an event, or a bad line."""
+    tally = Tally()
+    columns = LineColumns(time="1") if form in (Format.CSV, Format.TSV) else LineColumns()
+    assert len(list(read_events([line], form=form, columns=columns, tally=tally))) <= 1

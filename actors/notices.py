@@ -85,6 +85,17 @@ class UnreadDropped:
 
 
 @attrs.frozen
+class DeadLettered:
+    """Messages were given up: rejected, or failed too often. The partition, or the group's topic, has them."""
+
+    path: str
+    group_id: int
+    records: int
+    reason: str | None
+    """Of the last one."""
+
+
+@attrs.frozen
 class PartitionStuck:
     """The disk has not finished a partition's plan for too long (`stuck`), or has at last."""
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from callboard.actors.kernel.events import IncarnationCrashed as IncarnationCrashed
     from callboard.actors.kernel.events import MessageDropped as MessageDropped
     from callboard.actors.notices import DamageFound as DamageFound
+    from callboard.actors.notices import DeadLettered as DeadLettered
     from callboard.actors.notices import DeadLettersHeld as DeadLettersHeld
     from callboard.actors.notices import DelayedHeld as DelayedHeld
     from callboard.actors.notices import DelayedLost as DelayedLost
@@ -137,6 +138,7 @@ _HOMES = {
     ),
     "actors.notices": (
         "DamageFound",
+        "DeadLettered",
         "DeadLettersHeld",
         "DelayedHeld",
         "DelayedLost",

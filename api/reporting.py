@@ -107,6 +107,12 @@ LINES: Final[dict[object, Line]] = {
         "{path}: retention dropped {records} records that group {group_id} had not settled. Give the topic more"
         " retention, or the group more consumers.",
     ),
+    notices.DeadLettered: Line(
+        "groups",
+        logging.WARNING,
+        "{path}: {records} messages of group {group_id} became dead letters, the last one because: {reason!r}. Look at"
+        " them with `topic.dead_letters(group)`, or in the group's dead_letter_topic.",
+    ),
     notices.JournalSalvaged: Line(
         "partitions",
         logging.ERROR,

@@ -67,8 +67,8 @@ API = {
         "What `Runtime.events` and `Runtime.subscribe_events` tell, and `open_runtime(on_event=)`.",
         (
             "Logged ActorStarted IncarnationCrashed ActorRestarted ActorEnded ActorFailed Escalated MessageDropped"
-            " HookFailed DamageFound DeadLettersHeld DelayedHeld DelayedLost GroupExpired HandOverForced HandlerFailed"
-            " JournalSalvaged"
+            " HookFailed DamageFound DeadLettered DeadLettersHeld DelayedHeld DelayedLost GroupExpired HandOverForced"
+            " HandlerFailed JournalSalvaged"
             " LeaseReleaseFailed MemberStalled OpeningLacksSpace OpeningOverdue OperationFailed PartitionFull"
             " PartitionStuck ProducerForgotten PublishersLost SettingsDiffer UnreadDropped WorkHindered"
         ),

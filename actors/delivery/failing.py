@@ -101,6 +101,10 @@ class FailingState(DeliveryState):
         """All that are kept, in the order of failure."""
         return list(self._dead)
 
+    def last_dead(self) -> DeadLetter:
+        """The latest that is kept; there is one."""
+        return self._dead[-1]
+
     @property
     def is_full(self) -> bool:
         """Whether records that have failed before are not leased, for want of room for dead letters."""

@@ -120,6 +120,7 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Seek
         carried = self._carried
         for group in self._groups.values():
             delivery = group.delivery
+            group.dead_told = delivery.dead_lettered
             if not restarted:
                 carried.first_leases[group.group_id] = delivery.next_lease_id
             if delivery.next_lease_id > carried.first_leases.get(group.group_id, 0):

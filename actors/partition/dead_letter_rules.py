@@ -44,8 +44,10 @@ class DeadLetterRules:
         """Records of `group` may have become dead letters: they are settled."""
         if group.choice is not None and (died := group.delivery.just_died()):
             self._settled_in(group, died, now)
-        if group.delivery.dead:
-            self.effects.append(e.HasDead(group.group_id))
+        delivery = group.delivery
+        if delivery.dead:
+            count, group.dead_told = delivery.dead_lettered - group.dead_told, delivery.dead_lettered
+            self.effects.append(e.HasDead(group.group_id, count, delivery.last_dead().reason))
 
     def list_dead(self, message: c.ListDead, token: Token, now: float) -> None:
         """Answer with what is dead in the group; nobody hears of what a power loss could undo."""

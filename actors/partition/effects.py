@@ -82,6 +82,10 @@ class HasDead(NamedTuple):
     """The partition keeps dead letters of the group: have the router look."""
 
     group_id: int
+    died: int
+    """Records that have become such since the last time."""
+    reason: str | None
+    """Of the last one."""
 
 
 Effect = HasDead | (

@@ -90,6 +90,8 @@ class Group:
     returning: dict[int, Token | None] = attrs.field(factory=dict)
     """Consumers that get nothing until their last lease has come back; the token, when one waits for that."""
     lost_records: int = 0
+    dead_told: int = 0
+    """How many of its dead letters were told of."""
     expired_records: int = 0
     """Settled because their time to live was over."""
     filtered_records: int = 0

@@ -520,10 +520,7 @@ class Partition(Actor[c.PartitionCommand]):
             start, stop, _ = ranges[0]
             hot, is_read = None, len(ranges) == 1 and start >= core.start_offset and not token.done
             if is_read:
-                try:
-                    hot = self._log.read_hot(start, max_records=stop - start, max_bytes=max_bytes)
-                except (StorageError, MemoryError):
-                    hot = None  # the disk tells what is wrong
+                hot = self._read_hot(start, stop - start, max_bytes)
             end = hot[-1].base_offset + hot[-1].span + 1 if hot else start
             is_whole = hot and end == stop and sum([found.count for found in hot]) == stop - start
             if not hot or not is_whole or may_expire(hot) or may_be_addressed(hot):
@@ -633,7 +630,10 @@ class Partition(Actor[c.PartitionCommand]):
         return False
 
     def _flag_dead(self, effect: e.HasDead) -> None:
-        self._port.flag_dead(effect.group_id)
+        group_id, died, reason = effect
+        self._port.flag_dead(group_id)
+        if died:
+            self.context.emit(notices.DeadLettered(self.context.path, group_id, died, reason))
 
     # -- effects: time
 

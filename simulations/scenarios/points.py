@@ -135,6 +135,7 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "forwarded-letters": FORWARDED,
     "delayed-messages": DELAYED,
     "sought-groups": SOUGHT,
+    "drained-consumers": ("a consumer was drained while it had a message in hand",),
     "expiring-messages": EXPIRING,
     "what-comes-first": FIRST,
     "exclusive": EXCLUSIVE,

@@ -32,6 +32,7 @@ from callboard.simulations.scenarios.damage_life import DamageAtRest
 from callboard.simulations.scenarios.damage_runs import DamagedMiddle
 from callboard.simulations.scenarios.delay_runs import DelayedMessages
 from callboard.simulations.scenarios.delivery_runs import Deliveries
+from callboard.simulations.scenarios.drain_runs import DrainedConsumers
 from callboard.simulations.scenarios.exclusive_runs import ExclusivePartitions
 from callboard.simulations.scenarios.expiry_runs import ExpiringMessages
 from callboard.simulations.scenarios.failing_runs import FailingMessages
@@ -79,6 +80,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         ForwardedLetters(),
         DelayedMessages(),
         SoughtGroups(),
+        DrainedConsumers(),
         ExpiringMessages(),
         WhatComesFirst(),
         ExclusivePartitions(),

@@ -33,23 +33,17 @@ class Pending:
         return schedule_id in self._delays or schedule_id in self._instants
 
     def add(
-        self,
-        ids: Sequence[int],
-        moments: Iterable[tuple[int, ...]],
-        append_us: int,
-        *,
-        now_s: float,
-        now_us: int,
+        self, ids: Sequence[int], moments: Iterable[tuple[int, ...]], *, now_s: float, now_us: int
     ) -> None:
-        """Records wait, of which the last was appended at `append_us`. Ids rise. `moments` as `moments_of` tells."""
-        mono_us, begin_us, run = round(now_s * 1e6), max(now_us, append_us), self._run
+        """Records wait. Ids rise. `moments` as `moments_of` tells."""
+        mono_us, run = round(now_s * 1e6), self._run
         delays: list[tuple[int, int]] = []
         instants: list[tuple[int, int]] = []
-        for schedule_id, (kind, due_us, deadline_us, begun) in zip(ids, moments, strict=True):
+        for schedule_id, (kind, due_us, deadline_us, begun, delay_us) in zip(ids, moments, strict=True):
             if kind == INSTANT:
                 instants.append((schedule_id, -(-due_us // TICK_US)))
             else:
-                at_us = deadline_us if begun == run else mono_us + due_us - begin_us
+                at_us = deadline_us if begun == run else mono_us + min(due_us - now_us, delay_us)
                 delays.append((schedule_id, -(-at_us // TICK_US)))
         self._delays.add(delays)
         self._instants.add(instants)

@@ -227,14 +227,8 @@ class Line:
 
     def _add(self, columns: Columns) -> None:
         clock = self._context.clock
-        append_us = columns.append_time(columns.count - 1)
-        self._pending.add(
-            columns.offset_list(),
-            moments_of(columns),
-            append_us,
-            now_s=clock.monotonic(),
-            now_us=clock.wall_us(),
-        )
+        ids, moments = columns.offset_list(), moments_of(columns)
+        self._pending.add(ids, moments, now_s=clock.monotonic(), now_us=clock.wall_us())
 
     async def _settle_lost(self, lacking: list[tuple[int, int]]) -> None:
         """There is nothing at these offsets: damage, or a gap."""

@@ -9,8 +9,9 @@ bytes   type   what
 1-8     i64    when it is due, microseconds since 1970
 9-16    i64    of a delay: when it is due by the monotonic clock, microseconds
 17-24   u64    of a delay: the run whose monotonic clock that is
-25-32   i64    the event's own time, microseconds since 1970; the lowest number: none
-33-40   i64    its time to live in microseconds from its append on; the lowest number: none
+25-32   i64    of a delay: how long it is, in microseconds
+33-40   i64    the event's own time, microseconds since 1970; the lowest number: none
+41-48   i64    its time to live in microseconds from its append on; the lowest number: none
 ======  =====  ==========================================================================
 
 All are little-endian. When it is due it is published without the header, by a source (`producers`): a producer of the
@@ -31,7 +32,7 @@ from callboard.log.format.columns import Columns, set_headers
 DELAYED: Final = "callboard-delayed"
 """The header."""
 NAME: Final = DELAYED.encode()
-FORM: Final = struct.Struct("<BqqQqq")
+FORM: Final = struct.Struct("<BqqQqqq")
 DELAY: Final = 1
 INSTANT: Final = 2
 NONE: Final = -(2**63)
@@ -45,6 +46,8 @@ class Due(NamedTuple):
     deadline_us: int | None = None
     """By the monotonic clock of `run`; None for one that follows the wall clock."""
     run: int = 0
+    delay_us: int = 0
+    """How long the delay is."""
     time_us: int | None = None
     """The event's own time."""
     ttl_us: int | None = None
@@ -58,24 +61,29 @@ class Due(NamedTuple):
         """The header's value."""
         kind = INSTANT if self.deadline_us is None else DELAY
         rest = [NONE if each is None else each for each in (self.time_us, self.ttl_us)]
-        return FORM.pack(kind, self.due_us, self.deadline_us or 0, self.run, *rest)
+        return FORM.pack(kind, self.due_us, self.deadline_us or 0, self.run, self.delay_us, *rest)
 
 
 def due_of(header: bytes | None) -> Due | None:
     """What a header says; None when it says nothing."""
     if header is None or len(header) != FORM.size:
         return None
-    kind, due_us, deadline_us, run, time_us, ttl_us = FORM.unpack(header)
+    kind, due_us, deadline_us, run, delay_us, time_us, ttl_us = FORM.unpack(header)
     if kind not in (DELAY, INSTANT):
         return None
     deadline = deadline_us if kind == DELAY else None
     return Due(
-        due_us, deadline, run, None if time_us == NONE else time_us, None if ttl_us == NONE else ttl_us
+        due_us,
+        deadline,
+        run,
+        delay_us,
+        None if time_us == NONE else time_us,
+        None if ttl_us == NONE else ttl_us,
     )
 
 
 def moments_of(columns: Columns) -> Iterable[tuple[int, ...]]:
-    """(Kind, due, deadline, run) by the headers of a batch; what has none was due long ago.
+    """(Kind, due, deadline, run, delay) by the headers of a batch; what has none was due long ago.
 
     Without other headers they lie one behind the other, and a million of them are read when a directory opens.
     """
@@ -84,9 +92,12 @@ def moments_of(columns: Columns) -> Iterable[tuple[int, ...]]:
     if len(values) == FORM.size * count and bytes(names) == NAME * count:
         rows = list(FORM.iter_unpack(values))
         if {row[0] for row in rows} <= {DELAY, INSTANT}:
-            return [row[:4] for row in rows]
+            return [row[:5] for row in rows]
     dues = [due_of(headers.get(DELAYED)) or Due(0) for headers in columns.header_list()]
-    return [(INSTANT if due.is_instant else DELAY, due.due_us, due.deadline_us or 0, due.run) for due in dues]
+    return [
+        (INSTANT if due.is_instant else DELAY, due.due_us, due.deadline_us or 0, due.run, due.delay_us)
+        for due in dues
+    ]
 
 
 def waiting_columns(columns: Columns, dues: Sequence[Due], run: int) -> Columns:

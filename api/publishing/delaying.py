@@ -118,7 +118,8 @@ class DelayedPublisher:
             return Due(to_us(deliver_at, "deliver_at"))
         clock = self._session.clock
         delay_us = round(check_delay(0 if delay is None else delay) * 1e6)
-        return Due(clock.wall_us() + delay_us, round(clock.monotonic() * 1e6) + delay_us)
+        deadline_us = round(clock.monotonic() * 1e6) + delay_us
+        return Due(clock.wall_us() + delay_us, deadline_us, delay_us=delay_us)
 
     async def _publish(
         self,

@@ -117,7 +117,7 @@ def catalog_delays() -> list[bytes]:
 
 
 def delayed_headers() -> list[bytes]:
-    dues = [Due(NOON_US), Due(NOON_US + 1, 2, 2**64 - 1, 3, 4), Due(NOON_US, 5, 6, None, FOREVER)]
+    dues = [Due(NOON_US), Due(NOON_US + 1, 2, 2**64 - 1, 7, 3, 4), Due(NOON_US, 5, 6, 8, None, FOREVER)]
     return [cbor2.dumps(due.packed()) for due in dues]
 
 
@@ -269,8 +269,8 @@ def test_a_topic_with_delayed_messages_is_read() -> None:
     assert cbor2.loads(stored)["topics"][0]["must"] == ["delays"]
     headers = [due_of(cbor2.loads(header)) for header in golden("delayed_headers")]
     assert headers[0] == Due(NOON_US)
-    assert headers[1] == Due(NOON_US + 1, 2, 2**64 - 1, 3, 4)
-    assert headers[2] == Due(NOON_US, 5, 6, None, FOREVER)
+    assert headers[1] == Due(NOON_US + 1, 2, 2**64 - 1, 7, 3, 4)
+    assert headers[2] == Due(NOON_US, 5, 6, 8, None, FOREVER)
 
 
 def test_what_a_later_release_adds_to_the_catalog_is_kept() -> None:

@@ -10,17 +10,16 @@ WALL = 1_700_000_000_000_000
 
 
 def add(pending: Pending, number: int, due: Due, now_s: float, now_us: int) -> None:
-    """A record that was appended at `WALL` waits."""
+    """A record waits."""
     kind = INSTANT if due.is_instant else DELAY
-    pending.add(
-        [number], [(kind, due.due_us, due.deadline_us or 0, due.run)], WALL, now_s=now_s, now_us=now_us
-    )
+    moment = kind, due.due_us, due.deadline_us or 0, due.run, due.delay_us
+    pending.add([number], [moment], now_s=now_s, now_us=now_us)
 
 
 def delay(seconds: float, *, now_s: float = 0.0, wall_us: int = WALL, run: int = 1) -> Due:
     """A delay that was asked for then."""
     us = round(seconds * 1e6)
-    return Due(wall_us + us, round(now_s * 1e6) + us, run)
+    return Due(wall_us + us, round(now_s * 1e6) + us, run, us)
 
 
 def test_a_delay_of_this_run_follows_the_monotonic_clock() -> None:

@@ -39,15 +39,15 @@ ATTRIBUTES = st.tuples(
 def test_a_message_comes_as_it_was_published(given_records: list[Any]) -> None:
     """With its own time and its time to live, which took no effect while it waited."""
     rows = [row for row, _, _ in given_records]
-    dues = [Due(due_us, deadline_us) for _, due_us, deadline_us in given_records]
+    dues = [Due(due_us, deadline_us, delay_us=9) for _, due_us, deadline_us in given_records]
     values, keys, headers, times, ttls, priorities = (list(column) for column in zip(*rows, strict=True))
     columns = Columns.build(values, keys, headers, times, ttls=ttls, priorities=priorities)
     waiting = waiting_columns(columns, dues, 7)
     assert waiting.event_times is None
     assert waiting.ttls is None
-    for (kind, due_us, deadline_us, run), due in zip(moments_of(waiting), dues, strict=True):
+    for (kind, due_us, deadline_us, run, delay_us), due in zip(moments_of(waiting), dues, strict=True):
         assert (kind == INSTANT) == due.is_instant
-        assert (due_us, deadline_us, run) == (due.due_us, due.deadline_us or 0, 7)
+        assert (due_us, deadline_us, run, delay_us) == (due.due_us, due.deadline_us or 0, 7, 9)
     batch = moved(5, [(number, waiting, number) for number in range(len(rows))])
     assert batch.value_list() == values
     assert batch.key_list() == keys
@@ -59,12 +59,12 @@ def test_a_message_comes_as_it_was_published(given_records: list[Any]) -> None:
     assert encode_frame(batch, segment_id=1, base_offset=0, append_time_us=0)
 
 
-@pytest.mark.parametrize("header", [None, b"", b"\x01", b"\x03" + bytes(40), bytes(41), bytes(42)])
+@pytest.mark.parametrize("header", [None, b"", b"\x01", b"\x03" + bytes(48), bytes(49), bytes(50)])
 def test_a_header_that_nobody_wrote_says_nothing(header: bytes | None) -> None:
     """And such a record is due at once: nothing is lost."""
     assert due_of(header) is None
     columns = Columns.build([b"v"], headers=[{} if header is None else {DELAYED: header}])
-    assert list(moments_of(columns)) == [(INSTANT, 0, 0, 0)]
+    assert list(moments_of(columns)) == [(INSTANT, 0, 0, 0, 0)]
     assert moved(1, [(0, columns, 0)]).headers(0) == {}
 
 

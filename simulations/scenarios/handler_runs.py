@@ -51,6 +51,13 @@ class HandlerTraffic(Traffic):
     retry_every: int = 0
     """Every so many offsets, a handler asks for the message again at its first attempt."""
 
+    @property
+    def work_s(self) -> float:
+        """As of all traffic; with an order those that are asked for again may wait one after the other."""
+        if self.ordering == "none" or self.retry_every <= 0:
+            return self.usual_work_s
+        return self.usual_work_s + (self.messages // self.retry_every + 1) * max(0.0, self.nack_delay_s)
+
 
 Place = tuple[str, str, int, int]
 """Group, topic, partition, offset."""
@@ -155,6 +162,20 @@ class ObservedWorking(Working):
 
     observed: ObservedConsumer
     handlers: Handlers
+    has_left: bool = False
+
+    def leave(self) -> None:
+        """From here on it is no member: told before it leaves, since others see it a moment earlier than it does."""
+        if not self.has_left:
+            self.has_left = True
+            consumer = self.observed
+            consumer._record("left", consumer.life, detail="crashed" if consumer.is_crashed else "")
+
+    async def _hold(self) -> None:
+        try:
+            await super()._hold()
+        finally:
+            self.leave()
 
     async def ack(self, message: ReceivedMessage) -> None:
         """As the production code, recorded."""
@@ -211,7 +232,7 @@ class HandlerWorkload(BrokerWorkload):
                         failure = type(error).__name__
                     nursery.cancel_scope.cancel()
         finally:
-            consumer._record("left", life, detail="crashed" if consumer.is_crashed else "")
+            working.leave()
             consumer._record("gone", life, detail=failure or "Cancelled")
             world.probe("gone", who)
             if world.consumers.get(who) is consumer:
@@ -238,6 +259,12 @@ class HandlerWorkload(BrokerWorkload):
             if fate == "release":
                 await consumer.release(message)
                 return
+        except trio.Cancelled:
+            if not message.settled:  # it is given back at once
+                operation, offsets = self.world.history.operation(), (message.offset,)
+                consumer._record("release", operation, message, offsets, attempts=(message.attempt,))
+                consumer._record("released", operation, message, offsets)
+            raise
         finally:
             handlers.end(place)
         if message.attempt == 1 and _is_nth(message.offset, traffic.retry_every):

@@ -135,11 +135,62 @@ class Delivery(FailingState):
         self.events.append(("L", lease_id, consumer, tuple(chain.from_iterable(lease.ranges))))
         return lease
 
+    def claimed(self, lease: Lease) -> tuple[tuple[int, int, int], ...]:
+        """What of a lease, as it was given, is still held or was settled: all but what was given back or ran out."""
+        left = self._leases.get(lease.lease_id)
+        held = [] if left is None else [row[:2] for row in left.rows]
+        claimed = []
+        for start, stop, attempt in lease.ranges:
+            gone = [
+                part
+                for first, last in self.unsettled_ranges(start, stop)
+                for part in between(first, last, _common(held, first, last))
+            ]
+            claimed += [(first, last, attempt) for first, last in between(start, stop, gone)]
+        return tuple(claimed)
+
+    def resume(self, lost: Lease, *, deadline: float, now: float) -> None:
+        """A consumer has this lease and the journal lost it: hold what of it is unsettled once more, under its id.
+
+        Who gave any of it back, or lost it, since the journal ended has no claim to it. What is untouched before it
+        was leased too, by receipts that are settled or over: it becomes ready. Raises InternalError for a used id.
+        """
+        if lost.lease_id < self.next_lease_id:
+            raise InternalError(f"lease {lost.lease_id} is in the journal", invariant="D4")
+        wanted = self.unsettled(row[:2] for row in lost.ranges)
+        for held in self.leases():
+            if over := [part for start, stop in wanted for part in _common(held.ranges, start, stop)]:
+                self.release(held.lease_id, over, now)
+        rows = [row for start, stop in wanted for row in self._take_any(start, min(stop, self.next))]
+        stop = wanted[-1][1] if wanted else 0
+        fresh: list[OffsetRange] = []
+        while self.next < stop:
+            start = self.next
+            fresh.append((start, self._step_over(stop)))
+        rows += [(start, end, 0) for start, end in fresh]
+        if not rows:
+            self.next_lease_id = lost.lease_id + 1
+            return
+        lease = self._hold(lost.lease_id, lost.consumer, deadline, rows).to_lease(lost.lease_id)
+        if self.max_deliveries is not None:
+            self._isolate(lost.lease_id)
+        self.events.append(("L", lost.lease_id, lost.consumer, tuple(chain.from_iterable(lease.ranges))))
+        over = [part for start, end in fresh for part in between(start, end, _common(wanted, start, end))]
+        self.release(lost.lease_id, over, now)
+
     def _take(self, start: int, stop: int) -> list[HistoryRow]:
         """Take out what is ready or passed."""
         rows = [(row[0], row[1], row[3]) for row in self._ready.carve(start, stop)]
         rows += [(row[0], row[1], 0) for row in self._passed.carve(start, stop)]
         return _joined(sorted(rows))
+
+    def _take_any(self, start: int, stop: int) -> list[HistoryRow]:
+        """Take out what is ready, passed or delayed."""
+        if start >= stop:
+            return []
+        return _joined(
+            sorted([*self._take(start, stop), *(row[:3] for row in self._delayed.carve(start, stop))])
+        )
 
     def lease_of(self, lease_id: int) -> Lease | None:
         """What the lease holds now; None when it is gone."""
@@ -387,9 +438,7 @@ class Delivery(FailingState):
                 self._step_over(stop)
                 rows.append((start, stop, 0))
             else:
-                taken = self._take(start, stop)
-                taken += [row[:3] for row in self._delayed.carve(start, stop)]
-                rows += _joined(sorted(taken))
+                rows += self._take_any(start, stop)
         self._hold(lease_id, consumer, UNANCHORED, rows)
 
     def _check_leasable(self, lease_id: int, ranges: Sequence[int]) -> None:
@@ -518,6 +567,11 @@ def _joined(rows: Iterable[HistoryRow]) -> list[HistoryRow]:
         else:
             joined.append(row)
     return joined
+
+
+def _common(ranges: Iterable[Sequence[int]], start: int, stop: int) -> list[OffsetRange]:
+    """The parts of `[start, stop)` that are in the ranges."""
+    return [(max(row[0], start), min(row[1], stop)) for row in ranges if row[0] < stop and row[1] > start]
 
 
 def _pairs(flat: Sequence[int]) -> list[OffsetRange]:

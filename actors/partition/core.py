@@ -123,6 +123,8 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Seek
             group.dead_told = delivery.dead_lettered
             if not restarted:
                 carried.first_leases[group.group_id] = delivery.next_lease_id
+            else:
+                carried.resume(group, now)
             if delivery.next_lease_id > carried.first_leases.get(group.group_id, 0):
                 timeout = carried.lease_s(group.group_id, now)
                 delivery.renew_all(now, timeout)
@@ -133,7 +135,7 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Seek
                 delivery.void_all_leases()
             delivery.skip(0, self.start_offset)
             delivery.judge(now, PROCESS_ENDED)
-        carried.known({group.group_id: group.delivery.next_lease_id for group in self._groups.values()})
+        carried.begun()
         carried.release_departed(self._groups.values())
         for group_id, lease_id, ranges in carried.released:
             self._groups[group_id].delivery.release(lease_id, ranges, now)
@@ -144,18 +146,12 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Seek
         self._arm(self.next_deadline())
 
     def end(self) -> None:
-        """The core is given up. Leases that nobody has heard of are carried on, to be released."""
-        holders = []
+        """The core is given up. Its leases are carried on: to be released, if nobody has heard of them."""
+        self._carried.ended(self._groups.values())
         for group in self._groups.values():
-            holders += [(group.group_id, lease.consumer) for lease in group.delivery.leases()]
-            self._carried.released += [
-                (group.group_id, lease_id, _offsets(pending.lease))
-                for lease_id, pending in group.pending.items()
-            ]
             group.pending.clear()
             if group.choice is not None:
                 group.choice.close()
-        self._carried.holders = frozenset(holders)
 
     # -- appends --------------------------------------------------------------------------------------------
 
@@ -208,8 +204,8 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Seek
 
     def journalled(self, work: JournalWork) -> None:
         """`work` is written, and synced if it was to be: tell those who wait, and have leased records read (P2)."""
-        if self._carried.released:
-            self._carried.journalled()
+        if self._carried.journalled(work.leases, synced=work.sync):
+            self.journal.answer(None, None, must_sync=True)
         if work.answers or work.leases:
             self.effects.append(e.Journalled(work.answers, work.leases))
 

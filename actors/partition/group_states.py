@@ -64,6 +64,8 @@ DELAY_MAX_S: Final = 1e9
 EXTENDED_SIFT_AT: Final = 64
 LOST_LEASES_MAX: Final = 2**32
 """More leases than a lost part of a journal can have granted."""
+UNSYNCED_MAX: Final = 1024
+"""When so many leases are given that no sync of the journal covers, the next commit syncs."""
 Stored = tuple[int, int, Any, dict[str, Any]]
 """Kind, group id, body (the events, or whether a group is durable and where it starts), and fields not known here."""
 
@@ -243,6 +245,12 @@ class Carried:
     so. Whoever releases without waiting does not ask again."""
     holders: frozenset[tuple[int, int]] = frozenset()
     """By group's and consumer's id: who had leases when the last core ended."""
+    unsynced: dict[int, dict[int, Lease]] = attrs.field(factory=dict)
+    """By group's and lease's id: the leases that consumers know of and that no sync of the journal covers, as given."""
+    unsynced_count: int = 0
+    next_leases: dict[int, int] = attrs.field(factory=dict)
+    """By group's id: the first lease that this process has not given. The journal may have lost leases, if a sync of it
+    failed and the core ended before it was whole again; their ids are not given to others."""
     departed: dict[tuple[int, int], None] = attrs.field(factory=dict)
     """Those of them that left while there was no core to release their leases."""
     has_expiries: bool = False
@@ -261,17 +269,48 @@ class Carried:
             known = self.settings[group_id] = settings
         return known
 
-    def known(self, next_leases: dict[int, int]) -> None:
-        """The next leases by group id, by the journal: the id of what it does not hold is given to others."""
-        self.released = [row for row in self.released if row[1] < next_leases.get(row[0], 0)]
-        for group_id, first in self.first_sought.items():
-            self.first_sought[group_id] = min(first, next_leases.get(group_id, first))
+    def ended(self, groups: Iterable[Group]) -> None:
+        """A core is given up: what nobody has heard of is to be released, what consumers have is theirs."""
+        holders = []
+        for group in groups:
+            leases = group.delivery.leases()
+            holders += [(group.group_id, lease.consumer) for lease in leases]
+            self.released += [
+                (group.group_id, lease_id, [row[:2] for row in pending.lease.ranges])
+                for lease_id, pending in group.pending.items()
+            ]
+            for lease_id, lease in self.unsynced.get(group.group_id, {}).items():
+                self.unsynced[group.group_id][lease_id] = lease._replace(ranges=group.delivery.claimed(lease))
+            self.next_leases[group.group_id] = group.delivery.next_lease_id
+        self.holders = frozenset(holders)
+
+    def resume(self, group: Group, now: float) -> None:
+        """Give consumers the leases back that the journal lost, with what they may have acked since: they ask again."""
+        delivery, deadline = group.delivery, now + self.lease_s(group.group_id, now)
+        for lease in self.unsynced.get(group.group_id, {}).values():
+            if lease.lease_id >= delivery.next_lease_id:
+                delivery.resume(lease, deadline=deadline, now=now)
+        delivery.next_lease_id = max(delivery.next_lease_id, self.next_leases.get(group.group_id, 0))
+
+    def begun(self) -> None:
+        """A core begins: its journal tells of none of what was given back."""
         self._given_back = 0
 
-    def journalled(self) -> None:
-        """A commit of the journal has ended: it tells of all that was given back before the one before it ended."""
-        del self.released[: self._given_back]
-        self._given_back = len(self.released)
+    def journalled(self, leases: Iterable[PendingLease], *, synced: bool) -> bool:
+        """A commit of the journal has ended, with these leases: it tells of all that was given back before the one
+        before it ended. Returns whether so many leases are unsynced that the next one has to sync.
+        """
+        if self.released:
+            del self.released[: self._given_back]
+            self._given_back = len(self.released)
+        if synced:
+            self.unsynced.clear()
+            self.unsynced_count = 0
+            return False
+        for pending in leases:
+            self.unsynced.setdefault(pending.group.group_id, {})[pending.lease.lease_id] = pending.lease
+            self.unsynced_count += 1
+        return self.unsynced_count >= UNSYNCED_MAX
 
     def depart(self, group_id: int, consumer: int) -> None:
         """The consumer leaves, and there is no core: the next one releases what it has leased."""
@@ -291,8 +330,10 @@ class Carried:
 
     def forget(self, group_id: int) -> None:
         """The group is closed."""
-        for by_group in (self.settings, self.kept_until, self.first_leases, self.first_sought, self.owners):
-            by_group.pop(group_id, None)
+        by_group: tuple[dict[int, Any], ...] = (self.settings, self.kept_until, self.first_leases)
+        by_group += (self.first_sought, self.owners, self.unsynced, self.next_leases)
+        for rows in by_group:
+            rows.pop(group_id, None)
         for key in [key for key in self.fences if key[0] == group_id]:
             del self.fences[key]
 

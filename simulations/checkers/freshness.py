@@ -10,7 +10,7 @@ from __future__ import annotations
 from callboard.simulations.checkers.attempts import VISIBILITY_S
 from callboard.simulations.checkers.calm import Calm
 from callboard.simulations.checkers.terms import DEFAULT, SLACK_S, Terms
-from callboard.simulations.history.entry import BATCH
+from callboard.simulations.history.entry import BATCH, SAME_BATCH
 from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.violations import Violation
@@ -28,7 +28,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
         if left_s >= half_s - SLACK_S:
             continue
         least_s = half_s
-        if entry.detail == BATCH:
+        if entry.detail in (BATCH, SAME_BATCH):
             least_s = 2 * SLACK_S
             calm = calm or Calm(history)
             if calm.since(entry.time) <= entry.time - 2 * half_s:

@@ -23,7 +23,7 @@ import attrs
 from callboard.simulations.checkers.calm import DISTURBING, ENDINGS, Calm
 from callboard.simulations.checkers.retention import DROPPED
 from callboard.simulations.checkers.terms import DEFAULT, Terms
-from callboard.simulations.history.entry import BACKOFF, LAZY, RECEIVING, HistoryEntry
+from callboard.simulations.history.entry import BACKOFF, LAZY, RECEIVING, SAME_BATCH, HistoryEntry
 from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.violations import Violation
@@ -56,6 +56,8 @@ class _State:
     holder: int = 0
     """The consumer's life that was handed it last, and has not settled it."""
     is_settled: bool = False
+    in_doubt: bool = False
+    """An ack has failed that may have had its effect. Who gives back what it settled is told nothing."""
     extended_to: float = 0.0
     """Until when an extension made the lease last, which no renewal cuts short."""
 
@@ -403,7 +405,9 @@ class _PromptnessCheck:
         group, member = self._groups.get(entry.group), self._member(entry)
         if group is None or member is None:
             return
-        member.waiting, member.handed_at = max(0, member.waiting - 1), entry.time
+        if entry.detail != SAME_BATCH:
+            member.waiting = max(0, member.waiting - 1)
+        member.handed_at = entry.time
         if member.is_waiting:
             member.since = entry.time
         group.lease_s = max(group.lease_s, entry.until - entry.time)
@@ -496,6 +500,8 @@ class _PromptnessCheck:
                 delay_s = max(0.0, begun.until - begun.time)
                 widens = BACKOFF_WIDENS if begun.detail == BACKOFF else 1.0
                 group.put(place, _State(entry.time + widens * delay_s, entry))
+            elif entry.kind == "released" and state.in_doubt:
+                group.moved(place, state, FOREVER)
             elif entry.kind == "released":
                 group.put(place, _State(entry.time, entry))
             else:
@@ -506,6 +512,9 @@ class _PromptnessCheck:
         if begun.detail == LAZY:
             return
         places = [(entry.topic, entry.partition, offset) for offset in entry.offsets]
+        for place in places:
+            if begun.kind == "ack" and (state := group.states.get(place)) is not None:
+                state.in_doubt = True
         for member, place, numbers in self._given_back.get(begun.operation, ()):
             for number in numbers if place in places else ():
                 until = self._history.entries[number].until

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Protocol
 
 import trio
@@ -23,6 +25,7 @@ from callboard.simulations.history.entry import (
     LAZY,
     MAYBE,
     RECEIVING,
+    SAME_BATCH,
     SETTLEMENTS,
     member_name,
     plain,
@@ -309,14 +312,19 @@ class ObservedConsumer:
         if isinstance(held, ReceivedBatch):
             columns = held.values(), held.keys(), held.headers(), held.timestamps()
             ids = tuple(map(identify, *columns))
-            offsets, attempts = tuple(held.offsets()), tuple(held.attempts())
-            until = min(message.deadline for message in held)
+            rows = [
+                (number, message.offset, message.attempt, message.deadline)
+                for number, message in zip(ids, held, strict=True)
+            ]
         else:
-            ids = (identify(held.value, held.key, held.headers, held.timestamp),)
-            offsets, attempts, until = (held.offset,), (held.attempt,), held.deadline
-        self._record(
-            "delivered", self.life, held, offsets, ids=ids, attempts=attempts, until=until, detail=detail
-        )
+            number = identify(held.value, held.key, held.headers, held.timestamp)
+            rows = [(number, held.offset, held.attempt, held.deadline)]
+        for until, part in groupby(rows, key=itemgetter(3)):  # a batch may be of several leases
+            ids, offsets, attempts, _ = zip(*part, strict=True)
+            self._record(
+                "delivered", self.life, held, offsets, ids=ids, attempts=attempts, until=until, detail=detail
+            )
+            detail = SAME_BATCH
         self._world.probe("deliver", self.who)
 
     # -- settling

@@ -38,6 +38,8 @@ RECEIVING: Final = "receive"
 """The detail of a delivery whose lease is renewed until its consumer is done with it."""
 BATCH: Final = "batch"
 """The detail of a delivery of several messages."""
+SAME_BATCH: Final = "same batch"
+"""Detail of "delivered": more of the batch before it, by a lease that runs out at another time."""
 BACKOFF: Final = "backoff"
 """The detail of a nack that leaves the delay to the group's settings."""
 

@@ -14,7 +14,7 @@ from callboard.actors.partition import effects as e
 from callboard.actors.partition.choice import KeyOrder
 from callboard.actors.partition.commands import JITTER
 from callboard.actors.partition.core import NOTICE_LASTS_S, PartitionCore
-from callboard.actors.partition.group_states import Carried, GroupStates
+from callboard.actors.partition.group_states import UNSYNCED_MAX, Carried, GroupStates
 from callboard.actors.partition.lease_reading import LeaseReading
 from callboard.actors.partition.record_window import window_records
 from callboard.log.errors import InvalidArgument, StorageError
@@ -423,27 +423,94 @@ def test_a_group_without_order_has_no_window() -> None:
     assert of_kind(core, e.ReadWindow) == []
 
 
-def test_a_lease_that_was_never_journalled_is_not_given_back_in_the_name_of_its_successor() -> None:
-    """A crash takes a lease before the journal has it: who gets its id next keeps that through another crash."""
+def successor(core: PartitionCore, snapshot: bytes) -> PartitionCore:
+    """The core that follows `core`, from a journal that holds `snapshot` alone."""
+    core.end()
+    states = GroupStates()
+    states.restore(snapshot)
+    later = PartitionCore(states, core._carried, label="orders/0", visible_end=core.visible_end)
+    later.begin(1.0, restarted=True)
+    return later
+
+
+def test_a_lease_that_the_journal_lost_stays_with_its_consumer() -> None:
+    """Its journal record was written and never synced, and the core ended before the journal was whole again."""
+    core = core_with(5)
+    opened = core.states.snapshot(0.0)
+    core._carried.first_leases[1] = 1
+    first, second = leased(core, count=2), leased(core, consumer=8, count=2)
+    core.delivered(first)
+    core.delivered(second)
+    core.settle(c.Settle(1, "ack", first.lease.lease_id, [(0, 1)], lazy=True), None, 0.5)
+    core = successor(core, opened)
+    (group,) = core.states
+    assert [(lease.lease_id, lease.ranges, lease.consumer) for lease in group.delivery.leases()] == [
+        (first.lease.lease_id, ((0, 2, 1),), 7),
+        (second.lease.lease_id, ((2, 4, 1),), 8),
+    ]
+    again = leased(core, now=1.0, count=2)
+    assert again.lease.ranges == ((4, 5, 1),)
+    assert again.lease.lease_id > second.lease.lease_id
+
+
+def test_a_lost_lease_is_not_held_for_a_consumer_that_gave_it_back() -> None:
+    """What was nacked is ready; what was acked and lost may be acked once more."""
     core = core_with(3)
     opened = core.states.snapshot(0.0)
-    carried = core._carried
+    core._carried.first_leases[1] = 1
+    pending = leased(core, count=3)
+    core.delivered(pending)
+    core.settle(c.Settle(1, "nack", pending.lease.lease_id, [(0, 1)], delay_s=0.0), None, 0.5, 0.0)
+    core = successor(core, opened)
+    again = leased(core, now=1.0, count=3)
+    assert again.lease.ranges == ((0, 1, 1),)
+    core.settle(c.Settle(1, "ack", pending.lease.lease_id, [(1, 3)]), None, 1.0)
+    (group,) = core.states
+    assert group.delivery.settled_ranges() == [(1, 3)]
 
-    def successor(snapshot: bytes) -> PartitionCore:
-        states = GroupStates()
-        states.restore(snapshot)
-        later = PartitionCore(states, carried, label="orders/0", visible_end=3)
-        later.begin(1.0, restarted=True)
-        return later
 
-    carried.first_leases[1] = 1
+def test_leases_that_no_sync_covers_are_bounded() -> None:
+    """The commit after the last that may be remembered syncs them all."""
+    core = core_with(UNSYNCED_MAX + 1)
+    for _ in range(UNSYNCED_MAX):
+        core.delivered(leased(core))
+    assert core._carried.unsynced_count == UNSYNCED_MAX
+    core.fetch(c.Fetch(1, 7, 1, 1 << 20), "fetches", 0.0)
+    work = core.journal.take()
+    assert work is not None
+    assert work.sync
+    core.journalled(work)
+    assert not core._carried.unsynced
+
+
+def test_what_the_journal_lost_is_journalled_again() -> None:
+    """A replay of what follows knows the lease."""
+    core = core_with(3)
+    opened = core.states.snapshot(0.0)
+    core._carried.first_leases[1] = 1
+    core.delivered(leased(core, count=2))
+    core = successor(core, opened)
+    (group,) = core.states
+    events = group.delivery.take_events()
+    states = GroupStates()
+    states.restore(opened)
+    (replayed,) = states
+    for event in events:
+        replayed.delivery.apply(event)
+    assert [lease.ranges for lease in replayed.delivery.leases()] == [((0, 2, 1),)]
+
+
+def test_the_id_of_a_lease_that_nobody_heard_of_and_the_journal_lost_is_given_to_no_other() -> None:
+    """Its release, which is repeated, would else give back what another consumer has."""
+    core = core_with(3)
+    opened = core.states.snapshot(0.0)
+    core._carried.first_leases[1] = 1
     lost = core.fetch(c.Fetch(1, 7, 1, 1 << 20), "fetches", 0.0)
-    core.end()
-    core = successor(opened)
+    core = successor(core, opened)
     pending = leased(core, now=1.0)
     core.delivered(pending)
     assert lost is not None
-    assert pending.lease.lease_id == lost.lease_id
-    core.end()
-    (group,) = successor(core.states.snapshot(0.0)).states
+    assert pending.lease.lease_id > lost.lease_id
+    core = successor(core, core.states.snapshot(0.0))
+    (group,) = core.states
     assert group.delivery.leased == 1

@@ -83,7 +83,13 @@ class DelayedMessages:
         due and on its way is not cancelled any more. Raises `ActorCrashed`, or a `StorageError`, when
         it is not known which were: cancel again.
         """
-        given = [receipts] if isinstance(receipts, (Receipt, DelayedMessage)) else list(receipts)
+        given: list[object] = []
+        if isinstance(receipts, (Receipt, DelayedMessage)):
+            given.append(receipts)
+        elif isinstance(receipts, Iterable):
+            given += receipts
+        else:
+            raise InvalidArgument(f"{receipts!r:.80} is no receipt, nor several. Nothing was cancelled.")
         by_partition: dict[int, list[int]] = {}
         for receipt in given:
             if (
@@ -102,10 +108,17 @@ class DelayedMessages:
 
     async def cancel_ids(self, partition: int, schedule_ids: Sequence[int]) -> Sequence[int]:
         """The same by the ids in one partition; returns those that waited until then."""
+        if type(partition) is not int or not 0 <= partition < len(self._live.ports):
+            raise InvalidArgument(
+                f"topic {self._live.name!r} has no partition {partition!r:.40}. Nothing was cancelled."
+            )
+        for schedule_id in schedule_ids:
+            if type(schedule_id) is not int or schedule_id < 0:
+                raise InvalidArgument(
+                    f"{schedule_id!r:.40} is no schedule id, a number from 0 on. Nothing was cancelled."
+                )
         if not self._live.waiting:
             return []
-        if not 0 <= partition < len(self._live.waiting):
-            raise InvalidArgument(f"topic {self._live.name!r} has no partition {partition!r:.40}.")
         port = self._live.waiting[partition]
         found: Sequence[int] = await self._scheduler(CancelDelayed(port, tuple(schedule_ids)))
         return found

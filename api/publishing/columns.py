@@ -122,17 +122,21 @@ def check_batch(values: object) -> None:
     )
 
 
+def check_column(plural: str, column: object, count: int) -> None:
+    """Raise `InvalidArgument` unless a column has one item for each of `count` messages."""
+    if not isinstance(column, Sequence) or isinstance(column, TEXTS):
+        raise InvalidArgument(
+            f"{plural} are {type(column).__name__}, not a sequence. Nothing was written. Make a list, with one for"
+            " each message."
+        )
+    if len(column) != count:
+        raise InvalidArgument(f"{count} values but {len(column)} {plural}. Nothing was written.")
+
+
 def unpacked(values: Sequence[bytes | Message], given: Mapping[str, Column]) -> Unpacked:
     """Columns from a batch that may hold `Message`s. Raises `InvalidArgument`."""
     for name, column in given.items():
-        plural = ATTRIBUTE_OF[name].plural
-        if not isinstance(column, Sequence) or isinstance(column, TEXTS):
-            raise InvalidArgument(
-                f"{plural} are {type(column).__name__}, not a sequence. Nothing was written. Make a list, with one for"
-                " each message."
-            )
-        if len(column) != len(values):
-            raise InvalidArgument(f"{len(values)} values but {len(column)} {plural}. Nothing was written.")
+        check_column(ATTRIBUTE_OF[name].plural, column, len(values))
     kinds = set(map(type, values))
     if kinds == {bytes}:
         return Unpacked(values, given, None)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from callboard.actors.partition.commands import PublishMany
 from callboard.log.errors import InvalidArgument, TopicNotFound
 from callboard.log.limits import BATCH_RECORDS_MAX, HEADERS_COUNT_MAX
 from callboard.message import Message, Receipt, ScheduledReceipts, check_delay, to_us
-from callboard.publishing.columns import of_message
+from callboard.publishing.columns import check_batch, check_column, of_message
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -65,7 +65,7 @@ class DelayedPublisher:
             given = {name: item for name, item in found.items() if item is not None}
             if value.key is not None:
                 given = {"key": value.key, **given}
-            partition = value.partition if partition is None else partition
+            partition = partition if value.partition is None else value.partition
             delay, deliver_at = value.delay, value.deliver_at
             value = value.value
         others = {name: item for name, item in given.items() if name != "key"}
@@ -84,6 +84,7 @@ class DelayedPublisher:
         deliver_ats: Column | None,
     ) -> ScheduledReceipts:
         """See `Topic.publish_batch`; `given` are the columns of attributes, also the key."""
+        check_batch(values)
         if has_delays(values):
             messages = [value if isinstance(value, Message) else Message(value) for value in values]
             if delays is not None or deliver_ats is not None:
@@ -95,11 +96,12 @@ class DelayedPublisher:
             deliver_ats = [message.deliver_at for message in messages]
             values = [attrs.evolve(message, delay=None, deliver_at=None) for message in messages]
         for plural, column in (("delays", delays), ("deliver_ats", deliver_ats)):
-            if column is not None and (not isinstance(column, Sequence) or len(column) != len(values)):
-                raise InvalidArgument(
-                    f"{plural} are not one for each of {len(values)} values. Nothing was written."
-                )
+            if column is not None:
+                check_column(plural, column, len(values))
         count = len(values)
+        if not count:
+            receipts = await self._publisher.publish_batch(values, None, given, partition, acks)
+            return ScheduledReceipts(receipts, ())
         if count > BATCH_RECORDS_MAX:
             raise InvalidArgument(
                 f"a batch of {count} messages, and {BATCH_RECORDS_MAX} are allowed. Nothing was written. Split it."

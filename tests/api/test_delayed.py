@@ -168,7 +168,7 @@ async def test_batches_are_refused_in_words(autojump_clock: Any, world: Any) -> 
         orders = await runtime.create_topic("orders", dedup_window=60)
         with pytest.raises(InvalidArgument, match="message 1 of the batch: delay is -1"):
             await orders.publish_batch([b"a", b"b"], delays=[1, -1])
-        with pytest.raises(InvalidArgument, match="not one for each of 2"):
+        with pytest.raises(InvalidArgument, match="2 values but 1 delays"):
             await orders.publish_batch([b"a", b"b"], delays=[1])
         delayed = callboard.Message(b"m", delay=1)
         with pytest.raises(InvalidArgument, match="Use one form"):
@@ -268,3 +268,67 @@ async def test_files_of_what_has_come_are_deleted(autojump_clock: Any, world: An
         files = await world.disk.incarnate("test")
         names = [entry.name for entry in await files.list(f"topics/{orders.topic_id}/delayed-0")]
         assert len([name for name in names if name.endswith(".log")]) <= 2
+
+
+async def test_an_empty_batch_of_delayed_messages_is_published_as_any_is(
+    autojump_clock: Any, world: Any
+) -> None:
+    """There are no receipts, and nothing was raised."""
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders")
+        assert len(await orders.publish_batch([], delays=[])) == 0
+        assert await orders.delayed().count() == 0
+
+
+@pytest.mark.parametrize(
+    ("values", "delays", "told"),
+    [
+        ([b"a", b"b"], b"ab", "delays are bytes"),
+        ([b"a", b"b"], 5, "delays are int"),
+        ([b"a", b"b"], [1], "2 values but 1 delays"),
+        (5, [1], "a batch is int"),
+        (b"a", [1], "a batch is bytes"),
+    ],
+)
+async def test_delays_are_checked_as_any_column_is(
+    autojump_clock: Any, world: Any, values: Any, delays: Any, told: str
+) -> None:
+    """Bytes are numbers to Python; they are no delays."""
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders")
+        with pytest.raises(InvalidArgument, match=told):
+            await orders.publish_batch(values, delays=delays)
+        assert await orders.delayed().count() == 0
+
+
+async def test_the_partition_of_a_message_goes_before_that_of_the_call(
+    autojump_clock: Any, world: Any
+) -> None:
+    """Delayed or not."""
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders", partitions=3)
+        for delay in (None, 9):
+            message = callboard.Message(b"a", partition=1, delay=delay)
+            assert (await orders.publish(message, partition=2)).partition == 1
+
+
+@pytest.mark.parametrize(("partition", "ids"), [(0, ["x"]), (0, [-1]), (0, [None]), ("a", [1]), (1, [1])])
+async def test_bad_ids_are_refused_before_the_scheduler_hears_of_them(
+    autojump_clock: Any, world: Any, partition: Any, ids: Any
+) -> None:
+    """It would crash by them, and hold up every topic."""
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders")
+        await orders.publish(b"late", delay=30)
+        with pytest.raises(InvalidArgument, match="Nothing was cancelled"):
+            await orders.delayed().cancel_ids(partition, ids)
+        assert await orders.delayed().count() == 1
+
+
+async def test_what_is_no_receipt_is_not_cancelled(autojump_clock: Any, world: Any) -> None:
+    """Nor is it iterated."""
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders")
+        receipts: Any = 5
+        with pytest.raises(InvalidArgument, match="no receipt"):
+            await orders.delayed().cancel(receipts)

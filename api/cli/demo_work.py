@@ -24,7 +24,7 @@ import trio
 
 from callboard.actors.kernel.events import ActorRestarted
 from callboard.cli.demo_account import acknowledged_events
-from callboard.cli.files import RecordFile, read_lines, read_record_lines
+from callboard.cli.files import RecordFile, read_record_lines, read_traffic
 from callboard.cli.group import first_error, run
 from callboard.cli.options import delimiter_of
 from callboard.cli.processes import wait_for_parent_to_go
@@ -42,7 +42,6 @@ from callboard.log.seams.entropy import Entropy
 from callboard.message import Message
 from callboard.received import ReceivedBatch, ReceivedMessage
 from callboard.recordings import (
-    LINE_BYTES_MAX,
     Event,
     Format,
     LineColumns,
@@ -158,7 +157,7 @@ class Stage:
                 delimiter_of(self.delimiter),
                 self.year,
             )
-            lines = read_lines(self.path, line_bytes_max=LINE_BYTES_MAX)
+            lines = read_traffic(self.path)
             form = None if self.form is None else Format(self.form)
             every = read_events(lines, form=form, columns=columns, tally=tally)
         return itertools.islice(itertools.islice(every, self.events), first, last)

@@ -12,6 +12,7 @@ import contextlib
 import gzip
 import hashlib
 import io
+import itertools
 import os
 import pathlib
 import shutil
@@ -30,11 +31,15 @@ from callboard.log.errors import InvalidArgument, StorageError
 from callboard.log.format.compression import ZSTD_WINDOW_BYTES_MAX
 from callboard.log.host.lock import LOCK_NAME
 from callboard.log.limits import GIB, KIB, MIB
+from callboard.recordings.reading import bare_line
+from callboard.recordings.records import LINE_BYTES_MAX, elements
 
 UNPACKED_BYTES_MAX = 64 * GIB
 """A compressed file that unpacks to more than this is refused."""
 RECORD_LINE_BYTES_MAX = 1 * MIB
 STATE_BYTES_MAX = 16 * MIB
+BLANK_LINES_MAX = 20
+"""An array begins behind no more of them."""
 _SNIFF_BYTES = 8 * KIB
 _ZSTD_FED_BYTES = 256
 """A block of 4 bytes may unpack to 128 KiB: so many make no more than 8 MiB at once."""
@@ -87,16 +92,43 @@ def read_lines(path: str, *, line_bytes_max: int) -> Iterator[bytes]:
     A line longer than `line_bytes_max` is cut to its first `line_bytes_max + 1` bytes.
     Raises `InvalidArgument` for a file that is missing, unreadable or binary, `StorageError` when reading fails.
     """
+    yield from _line_starts(_pieces(path, line_bytes_max + 1))
+
+
+def read_traffic(path: str) -> Iterator[bytes]:
+    """The lines of a file of traffic as `read_lines` gives them; of a file that holds one JSON array its elements."""
+    pieces = _pieces(path, LINE_BYTES_MAX + 1)
+    before: list[bytes] = []
+    for piece in pieces:
+        before.append(piece)
+        if text := bare_line(piece).strip():
+            of_traffic = elements if text.startswith(b"[") else _line_starts
+            yield from of_traffic(itertools.chain(before, pieces))
+            return
+        if len(before) > BLANK_LINES_MAX:
+            break
+    yield from _line_starts(itertools.chain(before, pieces))
+
+
+def _line_starts(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The first piece of each line."""
+    is_start = True
+    for piece in pieces:
+        if is_start:
+            yield piece
+        is_start = piece.endswith(b"\n")
+
+
+def _pieces(path: str, size_max: int) -> Iterator[bytes]:
+    """The text of a file, cut behind its line ends and where a piece would be larger. Raises as `read_lines`."""
     with _opened(path) as stream:
-        unpacked_bytes, is_start = 0, True
+        unpacked_bytes = 0
         try:
-            while piece := stream.readline(line_bytes_max + 1):
+            while piece := stream.readline(size_max):
                 unpacked_bytes += len(piece)
                 if unpacked_bytes > UNPACKED_BYTES_MAX:
                     raise InvalidArgument(f"{path} holds more than {UNPACKED_BYTES_MAX} bytes. Split it.")
-                if is_start:
-                    yield piece
-                is_start = piece.endswith(b"\n")
+                yield piece
         except _UNREADABLE as error:
             raise StorageError(f"{path} could not be read to its end: {error}. Check the file.") from error
 

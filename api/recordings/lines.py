@@ -119,7 +119,7 @@ def json_lines(columns: LineColumns) -> Parse:
 
 
 class Table:
-    """Lines of separated fields: CSV, with quotes but one line per record, or TSV, without any quoting.
+    """Lines of separated fields: CSV, with quotes, or TSV, without any quoting.
 
     The first line is a header unless all columns are given by number and its time is a time.
     """

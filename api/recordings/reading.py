@@ -28,10 +28,9 @@ from callboard.recordings.lines import (
     json_lines,
     syslog,
 )
+from callboard.recordings.records import LINE_BYTES_MAX, joined
 from callboard.recordings.times import TimeFormat
 
-LINE_BYTES_MAX = 65_536
-"""A longer line is a bad line. Readers may hand over `LINE_BYTES_MAX + 1` bytes of it and drop the rest."""
 BAD_LINES_NAMED_MAX = 20
 _SAMPLE_LINES = 20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -129,6 +128,10 @@ def detect(sample: Sequence[bytes]) -> Format:
         return Format.TSV
     if lines and b"," in lines[0]:
         return Format.CSV
+    if lines and lines[0].lstrip().startswith(b"["):
+        raise InvalidArgument(
+            "This is one JSON array, or begins like one, and not lines. Make lines of it: jq -c '.[]' FILE."
+        )
     names = ", ".join(form.value for form in Format)
     raise InvalidArgument(
         f"The format of the traffic is not recognised from its first lines. Name it: {names}."
@@ -152,9 +155,12 @@ def read_events(
     if not sample:
         return
     columns = columns or LineColumns()
-    parse = parser_of(form or told_by(columns) or detect(sample), columns)
-    for number, raw in enumerate(itertools.chain(sample, remaining), start=1):
-        tally.lines += 1
+    form = form or told_by(columns) or detect(sample)
+    parse = parser_of(form, columns)
+    every = itertools.chain(sample, remaining)
+    records = joined(every, columns.delimiter or ",") if form is Format.CSV else enumerate(every, start=1)
+    for number, raw in records:
+        tally.lines += raw.count(b"\n") if form is Format.CSV else 1
         if len(raw) > LINE_BYTES_MAX:
             tally.reject(number, f"longer than {LINE_BYTES_MAX} bytes")
             continue

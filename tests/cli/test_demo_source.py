@@ -3,13 +3,14 @@
 import bz2
 import gzip
 import tracemalloc
+from pathlib import Path
 
 import pytest
 import zstandard
 
 from callboard.cli.demo import digests_of
 from callboard.cli.demo_work import Stage
-from callboard.cli.files import RecordFile, read_lines, read_record_lines
+from callboard.cli.files import RecordFile, read_lines, read_record_lines, read_traffic
 from callboard.log.errors import InvalidArgument, StorageError
 from callboard.recordings import Tally
 
@@ -84,3 +85,16 @@ def test_a_torn_last_line_of_a_record_is_left_out(tmp_path):
     with path.open("ab") as torn:
         torn.write(b"K 0 1")
     assert list(read_record_lines(str(path))) == ["S 1", "P 0 0 1"]
+
+
+def test_an_array_is_read_as_its_elements_and_lines_as_lines(tmp_path: Path) -> None:
+    """However it is packed; blank lines before it do not hide it."""
+    array = b'\n[\n  {"a": "]"},\n  {"b": 2}\n]\n'
+    (tmp_path / "array.json").write_bytes(array)
+    (tmp_path / "array.json.gz").write_bytes(gzip.compress(array))
+    for name in ("array.json", "array.json.gz"):
+        assert list(read_traffic(str(tmp_path / name))) == [b'{"a": "]"}', b'{"b": 2}']
+    (tmp_path / "lines").write_bytes(b'\n\n{"a": 1}\nlast')
+    assert list(read_traffic(str(tmp_path / "lines"))) == [b"\n", b"\n", b'{"a": 1}\n', b"last"]
+    (tmp_path / "empty").write_bytes(b"")
+    assert not list(read_traffic(str(tmp_path / "empty")))

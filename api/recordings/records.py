@@ -1,0 +1,127 @@
+"""The records of a text file that are not one line each, sans I/O: elements of a JSON array, and CSV with line breaks
+between quotes. What they hold at a time is bounded, whatever the file says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+LINE_BYTES_MAX: Final = 65_536
+"""A longer record is a bad line. Readers may hand over `LINE_BYTES_MAX + 1` bytes of it and drop the rest."""
+
+_OUTSIDE: Final = re.compile(rb'["\[\]{},]')
+_INSIDE: Final = re.compile(rb'["\\]')
+_CLOSING: Final = re.compile(rb'(?>(?:[^"]|"")*)"')
+
+
+class Elements:
+    """The elements of one JSON array, as they are written there. What follows the array is one more, which is none."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+        self._depth = 0
+        self._is_text = False
+        self._is_escaped = False
+        self._is_over = False
+
+    def feed(self, piece: bytes) -> Iterator[bytes]:
+        """The elements that end in `piece`; one that is longer than `LINE_BYTES_MAX` is cut."""
+        start = at = 0
+        while at < len(piece) and not self._is_over:
+            if self._is_escaped:
+                self._is_escaped, at = False, at + 1
+                continue
+            found = (_INSIDE if self._is_text else _OUTSIDE).search(piece, at)
+            if found is None:
+                break
+            at, sign = found.end(), found[0]
+            if sign == b'"':
+                self._is_text = not self._is_text
+            elif sign == b"\\":
+                self._is_escaped = True
+            elif sign in b"[{":
+                self._depth += 1
+                if self._depth == 1:
+                    start = at
+            elif sign in b"]}":
+                self._depth -= 1
+                self._is_over = self._depth <= 0
+            if (sign == b"," and self._depth == 1) or self._is_over:
+                self._keep(piece[start : at - 1])
+                if (element := self._taken()) or not self._is_over:
+                    yield element
+                start = at
+        if self._depth or self._is_over:
+            self._keep(piece[start:])
+
+    def end(self) -> bytes:
+        """What is left when the file ends: blank if the array had ended."""
+        return self._taken()
+
+    def _keep(self, part: bytes) -> None:
+        if not self._held:
+            part = part.lstrip()
+        self._held += part[: LINE_BYTES_MAX + 1 - len(self._held)]
+
+    def _taken(self) -> bytes:
+        taken = bytes(self._held).rstrip()
+        self._held.clear()
+        return taken
+
+
+def elements(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The elements of a file that holds one JSON array, from its pieces."""
+    array = Elements()
+    for piece in pieces:
+        yield from array.feed(piece)
+    if rest := array.end():
+        yield rest
+
+
+def joined(lines: Iterable[bytes], separator: str) -> Iterator[tuple[int, bytes]]:
+    """CSV records with the numbers of their first lines: those whose quotes are closed in a later line are made one.
+
+    A line whose quotes are not closed within `LINE_BYTES_MAX` bytes stands alone, and so does what follows it.
+    """
+    waiting: deque[tuple[int, bytes]] = deque()
+    every = iter(enumerate(lines, start=1))
+    between = separator.encode()
+    held: list[tuple[int, bytes]] = []
+    size_bytes, is_open = 0, False
+    while True:
+        item = waiting.popleft() if waiting else next(every, None)
+        if item is not None:
+            line = item[1] if item[1].endswith(b"\n") else item[1] + b"\n"
+            held.append((item[0], line))
+            size_bytes += len(line)
+            is_open = len(line) <= LINE_BYTES_MAX and _is_open(line, between, is_open)
+            if not is_open:
+                yield held[0][0], b"".join([line for _, line in held])
+                held, size_bytes = [], 0
+                continue
+        elif not held:
+            return
+        if item is None or size_bytes > LINE_BYTES_MAX:
+            yield held[0]
+            waiting.extendleft(reversed(held[1:]))
+            held, size_bytes, is_open = [], 0, False
+
+
+def _is_open(line: bytes, separator: bytes, is_open: bool) -> bool:
+    """Whether a quoted field goes on behind the line; `is_open`: one goes on from the line before."""
+    if b'"' not in line:
+        return is_open
+    at = 0
+    while True:
+        if is_open or line.startswith(b'"', at):
+            closed = _CLOSING.match(line, at if is_open else at + 1)
+            if closed is None:
+                return True
+            at, is_open = closed.end(), False
+        next_field = line.find(separator, at)
+        if next_field < 0:
+            return False
+        at = next_field + len(separator)

@@ -135,7 +135,7 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Seek
                 delivery.void_all_leases()
             delivery.skip(0, self.start_offset)
             delivery.judge(now, PROCESS_ENDED)
-        carried.begun()
+        carried.begun(self._groups)
         carried.release_departed(self._groups.values())
         for group_id, lease_id, ranges in carried.released:
             self._groups[group_id].delivery.release(lease_id, ranges, now)

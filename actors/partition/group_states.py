@@ -27,7 +27,7 @@ group it is about, one that only a later version understands `FormatTooNew`; nei
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import attrs
@@ -292,8 +292,9 @@ class Carried:
                 delivery.resume(lease, deadline=deadline, now=now)
         delivery.next_lease_id = max(delivery.next_lease_id, self.next_leases.get(group.group_id, 0))
 
-    def begun(self) -> None:
-        """A core begins: its journal tells of none of what was given back."""
+    def begun(self, groups: Container[int]) -> None:
+        """A core begins: its journal tells of these groups, and of none of what was given back."""
+        self.released = [row for row in self.released if row[0] in groups]
         self._given_back = 0
 
     def journalled(self, leases: Iterable[PendingLease], *, synced: bool) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from callboard.recordings.event import Event, digest_of
 from callboard.recordings.lines import LineColumns
 from callboard.recordings.profile import Profile, load_profile
-from callboard.recordings.reading import LINE_BYTES_MAX, Format, Tally, detect, read_events
+from callboard.recordings.reading import Format, Tally, detect, read_events
+from callboard.recordings.records import LINE_BYTES_MAX
 from callboard.recordings.synthesis import synthesise
 from callboard.recordings.times import TimeFormat, parse_time
 

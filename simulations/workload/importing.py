@@ -22,7 +22,8 @@ import attrs
 from callboard.log.errors import InvalidArgument
 from callboard.recordings.lines import KEY_COLUMNS, TIME_COLUMNS, LineColumns
 from callboard.recordings.manifest import Manifest
-from callboard.recordings.reading import LINE_BYTES_MAX, Format, check_options, detect, read_events, told_by
+from callboard.recordings.reading import Format, check_options, detect, read_events, told_by
+from callboard.recordings.records import LINE_BYTES_MAX
 from callboard.recordings.times import TimeFormat
 from callboard.simulations.workload import parsing
 from callboard.simulations.workload.parsing import InputFile, Parsing, path_of

@@ -23,7 +23,8 @@ import attrs
 from callboard.log.limits import KEY_BYTES_MAX, MESSAGE_BYTES_DEFAULT
 from callboard.recordings.event import Event
 from callboard.recordings.lines import BadLine, LineColumns, Parse
-from callboard.recordings.reading import LINE_BYTES_MAX, Format, bare_line, parser_of
+from callboard.recordings.reading import Format, bare_line, parser_of
+from callboard.recordings.records import LINE_BYTES_MAX
 from callboard.recordings.times import parse_time
 
 if TYPE_CHECKING:

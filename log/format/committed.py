@@ -2,6 +2,10 @@
 
 Two identical slots, because the file is mapped and a store into it is not atomic: the writer stores slot by slot, so a
 reader always finds one whole slot, or reads again. Of two whole slots the one that is further along counts.
+
+Both are in one sector, which a power loss can turn into garbage while it is written back. So the owner keeps a *copy*
+far behind them, written only when the slots are synced, and synced before they change: what it says is true, if older.
+Readers without the lock do not look at it, and a file without one is as good as its slots.
 """
 
 from __future__ import annotations
@@ -30,6 +34,9 @@ COMMITTED_LAYOUT: Final = Layout(
 )
 COMMITTED_SLOT_BYTES: Final = COMMITTED_LAYOUT.size_bytes
 COMMITTED_BYTES: Final = 2 * COMMITTED_SLOT_BYTES
+"""What is mapped: the slots."""
+COMMITTED_COPY_AT: Final = 16384
+"""Where the copy is: in another sector, and another page, everywhere."""
 
 
 @attrs.frozen(order=True)
@@ -41,15 +48,25 @@ class Committed:
 
 
 def encode_committed(visible_end: int, durable_end: int) -> bytes:
-    """The whole file. Into a mapped file, store the first `COMMITTED_SLOT_BYTES`, then the rest."""
+    """Both slots. Into a mapped file, store the first `COMMITTED_SLOT_BYTES`, then the rest."""
+    return encode_slot(visible_end, durable_end) * 2
+
+
+def encode_slot(visible_end: int, durable_end: int) -> bytes:
+    """One slot, or the copy."""
     sealed = COMMITTED_LAYOUT.struct.pack(
         COMMITTED_MAGIC, COMMITTED_VERSION, 0, visible_end, durable_end, 0, 0
     )[:-4]
-    return (sealed + CHECKSUM.pack(zlib.crc32(sealed))) * 2
+    return sealed + CHECKSUM.pack(zlib.crc32(sealed))
+
+
+def encode_committed_file(end: int) -> bytes:
+    """A new file with its copy, of a log that is visible and durable up to `end`."""
+    return encode_committed(end, end).ljust(COMMITTED_COPY_AT, b"\0") + encode_slot(end, end)
 
 
 def decode_committed(buffer: Buffer) -> Committed:
-    """The ends that the file holds. Raises `CommittedInvalid` (read again, then distrust) and `FormatTooNew`."""
+    """The ends that the slots hold. Raises `CommittedInvalid` (read again, then distrust) and `FormatTooNew`."""
     view = memoryview(buffer)
     if len(view) < COMMITTED_BYTES:
         raise CommittedInvalid(FaultReason.SHORT)
@@ -58,6 +75,20 @@ def decode_committed(buffer: Buffer) -> Committed:
     if not whole:
         raise CommittedInvalid(FaultReason.CHECKSUM if any(view) else FaultReason.ZEROS)
     return max(whole)
+
+
+def decode_copy(buffer: Buffer) -> Committed | None:
+    """What the copy in the whole file holds; None when there is none, or it is not whole. Raises `FormatTooNew`."""
+    copy = memoryview(buffer)[COMMITTED_COPY_AT : COMMITTED_COPY_AT + COMMITTED_SLOT_BYTES]
+    return decode_slot(copy) if len(copy) == COMMITTED_SLOT_BYTES else None
+
+
+def proven_ends(buffer: Buffer) -> Committed | None:
+    """What the whole file proves, by its slots or else by the copy; None when nothing of it can be believed."""
+    try:
+        return decode_committed(buffer)
+    except CommittedInvalid:
+        return decode_copy(buffer)
 
 
 def decode_slot(slot: memoryview) -> Committed | None:

@@ -16,7 +16,7 @@ from itertools import zip_longest
 
 import attrs
 
-from callboard.log.format.committed import COMMITTED_BYTES, decode_committed
+from callboard.log.format.committed import COMMITTED_COPY_AT, decode_committed, decode_copy
 from callboard.log.format.faults import CommittedInvalid, IndexInvalid, SegmentHeaderInvalid
 from callboard.log.format.frame_walk import FrameWalk, Tail
 from callboard.log.format.index import SegmentIndex
@@ -266,10 +266,14 @@ class Inspector:
     # -- the whole log ------------------------------------------------------------------------------------------
 
     def _read_committed(self, data: bytes) -> None:
-        found = self.found
+        found, copy = self.found, decode_copy(data)
+        if copy is None and any(data[COMMITTED_COPY_AT:]):
+            message = "the copy in the committed file is damaged: the next opening writes it anew"
+            found.note(found.committed_path, "committed", COMMITTED_COPY_AT, None, None, message)
         try:
-            found.committed = decode_committed(data[:COMMITTED_BYTES])
+            found.committed = decode_committed(data)
         except CommittedInvalid as fault:
+            found.committed = copy
             if any(data):
                 message = f"the committed file is damaged ({fault})"
                 found.tell_committed("committed", 0, None, None, message)

@@ -25,7 +25,7 @@ from collections.abc import Callable
 
 import attrs
 
-from callboard.log.format.committed import encode_committed
+from callboard.log.format.committed import encode_committed_file
 from callboard.log.journal.journal_disk import remove_unfinished
 from callboard.log.offline.forking import Fork, plan_journal, plan_partition, write_fork
 from callboard.log.offline.found import Inspection, Problem, SegmentState
@@ -244,4 +244,4 @@ class LogRepair:
             if found.committed is not None:
                 end = max(end, found.committed.durable_end)
             if not self.dry_run:
-                await replace_whole(self.files, found.committed_path, encode_committed(end, end))
+                await replace_whole(self.files, found.committed_path, encode_committed_file(end))

@@ -48,7 +48,7 @@ from callboard.log.errors import (
     lacks_space,
 )
 from callboard.log.format.columns import Columns
-from callboard.log.format.committed import COMMITTED_NAME, encode_committed
+from callboard.log.format.committed import COMMITTED_NAME, Committed, encode_committed
 from callboard.log.format.frame import encode_frame
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
 from callboard.log.limits import INDEX_INTERVAL_BYTES, READ_BYTES_DEFAULT, USUAL, Limits
@@ -67,7 +67,7 @@ from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.reading import Reading
 from callboard.log.segments.segment_file import SegmentFile
 from callboard.log.segments.segments import Damage, Gap, SegmentList, StoredSegment
-from callboard.log.segments.small_files import sync_whole
+from callboard.log.segments.small_files import store_copy
 
 MICROSECONDS: Final = 1_000_000
 NEVER: Final = float("inf")
@@ -651,4 +651,5 @@ class PartitionLog:
                 if not lacks_space(error):
                     raise
         if self._mark is not None and self.visible_end > self._opened_end:
-            await sync_whole(self._files, f"{self._directory}/{COMMITTED_NAME}")
+            ends = Committed(self.visible_end, self.durable_end)
+            await store_copy(self._files, f"{self._directory}/{COMMITTED_NAME}", ends)

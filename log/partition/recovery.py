@@ -7,10 +7,10 @@ Theory of operation
 2. Scan the last segment, from where its stored index reaches. Sealed segments are trusted until read: they were synced
    before their successors were made. An exception is a segment before a gap: its successor may have been made by a
    recovery that was interrupted before it had rewritten what lies before the gap.
-3. Prove. What the `committed` file calls durable is proven. All other frames are *unproven*: their pages may be in
-   memory only, and after a failed sync no later sync would tell. They are written anew into new segments, synced,
-   and only then served. A torn tail is copied to quarantine. A hole among unproven frames is what a power loss
-   leaves, which keeps unsynced writes in any order: no damage.
+3. Prove. What the `committed` file calls durable, by its copy if the slots are garbage, is proven. All other frames
+   are *unproven*: their pages may be in memory only, and after a failed sync no later sync would tell. They are
+   written anew into new segments, synced, and only then served. A torn tail is copied to quarantine. A hole among
+   unproven frames is what a power loss leaves, which keeps unsynced writes in any order: no damage.
 4. The next offset is above everything that a journal or the record of damage names, that readers may have seen, or
    that was once durable; a gap is recorded in the header of the segment behind it.
 
@@ -25,7 +25,7 @@ the next recovery finds the same log.
 Invariants
 ----------
 R1  Recovery never makes a frame unreachable before its copy is synced under its final name.
-R2  After recovery every frame below the next offset was synced, and the `committed` file says so.
+R2  After recovery every frame below the next offset was synced, and the `committed` file says so, with its copy.
 R3  Recovery repeated finds the same records at the same offsets.
 """
 
@@ -42,10 +42,11 @@ from callboard.log.format.committed import (
     COMMITTED_BYTES,
     COMMITTED_NAME,
     Committed,
-    decode_committed,
+    decode_copy,
     encode_committed,
+    encode_committed_file,
+    proven_ends,
 )
-from callboard.log.format.faults import CommittedInvalid
 from callboard.log.format.frame import BASE_OFFSET, LAST_OFFSET, FrameFields
 from callboard.log.format.frame_walk import NOTHING, Tail
 from callboard.log.format.segment import GapReason
@@ -59,7 +60,7 @@ from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.scanning import damages_of, ensure_open, scan_from
 from callboard.log.segments.segment_file import SegmentFile
 from callboard.log.segments.segments import Damage, SegmentList, StoredSegment
-from callboard.log.segments.small_files import read_whole, replace_whole
+from callboard.log.segments.small_files import read_whole, replace_whole, store_copy
 
 
 @attrs.frozen
@@ -96,11 +97,12 @@ async def open_partition(writer: Writer, named_end: int) -> Opened:
     record = await DamageRecord.load(files, directory) if is_noted else DamageRecord(files, directory)
     path = f"{directory}/{COMMITTED_NAME}"
     is_marked = any(entry.name == COMMITTED_NAME for entry in entries)
-    mark = await files.mark(path, COMMITTED_BYTES) if is_marked else None
+    stored = await read_whole(files, path) if is_marked else None
+    mark = None if stored is None else await files.mark(path, COMMITTED_BYTES)
     segments: Sequence[StoredSegment] = ()
     try:
         await files.submit((SyncDirectory(directory),))
-        committed = None if mark is None else readable_committed(mark.load())
+        committed = None if stored is None else proven_ends(stored)
         found = await survey(
             files,
             directory,
@@ -121,7 +123,8 @@ async def open_partition(writer: Writer, named_end: int) -> Opened:
         if mark is None or committed is None:
             if mark is not None:
                 mark.close()
-            await replace_whole(files, path, encode_committed(top, top))
+            stored = encode_committed_file(top)
+            await replace_whole(files, path, stored)
             mark = await files.mark(path, COMMITTED_BYTES)
     except StorageError:
         if mark is not None:
@@ -129,6 +132,9 @@ async def open_partition(writer: Writer, named_end: int) -> Opened:
         await close_all(files, (*segments, *writer.made))
         raise
     mark.store(encode_committed(top, top))
+    ends = Committed(top, top)
+    if stored is None or decode_copy(stored) != ends:
+        await store_copy(files, path, ends)
     listed.active.end_offset = top
     recovery = Recovery(
         torn_bytes=tail.torn_bytes,
@@ -147,7 +153,7 @@ async def open_proven(files: Incarnation, directory: str, *, segment_bytes: int)
     Raises `StorageError` when the disk does not let itself be read.
     """
     stored = await read_whole(files, f"{directory}/{COMMITTED_NAME}")
-    committed = None if stored is None else readable_committed(stored)
+    committed = None if stored is None else proven_ends(stored)
     found = await survey(files, directory, None, limit_bytes=segment_bytes, committed=committed)
     if committed is not None and not explains_ends(last_base(found.segments), committed):
         committed = None
@@ -169,14 +175,6 @@ async def open_proven(files: Incarnation, directory: str, *, segment_bytes: int)
     damages = (*tail.without_doubtful(found.damages), *tail.damages)
     record = await DamageRecord.load(files, directory)
     return Opened(SegmentList(kept), None, end, Recovery(tail.torn_bytes, damages), record)
-
-
-def readable_committed(data: bytes) -> Committed | None:
-    """What the `committed` file proves; None when it is garbage."""
-    try:
-        return decode_committed(data)
-    except CommittedInvalid:
-        return None
 
 
 async def close_all(files: Incarnation, segments: Sequence[StoredSegment]) -> None:

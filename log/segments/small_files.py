@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from callboard.log.errors import PlanFailed
+from callboard.log.format.committed import COMMITTED_COPY_AT, Committed, encode_slot
 from callboard.log.seams.disk import (
     Close,
     Create,
@@ -57,11 +58,15 @@ async def replace_whole(files: Incarnation, path: str, data: bytes) -> None:
         raise
 
 
-async def sync_whole(files: Incarnation, path: str) -> None:
-    """Make what the file holds now durable. A disk that refuses is no error: the file says no less than before."""
-    handle = files.handle(path)
+async def store_copy(files: Incarnation, path: str, ends: Committed) -> None:
+    """Sync the slots of a `committed` file, which hold `ends`, then write its copy: one of both is always whole.
+
+    The slots must not be stored into meanwhile. A disk that refuses is no error: the file says no less than before.
+    """
+    handle, copy = files.handle(path), encode_slot(ends.visible_end, ends.durable_end)
+    write = Write(handle, COMMITTED_COPY_AT, (copy,))
     try:
-        await files.submit((Open(handle), Sync(handle), Close(handle)))
+        await files.submit((Open(handle), Sync(handle), write, Sync(handle), Close(handle)))
     except PlanFailed:
         with suppress(PlanFailed):
             await files.submit((Close(handle),))

@@ -9,10 +9,14 @@ import pytest
 from callboard.log.errors import FormatTooNew
 from callboard.log.format.committed import (
     COMMITTED_BYTES,
+    COMMITTED_COPY_AT,
     COMMITTED_SLOT_BYTES,
     Committed,
     decode_committed,
+    decode_copy,
     encode_committed,
+    encode_committed_file,
+    proven_ends,
 )
 from callboard.log.format.faults import (
     CommittedInvalid,
@@ -197,6 +201,19 @@ def test_a_torn_store_leaves_a_whole_slot() -> None:
         found = decode_committed(new[:stored] + old[stored:])
         assert found in (Committed(10, 9), Committed(0x0102030405060708, 0x0102030405060708))
         assert (found.visible_end == 10) == (stored < COMMITTED_SLOT_BYTES)
+
+
+def test_a_committed_file_has_a_copy_far_behind_its_slots() -> None:
+    """The slots count while one of them is whole; else the copy does; else nothing is known."""
+    encoded = encode_committed_file(7)
+    assert len(encoded) == COMMITTED_COPY_AT + COMMITTED_SLOT_BYTES
+    later = encode_committed(9, 8) + encoded[COMMITTED_BYTES:]
+    assert decode_committed(encoded) == decode_copy(encoded) == decode_copy(later) == Committed(7, 7)
+    assert proven_ends(later) == proven_ends(later[:COMMITTED_BYTES]) == Committed(9, 8)
+    assert proven_ends(bytes(COMMITTED_BYTES) + encoded[COMMITTED_BYTES:]) == Committed(7, 7)
+    for short in (encoded[:-1], encoded[:COMMITTED_BYTES], b"", bytes(len(encoded))):
+        assert decode_copy(short) is None
+        assert proven_ends(short.replace(b"CBCM", b"XXXX")) is None
 
 
 @pytest.mark.parametrize("buffer", [b"", bytes(64), b"x" * 64, encode_committed(1, 1)[:63]])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from callboard.log.format.committed import encode_committed
+from callboard.log.format.committed import COMMITTED_COPY_AT, encode_committed, encode_committed_file
 from callboard.log.format.frame import FRAME_MAGIC
 from callboard.log.journal.journal import Journal
 from callboard.log.journal.journal_recovery import Owner, ignore
@@ -102,6 +102,29 @@ async def test_implausible_mark_is_a_problem(writer):
     writer.mark.store(encode_committed(30, 36))
     report = await verify_directory(writer.disk)
     assert ["committed"] == [problem.kind for problem in report.problems]
+
+
+async def test_without_slots_the_copy_says_what_was_synced(writer):
+    """The slots are told as damaged; what is missing at the end is still named."""
+    await writer.fill()
+    path = "orders/0/committed"
+    stored = encode_committed_file(36)
+    writer.disk.plant_file(path, b"\xff" * 64 + stored[64:])
+    report = await verify_directory(writer.disk)
+    assert ["committed"] == [problem.kind for problem in report.problems]
+    writer.disk.flip(writer.path(24), writer.segment.position - 1)
+    report = await verify_directory(writer.disk)
+    assert ("lost", 33, 35) in [(p.kind, p.first_offset, p.last_offset) for p in report.problems]
+
+
+async def test_a_damaged_copy_is_a_note(writer):
+    """It is only looked at when the slots are lost, and the next opening writes it anew."""
+    await writer.fill()
+    stored = encode_committed_file(36)
+    writer.disk.plant_file("orders/0/committed", stored[:-1] + b"\xff")
+    report = await verify_directory(writer.disk)
+    assert report.ok
+    assert [("committed", COMMITTED_COPY_AT)] == [(note.kind, note.position) for note in report.notes]
 
 
 async def test_missing_segment_is_named(writer):

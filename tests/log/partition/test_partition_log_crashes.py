@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from callboard.log.errors import DiskFull, StaleIncarnation, StorageError
-from callboard.log.format.committed import COMMITTED_NAME, decode_committed
+from callboard.log.format.committed import COMMITTED_NAME, decode_committed, decode_copy, proven_ends
 from callboard.log.limits import Limits
 from callboard.log.offline.inspection import inspect_log
 from callboard.log.seams.disk import Create, Rename, Sync, SyncDirectory, Write
-from callboard.simulations.disk.inodes import keep_unsynced, lose_unsynced
+from callboard.simulations.disk.inodes import Garbage, keep_unsynced, lose_unsynced
 
 
 def keep_some(seed: int) -> Any:
@@ -309,6 +309,94 @@ async def test_a_hole_among_records_that_were_not_synced_is_no_damage(world: Any
         assert [(gap.first, gap.last, gap.reason) for gap in log.gaps] == [(1, 2, "unsynced")]
         assert list(await world.contents()) == [0, 3, 4]
         world.disk.crash()
+
+
+def spoil_committed(unsynced: Any) -> Any:
+    """A power loss that keeps every sector, but turns those of a `committed` file into garbage."""
+    if unsynced.is_directory or not unsynced.path.endswith(COMMITTED_NAME):
+        return unsynced.items
+    return [item if item < 0 else Garbage(item, b"\xa5" * 512) for item in unsynced.items]
+
+
+async def test_a_hole_among_records_that_were_not_synced_is_no_damage_when_committed_is_garbage(
+    world: Any,
+) -> None:
+    """The sector in which the file is stored all the time may be lost with the power; its copy is not."""
+    await world.open()
+    await world.append(durable=True, size=1_500)
+    await world.log.close()
+    await world.open()
+    for _ in range(4):
+        await world.append(durable=False, size=1_500)
+
+    def choose(unsynced: Any) -> Any:
+        if unsynced.path.endswith(".log"):
+            return [item for item in unsynced.items if item not in (5, 6, 7)]
+        return spoil_committed(unsynced)
+
+    world.disk.crash(choose)
+    path = f"{DIRECTORY}/{COMMITTED_NAME}"
+    assert world.disk.files()[path][:64] == b"\xa5" * 64
+    report = await inspect_log(await world.disk.incarnate("verify"), DIRECTORY)
+    assert [(problem.path, problem.kind) for problem in report.problems] == [(path, "committed")]
+    for _ in range(2):
+        log = await world.open()
+        assert log.damages == ()
+        assert [(gap.first, gap.last, gap.reason) for gap in log.gaps] == [(1, 2, "unsynced")]
+        assert list(await world.contents()) == [0, 3, 4]
+        world.disk.crash(spoil_committed)
+
+
+async def test_the_ends_are_known_after_garbage_at_every_verb(make_world: Any, everywhere: Any) -> None:
+    """Whenever the power goes, the slots or the copy are whole, and say nothing that was not synced."""
+
+    async def open_and_close(world: Any) -> None:
+        for turn in range(3):
+            await world.append(2, 3, durable=True)
+            await world.append(1, durable=False)
+            if turn:
+                await world.log.close()
+            await world.open()
+
+    async def known(world: Any) -> None:
+        ends = proven_ends(world.disk.files()[f"{DIRECTORY}/{COMMITTED_NAME}"])
+        assert ends is not None
+        log = await world.open()
+        assert log.damages == ()
+        assert ends.durable_end <= log.durable_end
+        await verify(world)
+
+    assert await everywhere(make_world, open_and_close, chooses=(spoil_committed,), verify=known) > 40
+
+
+async def test_an_earlier_versions_committed_file_gets_its_copy(world: Any) -> None:
+    """Of 64 bytes, without a copy: the next opening adds it; the slots stay where earlier versions read them."""
+    path = f"{DIRECTORY}/{COMMITTED_NAME}"
+    await world.open()
+    await world.append(3, 3)
+    await world.log.close()
+    world.disk.plant_file(path, world.disk.files()[path][:64])
+    await world.open()
+    stored = world.disk.files()[path]
+    assert decode_copy(stored) == decode_committed(stored[:64]) == proven_ends(stored)
+    world.disk.plant_file(path, bytes(64) + stored[64:])
+    assert (await world.open()).recovery.rewritten_records == 0
+
+
+async def test_a_disk_without_space_for_the_copy_keeps_no_log_from_opening(world: Any) -> None:
+    """The slots are enough; the copy is written by a later opening."""
+    path = f"{DIRECTORY}/{COMMITTED_NAME}"
+    await world.open()
+    await world.append(3, 3)
+    await world.log.close()
+    world.disk.plant_file(path, world.disk.files()[path][:64])
+    world.disk.capacity_bytes = world.disk.used_bytes
+    await world.open()
+    assert decode_copy(world.disk.files()[path]) is None
+    await world.log.close()
+    world.disk.capacity_bytes = None
+    await world.open()
+    assert decode_copy(world.disk.files()[path]) is not None
 
 
 async def test_a_hole_is_damage_when_nobody_knows_what_was_synced(world: Any) -> None:

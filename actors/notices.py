@@ -189,6 +189,34 @@ class DelayedLost:
 
 
 @attrs.frozen
+class OutboxHeld:
+    """What acks of a partition have published cannot be brought to another one now, or not be read: it stays where it
+    is, and is tried again.
+    """
+
+    partition: str
+    target: str
+    cause: str
+
+
+@attrs.frozen
+class OutboxDropped:
+    """Acks of a partition have published messages to a topic that was deleted since, or theirs was: they are gone."""
+
+    partition: str
+    topic_id: str
+    records: int
+
+
+@attrs.frozen
+class OutboxLost:
+    """Messages that acks of a partition have published are damaged or missing: they will not come to their topics."""
+
+    partition: str
+    records: int
+
+
+@attrs.frozen
 class ProducerForgotten:
     """A partition knows nothing more of a producer: should it repeat an old record, that is stored again."""
 

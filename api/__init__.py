@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from callboard.actors.notices import OpeningLacksSpace as OpeningLacksSpace
     from callboard.actors.notices import OpeningOverdue as OpeningOverdue
     from callboard.actors.notices import OperationFailed as OperationFailed
+    from callboard.actors.notices import OutboxDropped as OutboxDropped
+    from callboard.actors.notices import OutboxHeld as OutboxHeld
+    from callboard.actors.notices import OutboxLost as OutboxLost
     from callboard.actors.notices import PartitionFull as PartitionFull
     from callboard.actors.notices import PartitionStuck as PartitionStuck
     from callboard.actors.notices import ProducerForgotten as ProducerForgotten
@@ -99,6 +102,7 @@ if TYPE_CHECKING:
     from callboard.statistics import GroupDescription as GroupDescription
     from callboard.statistics import GroupInfo as GroupInfo
     from callboard.statistics import GroupPlace as GroupPlace
+    from callboard.statistics import OutboxStatistics as OutboxStatistics
     from callboard.statistics import RuntimeStatistics as RuntimeStatistics
     from callboard.supervision import Backoff as Backoff
     from callboard.supervision import ChildSpec as ChildSpec
@@ -151,6 +155,9 @@ _HOMES = {
         "OpeningLacksSpace",
         "OpeningOverdue",
         "OperationFailed",
+        "OutboxDropped",
+        "OutboxHeld",
+        "OutboxLost",
         "PartitionFull",
         "PartitionStuck",
         "ProducerForgotten",
@@ -194,6 +201,7 @@ _HOMES = {
         "GroupDescription",
         "GroupInfo",
         "GroupPlace",
+        "OutboxStatistics",
         "RuntimeStatistics",
     ),
     "supervision": ("Backoff", "ChildSpec", "SupervisorSpec", "TreeNode"),

@@ -39,6 +39,7 @@ from callboard.actors.settings import GroupSettings
 from callboard.awaited import AwaitedPartitions
 from callboard.draining import Drains
 from callboard.following import FollowsAssignment
+from callboard.leased import ConsumerLease, LeasedPart
 from callboard.log.errors import (
     ActorCrashed,
     ActorStopped,
@@ -53,13 +54,7 @@ from callboard.log.errors import (
     TopicNotFound,
 )
 from callboard.message import by_priority
-from callboard.received import (
-    ConsumerLease,
-    ConsumerLeases,
-    LeasedPart,
-    ReceivedBatch,
-    ReceivedMessage,
-)
+from callboard.received import ConsumerLeases, ReceivedBatch, ReceivedMessage
 from callboard.receiving import Batches, Receiving
 from callboard.settling import check_seconds
 
@@ -316,7 +311,7 @@ class Consumer(FollowsAssignment, Drains):
                         if lease is None:
                             return None
                         self._untaken = None
-                        buffer += self._in_order(lease.take_messages(self.leases))
+                        buffer += self._in_order(self.leases.take_messages(lease))
                 finally:
                     self._turn.release()
             # From here on there is no checkpoint (U1).

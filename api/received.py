@@ -20,13 +20,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import repeat
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import trio
 
+from callboard.acking import AcksWithPublishes, PublishesWithAck, Staged
 from callboard.actors.delivery.receipts import merged
+from callboard.actors.outbox.stored import Payload
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.port import PartitionPort
+from callboard.leased import ConsumerLease, LeasedPart
 from callboard.log.errors import (
     ActorCrashed,
     ActorStopped,
@@ -37,90 +40,20 @@ from callboard.log.errors import (
     RuntimeClosed,
     TopicNotFound,
 )
-from callboard.log.format.columns import Columns, first_expiry
-from callboard.message import ColumnBatch, Record, Span
+from callboard.log.format.columns import Columns
+from callboard.log.limits import OFFSET_MAX
+from callboard.message import ColumnBatch, Record
 from callboard.settling import GatheredAcks, Releases, SentAck, check_nack, check_seconds, lease_lost, without
 
 if TYPE_CHECKING:
     from callboard.session import Session
 
 
-class LeasedPart(NamedTuple):
-    """Records of one lease. `ranges` are (start, stop, attempt), in the order of `spans`."""
-
-    lease: ConsumerLease
-    ranges: Sequence[tuple[int, int, int]]
-    spans: list[Span]
-
-    @property
-    def size(self) -> int:
-        """How many records it has."""
-        return sum([stop - start for _, start, stop in self.spans])
-
-    def attempts(self) -> Iterator[int]:
-        """Which delivery this is of each record."""
-        rows = iter(self.ranges)
-        _, stop, attempt = next(rows, (0, 0, 0))
-        for columns, first, last in self.spans:
-            for offset in columns.offset_list()[first:last]:
-                while offset >= stop:
-                    _, stop, attempt = next(rows)
-                yield attempt
+BATCH_PLACE: Final = OFFSET_MAX
+"""Behind all offsets."""
 
 
-class ConsumerLease:
-    """A lease as its consumer counts it, with those of its records that the consumer's caller has not taken yet."""
-
-    __slots__ = "_at", "_batches", "_ranges", "deadline", "expires_us", "left", "lease_id", "port", "untaken"
-
-    def __init__(self, port: PartitionPort, leased: c.LeasedRecords, count: int) -> None:
-        self.port = port
-        self.lease_id = leased.lease_id
-        self.deadline = leased.deadline
-        self.left = self.untaken = count
-        """How many messages are in flight, and how many of those were not taken."""
-        self.expires_us = first_expiry(leased.batches)
-        """When the first of its records expires, None for never."""
-        self._ranges, self._batches, self._at = leased.ranges, leased.batches, 0
-        """`_at`: records of the first batch that were taken."""
-
-    def take_messages(self, leases: ConsumerLeases) -> list[ReceivedMessage]:
-        """All that is left, as messages."""
-        part = self.take(self.untaken)
-        numbers = repeat(part.ranges[0][2]) if len(part.ranges) == 1 else part.attempts()
-        return [
-            ReceivedMessage(leases, self, columns, index, next(numbers))
-            for columns, start, stop in part.spans
-            for index in range(start, stop)
-        ]
-
-    def take(self, count: int) -> LeasedPart:
-        """The next `count` records; all, if they are fewer."""
-        batches, at, place, spans = self._batches, self._at, 0, []
-        wanted = min(count, self.untaken)
-        self.untaken -= wanted
-        while wanted:
-            columns = batches[place]
-            stop = min(at + wanted, columns.count)
-            spans.append((columns, at, stop))
-            wanted -= stop - at
-            at = stop
-            while place < len(batches) and at == batches[place].count:
-                place, at = place + 1, 0
-        ranges = self._ranges
-        if self.untaken:
-            self._batches, self._at = batches[place:], at
-            end = batches[place].offset(at)
-            if len(ranges) == 1:
-                ((start, stop, attempt),) = ranges
-                self._ranges, ranges = ((end, stop, attempt),), ((start, end, attempt),)
-            else:
-                self._ranges = tuple([(max(row[0], end), row[1], row[2]) for row in ranges if row[1] > end])
-                ranges = tuple([(row[0], min(row[1], end), row[2]) for row in ranges if row[0] < end])
-        return LeasedPart(self, ranges, spans)
-
-
-class ConsumerLeases:
+class ConsumerLeases(AcksWithPublishes):
     """The leases of one consumer."""
 
     def __init__(self, runtime: Session, group: str) -> None:
@@ -131,7 +64,7 @@ class ConsumerLeases:
         """The consumer has left: all that it had leased is released."""
         self.has_waited = False
         """Something was settled, and waited for, since the consumer looked last: other tasks have run meanwhile."""
-        self._runtime = runtime
+        self.runtime = runtime
         self._group = group
         self._leases: dict[ConsumerLease, None] = {}
         self._freed = trio.Event()
@@ -161,6 +94,16 @@ class ConsumerLeases:
         self.in_flight += count
         return lease
 
+    def take_messages(self, lease: ConsumerLease) -> list[ReceivedMessage]:
+        """All that is left of a lease, as messages."""
+        part = lease.take(lease.untaken)
+        numbers = repeat(part.ranges[0][2]) if len(part.ranges) == 1 else part.attempts()
+        return [
+            ReceivedMessage(self, lease, columns, index, next(numbers))
+            for columns, start, stop in part.spans
+            for index in range(start, stop)
+        ]
+
     def alter(self, max_in_flight: int) -> None:
         """So many messages may be in flight from now on."""
         self.max_in_flight = max_in_flight
@@ -175,7 +118,7 @@ class ConsumerLeases:
 
         May also return before.
         """
-        now = self._runtime.clock.monotonic()
+        now = self.runtime.clock.monotonic()
         for lease in [lease for lease in self._leases if lease.deadline <= now]:
             self._count(lease, lease.left)
         if self.room() > 0 or self.is_over:
@@ -220,7 +163,7 @@ class ConsumerLeases:
         lease.left = left - count
         self.in_flight -= count
         self._freed.set()
-        return lease.deadline > self._runtime.clock.monotonic()
+        return lease.deadline > self.runtime.clock.monotonic()
 
     def _count_again(self, lease: ConsumerLease, count: int) -> None:
         """Count messages of a lease as in flight once more, unless they are nobody's by now."""
@@ -240,7 +183,7 @@ class ConsumerLeases:
         reason: str | None = None,
     ) -> None:
         """Settle ranges of leases; what messages and batches call. Raises `LeaseLost`, `TopicNotFound`."""
-        self._runtime.check_open()
+        self.runtime.check_open()
         lost: list[tuple[int, int]] = []
         counted: list[tuple[ConsumerLease, int]] = []
         try:
@@ -304,10 +247,10 @@ class ConsumerLeases:
         if (
             gathered is None
             or gathered.lease is not lease
-            or gathered.valid is not (lease.left > 0 and lease.deadline > self._runtime.clock.monotonic())
+            or gathered.valid is not (lease.left > 0 and lease.deadline > self.runtime.clock.monotonic())
         ):
             return False
-        self._runtime.check_open()
+        self.runtime.check_open()
         if gathered.stop != start:
             gathered.ranges.append((gathered.start, gathered.stop))
             gathered.start = start
@@ -317,16 +260,16 @@ class ConsumerLeases:
 
     async def ack_lazily(self, settled: Sequence[tuple[ConsumerLease, Sequence[tuple[int, int]]]]) -> None:
         """Gather acks; those of another lease are sent first. Raises `LeaseLost` when very many were lost before."""
-        self._runtime.check_open()
+        self.runtime.check_open()
         if not self.gathered or not settled or self.gathered[-1].lease is not settled[0][0]:
             await self.send_waiting()
             await self._take_outcomes()
-            self._runtime.lingers.add(self.send_gathered)
+            self.runtime.lingers.add(self.send_gathered)
         for lease, ranges in settled:
             for start, stop in ranges:
                 if not self.join_gathered(lease, start, stop):
                     self.gathered.append(GatheredAcks(lease, self._count(lease, stop - start), start, stop))
-        if self._lost_ranges >= self._runtime.limits.lazy_acks:
+        if self._lost_ranges >= self.runtime.limits.lazy_acks:
             raise self._lost_meanwhile()
 
     def send_gathered(self) -> bool:
@@ -376,7 +319,7 @@ class ConsumerLeases:
 
     async def _take_outcomes(self) -> None:
         """Take the outcomes that have come. Waits for one only while very many acks have none."""
-        sent, limit = self._sent, self._runtime.limits.lazy_acks
+        sent, limit = self._sent, self.runtime.limits.lazy_acks
         while sent and self._has_taken_oldest():
             pass
         while len(sent) >= limit:
@@ -475,11 +418,11 @@ class ConsumerLeases:
 
     async def extend(self, lease: ConsumerLease, offset: int, seconds: float) -> None:
         """What `ReceivedMessage.extend` calls. Raises `LeaseLost`."""
-        self._runtime.check_open()
+        self.runtime.check_open()
         if self.is_over:
             raise RuntimeClosed("the consumer is closed: it has no leases any more. Subscribe again.")
         while True:
-            asked_at = self._runtime.clock.monotonic()
+            asked_at = self.runtime.clock.monotonic()
             # It may end sooner than before, also when the answer does not come.
             lease.deadline = min(lease.deadline, asked_at + seconds)
             self._freed.set()  # who waits for room waits for the earliest deadline
@@ -496,15 +439,6 @@ class ConsumerLeases:
 
     # -- errors
 
-    @staticmethod
-    def stopped(port: PartitionPort) -> CallboardError:
-        """The error for a partition that has ended for good."""
-        if port.is_deleted:
-            return TopicNotFound(
-                f"topic {port.topic!r} was deleted; its messages can no longer be settled.", topic=port.topic
-            )
-        return RuntimeClosed("the runtime is closed. Open it again.")
-
     def _lost_meanwhile(self) -> LeaseLost:
         """The error for acks that nobody waited for, and that came too late."""
         lost, self._lost, self._lost_ranges = self._lost, {}, 0
@@ -514,10 +448,10 @@ class ConsumerLeases:
         return lease_lost(lost, verb, self._group)
 
 
-class ReceivedMessage(Record):
+class ReceivedMessage(PublishesWithAck, Record):
     """A leased message. Settle it once: `ack`, `nack`, `reject` or `release`; or let its lease run out."""
 
-    __slots__ = ("_batch", "_leases", "attempt", "lease", "settled")
+    __slots__ = ("_batch", "_leases", "_staged", "attempt", "lease", "settled")
 
     def __init__(
         self,
@@ -537,6 +471,7 @@ class ReceivedMessage(Record):
         self._index = index
         self._batch = batch
         self._leases = leases
+        self._staged: Staged | None = None
         self.lease = lease
         self.settled = False
         """Whether it was acked, nacked, rejected or released."""
@@ -558,7 +493,11 @@ class ReceivedMessage(Record):
         """
         if wait:
             await self._settle("ack")
-        elif not self.settled and self._leases.join_gathered(self.lease, self.offset, self.offset + 1):
+        elif (
+            not self.settled
+            and self._staged is None
+            and self._leases.join_gathered(self.lease, self.offset, self.offset + 1)
+        ):
             self.settled = True
             if self._batch is not None:
                 self._batch.settled_singly[self.offset] = None
@@ -605,7 +544,9 @@ class ReceivedMessage(Record):
             batch.settled_singly[offset] = None
         settled = ((self.lease, ((offset, offset + 1),)),)
         try:
-            if wait:
+            if self._staged is not None and verb == "ack" and self._staged.payloads:
+                await self._leases.ack_and_publish(settled, self._staged.payloads)
+            elif wait:
                 await self._leases.settle(verb, settled, delay_s=delay_s, reason=reason)
             else:
                 await self._leases.ack_lazily(settled)
@@ -617,19 +558,27 @@ class ReceivedMessage(Record):
                 batch.settled_singly.pop(offset, None)
             raise
 
+    def _staging(self) -> Staged:
+        if self.settled:
+            raise self._twice()
+        if self._staged is None:
+            batch = self._batch
+            self._staged = Staged() if batch is None else batch.staged.setdefault(self.offset, Staged())
+        return self._staged
+
     def _twice(self) -> InvalidArgument:
         return InvalidArgument(
             f"message {self.topic}/{self.partition}@{self.offset} is settled already. A message is settled once."
         )
 
 
-class ReceivedBatch(ColumnBatch):
+class ReceivedBatch(PublishesWithAck, ColumnBatch):
     """Leased messages of one partition, as columns; settled as a whole, or message by message when iterated.
 
     Settling the batch leaves out the messages that were settled by themselves.
     """
 
-    __slots__ = ("_leases", "_parts", "_settled", "settled_singly")
+    __slots__ = ("_leases", "_parts", "_settled", "settled_singly", "staged")
 
     def __init__(self, leases: ConsumerLeases, parts: Sequence[LeasedPart]) -> None:
         port = parts[0].lease.port
@@ -638,6 +587,8 @@ class ReceivedBatch(ColumnBatch):
         self._parts = parts
         self._settled = False
         self.settled_singly: dict[int, None] = {}
+        self.staged: dict[int, Staged] = {}
+        """What is published with acks, by offset; that of the batch as a whole at `BATCH_PLACE`."""
 
     def attempts(self) -> list[int]:
         """Which delivery this is of each message; 1 is the first."""
@@ -678,9 +629,7 @@ class ReceivedBatch(ColumnBatch):
         self, verb: str, *, delay_s: float | None = None, reason: str | None = None, wait: bool = True
     ) -> None:
         if self._settled:
-            raise InvalidArgument(
-                f"this batch of {self.topic}/{self.partition} is settled already. A batch is settled once."
-            )
+            raise self._twice()
         self._settled = True
         settled = [(lease, [(start, stop) for start, stop, _ in ranges]) for lease, ranges, _ in self._parts]
         if self.settled_singly:
@@ -688,7 +637,9 @@ class ReceivedBatch(ColumnBatch):
             cut = [(lease, without(ranges, singly)) for lease, ranges in settled]
             settled = [(lease, ranges) for lease, ranges in cut if ranges]
         try:
-            if wait:
+            if self.staged and verb == "ack" and (payloads := self._unpublished()):
+                await self._leases.ack_and_publish(settled, payloads)
+            elif wait:
                 await self._leases.settle(verb, settled, delay_s=delay_s, reason=reason)
             else:
                 await self._leases.ack_lazily(settled)
@@ -697,3 +648,18 @@ class ReceivedBatch(ColumnBatch):
         except BaseException:
             self._settled = False
             raise
+
+    def _staging(self) -> Staged:
+        if self._settled:
+            raise self._twice()
+        return self.staged.setdefault(BATCH_PLACE, Staged())
+
+    def _unpublished(self) -> list[Payload]:
+        """What is published with the batch: its own, and that of its messages that were not settled singly."""
+        staged = [found for offset, found in sorted(self.staged.items()) if offset not in self.settled_singly]
+        return [payload for found in staged for payload in found.payloads]
+
+    def _twice(self) -> InvalidArgument:
+        return InvalidArgument(
+            f"this batch of {self.topic}/{self.partition} is settled already. A batch is settled once."
+        )

@@ -148,6 +148,22 @@ LINES: Final[dict[object, Line]] = {
         "{partition}: {records} messages that waited to be due are damaged or missing, and will not be delivered. Look"
         " with `callboard verify`.",
     ),
+    notices.OutboxHeld: Line(
+        "partitions",
+        logging.WARNING,
+        "what acks of {partition} have published waits for {target}: {cause} It is tried again by itself.",
+    ),
+    notices.OutboxDropped: Line(
+        "partitions",
+        logging.WARNING,
+        "{records} messages that acks of {partition} had published are gone with the deleted topic {topic_id}.",
+    ),
+    notices.OutboxLost: Line(
+        "partitions",
+        logging.ERROR,
+        "{partition}: {records} messages that acks have published are damaged or missing, and will not be delivered."
+        " Look with `callboard verify`.",
+    ),
     notices.GroupExpired: Line(
         "groups",
         logging.WARNING,

@@ -32,6 +32,7 @@ from callboard.actors.dead_letters.router import DeadLetterRouter
 from callboard.actors.delays.scheduler import Scheduler
 from callboard.actors.groups.renewals import Lingers, Renewals, RenewedLeases
 from callboard.actors.kernel import Actor, ActorRef, ActorStart, Context, Logged, MailboxSpec, Reply
+from callboard.actors.outbox.forwarder import Forwarder
 from callboard.actors.partition.commands import Describe, Flush, PartitionStatistics, Read
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import (
@@ -67,6 +68,7 @@ from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Disk, Lock
 from callboard.log.seams.entropy import Entropy
 from callboard.message import Record, from_us
+from callboard.outboxes import ReachesOutboxes
 from callboard.publishing.partitioning import Partitioner
 from callboard.reporting import Reporter
 from callboard.statistics import (
@@ -76,6 +78,7 @@ from callboard.statistics import (
     delayed_statistics,
     described,
     group_infos,
+    outbox_statistics,
 )
 from callboard.supervision import ChildSpec, SupervisorSpec, System, TreeNode, open_system
 from callboard.supervision.policies import IMMEDIATE
@@ -98,7 +101,7 @@ class PathLike(Protocol):
     def __fspath__(self) -> str: ...
 
 
-class Runtime:
+class Runtime(ReachesOutboxes):
     """An open runtime. Made by `open_runtime`; use it inside `async with`."""
 
     def __init__(
@@ -181,6 +184,7 @@ class Runtime:
                 supervisors.supervisor("groups"),
                 self._start_router,
                 self._start_scheduler,
+                self._start_forwarder,
             )
             self._directory.catalog = supervisors.child("catalog")
             await self._system.__aenter__()
@@ -230,6 +234,11 @@ class Runtime:
         self._system.root.add_child(
             ChildSpec(name="scheduler", start=start, significant=False, awaited=False)
         )
+
+    def _start_forwarder(self) -> None:
+        """Acks of a topic have published something."""
+        start = partial(Forwarder, self._directory)
+        self._system.root.add_child(ChildSpec(name="outbox", start=start, significant=False, awaited=False))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -591,6 +600,7 @@ class Runtime:
             leased_messages=len(self.renewed_leases),
             timers=self._timers.statistics(),
             delayed=delayed_statistics(self._directory),
+            outbox=outbox_statistics(self._directory),
         )
 
     async def partition_statistics(self, ports: Sequence[PartitionPort]) -> tuple[PartitionStatistics, ...]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from callboard.actors.catalog.directory import LiveTopic
 from callboard.actors.groups.renewals import Lingers, RenewedLeases
 from callboard.actors.kernel import ActorRef
 from callboard.actors.partition.commands import PartitionStatistics
+from callboard.actors.partition.outbox import Outbox
 from callboard.actors.partition.port import PartitionPort
 from callboard.log.limits import Limits
 from callboard.log.seams.clock import Clock
@@ -32,6 +34,12 @@ class Session(Protocol):
 
     async def partition_statistics(self, ports: Sequence[PartitionPort]) -> tuple[PartitionStatistics, ...]:
         """Each partition's statistics; only the state of those that do not answer."""
+
+    def live_topic(self, topic: object) -> LiveTopic:
+        """The topic that somebody names, or has. Raises `TopicNotFound`, `InvalidArgument`."""
+
+    async def outbox(self, source: PartitionPort) -> Outbox:
+        """The outbox of a partition, made if need be. Raises `TopicNotFound`, and what keeps it from being made."""
 
     def scheduler(self) -> ActorRef[Any]:
         """Who moves delayed messages to their topics; there is one when a topic has some."""

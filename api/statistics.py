@@ -69,6 +69,30 @@ class DelayedStatistics:
 
 
 @attrs.frozen
+class OutboxStatistics:
+    """What the acks of one partition publish (`message.publish`)."""
+
+    topic: str
+    partition: int
+    state: str
+    """Of the partition in which the messages lie, as in `PartitionStatistics`."""
+    pending: int
+    """Messages that are not in their topics yet."""
+    forwarded: int
+    """Those that came there since the directory was opened."""
+    held: int
+    """Partitions that do not take what is for them now."""
+    refused: int
+    """Acks that were refused because there was no room."""
+    dropped: int
+    """Messages whose topic was deleted."""
+    lost: int
+    """Messages that were damaged or missing."""
+    discarded: int
+    """Messages that were stored, and whose ack did not count."""
+
+
+@attrs.frozen
 class RuntimeStatistics:
     """Everything countable, now."""
 
@@ -80,6 +104,8 @@ class RuntimeStatistics:
     timers: TimerStatistics
     delayed: tuple[DelayedStatistics, ...] = ()
     """Partitions with delayed messages."""
+    outbox: tuple[OutboxStatistics, ...] = ()
+    """Partitions whose messages were acked with publishes."""
 
 
 @attrs.frozen
@@ -181,6 +207,25 @@ def described(
             )
         )
     return GroupDescription(group, tuple(places))
+
+
+def outbox_statistics(directory: Directory) -> tuple[OutboxStatistics, ...]:
+    """What acks publish."""
+    return tuple(
+        OutboxStatistics(
+            outbox.port.topic,
+            outbox.port.index,
+            outbox.port.state,
+            outbox.pending,
+            outbox.forwarded,
+            outbox.held,
+            outbox.refused,
+            outbox.dropped,
+            outbox.lost,
+            outbox.discarded,
+        )
+        for outbox in directory.outboxes
+    )
 
 
 def delayed_statistics(directory: Directory) -> tuple[DelayedStatistics, ...]:

@@ -53,7 +53,7 @@ API = {
         "What `Runtime.stats`, `Runtime.groups` and `Topic.describe` give.",
         (
             "RuntimeStatistics PartitionStatistics GroupStatistics GroupInfo ConsumerInfo TimerStatistics"
-            " DelayedStatistics GroupDescription GroupPlace"
+            " DelayedStatistics OutboxStatistics GroupDescription GroupPlace"
         ),
     ),
     "Actors of your own": (
@@ -69,7 +69,8 @@ API = {
             "Logged ActorStarted IncarnationCrashed ActorRestarted ActorEnded ActorFailed Escalated MessageDropped"
             " HookFailed DamageFound DeadLettered DeadLettersHeld DelayedHeld DelayedLost GroupExpired HandOverForced"
             " HandlerFailed JournalSalvaged"
-            " LeaseReleaseFailed MemberStalled OpeningLacksSpace OpeningOverdue OperationFailed PartitionFull"
+            " LeaseReleaseFailed MemberStalled OpeningLacksSpace OpeningOverdue OperationFailed OutboxDropped"
+            " OutboxHeld OutboxLost PartitionFull"
             " PartitionStuck ProducerForgotten PublishersLost SettingsDiffer UnreadDropped WorkHindered"
         ),
     ),

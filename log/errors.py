@@ -19,6 +19,7 @@ __all__ = [
     "ConsumerDrained",
     "ControlError",
     "DeadLettersFull",
+    "OutboxFull",
     "DirectoryLocked",
     "DiskFull",
     "FormatTooNew",
@@ -193,6 +194,14 @@ class DeadLettersFull(CallboardError):
     """A message was not rejected: as many dead letters of its group wait in the partition as may.
 
     Nothing was settled. Nack or release the message.
+    """
+
+
+class OutboxFull(CallboardError):
+    """A partition keeps no more messages that acks have published: nothing was acked, and nothing will be published.
+
+    Make room in the topics that they are for (`stats().outbox`), and ack again; the lease is still there. Acks that
+    publish nothing are never refused (`topic`, `partition`).
     """
 
 

@@ -71,6 +71,15 @@ RETRIES_MAX: Final = 100
 """Delays in the `retry` of a group."""
 DEAD_LETTERS_MAX: Final = 10_000
 """Dead letters that a partition keeps of a group; beyond it, messages that failed before are not delivered."""
+OUTBOX_MAX: Final = 10_000
+"""Messages that acks have published from one partition and that are not forwarded yet; beyond it, such acks are
+refused."""
+OUTBOX_BYTES_MAX: Final = 1024 * MIB
+"""What the payloads of those messages take on disk."""
+PUBLISHES_MAX: Final = 1000
+"""Messages that one ack publishes."""
+PUBLISHES_BYTES_MAX: Final = MESSAGE_BYTES_MAX
+"""Bytes of the messages that one ack publishes."""
 WINDOW_BYTES_MAX: Final = 64 * MIB
 """What the record windows of a runtime hold of unsettled records; beyond it, those used longest ago are read again."""
 RANGE_RECORDS_MAX: Final = 100_000
@@ -204,6 +213,9 @@ class Limits:
     publishers_every_bytes: int = PUBLISHERS_EVERY_BYTES
     dead_letters: int = DEAD_LETTERS_MAX
     """Of one group in one partition."""
+    outbox: int = OUTBOX_MAX
+    outbox_bytes: int = OUTBOX_BYTES_MAX
+    """Of one partition."""
 
     # mailboxes
     mailbox: int = MAILBOX_CAPACITY_DEFAULT

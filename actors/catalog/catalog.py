@@ -39,9 +39,11 @@ from callboard.actors.catalog.commands import (
     DeleteGroup,
     DeleteTopic,
     EnableDelays,
+    EnableOutbox,
     EndGroup,
     EnsureGroup,
     GroupIdle,
+    IsTopic,
     ListGroups,
     SeekGroup,
 )
@@ -52,10 +54,11 @@ from callboard.actors.catalog.seeking import Places, seek_group
 from callboard.actors.catalog.state import CatalogState, GroupRecord, TopicRecord
 from callboard.actors.kernel import Actor
 from callboard.actors.names import check_name
-from callboard.actors.notices import OperationFailed, SettingsDiffer
+from callboard.actors.notices import OperationFailed, OutboxDropped, SettingsDiffer
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.calls import PartitionCalls
 from callboard.actors.partition.delayed import OPEN_WAITING, waiting_folder
+from callboard.actors.partition.outbox import OPEN_OUTBOX, outbox_folder
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.partition.spec import partition_directory
 from callboard.actors.settings import (
@@ -129,6 +132,7 @@ class Catalog(Actor[CatalogCommand]):
             AlterTopic: self._alter_topic,
             DeleteTopic: self._delete_topic,
             EnableDelays: self._enable_delays,
+            EnableOutbox: self._enable_outbox,
             EnsureGroup: self._ensure_group,
             AlterGroup: self._alter_group,
             SeekGroup: self._seek_group,
@@ -224,14 +228,17 @@ class Catalog(Actor[CatalogCommand]):
         """Answer at once what needs nobody else, and begin an operation for the rest."""
         if isinstance(message, ListGroups):
             return tuple(self._state.groups.values())
+        if isinstance(message, IsTopic):
+            record = self._state.topics.get(message.topic_id)
+            return record is not None and not record.deleting
         match message:
-            case CreateTopic() | AlterTopic() | DeleteTopic() | EnableDelays():
+            case CreateTopic() | AlterTopic() | DeleteTopic() | EnableDelays() | EnableOutbox():
                 subject = f"topic {message.name}"
             case GroupIdle(group_id) | EndGroup(group_id):
-                record = self._state.groups.get(group_id)
-                if record is None:
+                group = self._state.groups.get(group_id)
+                if group is None:
                     return None
-                subject = f"group {record.name}"
+                subject = f"group {group.name}"
             case _:
                 subject = f"group {message.name}"
         reply = self.context.defer_reply()
@@ -380,6 +387,8 @@ class Catalog(Actor[CatalogCommand]):
             waiting = self._directory.waiting
             waiting.run = waiting.run or int.from_bytes(self.context.entropy.bytes(8), "little")
             self._directory.launch_waiting(live)
+        if record.outbox:
+            self._directory.launch_outboxes(live)
         return live
 
     async def _launch_later(self, record: TopicRecord) -> None:
@@ -428,6 +437,17 @@ class Catalog(Actor[CatalogCommand]):
         live.takes_delayed = True
         return live
 
+    async def _enable_outbox(self, message: EnableOutbox) -> LiveTopic:
+        record = self._known(message.name)
+        if not record.outbox:
+            await self._decide(lambda _: [(state.TOPIC_OUTBOX, record.topic_id)])
+        await self._confirm()
+        live = self._launch(self._state.topics[record.topic_id])
+        for outbox in live.outboxes:
+            await self._calls.ask(outbox.port, OPEN_OUTBOX)
+            self._directory.outboxes.is_ready(outbox)
+        return live
+
     async def _delete_topic(self, message: DeleteTopic) -> None:
         await self._delete(self._known(message.name))
 
@@ -444,6 +464,10 @@ class Catalog(Actor[CatalogCommand]):
             raise found from error
 
     async def _finish_deleting(self, record: TopicRecord) -> None:
+        live = self._directory.by_id(record.topic_id)
+        for outbox in () if live is None else live.outboxes:
+            if outbox.pending:
+                self.context.emit(OutboxDropped(outbox.source.label, record.topic_id, outbox.pending))
         await self._directory.retire_topic(record)
         path = f"topics/{record.topic_id}"
         await remove_tree(await self._disk.incarnate(path), path)
@@ -453,6 +477,8 @@ class Catalog(Actor[CatalogCommand]):
             await self._disk.forget(partition_directory(record.topic_id, index))
             if record.delays:
                 await self._disk.forget(partition_directory(record.topic_id, waiting_folder(index)))
+            if record.outbox:
+                await self._disk.forget(partition_directory(record.topic_id, outbox_folder(index)))
 
     # -- groups
 

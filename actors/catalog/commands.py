@@ -44,6 +44,22 @@ class EnableDelays:
 
 
 @attrs.frozen(eq=False)
+class EnableOutbox:
+    """Have partitions beside those of the topic for what its acks publish. Answered with its `LiveTopic` once they take
+    something.
+    """
+
+    name: str
+
+
+@attrs.frozen(eq=False)
+class IsTopic:
+    """Answered at once with whether there is a topic with that id, which is not being deleted."""
+
+    topic_id: str
+
+
+@attrs.frozen(eq=False)
 class EnsureGroup:
     """A new consumer wants to join with topics. Answered with an `Admission`."""
 
@@ -123,6 +139,8 @@ CatalogCommand = (
     | AlterTopic
     | DeleteTopic
     | EnableDelays
+    | EnableOutbox
+    | IsTopic
     | EnsureGroup
     | AlterGroup
     | SeekGroup

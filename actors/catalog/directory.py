@@ -28,6 +28,13 @@ from callboard.actors.partition.delayed import (
     waiting_settings,
 )
 from callboard.actors.partition.openings import Openings
+from callboard.actors.partition.outbox import SETTLED_AGE_S as SENT_AGE_S
+from callboard.actors.partition.outbox import (
+    Outbox,
+    Outboxes,
+    outbox_folder,
+    outbox_settings,
+)
 from callboard.actors.partition.partition import Partition
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.partition.record_window import WindowBudget
@@ -64,11 +71,13 @@ class LiveTopic:
     """A number of this opening of the directory, once it has waiting partitions."""
     takes_delayed: bool = False
     """Whether they are known to have their group, and so to keep what they are given."""
+    outboxes: tuple[Outbox, ...] = ()
+    """For what its acks publish, if they do."""
 
     @property
     def all_ports(self) -> tuple[PartitionPort, ...]:
-        """Those of its partitions, and of its waiting partitions."""
-        return (*self.ports, *self.waiting)
+        """Those of its partitions, and of the partitions beside them."""
+        return (*self.ports, *self.waiting, *(outbox.port for outbox in self.outboxes))
 
     def alter(self, settings: TopicSettings) -> None:
         """Partitions that start from now on start with these settings; those that run have to be told."""
@@ -94,6 +103,7 @@ class Directory:
         self._limits = limits
         self._start_router: Callable[[], object] | None = None
         self._start_scheduler: Callable[[], object] | None = None
+        self._start_forwarder: Callable[[], object] | None = None
         self._topics: Supervisor
         self._groups: Supervisor
         self._by_id: dict[str, LiveTopic] = {}
@@ -102,6 +112,7 @@ class Directory:
         self._memberships: dict[int, Membership] = {}
         self.dead = DeadFlags()
         self.waiting = WaitingPartitions()
+        self.outboxes = Outboxes()
         self.openings = Openings(limits.openings, limits.opening_bytes)
         self.windows = WindowBudget(limits.window_bytes)
         self.catalog: ActorRef[Any]
@@ -112,14 +123,16 @@ class Directory:
         groups: Supervisor,
         start_router: Callable[[], object] | None = None,
         start_scheduler: Callable[[], object] | None = None,
+        start_forwarder: Callable[[], object] | None = None,
     ) -> None:
-        """Name the supervisors below which topics and coordinators are started, and what starts the dead-letter router
-        and the actor of delayed records, the first time that each is needed.
+        """Name the supervisors below which topics and coordinators are started, and what starts the dead-letter router,
+        the actor of delayed records and that of outboxes, the first time that each is needed.
         """
         self._topics = topics
         self._groups = groups
         self._start_router = start_router
         self._start_scheduler = start_scheduler
+        self._start_forwarder = start_forwarder
 
     def find(self, name: str) -> LiveTopic | None:
         return self._by_name.get(name)
@@ -232,6 +245,27 @@ class Directory:
         if start is not None:
             start()
 
+    def launch_outboxes(self, live: LiveTopic) -> None:
+        """Start the outbox partitions of a topic, unless they run, and who forwards what is in them."""
+        if live.outboxes:
+            return
+        supervisor, settings = self._topics.supervisor(live.name), outbox_settings(live.settings)
+        limits, found = self._limits, []
+        kept = attrs.evolve(settings, retention_age=SENT_AGE_S, retention_bytes=limits.outbox_bytes)
+        for source in live.ports:
+            port = PartitionPort(live.name, source.index, pending_bytes=limits.pending_bytes, holds="outbox")
+            spec = self._spec(live.name, live.topic_id, port, settings)
+            port.topic_id, spec.folder = live.topic_id, outbox_folder(source.index)
+            port.ref = supervisor.add_child(self._child(spec, spec.folder))
+            outbox = Outbox(port, source, kept)
+            source.outbox_moved = outbox.note
+            found.append(outbox)
+            self.outboxes.add(outbox)
+        live.outboxes = tuple(found)
+        start, self._start_forwarder = self._start_forwarder, None
+        if start is not None:
+            start()
+
     async def opened(self, live: LiveTopic) -> StorageError | None:
         """Wait until each of the topic's partitions runs, or has failed, or one finds no space: returns what that met.
 
@@ -262,6 +296,7 @@ class Directory:
                 port.is_deleted = True
                 port.wake_restart_waiters()
                 self.waiting.remove(port)
+                self.outboxes.remove(port)
             if self._by_name.get(live.name) is live:
                 del self._by_name[live.name]
         elif record.name in self._by_name:

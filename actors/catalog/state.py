@@ -50,10 +50,12 @@ GROUP_DELETED: Final = 8
 CONSUMERS_RESERVED: Final = 9
 GROUP_ALTERED: Final = 10
 TOPIC_DELAYS: Final = 11
+TOPIC_OUTBOX: Final = 12
 
 TOPIC_STATE: Final = ("name", "topic", "settings", "deleting")
-TOPIC_DELAYED: Final = {"delays": True, MUST: ["delays"]}
-"""What a topic with delayed records has besides; without it they would wait for ever."""
+TOPIC_BESIDES: Final = ("delays", "outbox")
+"""What a topic may have besides, true and mandatory: without it delayed records would wait for ever, and what acks have
+published too."""
 GROUP_STATE: Final = ("name", "group", "settings", "idle_since_us", "topics")
 SNAPSHOT: Final = ("next_group", "topics", "groups", "consumers_reserved")
 
@@ -75,6 +77,8 @@ class TopicRecord:
     deleting: bool = False
     delays: bool = False
     """Whether it has waiting partitions for delayed records."""
+    outbox: bool = False
+    """Whether it has outbox partitions for what acks publish."""
     unknown_fields: dict[str, Any] = attrs.field(factory=dict)
     """What else a later version knows of the topic."""
 
@@ -184,6 +188,9 @@ class CatalogState:
     def _topic_delays(self, topic_id: str) -> TopicRecord:
         return attrs.evolve(self.topics[topic_id], delays=True)
 
+    def _topic_outbox(self, topic_id: str) -> TopicRecord:
+        return attrs.evolve(self.topics[topic_id], outbox=True)
+
     def _topic_deleted(self, topic_id: str) -> None:
         del self.topics[topic_id]
         for group_id, group in self.groups.items():
@@ -224,8 +231,9 @@ class CatalogState:
         topics = []
         for topic in self.topics.values():
             facts = (topic.name, topic.topic_id, stored_settings(topic, topic.settings), topic.deleting)
-            delayed = TOPIC_DELAYED if topic.delays else {}
-            topics.append(_map(TOPIC_STATE, facts, {**topic.unknown_fields, **delayed}))
+            names = [name for name in TOPIC_BESIDES if getattr(topic, name)]
+            besides = {**dict.fromkeys(names, True), MUST: names} if names else {}
+            topics.append(_map(TOPIC_STATE, facts, {**topic.unknown_fields, **besides}))
         groups = []
         for group in self.groups.values():
             settings = stored_settings(group, group.settings)
@@ -253,10 +261,12 @@ class CatalogState:
     def _restore(self, found: Any) -> None:
         self._unknown_fields = unknown_fields(found, SNAPSHOT, "the catalog's snapshot")
         for topic in found["topics"]:
-            unknown = unknown_fields(topic, (*TOPIC_STATE, "delays"), "a topic in the catalog")
+            unknown = unknown_fields(topic, (*TOPIC_STATE, *TOPIC_BESIDES), "a topic in the catalog")
             self.apply((TOPIC_CREATED, topic["name"], topic["topic"], topic["settings"]), unknown)
             if topic.get("delays"):
                 self.apply((TOPIC_DELAYS, topic["topic"]))
+            if topic.get("outbox"):
+                self.apply((TOPIC_OUTBOX, topic["topic"]))
             if topic["deleting"]:
                 self.apply((TOPIC_DELETING, topic["topic"]))
         for group in found["groups"]:
@@ -275,6 +285,7 @@ EVENTS: Final[dict[int, tuple[Callable[..., TopicRecord | GroupRecord | None], t
     TOPIC_DELETING: (CatalogState._topic_deleting, ("topic",)),
     TOPIC_DELETED: (CatalogState._topic_deleted, ("topic",)),
     TOPIC_DELAYS: (CatalogState._topic_delays, ("topic",)),
+    TOPIC_OUTBOX: (CatalogState._topic_outbox, ("topic",)),
     GROUP_OPENED: (CatalogState._group_opened, ("name", "group", "settings", "idle_since_us")),
     GROUP_JOINED: (CatalogState._group_joined, ("group", "topic")),
     GROUP_IDLE: (CatalogState._group_idle, ("group", "idle_since_us")),

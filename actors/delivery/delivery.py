@@ -267,6 +267,18 @@ class Delivery(FailingState):
         """The parts of `ranges` that are not settled."""
         return tuple([part for start, stop in ranges for part in self.unsettled_ranges(start, stop)])
 
+    def holds(self, lease_id: int, ranges: Sequence[OffsetRange]) -> bool:
+        """Whether an ack of all of `ranges` would count now, also a late one."""
+        lease = self._leases.get(lease_id)
+        for start, stop in normal_ranges(ranges):
+            if lease is not None:
+                held = length_of(lease.overlapping(start, stop))
+            else:
+                held = length_of([row for row in self._ready.overlapping(start, stop) if row[2] == lease_id])
+            if held < stop - start or lease_id <= 0:
+                return False
+        return True
+
     def nack(
         self,
         lease_id: int,

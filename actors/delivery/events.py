@@ -47,9 +47,14 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "D": ("number", "failed_at", "consumer or nothing", "reason or nothing", "ranges with attempts"),
     "F": ("below",),
     "K": ("offset",),
+    "O": ("number", "lease_id", "start", "stop"),
 }
 """leased, passed over, acked, nacked, released, expired, all leases voided, skipped, dead-lettered, forgotten; gone on
-from elsewhere."""
+from elsewhere; what an ack publishes, which is an event of the partition's outbox and none of the delivery."""
+
+PUBLISHED: Final = "O"
+ENTRIES_MOST: Final = 2**20
+"""An event that claims to publish more is damaged."""
 
 
 MOMENTS: Final = ("N", "D")
@@ -131,6 +136,8 @@ def _checked(event: Any) -> Event | None:
         fields.append(tuple(field) if type(field) is list else field)
     if kind == "S" and fields[1] >= fields[2]:
         raise DeliveryEventInvalid("A delivery event S has an empty range.")
+    if kind == PUBLISHED and not 0 < fields[4] - fields[3] <= ENTRIES_MOST:
+        raise DeliveryEventInvalid("A delivery event O names no payloads, or too many.")
     return tuple(fields)
 
 

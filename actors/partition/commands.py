@@ -152,6 +152,34 @@ SYNCED: Final = ("ack", "reject")
 """Settlements that are answered when they are synced."""
 
 
+class AckAndPublish(NamedTuple):
+    """Ack leased ranges, all or nothing, and publish the payloads `[start, stop)` of the partition's outbox with that.
+    Answered with a `Settlement` after the journal's sync: when anything is lost, nothing was acked or published.
+
+    Raises `OutboxFull`.
+    """
+
+    group_id: int
+    parts: Sequence[tuple[int, Ranges]]
+    """By lease id."""
+    start: int
+    stop: int
+    again: bool = False
+    """The partition crashed with it in hand: if it has named these payloads then, nothing is lost."""
+
+
+class ListOutbox(NamedTuple):
+    """Answered with the entries of the outbox (`outbox_entries.Entry`) with numbers above `after`, once synced."""
+
+    after: int
+
+
+class ForgetOutbox(NamedTuple):
+    """These entries of the outbox are forwarded. Answered when journalled."""
+
+    numbers: Sequence[int]
+
+
 class Extend(NamedTuple):
     """Move the deadline of a lease to so many seconds from now. Answered with whether the lease is still there."""
 
@@ -337,6 +365,9 @@ PartitionCommand = (
     | Fetch
     | WaitForReady
     | Settle
+    | AckAndPublish
+    | ListOutbox
+    | ForgetOutbox
     | Extend
     | ListDead
     | ForgetDead
@@ -440,6 +471,8 @@ class PartitionStatistics:
     """Deduplication ids that it holds."""
     dedup_forgotten: int = 0
     """Those it had to forget before their window had passed, since it started, because there were too many."""
+    outbox: int = 0
+    """Messages that acks have published and that are not forwarded yet."""
     is_recovery_owed: bool = False
     """The disk was too full for recovery: records behind the proven end are in no number here until it has space."""
     gaps: tuple[str, ...] = ()

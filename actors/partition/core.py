@@ -45,6 +45,7 @@ from callboard.actors.partition.dead_letter_rules import DeadLetterRules
 from callboard.actors.partition.expiry import ExpiryRules
 from callboard.actors.partition.group_states import DELAY_MAX_S, Carried, Group, GroupStates, PendingLease
 from callboard.actors.partition.member_rules import MemberRules
+from callboard.actors.partition.outbox_rules import OutboxRules
 from callboard.actors.partition.ownership import Ownership
 from callboard.actors.partition.queues import LINGER_S, NEVER, Appends, JournalQueue, JournalWork, Sequencer
 from callboard.actors.partition.record_window import WindowBudget
@@ -56,13 +57,14 @@ from callboard.log.errors import (
     GroupNotFound,
     InvalidArgument,
     OffsetOutOfRange,
+    OutboxFull,
 )
 from callboard.log.limits import USUAL, Limits
 
 if TYPE_CHECKING:
     from callboard.actors.partition.lease_reading import LeaseReading
 
-REFUSALS: Final = (InvalidArgument, DeadLettersFull, OffsetOutOfRange)
+REFUSALS: Final = (InvalidArgument, DeadLettersFull, OffsetOutOfRange, OutboxFull)
 """Raised before anything has changed."""
 NOTICE_LASTS_S: Final = 0.05
 """How long a notified consumer may take to fetch before the next one is notified."""
@@ -72,7 +74,7 @@ READERS_SIFT_AT: Final = 64
 """Readers that gave up waiting are looked for when so many wait, or twice as many as were left."""
 
 
-class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, SeekRules):
+class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, OutboxRules, SeekRules):
     """See the module. `is_abandoned` tells whether whoever asked waits no more."""
 
     def __init__(
@@ -144,6 +146,7 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Seek
             self.look_for_expired(group, now)
             self._died_in(group, now)
         self._arm(self.next_deadline())
+        self.look_at_outbox()
 
     def end(self) -> None:
         """The core is given up. Its leases are carried on: to be released, if nobody has heard of them."""

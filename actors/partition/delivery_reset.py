@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 import attrs
 
 from callboard.actors.delivery.events import EVENTS
-from callboard.actors.partition.group_states import RECORDS_VERSION, GroupStates
+from callboard.actors.partition.group_states import CLOSE, OPEN, RECORDS_VERSION, GroupStates
 from callboard.log.errors import JournalInvalid, LogCorrupt
 from callboard.log.journal.journal import Journal
 from callboard.log.journal.journal_disk import segment_bases
@@ -78,21 +78,28 @@ class DeliveryReading:
         except JournalInvalid as error:
             self._break(error)
             self.states.groups.clear()
+            self.states.outbox.skip_numbers()
 
     def _apply(self, record: bytes) -> None:
         states = self.states
         try:
-            stored = kind, group_id, events, _ = states.parsed(record)
+            stored = states.parsed(record)
+        except JournalInvalid as error:
+            self._break(error)
+            return
+        kind, group_id, events, _ = stored
+        try:
             broken = self.broken.get(group_id)
-            if kind != EVENTS:
+            if kind in (OPEN, CLOSE):
                 self.broken.pop(group_id, None)  # opened or closed: its state does not come from before
-            elif broken is not None:
+            elif broken is not None and kind == EVENTS:
                 broken.forgotten_records += 1
                 states.note_named(events)
                 return
             states.replay(*stored)
         except JournalInvalid as error:
             self._break(error)
+            states.note_named(events)
 
     def _break(self, error: JournalInvalid) -> None:
         broken = self.broken.setdefault(error.group, BrokenGroup(error.group, str(error)))

@@ -88,8 +88,25 @@ class HasDead(NamedTuple):
     """Of the last one."""
 
 
-Effect = HasDead | (
-    Answer | Refuse | AppendsStored | AppendsFailed | Journalled | ReadWindow | SkipExpired | Notify | Arm
+class OutboxMoved(NamedTuple):
+    """The outbox has so many entries: have the forwarder look if there are new ones."""
+
+    entries: int
+    has_new: bool
+
+
+Effect = (
+    HasDead
+    | OutboxMoved
+    | Answer
+    | Refuse
+    | AppendsStored
+    | AppendsFailed
+    | Journalled
+    | ReadWindow
+    | SkipExpired
+    | Notify
+    | Arm
 )
 
 

@@ -9,10 +9,12 @@ kind    record
 EVENTS  array [EVENTS, group id, the delivery events of one step], see `delivery.events`
 OPEN    map: kind, group, durable, start (an offset); what else it has is kept
 CLOSE   map: kind, group
+SENT    map: kind, numbers (ranges of them): these entries of the outbox are forwarded
 ======  ===================================================================================
 
-A snapshot is the map {"groups": {group id: {"durable", "delivery"}}, "named_end"}; the last is there when an offset
-above all that the groups still name was named once. In version 0 a record is a 5-byte prefix (group
+A snapshot is the map {"groups": {group id: {"durable", "delivery"}}, "named_end", "outbox"}; the last but one is there
+when an offset above all that the groups still name was named once, the last when an ack has published something
+(`outbox_entries`). In version 0 a record is a 5-byte prefix (group
 id u32, kind u8, little-endian) and a body: the events, CBOR [durable, start offset], or nothing; a snapshot is
 {group id: [durable, delivery snapshot]}.
 
@@ -36,6 +38,7 @@ import cbor2
 from callboard.actors.delivery.delivery import Delivery
 from callboard.actors.delivery.events import (
     EVENTS,
+    PUBLISHED,
     DeliveryEventInvalid,
     Event,
     decode_events,
@@ -45,20 +48,23 @@ from callboard.actors.delivery.receipts import Lease, OffsetRange, Settlement
 from callboard.actors.delivery.snapshot import number
 from callboard.actors.partition.choice import KeyOrder
 from callboard.actors.partition.commands import DeliverySettings, GroupStatistics, Ranges, Token
+from callboard.actors.partition.outbox_entries import OutboxEntries, as_ranges, from_ranges
 from callboard.actors.partition.ownership import Ownership
 from callboard.log.errors import InvalidArgument, JournalInvalid
-from callboard.log.format.fields import check_kind, unknown_fields
+from callboard.log.format.fields import MUST, check_kind, unknown_fields
 
 RECORDS_VERSION: Final = 1
 """The form in which records are written; older ones are read."""
 PREFIX: Final = struct.Struct("<IB")
 OPEN: Final = 1
 CLOSE: Final = 2
+SENT: Final = 3
 KINDS: Final = (EVENTS, OPEN, CLOSE)
 OPEN_FIELDS: Final = ("kind", "group", "durable", "start")
 CLOSE_FIELDS: Final = ("kind", "group")
 GROUP_FIELDS: Final = ("durable", "delivery")
-SNAPSHOT_FIELDS: Final = ("groups", "named_end")
+SENT_FIELDS: Final = ("kind", "numbers")
+SNAPSHOT_FIELDS: Final = ("groups", "named_end", "outbox")
 GROUP_ID_END: Final = 2**32
 DELAY_MAX_S: Final = 1e9
 EXTENDED_SIFT_AT: Final = 64
@@ -359,6 +365,7 @@ class GroupStates:
         self.wall_offset_s = wall_offset_s
         """Wall time minus monotonic time when the partition was opened."""
         self.groups: dict[int, Group] = {}
+        self.outbox = OutboxEntries()
         self.lost_sequences: list[tuple[int, int]] = []
         """First and last sequence of the records that the journal lost."""
         self._salvaged: set[int] = set()
@@ -381,6 +388,11 @@ class GroupStates:
             return None
         return cbor2.dumps({"kind": CLOSE, "group": group_id})
 
+    def forget_sent(self, numbers: Iterable[int]) -> bytes | None:
+        """Forget entries of the outbox; returns the record to journal, or None when there are no such entries."""
+        forgotten = self.outbox.forget(numbers)
+        return cbor2.dumps({"kind": SENT, "numbers": as_ranges(forgotten)}) if forgotten else None
+
     def versioned(self, version: int) -> None:
         """What is replayed next is in the form of `version`."""
         self._version = version
@@ -399,6 +411,7 @@ class GroupStates:
     def replayed(self) -> None:
         """The replay is over. After a loss all leases end, and no receipt of a lost lease is given again."""
         if self.lost_sequences:
+            self.outbox.skip_numbers()
             for group in self.groups.values():
                 group.delivery.void_all_leases()
                 group.delivery.take_events()
@@ -438,6 +451,8 @@ class GroupStates:
                 self.groups[group_id] = Group(group_id, durable, Delivery(start), unknown_fields=unknown)
         elif kind == CLOSE:
             self.groups.pop(group_id, None)
+        elif kind == SENT:
+            self.outbox.forget(body)
         elif kind == EVENTS:
             self._apply_events(group_id, body)
 
@@ -449,6 +464,9 @@ class GroupStates:
             group = self.groups[group_id] = Group(group_id, True, Delivery(0))
             self._salvaged.add(group_id)
         for event in events:
+            if event[0] == PUBLISHED:
+                self._publish(group_id, event)
+                continue
             if event[0] == "K":
                 self.salvaged_end = max(self.salvaged_end, group.delivery.next)
             if group_id in self._salvaged:
@@ -462,6 +480,15 @@ class GroupStates:
                     raise _invalid(words, group_id) from error
                 self._salvaged.add(group_id)
                 self._salvage(group.delivery, event)
+
+    def _publish(self, group_id: int, event: Event) -> None:
+        _, first, lease_id, start, stop = event
+        try:
+            self.outbox.add(first, group_id, lease_id, start, stop)
+        except ValueError as error:
+            raise _invalid(
+                f"the event {event!r:.200} of group {group_id} does not fit: {error}", group_id
+            ) from error
 
     def _salvage(self, delivery: Delivery, event: Event) -> None:
         """Settle what the event settles; remember what it names, so that it is not given away again."""
@@ -489,6 +516,8 @@ class GroupStates:
         for event in events:
             if event[0] == "L":
                 self.salvaged_end = max(self.salvaged_end, event[3][-2])
+            elif event[0] == PUBLISHED:
+                self.outbox.pass_over(event[1], event[4] - event[3])
 
     def snapshot(self, wall_offset_s: float) -> bytes:
         """Everything, as one CBOR map; `wall_offset_s` as for `Group.events_record`."""
@@ -500,7 +529,9 @@ class GroupStates:
             }
             for group in self.groups.values()
         }
-        named = {"named_end": self.salvaged_end} if self.salvaged_end else {}
+        named: dict[str, Any] = {"named_end": self.salvaged_end} if self.salvaged_end else {}
+        if self.outbox.next:
+            named |= {"outbox": self.outbox.snapshot(), MUST: ["outbox"]}
         return cbor2.dumps({"groups": groups, **named, **self._unknown_fields})
 
     def restore(self, data: bytes) -> None:
@@ -517,6 +548,9 @@ class GroupStates:
                 }
             self._unknown_fields = unknown_fields(decoded, SNAPSHOT_FIELDS, "a snapshot")
             self.salvaged_end = number(decoded.get("named_end", 0))
+            outbox = OutboxEntries.restore(decoded["outbox"]) if "outbox" in decoded else OutboxEntries()
+            outbox.pass_over(self.outbox.next, 0)
+            self.outbox = outbox
             groups: dict[Any, Any] = decoded["groups"]
             for group_id, stored in groups.items():
                 self.groups[_group_id(group_id)] = self._restored(group_id, stored)
@@ -560,8 +594,11 @@ def _record(record: bytes) -> Stored:
     if type(found) is not dict:
         raise ValueError("it is neither an array nor a map")
     kind = found.get("kind")
-    if not check_kind(kind, (OPEN, CLOSE), "a record of the delivery journal"):
+    if not check_kind(kind, (OPEN, CLOSE, SENT), "a record of the delivery journal"):
         return int(found["kind"]), 0, None, {}
+    if kind == SENT:
+        unknown_fields(found, SENT_FIELDS, "what an outbox has sent")
+        return SENT, 0, from_ranges(found.get("numbers")), {}
     if kind == CLOSE:
         unknown_fields(found, CLOSE_FIELDS, "the end of a group")
         return CLOSE, _group_id(found.get("group")), None, {}

@@ -134,6 +134,9 @@ class Partition(Actor[c.PartitionCommand]):
             c.WaitForReady: core.wait_for_ready,
             c.Settle: self._settle,
             c.Extend: core.extend,
+            c.AckAndPublish: core.ack_and_publish,
+            c.ListOutbox: core.list_outbox,
+            c.ForgetOutbox: core.forget_outbox,
             c.ListDead: core.list_dead,
             c.ForgetDead: core.forget_dead,
             c.ListUnsettled: core.list_unsettled,
@@ -164,6 +167,7 @@ class Partition(Actor[c.PartitionCommand]):
             e.Notify: self._notify,
             e.Arm: self._arm,
             e.HasDead: self._flag_dead,
+            e.OutboxMoved: self._port.note_outbox,
         }
         port.carried.has_expiries |= self._spec.settings.default_ttl is not None
         core.begin(context.clock.monotonic(), restarted=port.opened_before)
@@ -413,8 +417,7 @@ class Partition(Actor[c.PartitionCommand]):
     def _alter(self, message: c.Alter, reply: Reply | None, now: float) -> None:
         if message.settings.partitions != self._spec.settings.partitions:
             raise InvalidArgument("partitions cannot be changed once a topic exists")
-        self._spec.settings = message.settings
-        self._grows_old = message.settings.ages
+        self._spec.settings, self._grows_old = message.settings, message.settings.ages
         self._publishers.admission.ids.set_window(message.settings.dedup_window_us)
         self._log_part.default_ttl_us = message.settings.default_ttl_us
         self._log.alter(log_settings(message.settings, self.context.limits))
@@ -447,6 +450,7 @@ class Partition(Actor[c.PartitionCommand]):
                 lost_records=log.record.lost_records,
                 cancelled_records=core.sequencer.cancelled,
                 **self._publishers.admission.statistics(),
+                outbox=len(core.states.outbox),
                 is_recovery_owed=log.owed_for is not None,
                 history_bytes=self._journal.history_bytes,
                 dropped_history_bytes=self._journal.dropped_history_bytes,
@@ -618,12 +622,7 @@ class Partition(Actor[c.PartitionCommand]):
         except StorageError as error:
             fails(error)
         except MemoryError:
-            fails(
-                StorageError(
-                    f"reading {self._port.label} needs more memory than there is. Ask for fewer messages at a time, or"
-                    " let others finish first.",
-                )
-            )
+            fails(StorageError(f"{self._port.label}: too little memory to read it. Read less at a time."))
         else:
             self._tell_new_damage()
             return True

@@ -134,6 +134,8 @@ class PartitionPort:
         self.index = index
         self.flag_dead: Callable[[int], object] = lambda _: None
         """Called with a group's id when the partition keeps dead letters of it."""
+        self.outbox_moved: Callable[[int, bool], object] = lambda _count, _has_new: None
+        """Called with how many entries its outbox has, and whether some may be new."""
         self.ref: ActorRef[PartitionCommand]
         self.state = "starting"
         self.failure: BaseException | None = None
@@ -165,6 +167,10 @@ class PartitionPort:
         """How messages name the partition, for example `orders/2`."""
         name = f"{self.topic}/{self.index}"
         return f"{name} ({self._holds})" if self._holds else name
+
+    def note_outbox(self, effect: tuple[int, bool]) -> None:
+        """Its outbox has gained or lost entries."""
+        self.outbox_moved(*effect)
 
     def is_outdated(self, group_id: int, lease_id: int) -> bool:
         """Whether the topic is deleted, or the group was sought elsewhere after that lease was given."""

@@ -211,6 +211,33 @@ class Publisher:
         offsets = await self._send(port, PublishMany(columns, level, size, Guard(expected_offset)), 1)
         return Receipt(live.name, port.index, offsets[0])
 
+    def placed(
+        self,
+        value: bytes | Message,
+        key: bytes | None,
+        given: Mapping[str, Any] | None,
+        partition: int | None,
+    ) -> tuple[int, int, bytes, bytes | None, dict[str, Any]]:
+        """A message that is published later, checked: its partition, bytes, value, key and stored attributes."""
+        live = self.live
+        if live.deleted:
+            raise self._stopped()
+        if isinstance(value, Message):
+            value, key, given, partition = _opened(value, key, given, partition)
+        value = check_bytes("value", value)
+        stored, more = stored_attributes(given or {})
+        size = len(value) + check_key(key) + more
+        if size > live.settings.max_message_bytes:
+            raise self._too_large(size)
+        if stored is not None and "dedup_ids" in stored:
+            raise InvalidArgument(
+                "a message that is published with an ack has a dedup_id, and comes once already. Nothing was written."
+                " Leave it out."
+            )
+        self._check_priorities(stored or ())
+        key = None if key is None else bytes(key)
+        return self._port(key, size, partition).index, size, value, key, stored or {}
+
     def _check_guarded(self, level: Level, *, has_ids: bool) -> None:
         """Raises `InvalidArgument` for what the topic, or the level, does not allow."""
         if level is Level.NONE:

@@ -32,6 +32,9 @@ async def restart_failed(runtime: Any) -> None:
     for delayed in found.delayed:
         if delayed.state == "failed":
             send.send_nowait(f"topics/{delayed.topic}/delayed-{delayed.partition}")
+    for outbox in found.outbox:
+        if outbox.state == "failed":
+            send.send_nowait(f"topics/{outbox.topic}/outbox-{outbox.partition}")
     try:
         async for path in receive:
             await trio.sleep(OPERATOR_S)

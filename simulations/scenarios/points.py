@@ -102,6 +102,15 @@ DELAYED: Final = (
     "the scheduler crashed and came back",
     "delayed messages were held",
 )
+PUBLISHED: Final = (
+    "an ack published",
+    "a full outbox refused an ack",
+    "a stale ack published nothing",
+    "an ack that published was indefinite",
+    "a payload was discarded",
+    "the forwarder crashed and came back",
+    "what an ack published was held",
+)
 SOUGHT: Final = (
     "a receipt from before a seek was refused",
     "a partition crashed and came back while a group was sought",
@@ -134,6 +143,7 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "failing-messages": FAILING,
     "forwarded-letters": FORWARDED,
     "delayed-messages": DELAYED,
+    "acked-and-published": PUBLISHED,
     "sought-groups": SOUGHT,
     "drained-consumers": ("a consumer was drained while it had a message in hand",),
     "expiring-messages": EXPIRING,

@@ -42,6 +42,7 @@ from callboard.simulations.scenarios.handler_runs import HandlerRun
 from callboard.simulations.scenarios.isolation_runs import OneTopicFails
 from callboard.simulations.scenarios.once_runs import PublishedOnce
 from callboard.simulations.scenarios.order_runs import WhatComesFirst
+from callboard.simulations.scenarios.outbox_runs import AckedAndPublished
 from callboard.simulations.scenarios.program_runs import ActorPrograms
 from callboard.simulations.scenarios.rare_calls import RareCalls
 from callboard.simulations.scenarios.recorded_runs import RecordedDay, RecordedTraffic
@@ -79,6 +80,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         FailingMessages(),
         ForwardedLetters(),
         DelayedMessages(),
+        AckedAndPublished(),
         SoughtGroups(),
         DrainedConsumers(),
         ExpiringMessages(),

@@ -19,6 +19,7 @@ from callboard.actors.catalog import state as catalog
 from callboard.actors.catalog.state import CatalogState
 from callboard.actors.delays.stored import Due, due_of
 from callboard.actors.delivery.events import FIELDS, GroupEvents
+from callboard.actors.outbox.stored import Addressed, Target, addressed
 from callboard.actors.partition.group_states import GroupStates
 from callboard.log.errors import FormatTooNew
 from callboard.log.format.columns import FOREVER
@@ -116,6 +117,38 @@ def catalog_delays() -> list[bytes]:
     return [*events, replayed_catalog(events).snapshot()]
 
 
+def catalog_outbox() -> list[bytes]:
+    created = (catalog.TOPIC_CREATED, "orders", "00ff", {})
+    enabled = (catalog.TOPIC_DELAYS, "00ff"), (catalog.TOPIC_OUTBOX, "00ff")
+    events = [catalog.encode(event) for event in (created, *enabled)]
+    return [*events, replayed_catalog(events).snapshot()]
+
+
+def outbox_headers() -> list[bytes]:
+    heads = [
+        Addressed(Target("00ff", 0), 1, 2),
+        Addressed(Target("0123456789abcdef", 1023), 2**32 - 1, 2**63, NOON_US, FOREVER),
+    ]
+    return [cbor2.dumps(head.packed()) for head in heads]
+
+
+def delivery_outbox() -> list[bytes]:
+    states = GroupStates()
+    opened = [states.open(group, True, 0)[1] for group in (1, 2)]
+    steps = [
+        (1, [("L", 1, 5, (0, 6, 1)), ("A", 1, (0, 2)), ("O", 0, 1, 7, 10)]),
+        (2, [("L", 1, 6, (0, 6, 1)), ("A", 1, (3, 4)), ("O", 3, 1, 10, 11)]),
+        (1, [("A", 1, (2, 3)), ("O", 4, 1, 12, 13)]),
+    ]
+    records = [*opened, *(GroupEvents(group, events).record(0.0) for group, events in steps)]
+    states = replayed_deliveries(records)
+    sent, closed = states.forget_sent([1, 2]), states.close(2)
+    assert sent is not None
+    assert closed is not None
+    records += [sent, closed]
+    return [*records, replayed_deliveries(records).snapshot(0.0)]
+
+
 def delayed_headers() -> list[bytes]:
     dues = [Due(NOON_US), Due(NOON_US + 1, 2, 2**64 - 1, 7, 3, 4), Due(NOON_US, 5, 6, 8, None, FOREVER)]
     return [cbor2.dumps(due.packed()) for due in dues]
@@ -182,6 +215,9 @@ CASES: dict[str, Callable[[], list[bytes]]] = {
     "catalog_events": catalog_events,
     "catalog_group_altered": catalog_group_altered,
     "catalog_delays": catalog_delays,
+    "catalog_outbox": catalog_outbox,
+    "outbox_headers": outbox_headers,
+    "delivery_outbox": delivery_outbox,
     "delayed_headers": delayed_headers,
     "catalog_snapshot": catalog_snapshot,
     "catalog_later": catalog_later,
@@ -329,12 +365,39 @@ def test_the_golden_dead_letters_are_read() -> None:
 def test_every_kind_has_a_golden_record() -> None:
     """A new kind of record or event gets a case here."""
     events = golden("catalog_events") + golden("catalog_group_altered")[:-1] + golden("catalog_delays")[:-1]
+    events += golden("catalog_outbox")[:-1]
     assert set(catalog.EVENTS) == {cbor2.loads(event)["kind"] for event in events}
     written = golden("delivery_records") + golden("delivery_passed")[:-1] + golden("delivery_dead")[:-1]
-    written += golden("delivery_sought")[:-1]
+    written += golden("delivery_sought")[:-1] + golden("delivery_outbox")[:-1]
     stored = [cbor2.loads(record) for record in written]
-    assert {0, 1, 2} == {record[0] if isinstance(record, list) else record["kind"] for record in stored}
+    assert {0, 1, 2, 3} == {record[0] if isinstance(record, list) else record["kind"] for record in stored}
     assert set(FIELDS) == {event[0] for record in stored if isinstance(record, list) for event in record[2]}
+
+
+def test_the_golden_outbox_is_read() -> None:
+    """Entries are there until they are sent, whatever becomes of their group; older versions refuse all of it."""
+    *records, stored = golden("delivery_outbox")
+    states = GroupStates()
+    for source in (records, [stored]):
+        for record in source if len(source) > 1 else ():
+            states.apply(record)
+        if source == [stored]:
+            states = GroupStates()
+            states.restore(stored)
+        assert [tuple(entry) for entry in states.outbox.after(-1)] == [
+            (0, 7, 1, 1),
+            (3, 10, 2, 1),
+            (4, 12, 1, 1),
+        ]
+        assert (states.outbox.next, list(states.groups)) == (5, [1])
+        assert states.snapshot(0.0) == stored
+    assert cbor2.loads(stored)["must"] == ["outbox"]
+    *events, found = golden("catalog_outbox")
+    state = replayed_catalog(events)
+    assert state.topics["00ff"].outbox
+    assert cbor2.loads(found)["topics"][0]["must"] == ["delays", "outbox"]
+    heads = [addressed(cbor2.loads(header)) for header in golden("outbox_headers")]
+    assert heads[0] == Addressed(Target("00ff", 0), 1, 2)
 
 
 def test_a_group_that_was_sought_elsewhere_is_read() -> None:

@@ -30,6 +30,7 @@ RANKS = {
     "callboard.actors.catalog": 9,
     "callboard.actors.dead_letters": 9,
     "callboard.actors.delays": 9,
+    "callboard.actors.outbox": 9,
     "callboard.publishing": 10,
     "callboard.recordings": 10,
     "callboard": 10,

@@ -1,0 +1,297 @@
+"""The forwarder: one actor that publishes what acks have published, from the outboxes to the topics that it is for.
+
+For each outbox (`callboard.actors.partition.outbox`) there is one task, which learns from the source partition what is
+new, reads where that is to go, and settles what no ack has named. For each partition that something is for there is
+another, as long as there is something:
+
+1. it publishes the entries at `acks="all"` by a source, in the order of their numbers;
+2. it settles their payloads in the outbox, synced;
+3. it has the source forget them.
+
+Whatever crashes in between, it begins with what the source still has: the target knows which numbers it has stored. A
+target that takes nothing holds up what is for it, and nothing else.
+
+Invariants
+----------
+B1  A payload is published only when the source names it, synced.
+B2  An entry is forgotten when its target has it, synced, and its payload is settled; or when it can never have it.
+B3  What is for one partition is published in the order of the numbers, one batch after the other.
+B4  A payload is settled unpublished only when no entry names it and no ack that is on its way can.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from callboard.actors.catalog.commands import IsTopic
+from callboard.actors.delivery.receipts import OFFSET_END, OffsetRange, between, merged
+from callboard.actors.kernel import Actor
+from callboard.actors.notices import OutboxDropped, OutboxHeld, OutboxLost
+from callboard.actors.outbox.stored import HEADER, Addressed, Target, addressed, published, source_id
+from callboard.actors.partition import commands as c
+from callboard.actors.partition.calls import PartitionCalls, record_in
+from callboard.actors.partition.outbox import OPEN_OUTBOX, OUTBOX, Outbox
+from callboard.log.errors import ActorStopped, CallboardError, StorageError, TopicNotFound
+from callboard.log.limits import MIB, READ_BYTES_DEFAULT
+
+if TYPE_CHECKING:
+    from callboard.actors.catalog.directory import Directory
+    from callboard.actors.partition.outbox_entries import Entry
+    from callboard.actors.partition.port import PartitionPort
+    from callboard.log.format.columns import Columns
+
+AT_A_TIME: Final = 256
+BYTES_AT_A_TIME: Final = 4 * MIB
+"""So many entries go as one batch, or fewer: the last one begins within these bytes."""
+PAUSE_S: Final = 0.1
+PAUSE_MAX_S: Final = 30.0
+"""After a failure it is tried again after the first; the pause doubles up to the second."""
+
+
+class Forwarder(Actor[None]):
+    """See the module."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+
+    async def started(self) -> None:
+        """Serve all outboxes there are, and those to come."""
+        self._directory.outboxes.begin()
+        self.context.start_task(self._serve_new, name="forwarder")
+
+    async def _serve_new(self) -> None:
+        while True:
+            for outbox in await self._directory.outboxes.new():
+                line = Line(self.context, self._directory, outbox)
+                self.context.start_task(line.run, name=outbox.port.label)
+
+
+@attrs.define(eq=False)
+class Lane:
+    """What is to be published to one partition."""
+
+    target: Target
+    entries: deque[Entry] = attrs.Factory(deque)
+    is_held: bool = False
+
+
+class Line:
+    """What serves one outbox."""
+
+    def __init__(self, context: Any, directory: Directory, outbox: Outbox) -> None:
+        self._context = context
+        self._directory = directory
+        self._outbox = outbox
+        self._calls = PartitionCalls(directory.timers)
+        self._lanes: dict[Target, Lane] = {}
+        self._last = -1
+        """The number of the last entry that is in a lane, or was."""
+        source = outbox.source
+        self._source = source_id(source.topic_id, source.index)
+
+    async def run(self) -> None:
+        """Until the topic is deleted."""
+        pause_s, is_told = PAUSE_S, False
+        while True:
+            try:
+                await self._open()
+                while True:
+                    await self._take()
+                    await self._sweep()
+                    pause_s, is_told = PAUSE_S, False
+                    await self._outbox.flag.wait()
+            except ActorStopped:
+                return
+            except CallboardError as error:
+                if not is_told:
+                    is_told = True
+                    self._context.emit(
+                        OutboxHeld(self._outbox.source.label, self._outbox.port.label, str(error))
+                    )
+            await self._directory.timers.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+
+    async def _ask(self, port: PartitionPort, command: Any) -> Any:
+        return await self._calls.ask(port, command)
+
+    async def _open(self) -> None:
+        outbox = self._outbox
+        await self._ask(outbox.port, OPEN_OUTBOX)
+        await self._ask(outbox.port, c.Alter(outbox.settings))
+
+    # -- what is new
+
+    async def _take(self) -> None:
+        """Put what the source names into lanes; what cannot be read is forwarded already, or lost."""
+        entries: Sequence[Entry] = await self._ask(self._outbox.source, c.ListOutbox(self._last))
+        while entries:
+            found = await self._found(entries)
+            gone = [entry for entry, record in found if record is None]
+            if gone:
+                await self._gone(gone)
+            for entry, record in found:
+                if record is not None:
+                    self._give(entry, record[0].target)
+            self._last = found[-1][0].number
+            entries = entries[len(found) :]
+
+    def _give(self, entry: Entry, target: Target) -> None:
+        lane = self._lanes.get(target)
+        if lane is None:
+            lane = self._lanes[target] = Lane(target)
+            self._context.start_task(self._forward, lane, name=f"to {target.topic_id}/{target.partition}")
+        lane.entries.append(entry)
+
+    async def _found(
+        self, entries: Sequence[Entry]
+    ) -> list[tuple[Entry, tuple[Addressed, Columns, int] | None]]:
+        """The first of these with their payloads, as many as fit."""
+        found: list[tuple[Entry, tuple[Addressed, Columns, int] | None]] = []
+        batches: Sequence[Columns] = ()
+        left_bytes = BYTES_AT_A_TIME
+        for at, entry in enumerate(entries[:AT_A_TIME]):
+            record = record_in(batches, entry.offset)
+            if record is None:
+                reading = c.Read(entry.offset, len(entries) - at, READ_BYTES_DEFAULT)
+                answer = await self._ask(self._outbox.port, reading)
+                batches = () if answer is None else answer[0]
+                record = record_in(batches, entry.offset)
+            payload = None
+            if record is not None:
+                columns, index = record
+                head = addressed(columns.headers(index).get(HEADER))
+                if head is not None and head[1:3] == entry[2:4]:
+                    payload = head, columns, index
+                left_bytes -= columns.select(index, index + 1).size_bytes
+            found.append((entry, payload))
+            if left_bytes <= 0:
+                break
+        return found
+
+    # -- what is forwarded
+
+    async def _forward(self, lane: Lane) -> None:
+        """One batch after the other, until there is none; after a failure again, after a pause."""
+        pause_s = PAUSE_S
+        try:
+            while lane.entries:
+                try:
+                    await self._forward_some(lane)
+                except ActorStopped:
+                    return  # the topic whose acks publish is deleted, or the runtime closes
+                except CallboardError as error:
+                    self._hold(lane, error)
+                    await self._directory.timers.sleep(pause_s)
+                    pause_s = min(2 * pause_s, PAUSE_MAX_S)
+                else:
+                    self._hold(lane, None)
+                    pause_s = PAUSE_S
+        finally:
+            self._hold(lane, None)
+            if self._lanes.get(lane.target) is lane:
+                del self._lanes[lane.target]
+
+    def _hold(self, lane: Lane, error: CallboardError | None) -> None:
+        if (error is not None) == lane.is_held:
+            return
+        lane.is_held = error is not None
+        self._outbox.held += 1 if lane.is_held else -1
+        if error is not None:
+            live = self._directory.by_id(lane.target.topic_id)
+            topic = lane.target.topic_id if live is None else live.name
+            where = f"{topic}/{lane.target.partition}"
+            self._context.emit(OutboxHeld(self._outbox.source.label, where, str(error)))
+
+    async def _forward_some(self, lane: Lane) -> None:
+        topic_id, partition = lane.target
+        live = self._directory.by_id(topic_id)
+        if live is None or live.deleted or partition >= len(live.ports):
+            await self._drop(lane)
+            return
+        found = await self._found(tuple(lane.entries))
+        batch = [(entry.number, record[1], record[2]) for entry, record in found if record is not None]
+        gone = [entry for entry, record in found if record is None]
+        if gone:
+            await self._gone(gone)
+        if batch:
+            try:
+                await self._calls.store(live.ports[partition], published(self._source, batch))
+            except ActorStopped as error:  # it was deleted meanwhile: who asks again hears so
+                raise _missing(topic_id) from error
+            await self._forget([entry for entry, record in found if record is not None])
+            self._outbox.forwarded += len(batch)
+        for _ in found:
+            lane.entries.popleft()
+
+    async def _drop(self, lane: Lane) -> None:
+        """The topic is not there: if it never will be, nor will what is for it."""
+        if await self._directory.catalog.ask(IsTopic(lane.target.topic_id)):
+            raise _missing(lane.target.topic_id)
+        entries = [*lane.entries]
+        await self._forget(entries)
+        self._outbox.dropped += len(entries)
+        self._context.emit(OutboxDropped(self._outbox.source.label, lane.target.topic_id, len(entries)))
+        for _ in entries:
+            lane.entries.popleft()
+
+    async def _forget(self, entries: Sequence[Entry]) -> None:
+        """The payloads first: an entry whose payload is settled is done (B2)."""
+        offsets = merged([(offset, offset + 1) for offset in sorted(entry.offset for entry in entries)])
+        await self._ask(self._outbox.port, c.SettleOffsets(OUTBOX, offsets))
+        await self._ask(self._outbox.source, c.ForgetOutbox([entry.number for entry in entries]))
+
+    async def _gone(self, entries: Sequence[Entry]) -> None:
+        """There is no such payload: it is forwarded, and the source was not told; or it is lost.
+
+        What lies there in its place is not touched. Raises `StorageError` when that cannot be told now.
+        """
+        outbox = self._outbox
+        statistics: c.PartitionStatistics = await self._ask(outbox.port, c.Describe())
+        if statistics.is_recovery_owed:
+            raise StorageError(
+                f"{outbox.port.label}: the disk is too full to tell what is there. Free space: it is tried again."
+            )
+        unsettled: list[OffsetRange] = await self._ask(outbox.port, c.ListUnsettled(OUTBOX))
+        unsettled.append((statistics.visible_end, OFFSET_END))
+        lost = [entry for entry in entries if any(start <= entry.offset < stop for start, stop in unsettled)]
+        await self._ask(outbox.source, c.ForgetOutbox([entry.number for entry in entries]))
+        if lost:
+            outbox.lost += len(lost)
+            outbox.sweep()
+            self._context.emit(OutboxLost(outbox.source.label, len(lost)))
+
+    # -- what no ack has named
+
+    async def _sweep(self) -> None:
+        """Settle payloads that are not named, and that nobody will name (B4)."""
+        outbox = self._outbox
+        if not outbox.wants_sweep and not outbox.sweep_below:
+            return
+        statistics: c.PartitionStatistics = await self._ask(outbox.port, c.Describe())
+        below = outbox.unclaimed_below(statistics.visible_end)
+        entries: Sequence[Entry] = await self._ask(outbox.source, c.ListOutbox(-1))
+        named = merged([(offset, offset + 1) for offset in sorted(entry.offset for entry in entries)])
+        unsettled: list[OffsetRange] = await self._ask(outbox.port, c.ListUnsettled(OUTBOX))
+        unnamed: list[OffsetRange] = []
+        for start, end in unsettled:
+            stop = min(end, below)
+            if start < stop:
+                inside = [
+                    (max(one, start), min(two, stop)) for one, two in named if one < stop and two > start
+                ]
+                unnamed += between(start, stop, inside)
+        if unnamed:
+            await self._ask(outbox.port, c.SettleOffsets(OUTBOX, unnamed))
+            outbox.discarded += sum(stop - start for start, stop in unnamed)
+        outbox.swept(below)
+
+
+def _missing(topic_id: str) -> TopicNotFound:
+    return TopicNotFound(
+        f"the topic with the id {topic_id} does not run now. What was published to it stays where it is.",
+        topic=topic_id,
+    )

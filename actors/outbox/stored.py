@@ -1,0 +1,120 @@
+"""What an ack publishes, as it is stored in the outbox, and what becomes of it in its topic. Pure.
+
+It is stored as it is to be published, with one more header, `callboard-outbox`, which says where to, whose it is, and
+what must not take effect yet:
+
+======  =====  ==========================================================================
+bytes   type   what
+======  =====  ==========================================================================
+0       u8     1
+1-4     u32    the partition of the target topic
+5-8     u32    the group whose ack publishes it
+9-16    u64    the receipt of that ack
+17-24   i64    the event's own time, microseconds since 1970; the lowest number: none
+25-32   i64    its time to live in microseconds from its append on; the lowest number: none
+33-     text   the id of the target topic
+======  =====  ==========================================================================
+
+All are little-endian. It is published without the header, by a source (`producers`): a producer of the partition whose
+acks publish, whose sequence is the number of the entry that names it. Numbers rise in the order of the acks, so each
+partition that takes such messages keeps that order, and knows what it has already.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple
+
+from callboard.actors.partition.producers import SOURCE_EPOCH
+from callboard.log.format.columns import Columns
+
+HEADER: Final = "callboard-outbox"
+FORM: Final = struct.Struct("<BIIQqq")
+VERSION: Final = 1
+NONE: Final = -(2**63)
+
+
+class Target(NamedTuple):
+    """A partition that messages are for."""
+
+    topic_id: str
+    partition: int
+
+
+class Addressed(NamedTuple):
+    """What the header of a payload says."""
+
+    target: Target
+    group_id: int
+    lease_id: int
+    time_us: int | None = None
+    ttl_us: int | None = None
+
+    def packed(self) -> bytes:
+        """The header's value."""
+        rest = [NONE if each is None else each for each in (self.time_us, self.ttl_us)]
+        fixed = FORM.pack(VERSION, self.target.partition, self.group_id, self.lease_id, *rest)
+        return fixed + self.target.topic_id.encode()
+
+
+def addressed(header: bytes | None) -> Addressed | None:
+    """What a header says; None when it says nothing."""
+    if header is None or len(header) <= FORM.size:
+        return None
+    version, partition, group_id, lease_id, time_us, ttl_us = FORM.unpack_from(header)
+    if version != VERSION:
+        return None
+    target = Target(header[FORM.size :].decode("utf-8", "replace"), partition)
+    return Addressed(
+        target, group_id, lease_id, None if time_us == NONE else time_us, None if ttl_us == NONE else ttl_us
+    )
+
+
+class Payload(NamedTuple):
+    """A message that is to be published with an ack."""
+
+    target: Target
+    value: bytes
+    key: bytes | None
+    attributes: dict[str, Any]
+    """What else it carries, by the names of `Columns.build`."""
+
+
+def payload_columns(payloads: Sequence[Payload], group_id: int, lease_id: int) -> Columns:
+    """The batch that is stored in the outbox."""
+    headers, priorities = [], []
+    for each in payloads:
+        found = each.attributes
+        header = Addressed(each.target, group_id, lease_id, found.get("event_times"), found.get("ttls"))
+        headers.append({**(found.get("headers") or {}), HEADER: header.packed()})
+        priorities.append(found.get("priorities"))
+    return Columns.build(
+        [each.value for each in payloads],
+        [each.key for each in payloads],
+        headers,
+        priorities=None if all(each is None for each in priorities) else priorities,
+    )
+
+
+def source_id(topic_id: str, partition: int) -> int:
+    """Who publishes what the acks of a partition publish."""
+    words = f"outbox of {topic_id}/{partition}"
+    return int.from_bytes(blake2b(words.encode(), digest_size=8).digest(), "little") or 1
+
+
+def published(source: int, found: Sequence[tuple[int, Columns, int]]) -> Columns:
+    """The batch to publish, of (number, columns, index) in order of number, all for one partition."""
+    headers = [columns.headers(index) for _, columns, index in found]
+    heads = [addressed(each.pop(HEADER, None)) for each in headers]
+    ttls = [None if head is None else head.ttl_us for head in heads]
+    return Columns.build(
+        [columns.value(index) for _, columns, index in found],
+        [columns.key(index) for _, columns, index in found],
+        headers,
+        [None if head is None else head.time_us for head in heads],
+        priorities=[columns.priority(index) for _, columns, index in found],
+        ttls=None if all(ttl is None for ttl in ttls) else ttls,
+        producers=[(1, source, SOURCE_EPOCH, number) for number, _, _ in found],
+    )

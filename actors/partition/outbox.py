@@ -1,0 +1,172 @@
+"""Where the payloads of acks that publish lie: partitions of their own, beside those they belong to, as this process
+knows them.
+
+Each partition of a topic whose messages were acked with publishes has an *outbox partition*: a log and a delivery
+journal of the same kind, with one group, number 0. An ack with publishes first has its payloads stored there, synced;
+then the partition's own delivery journal acks and names them in one record (`outbox_entries`), which is the commit. The
+forwarder publishes what is named, and settles it in the group. What no ack names is settled too, once nobody can name
+it any more.
+
+An *open ack* is one on its way: from before its payloads are stored until the partition has been asked to name them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import attrs
+
+from callboard.actors.partition.commands import DeliverySettings, OpenGroup
+from callboard.actors.partition.port import PartitionPort
+from callboard.actors.settings import TopicSettings
+from callboard.actors.timers.timers import Flag
+from callboard.log.limits import MESSAGE_BYTES_MAX, MIB
+
+OUTBOX: Final = 0
+"""The id of the only group of an outbox partition; those of users count from 1."""
+OPEN_OUTBOX: Final = OpenGroup(OUTBOX, durable=True, start="beginning", settings=DeliverySettings())
+"""Opens that group."""
+SEGMENT_BYTES: Final = 16 * MIB
+SETTLED_AGE_S: Final = 1.0
+"""A segment of which nothing is to be forwarded is deleted when it is so old."""
+
+
+def outbox_folder(index: int) -> str:
+    """The folder of an outbox partition, beside those of the topic's partitions; also its name in the tree."""
+    return f"outbox-{index}"
+
+
+def outbox_settings(topic: TopicSettings) -> TopicSettings:
+    """The settings of a topic's outbox partitions, until their group is open: nothing is deleted before."""
+    return TopicSettings(
+        partitions=topic.partitions,
+        segment_bytes=min(topic.segment_bytes, SEGMENT_BYTES),
+        compression=topic.compression,
+        max_message_bytes=MESSAGE_BYTES_MAX,
+    )
+
+
+@attrs.define(eq=False)
+class OpenAck:
+    """An ack with publishes on its way. Its payloads are at `start` or behind."""
+
+    start: int
+
+
+@attrs.define(eq=False)
+class Outbox:
+    """One outbox partition. It outlives the actor that forwards what is in it."""
+
+    port: PartitionPort
+    source: PartitionPort
+    """The partition whose acks publish."""
+    settings: TopicSettings
+    """From when its group is open."""
+    flag: Flag = attrs.Factory(Flag)
+    """Set when there is something to forward, or to settle."""
+    pending: int = 0
+    """Messages that acks have published and that are not forwarded yet."""
+    forwarded: int = 0
+    held: int = 0
+    """Partitions that do not take what is for them now."""
+    refused: int = 0
+    """Acks that were refused because it was full."""
+    dropped: int = 0
+    """Messages whose topic was deleted."""
+    lost: int = 0
+    """Messages whose payload could not be read."""
+    discarded: int = 0
+    """Payloads that no ack has named."""
+    wants_sweep: bool = True
+    """There may be payloads that no ack has named."""
+    sweep_below: int = 0
+    """They lie below this."""
+    _known_end: int = 0
+    _open_acks: dict[OpenAck, None] = attrs.Factory(dict)
+
+    def note(self, count: int, has_new: bool) -> None:
+        """The source has so many entries; some may be new."""
+        self.pending = count
+        if has_new:
+            self.flag.set()
+
+    def begin(self) -> OpenAck:
+        """An ack begins to store its payloads."""
+        open_ack = OpenAck(self._known_end)
+        self._open_acks[open_ack] = None
+        return open_ack
+
+    def end(self, open_ack: OpenAck, *, is_named: bool) -> None:
+        """The source was asked to name the payloads, or never will be."""
+        del self._open_acks[open_ack]
+        if not is_named:
+            self.sweep()
+        elif self.sweep_below:
+            self.flag.set()
+
+    def sweep(self) -> None:
+        """There may be payloads that no ack names."""
+        self.wants_sweep = True
+        self.flag.set()
+
+    def unclaimed_below(self, visible_end: int) -> int:
+        """Below this nobody will name anything that the source was not asked to name already."""
+        self._known_end = max(self._known_end, visible_end)
+        if self.wants_sweep:
+            self.wants_sweep, self.sweep_below = False, visible_end
+        return min([visible_end, *(open_ack.start for open_ack in self._open_acks)])
+
+    def swept(self, below: int) -> None:
+        """Payloads below this are named, or settled."""
+        if below >= self.sweep_below:
+            self.sweep_below = 0
+
+
+class Outboxes:
+    """All outbox partitions of a runtime, and which of them nobody serves yet."""
+
+    def __init__(self) -> None:
+        self._all: dict[PartitionPort, Outbox] = {}
+        self._ready: dict[PartitionPort, Outbox] = {}
+        """By the partition whose acks publish."""
+        self._new: list[Outbox] = []
+        self._flag = Flag()
+
+    def add(self, outbox: Outbox) -> None:
+        """Have it served."""
+        self._all[outbox.port] = outbox
+        self._new.append(outbox)
+        self._flag.set()
+
+    def remove(self, port: PartitionPort) -> Outbox | None:
+        """Its topic is deleted."""
+        outbox = self._all.pop(port, None)
+        if outbox is not None:
+            self._ready.pop(outbox.source, None)
+        return outbox
+
+    def of(self, source: PartitionPort) -> Outbox | None:
+        """The outbox of a partition, once it takes payloads."""
+        return self._ready.get(source)
+
+    def is_ready(self, outbox: Outbox) -> None:
+        """Its group is open: it keeps what it is given."""
+        self._ready[outbox.source] = outbox
+
+    def __iter__(self) -> Iterator[Outbox]:
+        return iter(list(self._all.values()))
+
+    def begin(self) -> None:
+        """Somebody new serves them: all are to be served."""
+        self._new = list(self._all.values())
+        for outbox in self._new:
+            outbox.held = 0
+        self._flag.set()
+
+    async def new(self) -> list[Outbox]:
+        """Wait for those that are to be served since the last call."""
+        while not self._new:
+            await self._flag.wait()
+        new, self._new = self._new, []
+        return new

@@ -1,0 +1,137 @@
+"""What acks have published: the entries of one partition's outbox that are not forwarded yet. Pure.
+
+An ack with publishes is one record of the delivery journal: the group's ack, and behind it the event `O`, which names
+the payloads in the outbox partition. That record is the commit. Each payload becomes an *entry* and gets a number; the
+forwarder publishes it under that number, and then the entry is forgotten, by a record of its own, since an entry
+outlives its group.
+
+Invariants
+----------
+O1  Numbers rise in the order of the commits, and none is used twice, whatever the journal lost.
+O2  An entry is there from the record that names it to the record that forgets it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from callboard.actors.delivery.events import ENTRIES_MOST
+from callboard.actors.delivery.receipts import OFFSET_END, merged
+from callboard.actors.delivery.snapshot import number
+
+NUMBERS_SKIPPED: Final = 2**32
+"""More entries than a lost part of a journal can have named."""
+
+
+class Entry(NamedTuple):
+    """A payload that an ack has named."""
+
+    number: int
+    """Of the partition's entries, in the order of the commits."""
+    offset: int
+    """Where the payload is in the outbox partition."""
+    group_id: int
+    lease_id: int
+    """Whose ack, and by which receipt: the payload says the same."""
+
+
+class OutboxEntries:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self.next = 0
+        """The number of the next entry."""
+        self._entries: dict[int, Entry] = {}
+        """By number; the numbers rise."""
+        self._offsets: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def names(self, offset: int) -> bool:
+        """Whether the payload at an offset is that of an entry."""
+        return offset in self._offsets
+
+    def after(self, last: int) -> tuple[Entry, ...]:
+        """The entries with numbers above `last`, the lowest first."""
+        return tuple([entry for entry in self._entries.values() if entry.number > last])
+
+    def add(self, first: int, group_id: int, lease_id: int, start: int, stop: int) -> None:
+        """An ack names the payloads `[start, stop)`; the first entry gets the number `first`. Raises ValueError."""
+        if first < self.next:
+            raise ValueError(f"entry {first} of the outbox is there twice")
+        for offset in range(start, stop):
+            entry = Entry(first + offset - start, offset, group_id, lease_id)
+            self._entries[entry.number] = entry
+            self._offsets.add(offset)
+        self.next = first + stop - start
+
+    def forget(self, numbers: Iterable[int]) -> list[int]:
+        """These are forwarded; returns those that were there."""
+        forgotten = []
+        for each in numbers:
+            entry = self._entries.pop(each, None)
+            if entry is not None:
+                self._offsets.discard(entry.offset)
+                forgotten.append(each)
+        return forgotten
+
+    def pass_over(self, first: int, count: int) -> None:
+        """An ack that is not believed used these numbers (O1)."""
+        self.next = max(self.next, first + count)
+
+    def skip_numbers(self) -> None:
+        """The journal lost records: what they may have used is not used again (O1)."""
+        self.next += NUMBERS_SKIPPED
+
+    # -- in a snapshot
+
+    def snapshot(self) -> dict[str, Any]:
+        """The state in CBOR's types: neighbouring entries of one receipt are one row."""
+        rows: list[list[int]] = []
+        for each in self._entries.values():
+            last = rows[-1] if rows else None
+            if last is not None and (
+                last[0] + last[2] == each.number
+                and last[1] + last[2] == each.offset
+                and (last[3], last[4]) == each[2:]
+            ):
+                last[2] += 1
+            else:
+                rows.append([each.number, each.offset, 1, each.group_id, each.lease_id])
+        return {"next": self.next, "entries": rows}
+
+    @classmethod
+    def restore(cls, found: Any) -> OutboxEntries:
+        """The entries that `snapshot` was made of. Raises ValueError."""
+        entries = cls()
+        if type(found) is not dict or type(found.get("entries")) is not list:
+            raise ValueError("an outbox is not a map with entries")
+        for row in found["entries"]:
+            if type(row) is not list or len(row) < 5:
+                raise ValueError("an entry of an outbox has not five numbers")
+            first, start, count, group_id, lease_id = map(number, row[:5])
+            if not 0 < count <= min(OFFSET_END - start, ENTRIES_MOST):
+                raise ValueError("an entry of an outbox has no offsets")
+            entries.add(first, group_id, lease_id, start, start + count)
+        entries.pass_over(number(found.get("next")), 0)
+        return entries
+
+
+def as_ranges(numbers: Iterable[int]) -> list[int]:
+    """Numbers as flattened ranges."""
+    return [bound for span in merged([(each, each + 1) for each in sorted(numbers)]) for bound in span]
+
+
+def from_ranges(found: Any) -> Sequence[int]:
+    """The numbers in flattened ranges. Raises ValueError."""
+    if type(found) is not list or len(found) % 2:
+        raise ValueError("the numbers of an outbox are no ranges")
+    bounds = list(map(number, found))
+    numbers: list[int] = []
+    for start, stop in zip(bounds[::2], bounds[1::2], strict=True):
+        if not start < stop <= start + ENTRIES_MOST:
+            raise ValueError("a range of an outbox is empty, or too large")
+        numbers += range(start, stop)
+    return numbers

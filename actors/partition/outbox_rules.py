@@ -1,0 +1,96 @@
+"""What a partition's core does with acks that publish: the part of `core` that only outboxes need. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from callboard.actors.delivery.events import PUBLISHED
+from callboard.actors.delivery.receipts import Settlement
+from callboard.actors.partition import effects as e
+from callboard.log.errors import OutboxFull
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from callboard.actors.delivery.receipts import OffsetRange
+    from callboard.actors.partition import commands as c
+    from callboard.actors.partition.commands import Token
+    from callboard.actors.partition.group_states import Group, GroupStates
+    from callboard.actors.partition.queues import JournalQueue
+    from callboard.log.limits import Limits
+
+
+class OutboxRules:
+    """Acks with publishes, and the entries that they leave. The rest is the core's."""
+
+    label: str
+    effects: list[e.Effect]
+    journal: JournalQueue
+    states: GroupStates
+    _groups: dict[int, Group]
+    _limits: Limits
+
+    if TYPE_CHECKING:
+
+        def _refuse_unknown(self, group_id: int, token: Token) -> None: ...
+        def _settled_in(self, group: Group, ranges: Sequence[OffsetRange], now: float) -> None: ...
+        def _has_changed(self, group: Group, now: float, *, urgent: bool = True) -> None: ...
+        def _notify(self, group: Group, now: float) -> None: ...
+        def _arm(self, at: float | None) -> None: ...
+
+    def ack_and_publish(self, message: c.AckAndPublish, token: Token, now: float) -> None:
+        """Ack all of it and name the payloads, in one record of the journal; or do nothing, when a lease is lost."""
+        group, outbox = self._groups.get(message.group_id), self.states.outbox
+        if group is None:
+            self._refuse_unknown(message.group_id, token)
+            return
+        delivery = group.delivery
+        lost = [
+            (start, stop)
+            for lease_id, ranges in message.parts
+            for start, stop in ranges
+            if not delivery.holds(lease_id, [(start, stop)])
+        ]
+        if lost:
+            if message.again and outbox.names(message.start):
+                lost = []  # the first try has done it
+            self.journal.answer(token, Settlement((), tuple(lost)), must_sync=True)
+            return
+        count, limit = message.stop - message.start, self._limits.outbox
+        if len(outbox) + count > limit:
+            raise OutboxFull(
+                f"partition {self.label} keeps {len(outbox)} messages that acks have published and that could not be"
+                f" forwarded yet, {count} are to be added, and {limit} are allowed. Nothing was acked, and nothing will"
+                " be published. `stats().outbox` tells which topics hold them up; then ack again.",
+                partition=self.label,
+            )
+        accepted: list[OffsetRange] = []
+        for lease_id, ranges in message.parts:
+            accepted += delivery.ack(lease_id, ranges, now).accepted
+        lease_id, first = message.parts[0][0], outbox.next
+        outbox.add(first, message.group_id, lease_id, message.start, message.stop)
+        delivery.events.append((PUBLISHED, first, lease_id, message.start, message.stop))
+        if group.choice is not None:
+            self._settled_in(group, accepted, now)
+        self._has_changed(group, now)
+        self.journal.answer(token, Settlement(tuple(accepted), ()), must_sync=True)
+        self._arm(delivery.next_deadline())
+        self._notify(group, now)
+        self.look_at_outbox()
+
+    def look_at_outbox(self) -> None:
+        """There may be entries to be forwarded."""
+        if len(self.states.outbox):
+            self.effects.append(e.OutboxMoved(len(self.states.outbox), has_new=True))
+
+    def list_outbox(self, message: c.ListOutbox, token: Token, now: float) -> None:
+        """Answer with what is to be forwarded; nobody hears of what a power loss could undo."""
+        self.journal.answer(token, self.states.outbox.after(message.after), must_sync=True)
+
+    def forget_outbox(self, message: c.ForgetOutbox, token: Token, now: float) -> None:
+        """Entries are forwarded: there is room for others. Forgotten by a power loss, they are forwarded again."""
+        record = self.states.forget_sent(message.numbers)
+        if record is not None:
+            self.journal.entries.append(record)
+            self.effects.append(e.OutboxMoved(len(self.states.outbox), has_new=False))
+        self.journal.answer(token, None, must_sync=False)

@@ -1,0 +1,76 @@
+"""A lease as its consumer counts it, and the parts of it that are handed over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from callboard.actors.partition import commands as c
+from callboard.actors.partition.port import PartitionPort
+from callboard.log.format.columns import first_expiry
+from callboard.message import Span
+
+
+class LeasedPart(NamedTuple):
+    """Records of one lease. `ranges` are (start, stop, attempt), in the order of `spans`."""
+
+    lease: ConsumerLease
+    ranges: Sequence[tuple[int, int, int]]
+    spans: list[Span]
+
+    @property
+    def size(self) -> int:
+        """How many records it has."""
+        return sum([stop - start for _, start, stop in self.spans])
+
+    def attempts(self) -> Iterator[int]:
+        """Which delivery this is of each record."""
+        rows = iter(self.ranges)
+        _, stop, attempt = next(rows, (0, 0, 0))
+        for columns, first, last in self.spans:
+            for offset in columns.offset_list()[first:last]:
+                while offset >= stop:
+                    _, stop, attempt = next(rows)
+                yield attempt
+
+
+class ConsumerLease:
+    """A lease as its consumer counts it, with those of its records that the consumer's caller has not taken yet."""
+
+    __slots__ = "_at", "_batches", "_ranges", "deadline", "expires_us", "left", "lease_id", "port", "untaken"
+
+    def __init__(self, port: PartitionPort, leased: c.LeasedRecords, count: int) -> None:
+        self.port = port
+        self.lease_id = leased.lease_id
+        self.deadline = leased.deadline
+        self.left = self.untaken = count
+        """How many messages are in flight, and how many of those were not taken."""
+        self.expires_us = first_expiry(leased.batches)
+        """When the first of its records expires, None for never."""
+        self._ranges, self._batches, self._at = leased.ranges, leased.batches, 0
+        """`_at`: records of the first batch that were taken."""
+
+    def take(self, count: int) -> LeasedPart:
+        """The next `count` records; all, if they are fewer."""
+        batches, at, place, spans = self._batches, self._at, 0, []
+        wanted = min(count, self.untaken)
+        self.untaken -= wanted
+        while wanted:
+            columns = batches[place]
+            stop = min(at + wanted, columns.count)
+            spans.append((columns, at, stop))
+            wanted -= stop - at
+            at = stop
+            while place < len(batches) and at == batches[place].count:
+                place, at = place + 1, 0
+        ranges = self._ranges
+        if self.untaken:
+            self._batches, self._at = batches[place:], at
+            end = batches[place].offset(at)
+            if len(ranges) == 1:
+                ((start, stop, attempt),) = ranges
+                self._ranges, ranges = ((end, stop, attempt),), ((start, end, attempt),)
+            else:
+                self._ranges = tuple([(max(row[0], end), row[1], row[2]) for row in ranges if row[1] > end])
+                ranges = tuple([(row[0], min(row[1], end), row[2]) for row in ranges if row[0] < end])
+        return LeasedPart(self, ranges, spans)

@@ -1,7 +1,8 @@
-"""`callboard demo`: a day of web traffic, failing workers, crashing partitions, a SIGKILL, and the account of it all.
+"""`callboard demo`: a day of web traffic, failing workers, crashing actors, a SIGKILL, and the account of it all.
 
 Each act runs in a process of its own: act one over the first half of the events, act two over the second half. Act two
-is killed in mid-flight; act three opens its directory again and finishes. Then the account is computed.
+is killed in mid-flight; act three opens its directory again and finishes: its handler has no bug any more, and the dead
+letters are delivered again. Then the account is computed.
 """
 
 from __future__ import annotations
@@ -16,15 +17,18 @@ import attrs
 import click
 import trio
 
+from callboard.actors.partition.addressing import FOR_GROUP
 from callboard.cli import exits
-from callboard.cli.demo_account import DemoHistory, account_table
-from callboard.cli.demo_work import ONE, THREE, TOPIC, TWO, Stage, identify, unsettled
+from callboard.cli.demo_account import DemoHistory, Left, account_table
+from callboard.cli.demo_stage import DEAD_TOPIC, ONE, THREE, TOPIC, TWO, Stage
+from callboard.cli.demo_work import identify, kept, origin_of, unsettled
 from callboard.cli.files import empty_directory, read_record_lines, temporary_directory
 from callboard.cli.group import end_at_sigterm, first_error, run
 from callboard.cli.output import progress, say, show, to_json
 from callboard.cli.processes import spawn_callboard
 from callboard.log.errors import CallboardError, InvalidArgument
 from callboard.log.limits import PARTITIONS_MAX
+from callboard.message import to_us
 from callboard.recordings import Format, Tally, TimeFormat, digest_of
 
 EVENTS_MAX: Final = 100_000_000
@@ -44,18 +48,28 @@ def digests_of(stage: Stage, tally: Tally) -> array[int]:
     return found
 
 
-async def _all_acts(stage: Stage, history: DemoHistory) -> tuple[list[dict[str, Any]], int]:
-    """Perform the acts and feed the history; what they took, and how many messages are not settled."""
+async def _all_acts(stage: Stage, history: DemoHistory) -> tuple[list[dict[str, Any]], Left]:
+    """Perform the acts and feed the history; what they took, and what is left undone."""
     timings = [await _perform(stage, act) for act in (ONE, TWO, THREE)]
     async with stage.runtime() as runtime:
         topic = runtime.topic(TOPIC)
         for partition in range(topic.partitions):
             async for record in topic.read(partition=partition):
-                number, _ = identify(record.headers)
-                key = None if record.key is None else digest_of(record.key, b"")
-                digest = digest_of(record.key, record.value or b"")
-                history.add_stored(partition, record.offset, number, digest, key)
-        left = await unsettled(runtime)
+                headers = record.headers
+                history.add_stored(
+                    partition,
+                    record.offset,
+                    identify(headers)[0],
+                    digest_of(record.key, record.value or b""),
+                    None if record.key is None else digest_of(record.key, b""),
+                    appended_us=to_us(record.append_time),
+                    redriven=FOR_GROUP in headers,
+                )
+        async for record in runtime.topic(DEAD_TOPIC).read():
+            partition, offset = origin_of(record.headers)
+            history.add_dead(partition, offset, digest_of(record.key, record.value or b""))
+        left_dead = await kept(runtime) + sum((await runtime.dead_letters(DEAD_TOPIC).count()).values())
+        left = Left(await unsettled(runtime), await topic.delayed().count(), left_dead)
     for act in (ONE, TWO, THREE):
         history.add_process(read_record_lines(stage.recorded(act)), killed=act == TWO)
     return timings, left
@@ -65,8 +79,9 @@ async def _perform(stage: Stage, act: str) -> dict[str, Any]:
     """Run an act in a child process until it is over, and kill what is left of it; returns what it took."""
     first, last = stage.span(act)
     if not stage.quiet:
-        say(f"{act}: {'what is left of the ' if act == THREE else ''}{last - first:,} events")
-    published = acknowledged = 0
+        of_what = "what is left of the " if act == THREE else ""
+        say(f"{act}: {of_what}{last - first:,} events{', with the bug mended' if act == THREE else ''}")
+    published = acknowledged = dead = 0
     started, is_over = trio.current_time(), False
     with progress(act, quiet=stage.quiet, keep=True) as advance:
         async with trio.open_nursery() as nursery:
@@ -75,9 +90,10 @@ async def _perform(stage: Stage, act: str) -> dict[str, Any]:
                 while not is_over and (line := await child.read_line()) is not None:
                     if not published:
                         started = trio.current_time()
-                    published, acknowledged, to_do, is_over = json.loads(line)
+                    published, acknowledged, to_do, dead, is_over = json.loads(line)
                     done = to_do if is_over else published if act == TWO else acknowledged
-                    advance(f"{published:,} published, {acknowledged:,} acknowledged", done, to_do)
+                    told = f"{dead:,} {'dead letters redriven' if act == THREE else 'met the bug'}"
+                    advance(f"{published:,} published, {acknowledged:,} acknowledged, {told}", done, to_do)
             finally:
                 with trio.CancelScope(shield=True):
                     status = await child.kill()
@@ -85,6 +101,8 @@ async def _perform(stage: Stage, act: str) -> dict[str, Any]:
         raise DemoFailed(f"The process of {act} ended by itself with status {status}: {child.errors}")
     if act == TWO and not stage.quiet:
         say(f"{act}: process {child.pid} was killed after {published:,} publishes")
+    if act == THREE and not stage.quiet:
+        say(f"{act}: {dead:,} dead letters were delivered again")
     seconds = max(trio.current_time() - started, 1e-9)
     return {
         "act": act,
@@ -140,8 +158,10 @@ async def _perform(stage: Stage, act: str) -> dict[str, Any]:
 def demo(directory: str | None, keep: bool, as_json: bool, **options: Any) -> None:
     """Publish a day of web traffic, break things on purpose, and account for every message.
 
-    Act one: publishers and a group of workers that fail now and then, while partitions are made to crash. Act two: the
-    same in a process that is killed. Act three: the directory is opened again and the work is finished.
+    Act one: publishers and a group of workers that fail now and then, while actors are made to crash. Some messages are
+    delayed, failed ones are retried, and those that the workers' bug meets become dead letters. Act two: the same in a
+    process that is killed. Act three: the directory is opened again and the work is finished; with the bug mended, the
+    dead letters are delivered again.
 
     Exits with 3 when the account does not balance.
     """
@@ -157,7 +177,7 @@ def demo(directory: str | None, keep: bool, as_json: bool, **options: Any) -> No
         stage = attrs.evolve(stage, total=len(digests))
         if not stage.quiet:
             say(f"{stage.total:,} events over {stage.partitions} partitions in {directory}")
-        history = DemoHistory(digests)
+        history = DemoHistory(digests, stage.delayed())
         with first_error():
             timings, left = run(partial(_all_acts, stage, history))
     account = history.account(left)

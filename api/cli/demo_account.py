@@ -4,14 +4,21 @@ They write a line per fact, tag and numbers, in the order of facts:
 
     S n n ...                  these events are about to be published
     P partition o n o n ...    acknowledged: at offset o event n is stored, and so on
+    W n us                     acknowledged: event n waits, and is due at that time
     E n n ...                  the publish ended in an error that leaves open whether they are stored; they are repeated
     D partition o o ...        delivered to a worker, the messages at these offsets
     X partition o              the delivered message is not what its own checksum says
+    B partition o o ...        the handler hangs, with these in its hands
+    F partition o ...          failed: to be delivered again, or given up when it has failed too often
+    G partition o ...          given back unhandled
+    J partition o ...          to be rejected
+    N partition o ...          the rejection was awaited, and returned
     H partition o o ...        handled: the work is done, its acknowledgement comes next
     K partition o o ...        the acknowledgement was awaited, and returned
-    C partition                the partition was made to crash
-    R partition                the partition was restarted by its supervisor
+    C number                   the partition (or -1, the scheduler, or -2, the router) was made to crash
+    R number                   it was restarted by its supervisor
     O partition o              the partition ended there when the directory was opened again
+    Z count                    so many delayed messages waited then
     L us us ...                time from publishing to handled, of events published by this process
     Q us                       time from publishing to acknowledged, one for each call
 
@@ -22,17 +29,21 @@ Rules it holds the run to
 -------------------------
 A1  Every event is acknowledged to its publisher, and stored exactly where its receipt says.
 A2  What is stored is, byte for byte (by digest), an event of the input.
-A3  Within a key, the first appearances of events rise in the log. A repeated publish may store an event twice; later
-    appearances are counted and not judged.
-A4  Every stored message is handled by a worker at least once, and settled in the end.
-A5  A message whose acknowledgement was awaited and recorded is never delivered again.
+A3  Within a key, the first appearances of events rise in the log, of those that were not delayed. A repeated publish
+    may store an event twice; later appearances are counted and not judged.
+A4  Every stored message is handled by a worker at least once or is a dead letter, and settled in the end.
+A5  A message whose acknowledgement or rejection was awaited and recorded is never delivered again.
+A6  A delayed event comes to the log when it is due, not before, and no more often than it was published.
+A7  A dead letter is, byte for byte, a stored message that was not acknowledged. Each is forwarded once.
+A8  Each dead letter is redriven once, and nothing else is.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any, Final
 
 import attrs
 from rich.console import RenderableType
@@ -40,8 +51,20 @@ from rich.console import RenderableType
 from callboard.cli.output import table
 
 Fact = tuple[str, list[int]]
-_NUMBERS_AT_LEAST = {"P": 3} | dict.fromkeys("DXHKO", 2) | dict.fromkeys("SECRLQ", 1)
-_DELIVERED, _HANDLED, _ACKNOWLEDGED = 1, 2, 4
+_NUMBERS_AT_LEAST = {"P": 3} | dict.fromkeys("DXHKOWBFGJN", 2) | dict.fromkeys("SECRLQZ", 1)
+_DELIVERED, _HANDLED, _ACKNOWLEDGED, _REJECTED, _REJECTED_SURELY, _DEAD = 1, 2, 4, 8, 16, 32
+_MARK_OF = {
+    "D": _DELIVERED,
+    "H": _HANDLED,
+    "K": _ACKNOWLEDGED,
+    "J": _REJECTED,
+    "N": _REJECTED | _REJECTED_SURELY,
+}
+_FLAGS: Final = 63
+_LAST_AT, _PROCESS_AT = 6, 14
+"""Above the flags of a mark: the last fact (its letter), and the number of the process in which it was delivered."""
+_EARLY_US: Final = 20_000
+"""So much a clock may be corrected while a delayed event waits."""
 _PROBLEMS_NAMED_MAX = 20
 
 
@@ -58,6 +81,8 @@ def acknowledged_events(lines: Iterable[str]) -> Iterator[int]:
     for line in lines:
         if line.startswith("P "):
             yield from parse_line(line)[1][2::2]
+        elif line.startswith("W "):
+            yield parse_line(line)[1][0]
 
 
 @attrs.define(kw_only=True)
@@ -72,22 +97,38 @@ class Account:
     published_before_kill: int = 0
     in_doubt_at_kill: int = 0
     in_doubt_stored: int = 0
+    delayed: int = 0
+    delayed_at_kill: int = 0
+    delayed_early: int = 0
     delivered: int = 0
     redelivered: int = 0
+    redelivered_after_failure: int = 0
+    redelivered_after_release: int = 0
+    redelivered_after_hang: int = 0
+    redelivered_after_kill: int = 0
+    redelivered_otherwise: int = 0
     handled: int = 0
     acknowledged: int = 0
     acknowledged_in_doubt: int = 0
+    dead_lettered: int = 0
+    dead_rejected: int = 0
+    dead_failed: int = 0
+    redriven: int = 0
     lost: int = 0
     altered: int = 0
     out_of_order: int = 0
     delivered_after_acknowledgement: int = 0
     unsettled: int = 0
+    still_delayed: int = 0
+    still_dead: int = 0
     crashes: int = 0
     restarts: int = 0
     publish_ms_p50: float | None = None
     publish_ms_p99: float | None = None
     handled_ms_p50: float | None = None
     handled_ms_p99: float | None = None
+    late_ms_p50: float | None = None
+    late_ms_p99: float | None = None
     problems: list[str] = attrs.Factory(list)
 
     @property
@@ -96,16 +137,42 @@ class Account:
         return not self.problems
 
 
-class DemoHistory:
-    """Adds up what is stored and what was recorded: every record of the log first, then the facts of each process."""
+@attrs.frozen
+class Left:
+    """What is not done at the end of the demo."""
 
-    def __init__(self, digests: Sequence[int]) -> None:
-        """`digests` of all input events, in the order of the input."""
+    unsettled: int = 0
+    """Messages that the group has not settled."""
+    delayed: int = 0
+    """Messages that wait."""
+    dead: int = 0
+    """Dead letters that are not redriven."""
+
+
+_NOTHING: Final = Left()
+
+
+class DemoHistory:
+    """Adds up what is stored and what was recorded: every record of the log first, then the dead letters, then the
+    facts of each process.
+    """
+
+    def __init__(self, digests: Sequence[int], delayed: Collection[int] = ()) -> None:
+        """`digests` of all input events, in the order of the input; the numbers of those that were to be `delayed`."""
         self._sums = Account(events=len(digests))
         self._digests = digests
         self._stored: dict[tuple[int, int], int | None] = {}
         """By partition and offset, the event; None is no event of the input."""
         self._marks: dict[tuple[int, int], int] = {}
+        self._process = 0
+        self._delayed = delayed
+        self._sent_delayed: Counter[int] = Counter()
+        self._stored_delayed: Counter[int] = Counter()
+        self._appended_us: dict[int, int] = {}
+        """When each delayed event came to the log first."""
+        self._due_us: dict[int, int] = {}
+        self._dead: Counter[int] = Counter()
+        self._redriven: Counter[int] = Counter()
         self._seen: set[int] = set()
         self._receipts: set[int] = set()
         self._last_of_key: dict[int, int] = {}
@@ -117,10 +184,19 @@ class DemoHistory:
         self._problem_count = 0
 
     def add_stored(
-        self, partition: int, offset: int, event: int | None, digest: int, key: int | None
+        self,
+        partition: int,
+        offset: int,
+        event: int | None,
+        digest: int,
+        key: int | None,
+        *,
+        appended_us: int = 0,
+        redriven: bool = False,
     ) -> None:
         """The log holds this at (partition, offset): `event` as its header names it, `digest` of key and value,
-        `key` a fingerprint of the key. Partitions in any order, offsets rising within each.
+        `key` a fingerprint of the key, when it was appended, and whether a redrive did it. Partitions in any order,
+        offsets rising within each.
         """
         sums, where = self._sums, f"{partition}@{offset}"
         sums.stored += 1
@@ -131,15 +207,38 @@ class DemoHistory:
         self._stored[partition, offset] = event
         if digest != self._digests[event]:
             self._blame("altered", f"A2: {where} is not what event {event} was")
+        if redriven:
+            sums.redriven += 1
+            self._redriven[event] += 1
+            return
+        if event in self._delayed:
+            self._stored_delayed[event] += 1
+            self._appended_us.setdefault(event, appended_us)
         if event in self._seen:
             sums.stored_twice += 1
             return
         self._seen.add(event)
-        if key is not None:
+        if key is not None and event not in self._delayed:
             last = self._last_of_key.get(key, event)
             if last > event:
                 self._blame("out_of_order", f"A3: {where} holds event {event} after a later one of its key")
             self._last_of_key[key] = max(event, last)
+
+    def add_dead(self, partition: int, offset: int, digest: int) -> None:
+        """The topic of dead letters holds what was at (partition, offset), with this digest."""
+        self._sums.dead_lettered += 1
+        place, where = (partition, offset), f"{partition}@{offset}"
+        event = self._stored.get(place)
+        if event is None:
+            self._problem(f"A7: the dead letter of {where} is of no event")
+            return
+        mark = self._marks.get(place, 0)
+        self._marks[place] = mark | _DEAD
+        self._dead[event] += 1
+        if mark & _DEAD:
+            self._problem(f"A7: the dead letter of {where} was forwarded twice")
+        if digest != self._digests[event]:
+            self._blame("altered", f"A7: the dead letter of {where} is not what event {event} was")
 
     def add_process(self, lines: Iterable[str], *, killed: bool) -> None:
         """All that one process recorded. What a killed one had under way is in doubt."""
@@ -152,11 +251,12 @@ class DemoHistory:
             self._in_doubt |= self._open
             self._sums.published_before_kill += len(self._receipts)
         self._open.clear()
+        self._process += 1
 
     def _add_fact(self, fact: Fact) -> None:
         sums = self._sums
         match fact:
-            case ("D" | "X" | "H" | "K") as tag, [partition, *offsets]:
+            case ("D" | "X" | "H" | "K" | "B" | "F" | "G" | "J" | "N") as tag, [partition, *offsets]:
                 for offset in offsets:
                     self._add_message(tag, (partition, offset), f"{partition}@{offset}")
             case "P", [partition, *places]:
@@ -169,8 +269,18 @@ class DemoHistory:
                     if self._stored.get((partition, offset)) != event:
                         where = f"{partition}@{offset}"
                         self._blame("lost", f"A1: event {event} was acknowledged at {where}, is not there")
+            case "W", [event, due_us, *_]:
+                self._open.discard(event)
+                if event not in self._delayed:
+                    self._problem(f"A6: event {event} was delayed and was not to be")
+                    return
+                self._receipts.add(event)
+                self._due_us[event] = due_us
             case "S", events:
                 self._open.update(events)
+                self._sent_delayed.update(event for event in events if event in self._delayed)
+            case "Z", [count, *_]:
+                sums.delayed_at_kill += count
             case "E", events:
                 sums.publish_errors += len(events)
             case "O", [partition, end, *_]:
@@ -186,52 +296,108 @@ class DemoHistory:
         mark = self._marks.get(place, 0)
         if place not in self._stored:
             self._blame("lost", f"A4: {where} was with a worker and is not in the log")
-        elif tag == "D":
-            self._sums.delivered += 1
-            self._sums.redelivered += mark & _DELIVERED
-            if mark & _ACKNOWLEDGED:
-                words = f"A5: {where} was delivered after its acknowledgement"
-                self._blame("delivered_after_acknowledgement", words)
-            self._marks[place] = mark | _DELIVERED
-        elif tag == "X":
+            return
+        if tag == "X":
             self._blame("altered", f"A2: {where} was altered when it reached a worker")
+            return
+        flags = mark & _FLAGS | _MARK_OF.get(tag, 0)
+        process = mark >> _PROCESS_AT
+        if tag == "D":
+            self._sums.delivered += 1
+            if mark & _DELIVERED:
+                self._add_redelivery(chr(mark >> _LAST_AT & 255), is_later=process != self._process)
+            if mark & (_ACKNOWLEDGED | _REJECTED_SURELY):
+                words = f"A5: {where} was delivered after it was settled"
+                self._blame("delivered_after_acknowledgement", words)
+            process = self._process
+        if tag not in "KN":
+            self._marks[place] = flags | ord(tag) << _LAST_AT | process << _PROCESS_AT
         else:
-            self._marks[place] = mark | (_HANDLED if tag == "H" else _ACKNOWLEDGED)
+            self._marks[place] = mark | flags
 
-    def account(self, unsettled: int) -> Account:
-        """Add everything up, where `unsettled` messages are not settled by the group. Call it once, at the end."""
+    def _add_redelivery(self, last: str, *, is_later: bool) -> None:
+        """A message came again: why, by the last that was told of its delivery before."""
+        sums = self._sums
+        sums.redelivered += 1
+        if last == "F":
+            sums.redelivered_after_failure += 1
+        elif last == "G":
+            sums.redelivered_after_release += 1
+        elif is_later:
+            sums.redelivered_after_kill += 1
+        elif last == "B":
+            sums.redelivered_after_hang += 1
+        else:
+            sums.redelivered_otherwise += 1
+
+    def account(self, left: Left = _NOTHING) -> Account:
+        """Add everything up, where so much is `left` undone. Call it once, at the end."""
         sums = self._sums
         in_doubt_stored = set()
         for (partition, offset), event in self._stored.items():
             if event is None:
                 continue
             mark = self._marks.get((partition, offset), 0)
-            if mark & (_HANDLED | _ACKNOWLEDGED):
+            if mark & _DEAD:
+                sums.dead_rejected += bool(mark & _REJECTED)
+                sums.dead_failed += not mark & _REJECTED
+                if mark & _ACKNOWLEDGED:
+                    self._problem(f"A7: {partition}@{offset} is a dead letter and was acknowledged")
+            elif mark & (_HANDLED | _ACKNOWLEDGED):
                 sums.handled += 1
                 sums.acknowledged += bool(mark & _ACKNOWLEDGED)
             else:
                 self._blame("lost", f"A4: {partition}@{offset} was never handled")
             if event in self._in_doubt and offset < self._reopened_at.get(partition, 0):
                 in_doubt_stored.add(event)
-        sums.unsettled = unsettled
+        sums.unsettled, sums.still_delayed, sums.still_dead = left.unsettled, left.delayed, left.dead
         sums.acknowledged_in_doubt = sums.handled - sums.acknowledged
         sums.acknowledged_publishes = len(self._receipts)
         sums.in_doubt_at_kill = len(self._in_doubt)
         sums.in_doubt_stored = len(in_doubt_stored)
         sums.publish_ms_p50, sums.publish_ms_p99 = percentiles(self._publish_us)
         sums.handled_ms_p50, sums.handled_ms_p99 = percentiles(self._handled_us)
+        self._judge_delays()
+        self._judge_redrives()
         if unpublished := sums.events - sums.acknowledged_publishes:
             self._problem(f"A1: {unpublished:,} events were never acknowledged to their publisher")
         if missing := sums.events - len(self._seen):
             sums.lost += missing
             self._problem(f"A1: {missing:,} events are not in the log")
-        if unsettled:
-            self._problem(f"A4: {unsettled:,} messages are not settled")
+        if left.unsettled:
+            self._problem(f"A4: {left.unsettled:,} messages are not settled")
+        if left.delayed:
+            self._problem(f"A6: {left.delayed:,} delayed messages still wait")
+        if left.dead:
+            self._problem(f"A8: {left.dead:,} dead letters are not redriven")
         if sums.crashes and not sums.restarts:
-            self._problem(f"{sums.crashes} partitions were made to crash and none was restarted")
+            self._problem(f"{sums.crashes} actors were made to crash and none was restarted")
         if self._problem_count > len(sums.problems):
             sums.problems.append(f"and {self._problem_count - len(sums.problems):,} problems more")
         return sums
+
+    def _judge_delays(self) -> None:
+        sums, late_us = self._sums, []
+        sums.delayed = len(self._due_us)
+        for event, count in self._stored_delayed.items():
+            if count > self._sent_delayed[event]:
+                self._problem(f"A6: event {event} was delayed and stored {count} times")
+        for event, due_us in self._due_us.items():
+            if event not in self._appended_us or self._sent_delayed[event] > 1:
+                continue  # it is not there, which is told, or nobody knows which copy was due then
+            late_us.append(max(0, self._appended_us[event] - due_us))
+            if self._appended_us[event] < due_us - _EARLY_US:
+                early_ms = (due_us - self._appended_us[event]) / 1000
+                self._blame("delayed_early", f"A6: event {event} came {early_ms:,.0f} ms too early")
+        sums.late_ms_p50, sums.late_ms_p99 = percentiles(late_us)
+
+    def _judge_redrives(self) -> None:
+        for event in sorted(self._dead.keys() | self._redriven.keys()):
+            dead, redriven = self._dead[event], self._redriven[event]
+            if dead != redriven:
+                self._problem(
+                    f"A8: event {event} became a dead letter {dead} times, was redriven {redriven} times"
+                )
 
     def _blame(self, counter: str, problem: str) -> None:
         setattr(self._sums, counter, getattr(self._sums, counter) + 1)
@@ -254,31 +420,48 @@ def percentiles(values_us: Sequence[int]) -> tuple[float | None, float | None]:
 def account_table(
     title: str, account: Account, bad_lines: int, timings: Sequence[dict[str, Any]]
 ) -> RenderableType:
-    """The account for people."""
-    counts = (
-        ("events in the input", account.events, f"{bad_lines:,} bad lines left out"),
-        ("published and acknowledged", account.acknowledged_publishes, "have a receipt"),
-        ("publishes in doubt", account.publish_errors, "indefinite errors, repeated"),
-        ("in doubt at the kill", account.in_doubt_at_kill, f"of these stored: {account.in_doubt_stored:,}"),
-        ("stored", account.stored, f"of these repeated publishes: {account.stored_twice:,}"),
-        ("delivered", account.delivered, "to a worker's hands"),
-        ("redelivered", account.redelivered, "delivered once more"),
-        ("handled", account.handled, "the work was done"),
-        ("acknowledged by workers", account.acknowledged, f"in doubt: {account.acknowledged_in_doubt:,}"),
-        ("lost", account.lost, ""),
-        ("altered", account.altered, ""),
-        ("out of order within a key", account.out_of_order, "by first appearance in the log"),
-        ("delivered after its ack", account.delivered_after_acknowledgement, ""),
-        ("not settled at the end", account.unsettled, ""),
-        ("restarts", account.restarts, f"after {account.crashes:,} crashes of partitions"),
+    """The account for people: three sums, what went wrong, and the times."""
+    a = account
+    in_doubt = f"{a.publish_errors:,} in doubt after errors, {a.in_doubt_at_kill:,} at the kill"
+    tries = f"{a.dead_rejected:,} rejected, {a.dead_failed:,} failed too often"
+    first = a.delivered - a.redelivered
+    counts: Sequence[tuple[str, int | None, str]] = (
+        ("events in the input", a.events, f"{bad_lines:,} bad lines left out"),
+        ("+ stored twice", a.stored_twice, in_doubt),
+        ("+ dead letters redriven", a.redriven, "the handler was mended"),
+        ("= stored", a.stored, ""),
+        ("", None, ""),
+        ("handled", a.handled, f"the work was done; ack in doubt: {a.acknowledged_in_doubt:,}"),
+        ("+ dead letters", a.dead_lettered, tries),
+        ("= stored", a.handled + a.dead_lettered, ""),
+        ("", None, ""),
+        ("delivered first", first, "to a worker's hands"),
+        ("+ after a failure", a.redelivered_after_failure, "retried after 20, 100, then 300 ms"),
+        ("+ after being given back", a.redelivered_after_release, "the handler was cancelled"),
+        ("+ after the lease ran out", a.redelivered_after_hang, "the handler hung"),
+        ("+ after the kill", a.redelivered_after_kill, ""),
+        ("+ after crashes", a.redelivered_otherwise, "the ack was late, or lost"),
+        ("= delivered", a.delivered, ""),
+        ("", None, ""),
+        ("published, with a receipt", a.acknowledged_publishes, ""),
+        ("of these delayed", a.delayed, f"{a.delayed_at_kill:,} waited while the process was killed"),
+        ("lost", a.lost, ""),
+        ("altered", a.altered, ""),
+        ("out of order within a key", a.out_of_order, "by first appearance in the log"),
+        ("came before its time", a.delayed_early, ""),
+        ("delivered after its ack", a.delivered_after_acknowledgement, ""),
+        ("not settled at the end", a.unsettled + a.still_delayed + a.still_dead, ""),
+        ("restarts", a.restarts, f"after {a.crashes:,} crashes of actors"),
+        ("", None, ""),
     )
-    rows = [(name, f"{number:,}", note) for name, number, note in counts]
+    rows = [(name, "" if number is None else f"{number:,}", note) for name, number, note in counts]
     for timing in timings:
         rates = f"{timing['published_per_s']:,.0f}/s published, {timing['acknowledged_per_s']:,.0f}/s acknowledged"
         rows.append((timing["act"], f"{timing['seconds']:.2f} s", rates))
     for name, middle, high in (
-        ("publish to acknowledged", account.publish_ms_p50, account.publish_ms_p99),
-        ("publish to handled", account.handled_ms_p50, account.handled_ms_p99),
+        ("publish to acknowledged", a.publish_ms_p50, a.publish_ms_p99),
+        ("publish to handled", a.handled_ms_p50, a.handled_ms_p99),
+        ("delayed, late by", a.late_ms_p50, a.late_ms_p99),
     ):
         rows.append((name, _ms(middle), f"p99 {_ms(high)}"))
     return table(("what", "how many", "note"), rows, words=("what", "note"), title=title)

@@ -5,60 +5,57 @@ failed before it continues: so the first appearances of a key's events in the lo
 
 A worker writes down a delivery when it has it in hand, the work when it is done, and the acknowledgement only after
 it was awaited. An acknowledgement that fails is not repeated: the message comes again, to this worker or another.
+
+The handler has a bug: some messages it can never handle. They become dead letters, which the router takes to a topic of
+their own. Act three has a mended handler; when all else is settled it has the dead letters delivered again.
 `demo_account` says what the lines mean.
 """
 
 from __future__ import annotations
 
 import contextlib
-import enum
 import itertools
 import json
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any, Final
 
-import attrs
 import click
 import trio
 
+from callboard.actors.dead_letters import forwarding
 from callboard.actors.kernel.events import ActorRestarted
 from callboard.cli.demo_account import acknowledged_events
-from callboard.cli.files import RecordFile, read_record_lines, read_traffic
+from callboard.cli.demo_stage import (
+    BUG_REASON,
+    DEAD_TOPIC,
+    GROUP,
+    THREE,
+    TOPIC,
+    TWO,
+    Stage,
+    WorkFailure,
+)
+from callboard.cli.files import RecordFile, read_record_lines
 from callboard.cli.group import first_error, run
-from callboard.cli.options import delimiter_of
 from callboard.cli.processes import wait_for_parent_to_go
 from callboard.log.errors import (
     ActorCrashed,
     AskTimeout,
     CallboardError,
+    InvalidArgument,
     LeaseLost,
     PartialPublish,
     PartitionUnavailable,
     PublishFailed,
     StorageError,
 )
-from callboard.log.seams.entropy import Entropy
-from callboard.message import Message
+from callboard.message import Message, ScheduledReceipt
 from callboard.received import ReceivedBatch, ReceivedMessage
-from callboard.recordings import (
-    Event,
-    Format,
-    LineColumns,
-    Tally,
-    TimeFormat,
-    digest_of,
-    load_profile,
-    read_events,
-    synthesise,
-)
-from callboard.runtime import Runtime, open_runtime
-from callboard.simulations.entropy import SeededEntropy
-from callboard.working import Retry
+from callboard.recordings import Event, digest_of
+from callboard.runtime import Runtime
+from callboard.working import Reject, Retry
 
-ONE, TWO, THREE = "act one", "act two", "act three"
-EVENTS_DEFAULT: Final = 30_000
-TOPIC, GROUP = "traffic", "workers"
 HEADER: Final = "n"
 """The header that names the event: its number in the input and its digest, as text."""
 PUBLISHERS: Final = 2
@@ -73,113 +70,31 @@ HANDLERS: Final = 4
 """How many messages a worker handles at once that leaves the loop to `work`."""
 STALLED_S: Final = 90.0
 PAUSE_S: Final = 0.02
+DELIVERIES_MAX: Final = 4
 SUBSCRIPTION: Final[dict[str, Any]] = {
     "visibility_timeout": VISIBILITY_S,
     "max_in_flight": 256,
-    "backoff": 0.02,
-    "max_backoff": 0.5,
+    "retry": [0.02, 0.1, 0.3],
+    "max_deliveries": DELIVERIES_MAX,
+    "dead_letter_topic": DEAD_TOPIC,
 }
 _REPEATED = (ActorCrashed, AskTimeout, PartitionUnavailable, PublishFailed)
 _NOT_SETTLED = (LeaseLost, ActorCrashed, AskTimeout, PartitionUnavailable, StorageError)
+_NUMBERS: Final = {"scheduler": -1, "dead-letters": -2}
 Numbered = tuple[int, Event]
 
 
 class DemoFailure(Exception):
-    """What the demo's partitions crash with."""
-
-
-class WorkFailure(enum.Enum):
-    """How a worker fails on the first delivery of an event: each time the message comes again, to it or to another."""
-
-    RAISE = "the handler raises"
-    CANCEL = "the handler is cancelled"
-    HANG = "the handler hangs for longer than the message is visible to it alone"
-
-
-class FailurePlan(NamedTuple):
-    """What goes wrong in one act, decided beforehand."""
-
-    failures: dict[int, WorkFailure]
-    """By event."""
-    crashes: list[tuple[int, int]]
-    """(after so many publishes of this act, partition), in order."""
-    kill_after: int
-    """So many publishes."""
-
-
-def plan_failures(entropy: Entropy, *, first: int, last: int, partitions: int) -> FailurePlan:
-    """The plan for the events from `first` to `last` (exclusive); the same for the same entropy."""
-    events, random = last - first, entropy.random
-    kinds = [WorkFailure.RAISE] * min(events, max(2, round(events * 0.004)))
-    kinds += [WorkFailure.CANCEL] * max(1, round(events * 0.002))
-    kinds += [WorkFailure.HANG] * max(1, round(events / 10_000))
-    failures = {first + int(events * random()): kind for kind in kinds}
-    moments = sorted(int(events * (0.1 + 0.8 * random())) for _ in range(4))
-    crashes = [(moment, int(partitions * random())) for moment in moments]
-    return FailurePlan(failures, crashes, int(events * (0.3 + 0.3 * random())))
-
-
-@attrs.frozen(kw_only=True)
-class Stage:
-    """What all acts share. Traffic comes from `path`, or is made from `seed` if it is None."""
-
-    seed: int = 1
-    path: str | None = None
-    events: int | None = None
-    """How many to make, or to take of the file; None takes all."""
-    form: str | None = None
-    time_column: str | None = None
-    key_column: str | None = None
-    value_column: str | None = None
-    time_format: str = "auto"
-    delimiter: str | None = None
-    year: int | None = None
-    partitions: int = 4
-    workers: int = 4
-    directory: str = ""
-    quiet: bool = True
-    total: int = 0
-    """How many events there are."""
-
-    def traffic(
-        self, *, first: int = 0, last: int | None = None, tally: Tally | None = None
-    ) -> Iterator[Event]:
-        """The events numbered from `first` to `last` (exclusive): the same whenever they are asked for."""
-        if self.path is None:
-            entropy = SeededEntropy(self.seed).fork("traffic")
-            every = synthesise(load_profile(), self.events or EVENTS_DEFAULT, entropy)
-        else:
-            columns = LineColumns(
-                self.time_column,
-                self.key_column,
-                self.value_column,
-                TimeFormat(self.time_format),
-                delimiter_of(self.delimiter),
-                self.year,
-            )
-            lines = read_traffic(self.path)
-            form = None if self.form is None else Format(self.form)
-            every = read_events(lines, form=form, columns=columns, tally=tally)
-        return itertools.islice(itertools.islice(every, self.events), first, last)
-
-    def span(self, act: str) -> tuple[int, int]:
-        """The events of an act: act one has the first half, the others have the second."""
-        middle = self.total // 2
-        return (0, middle) if act == ONE else (middle, self.total)
-
-    def recorded(self, act: str) -> str:
-        return f"{self.directory}/records/{act.replace(' ', '-')}.txt"
-
-    def runtime(self) -> Runtime:
-        return open_runtime(f"{self.directory}/data")
+    """What the demo's actors crash with."""
 
 
 class Act:
     """One act. Act two is to be killed: it keeps the last tenth unpublished, so that it never finishes, and act three
     publishes what the records of act two show no receipt for.
 
-    Prints [published, acknowledged, to do, is over] on standard output as it continues. To do is what is to be
-    acknowledged: all that earlier acts have left over. In act two it is what is to be published before the kill.
+    Prints [published, acknowledged, to do, dead, is over] on standard output as it continues. To do is what is to be
+    acknowledged: all that earlier acts have left over. In act two it is what is to be published before the kill. Dead
+    is how many messages have met the bug, or in act three how many dead letters were redriven.
 
     Act two is over, and ripe for its kill, when much is published and more is about to be, or when nothing more will
     be; the others when all is settled.
@@ -192,16 +107,18 @@ class Act:
         self._topic = runtime.topic(TOPIC)
         self._write = write
         self._first, self._last = stage.span(act)
-        entropy = SeededEntropy(stage.seed).fork(TWO if act == THREE else act)
-        plan = plan_failures(entropy, first=self._first, last=self._last, partitions=stage.partitions)
-        self._failures, self._crashes, self._kill_after = plan
-        if act == THREE:
-            self._crashes.clear()
+        self._failures, self._delays, self._crashes, self._kill_after = stage.plan(act)
+        if act == THREE:  # the bug is mended
+            self._failures = {
+                event: failure for event, failure in self._failures.items() if not failure.is_bug
+            }
         self._stalled = trio.CancelScope()
         """Ends the act when nothing has happened for so long that it never will."""
         self._sent: dict[int, float] = {}
         """When each event was first handed over, until it is handled."""
-        self._published = self._acknowledged = self._busy = 0
+        self._given_up: set[int] = set()
+        """Events that the handler's bug keeps from being acknowledged."""
+        self._published = self._acknowledged = self._redriven = self._busy = 0
         self._to_do = min(self._kill_after, self._last - self._first) if act == TWO else 0
 
     async def run(self) -> None:
@@ -214,9 +131,11 @@ class Act:
             done.update(acknowledged_events(read_record_lines(self._stage.recorded(TWO))))
             for found in await self._topic.describe():
                 self._note("O", found.partition, found.visible_end)
+            self._note("Z", await self._topic.delayed().count())
         numbered = enumerate(self._stage.traffic(first=self._first, last=last), self._first)
         if self._act != TWO:
-            self._to_do = last - self._first - len(done) + await unsettled(self._runtime)
+            left = await self._topic.delayed().count() + await unsettled(self._runtime)
+            self._to_do = last - self._first - len(done) + left
         async with trio.open_nursery() as nursery:
             self._runtime.subscribe_events(self._on_event)
             for index in range(self._stage.workers):
@@ -226,11 +145,17 @@ class Act:
                 self.show(is_over=True)
                 await trio.sleep_forever()
             await self._wait_until_settled()
+            if self._act == THREE:
+                await self._redrive()
             nursery.cancel_scope.cancel()
 
     def show(self, *, is_over: bool = False) -> None:
         """Print how far the act is."""
-        click.echo(json.dumps([self._published, self._acknowledged, self._to_do, is_over]))
+        click.echo(json.dumps([self._published, self._acknowledged, self._to_do, self._dead, is_over]))
+
+    @property
+    def _dead(self) -> int:
+        return self._redriven if self._act == THREE else len(self._given_up)
 
     def _note(self, tag: str, *numbers: int) -> None:
         self._write(" ".join((tag, *map(str, numbers))))
@@ -240,18 +165,62 @@ class Act:
 
     def _on_event(self, event: object) -> None:
         """Write down each restart that the supervisors report."""
-        if isinstance(event, ActorRestarted) and event.path.startswith(f"topics/{TOPIC}/"):
-            self._note("R", int(event.path.rpartition("/")[2]))
+        if isinstance(event, ActorRestarted) and (number := _number_of(event.path)) is not None:
+            self._note("R", number)
+
+    def _crash(self, path: str) -> None:
+        """Have an actor crash, if it is there: without delays and dead letters theirs are not."""
+        with contextlib.suppress(InvalidArgument):
+            number = _number_of(path)
+            if self._runtime.crash(path, DemoFailure("actors crash")) and number is not None:
+                self._note("C", number)
 
     async def _wait_until_settled(self) -> None:
-        """Returns when all is settled, or never will be: see the account."""
-        self._stalled.deadline = trio.current_time() + STALLED_S
+        """Returns when nothing waits and all is settled, or never will be: see the account."""
+        await self._wait_until(self._is_settled)
+
+    async def _is_settled(self) -> bool:
+        if self._busy or await self._topic.delayed().count():
+            return False
+        return not await unsettled(self._runtime)
+
+    async def _wait_until(self, is_so: Callable[[], Awaitable[bool]]) -> None:
+        self._stalled = trio.CancelScope(deadline=trio.current_time() + STALLED_S)
         with self._stalled:
             while True:
                 with contextlib.suppress(ActorCrashed, AskTimeout, PartitionUnavailable):
-                    if not self._busy and not await unsettled(self._runtime):
+                    if await is_so():
                         return
                 await trio.sleep(PAUSE_S)
+
+    # -- dead letters
+
+    async def _redrive(self) -> None:
+        """Have all dead letters delivered again: first the half of them, then, after a crash, all that are left."""
+        letters = self._runtime.dead_letters(DEAD_TOPIC)
+        await self._wait_until(self._is_forwarded)
+        count = sum((await letters.count()).values())
+        limit = (count + 1) // 2 or None
+        for _ in range(TRIES_MAX):
+            try:
+                done = await letters.redrive(limit=limit)
+            except _REPEATED:
+                await trio.sleep(PAUSE_S)
+                continue
+            self._redriven += done.messages
+            self._to_do += done.messages
+            self.show()
+            if limit is None:
+                await self._wait_until_settled()
+                await self._wait_until(self._is_forwarded)
+                if not done.messages:
+                    return
+            else:
+                self._crash(f"topics/{TOPIC}/0")
+                limit = None
+
+    async def _is_forwarded(self) -> bool:
+        return not await kept(self._runtime)
 
     # -- publishers
 
@@ -271,6 +240,9 @@ class Act:
         sizes = itertools.cycle([1] * SINGLES + [batch] * BATCHES)
         size, pending = next(sizes), list[Numbered]()
         async for numbered in events:
+            if numbered[0] in self._delays:
+                await self._publish([numbered])
+                continue
             pending.append(numbered)
             if len(pending) == size:
                 await self._publish(pending)
@@ -284,7 +256,8 @@ class Act:
         for attempt in range(TRIES_MAX):
             started = trio.current_time()
             for number, _ in pending:
-                self._sent.setdefault(number, started)
+                if number not in self._delays:
+                    self._sent.setdefault(number, started)
             self._note("S", *(number for number, _ in pending))
             self.show(
                 is_over=self._act == TWO and self._published >= self._kill_after and self._acknowledged > 0
@@ -292,7 +265,9 @@ class Act:
             outcomes: Sequence[Any]
             try:
                 if len(pending) == 1:
-                    outcomes = [await self._topic.publish(_message(*pending[0]))]
+                    number, event = pending[0]
+                    delay = self._delays.get(number)
+                    outcomes = [await self._topic.publish(_message(number, event, delay))]
                 else:
                     outcomes = await self._topic.publish_batch([_message(*pair) for pair in pending])
             except PartialPublish as error:
@@ -306,13 +281,15 @@ class Act:
                     problem = outcome
                     failed.append(numbered)
                     doubtful += [numbered[0]] * outcome.indefinite
+                elif isinstance(outcome, ScheduledReceipt):
+                    self._note("W", numbered[0], round(outcome.due.timestamp() * 1e6))
                 else:
                     stored.setdefault(outcome.partition, []).extend((outcome.offset, numbered[0]))
             for partition, places in stored.items():
                 self._note("P", partition, *places)
             if doubtful:
                 self._note("E", *doubtful)
-            if stored:
+            if len(failed) < len(pending):
                 self._note("Q", round((trio.current_time() - started) * 1e6))
                 await self._has_published(len(pending) - len(failed))
             if not failed:
@@ -326,11 +303,9 @@ class Act:
     async def _has_published(self, count: int) -> None:
         self._published += count
         while self._crashes and self._published >= self._crashes[0][0]:
-            _, partition = self._crashes.pop(0)
-            if self._runtime.crash(f"topics/{TOPIC}/{partition}", DemoFailure("partitions crash")):
-                self._note("C", partition)
+            self._crash(self._crashes.pop(0)[1])
         self.show()
-        while self._published - self._acknowledged > AHEAD_MAX:  # noqa: ASYNC110 - numbers are compared
+        while self._published - self._acknowledged - len(self._given_up) > AHEAD_MAX:  # noqa: ASYNC110 - numbers are compared
             await trio.sleep(PAUSE_S)
 
     # -- workers: one consumer group, two ways to consume
@@ -353,13 +328,20 @@ class Act:
             messages = list(batch)
             planned = self._received(messages)
             if WorkFailure.HANG in planned.values():
+                self._note_all("B", messages)
                 await trio.sleep(HANG_S)
             for message in messages:
                 failure = planned.get(message.offset)
-                if failure is WorkFailure.RAISE:
-                    await message.nack(delay=PAUSE_S, reason="the demo's worker fails now and then")
+                if failure is WorkFailure.RAISE or failure is WorkFailure.FAIL:
+                    self._note_all("F", [message])
+                    await message.nack(reason=failure.value)
                 elif failure is WorkFailure.CANCEL:
+                    self._note_all("G", [message])
                     await message.release()
+                elif failure is WorkFailure.REJECT:
+                    self._note_all("J", [message])
+                    await message.reject(reason=BUG_REASON)
+                    self._note_all("N", [message])
             done = [message for message in messages if not message.settled]
             self._handled(done)
             try:
@@ -378,12 +360,18 @@ class Act:
         self._busy += 1
         try:
             failure = self._received([message]).get(message.offset)
-            if failure is WorkFailure.RAISE:
-                raise Retry(PAUSE_S, "the demo's worker fails now and then")
+            if failure is WorkFailure.RAISE or failure is WorkFailure.FAIL:
+                self._note_all("F", [message])
+                raise Retry(reason=failure.value)
+            if failure is WorkFailure.REJECT:
+                self._note_all("J", [message])
+                raise Reject(BUG_REASON)
             if failure is WorkFailure.CANCEL:
+                self._note_all("G", [message])
                 await message.release()
                 return
             if failure is WorkFailure.HANG:
+                self._note_all("B", [message])
                 await trio.sleep(HANG_S)
             self._handled([message])
             with contextlib.suppress(*_NOT_SETTLED):
@@ -401,7 +389,11 @@ class Act:
             if number is None or digest != digest_of(message.key, message.value or b""):
                 self._note("X", message.partition, message.offset)
             elif number in self._failures:
-                planned[message.offset] = self._failures.pop(number)
+                planned[message.offset] = failure = self._failures[number]
+                if failure.is_bug:
+                    self._given_up.add(number)
+                else:
+                    del self._failures[number]
         return planned
 
     def _handled(self, messages: Sequence[ReceivedMessage]) -> None:
@@ -421,8 +413,9 @@ class Act:
             self.show()
 
 
-def _message(number: int, event: Event) -> Message:
-    return Message(event.value, event.key, {HEADER: b"%d %x" % (number, event.digest)}, event.time)
+def _message(number: int, event: Event, delay: float | None = None) -> Message:
+    headers = {HEADER: b"%d %x" % (number, event.digest)}
+    return Message(event.value, event.key, headers, event.time, delay=delay)
 
 
 def identify(headers: dict[str, bytes]) -> tuple[int | None, int]:
@@ -432,6 +425,27 @@ def identify(headers: dict[str, bytes]) -> tuple[int | None, int]:
         return int(number), int(digest, 16)
     except ValueError:
         return None, 0
+
+
+def origin_of(headers: dict[str, bytes]) -> tuple[int, int]:
+    """Partition and offset of the message that a dead letter says it was; (-1, -1) for none."""
+    try:
+        return int(headers[forwarding.PARTITION]), int(headers[forwarding.OFFSET])
+    except (KeyError, ValueError):
+        return -1, -1
+
+
+def _number_of(path: str) -> int | None:
+    """The number of an actor in the records: a partition's own, or that of one of the two others that are crashed."""
+    above, _, name = path.rpartition("/")
+    return int(name) if above == f"topics/{TOPIC}" else _NUMBERS.get(path)
+
+
+async def kept(runtime: Runtime) -> int:
+    """How many dead letters the partitions keep, which the router has not forwarded."""
+    return sum(
+        group.dead for partition in await runtime.topic(TOPIC).describe() for group in partition.groups
+    )
 
 
 async def unsettled(runtime: Runtime) -> int:
@@ -453,6 +467,7 @@ async def _perform(stage: Stage, act: str) -> None:
         with contextlib.closing(RecordFile(stage.recorded(act))) as file:
             async with stage.runtime() as runtime:
                 await runtime.create_topic(TOPIC, partitions=stage.partitions)
+                await runtime.create_topic(DEAD_TOPIC)
                 performed = Act(stage, act, runtime, file.write)
                 await performed.run()
         performed.show(is_over=True)

@@ -37,17 +37,35 @@ def _check(summary, events):
     assert account["balanced"]
     assert account["problems"] == []
     assert account["events"] == account["acknowledged_publishes"] == events
-    assert account["stored"] == events + account["stored_twice"] == account["handled"]
-    for counter in ("lost", "altered", "out_of_order", "delivered_after_acknowledgement", "unsettled"):
+    assert account["stored"] == events + account["stored_twice"] + account["redriven"]
+    assert account["stored"] == account["handled"] + account["dead_lettered"]
+    assert account["dead_lettered"] == account["redriven"] > 0
+    assert account["dead_lettered"] == account["dead_rejected"] + account["dead_failed"]
+    reasons = [name for name in account if name.startswith("redelivered_")]
+    assert sum(account[name] for name in reasons) == account["redelivered"]
+    assert account["delivered"] == account["stored"] + account["redelivered"]
+    assert account["delayed"] > 0
+    for counter in (
+        "lost",
+        "altered",
+        "out_of_order",
+        "delivered_after_acknowledgement",
+        "delayed_early",
+        "unsettled",
+        "still_delayed",
+        "still_dead",
+    ):
         assert account[counter] == 0
     assert account["acknowledged"] + account["acknowledged_in_doubt"] == account["handled"]
     return account
 
 
 def test_a_synthetic_day_balances(demo, tmp_path):
-    """Workers failed, partitions were restarted, a process was killed in mid-flight, and nothing is lost."""
+    """Messages are delayed, retried, given up and redriven, actors crash, a process is killed, and nothing is lost."""
     account = _check(_account(demo("--events", 1500, "--seed", 7, "--json")), 1500)
-    assert account["redelivered"] > 0
+    assert account["redelivered_after_failure"] > 0
+    assert account["dead_rejected"] >= 2
+    assert account["dead_failed"] >= 1
     assert account["crashes"] > 0
     assert account["restarts"] > 0
     assert 750 < account["published_before_kill"] < 1500
@@ -76,6 +94,8 @@ def test_people_get_progress_and_a_table(demo):
     assert "was killed after" in finished.stderr
     assert "The account balances." in finished.stdout
     assert "out of order within a key" in finished.stdout
+    assert "dead letters were delivered again" in finished.stderr
+    assert max(map(len, finished.stdout.splitlines())) <= 80
 
 
 def test_a_compressed_access_log_is_real_traffic_too(demo, tmp_path):

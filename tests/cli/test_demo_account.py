@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.cli.demo_account import DemoHistory, acknowledged_events, parse_line, percentiles
-from callboard.cli.demo_work import WorkFailure, plan_failures
+from callboard.cli.demo_account import DemoHistory, Left, acknowledged_events, parse_line, percentiles
+from callboard.cli.demo_stage import WorkFailure, plan_act
 from callboard.simulations.entropy import SeededEntropy
 
 DIGESTS = array("Q", [100, 101, 102, 103])
@@ -27,13 +27,27 @@ H 1 0
 K 1 0"""
 
 
-def _account(stored=STORED, record=RECORD, later="", *, killed=False, unsettled=0):
-    history = DemoHistory(DIGESTS)
+def _account(
+    stored=STORED,
+    record=RECORD,
+    later="",
+    *,
+    killed=False,
+    left=Left(),
+    delayed=(),
+    redriven=(),
+    dead=(),
+):
+    history = DemoHistory(DIGESTS, delayed)
     for place in stored:
-        history.add_stored(*place)
+        history.add_stored(*place, appended_us=1_000_000)
+    for place in redriven:
+        history.add_stored(*place, redriven=True)
+    for letter in dead:
+        history.add_dead(*letter)
     history.add_process(record.splitlines(), killed=killed)
     history.add_process(later.splitlines(), killed=False)
-    return history.account(unsettled)
+    return history.account(left)
 
 
 def test_an_untouched_history_balances():
@@ -121,8 +135,11 @@ def test_a_redelivery_before_the_acknowledgement_is_no_problem():
 
 
 def test_what_is_not_settled_does_not_balance():
-    """The group must have nothing left."""
-    assert not _account(unsettled=1).balanced
+    """The group must have nothing left, nothing may wait, and no dead letter stay."""
+    assert _account().balanced
+    assert not _account(left=Left(unsettled=1)).balanced
+    assert not _account(left=Left(delayed=1)).balanced
+    assert not _account(left=Left(dead=1)).balanced
 
 
 def test_an_event_never_acknowledged_to_its_publisher_does_not_balance():
@@ -144,6 +161,90 @@ def test_what_was_under_way_at_the_kill_is_in_doubt():
     account = _account(record=killed, later=later, killed=True)
     assert account.balanced
     assert (account.in_doubt_at_kill, account.in_doubt_stored, account.published_before_kill) == (3, 1, 1)
+
+
+DIED = RECORD.replace("H 1 0\nK 1 0", "J 1 0\nN 1 0")
+AGAIN = "D 1 1\nH 1 1\nK 1 1"
+REDRIVEN = [(1, 1, 2, 102, KEY_B)]
+DEAD = [(1, 0, 102)]
+
+
+def test_a_dead_letter_that_was_redriven_and_handled_balances():
+    """It is stored once more; the sums add up."""
+    account = _account(record=DIED, later=AGAIN, redriven=REDRIVEN, dead=DEAD)
+    assert account.balanced
+    assert (account.stored, account.handled, account.dead_lettered, account.redriven) == (5, 4, 1, 1)
+    assert (account.dead_rejected, account.dead_failed, account.stored_twice) == (1, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"dead": []}, "was never handled"),
+        ({"dead": DEAD * 2}, "was forwarded twice"),
+        ({"dead": [(1, 0, 1)]}, "is not what event 2 was"),
+        ({"dead": [*DEAD, (1, 9, 102)]}, "is of no event"),
+        ({"dead": [*DEAD, (0, 0, 100)]}, "is a dead letter and was acknowledged"),
+        ({"redriven": [], "later": ""}, "became a dead letter 1 times, was redriven 0 times"),
+        (
+            {"redriven": [*REDRIVEN, (1, 2, 2, 102, KEY_B)]},
+            "became a dead letter 1 times, was redriven 2 times",
+        ),
+        ({"later": AGAIN + "\nD 1 0"}, "A5: 1@0 was delivered after it was settled"),
+    ],
+)
+def test_dead_letters_that_are_lost_doubled_or_altered_are_caught(change, words):
+    """Whatever goes wrong between a rejection and its redrive."""
+    account = _account(**({"record": DIED, "later": AGAIN, "redriven": REDRIVEN, "dead": DEAD} | change))
+    assert any(words in problem for problem in account.problems), account.problems
+
+
+def _delayed(due_us, **more):
+    return _account(record=RECORD.replace("P 1 0 2", f"W 2 {due_us}"), delayed={2}, **more)
+
+
+def test_delayed_events_must_not_come_early_or_twice():
+    """When they are due, and as often as they were published."""
+    account = _delayed(990_000)
+    assert account.balanced
+    assert (account.delayed, account.late_ms_p50) == (1, 10.0)
+    assert "A6: event 2 came 100 ms too early" in _delayed(1_100_000).problems
+    twice = [*STORED, (1, 1, 2, 102, KEY_B)]
+    assert (
+        "A6: event 2 was delayed and stored 2 times" in _delayed(990_000, stored=twice, later=AGAIN).problems
+    )
+    assert _delayed(990_000, later="S 2\nW 2 990000", stored=twice).stored_twice == 1
+    missing = _delayed(990_000, stored=STORED[:3])
+    assert "A1: 1 events are not in the log" in missing.problems
+
+
+def test_a_delayed_event_has_no_order_within_its_key():
+    """It was to come later."""
+    stored = [(0, 0, 1, 101, KEY_A), (0, 1, 0, 100, KEY_A), *STORED[2:]]
+    record = RECORD.replace("P 0 0 0 1 1 2 3", "W 0 900000\nP 0 0 1 2 3")
+    assert _account(stored=stored, record=record, delayed={0}).balanced
+
+
+@pytest.mark.parametrize(
+    ("between", "reason"),
+    [
+        ("F 1 0", "failure"),
+        ("G 1 0", "release"),
+        ("B 1 0", "hang"),
+        ("H 1 0", "otherwise"),
+        ("J 1 0", "otherwise"),
+    ],
+)
+def test_each_redelivery_has_a_reason(between, reason):
+    """By what was told last of the delivery before; the kill, when that was in a process before."""
+    account = _account(record=RECORD.replace("D 1 0\n", f"D 1 0\n{between}\nD 1 0\n"))
+    assert account.balanced
+    assert account.redelivered == getattr(account, f"redelivered_after_{reason}", None) or (
+        reason == "otherwise" and account.redelivered_otherwise == account.redelivered == 1
+    )
+    killed = RECORD.replace("H 1 0\nK 1 0", "")
+    account = _account(record=killed, later="D 1 0\nH 1 0\nK 1 0", killed=True)
+    assert account.redelivered == account.redelivered_after_kill == 1
 
 
 @pytest.mark.parametrize("line", ["D 9 0", "K 0 77", "P 0 77 1", "P 0 0 44", "P 7 0 1"])
@@ -169,7 +270,7 @@ def test_any_line_is_a_fact_or_a_value_error(line):
         return
 
 
-@pytest.mark.parametrize("line", ["", "Z 1", "P 1", "D x 1", "K 1 1-9", "S a", "H 1"])
+@pytest.mark.parametrize("line", ["", "Y 1", "P 1", "D x 1", "K 1 1-9", "S a", "H 1"])
 def test_what_is_no_fact_is_a_value_error(line):
     """Unknown tags, missing numbers and absurd ranges are refused."""
     with pytest.raises(ValueError):
@@ -185,13 +286,16 @@ def test_acknowledged_events_are_found_in_a_record():
 def test_the_plan_comes_from_the_seed_and_lies_within_the_act(seed, events, partitions):
     """One seed, one plan; its failures, crashes and kill concern the act's events and partitions."""
     plans = [
-        plan_failures(SeededEntropy(seed), first=10, last=10 + events, partitions=partitions)
-        for _ in range(2)
+        plan_act(SeededEntropy(seed), first=10, last=10 + events, partitions=partitions) for _ in range(2)
     ]
     assert plans[0] == plans[1]
     assert plans[0].failures
     assert all(10 <= event < 10 + events for event in plans[0].failures)
-    assert all(0 <= moment < events and 0 <= where < partitions for moment, where in plans[0].crashes)
+    assert plans[0].delays
+    assert all(10 <= event < 10 + events for event in plans[0].delays)
+    assert all(0 <= moment < events for moment, _ in plans[0].crashes)
+    paths = {f"topics/traffic/{index}" for index in range(partitions)} | {"scheduler", "dead-letters"}
+    assert {path for _, path in plans[0].crashes} <= paths
     assert 0 <= plans[0].kill_after < events
     if events >= 500:
         assert set(plans[0].failures.values()) == set(WorkFailure)
@@ -199,8 +303,8 @@ def test_the_plan_comes_from_the_seed_and_lies_within_the_act(seed, events, part
 
 def test_a_line_that_is_no_fact_does_not_balance():
     """A foreign line in a record is named."""
-    account = _account(later="Z 1")
-    assert account.problems == ["a record cannot be read: 'Z 1'"]
+    account = _account(later="Y 1")
+    assert account.problems == ["a record cannot be read: 'Y 1'"]
 
 
 def test_percentiles_are_of_the_sorted_values():

@@ -9,7 +9,7 @@ import pytest
 import zstandard
 
 from callboard.cli.demo import digests_of
-from callboard.cli.demo_work import Stage
+from callboard.cli.demo_stage import Stage
 from callboard.cli.files import RecordFile, read_lines, read_record_lines, read_traffic
 from callboard.log.errors import InvalidArgument, StorageError
 from callboard.recordings import Tally

@@ -300,12 +300,17 @@ class Act:
             await trio.sleep(min(PAUSE_S / 4 * 2**attempt, 0.25))
         raise PublishFailed(f"The demo could not publish in {TRIES_MAX} tries. The last error: {problem}")
 
+    @property
+    def _ahead(self) -> int:
+        """How many messages were published and neither acknowledged nor given up."""
+        return self._published - self._acknowledged - len(self._given_up)
+
     async def _has_published(self, count: int) -> None:
         self._published += count
         while self._crashes and self._published >= self._crashes[0][0]:
             self._crash(self._crashes.pop(0)[1])
         self.show()
-        while self._published - self._acknowledged - len(self._given_up) > AHEAD_MAX:  # noqa: ASYNC110 - numbers are compared
+        while self._ahead > AHEAD_MAX:  # noqa: ASYNC110 - numbers are compared
             await trio.sleep(PAUSE_S)
 
     # -- workers: one consumer group, two ways to consume

@@ -285,8 +285,12 @@ def _problem(field: SettingField, name: str, value: object) -> str | None:
         return f"{name} is {value!r}, not a finite number"
     if not field.low <= value <= field.high:
         told = repr(value) if abs(value) < 10**20 else "an enormous number"
-        return f"{name} is {told}, outside {field.low:g} to {field.high:g}"
+        return f"{name} is {told}, outside {_bound(field.low)} to {_bound(field.high)}"
     return None
+
+
+def _bound(value: float) -> str:
+    return f"{int(value):,}" if value == int(value) else f"{value:g}"
 
 
 def _delays_problem(field: SettingField, name: str, value: Sequence[object]) -> str | None:

@@ -37,7 +37,7 @@ class DelayedMessage:
     schedule_id: int
     due: datetime
     """When it is due; of a delay, unless the clock is set anew meanwhile."""
-    value: bytes | None
+    value: bytes
     key: bytes | None
     headers: dict[str, bytes]
     timestamp: datetime | None

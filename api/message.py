@@ -301,7 +301,7 @@ def check_delay(delay: object) -> float:
     """A delay in seconds. Raises `InvalidArgument`."""
     if isinstance(delay, bool) or not isinstance(delay, (int, float)) or not 0 <= delay <= DELAY_MOST_S:
         raise InvalidArgument(
-            f"delay is {delay!r:.40}, not seconds from 0 to {DELAY_MOST_S:g} (100 years). Nothing was written."
+            f"delay is {delay!r:.40}, not seconds from 0 to {DELAY_MOST_S:,.0f} (100 years). Nothing was written."
         )
     return float(delay)
 
@@ -359,9 +359,9 @@ class Record:
         self._index = index
 
     @property
-    def value(self) -> bytes | None:
-        """The payload; None is a tombstone."""
-        return self._columns.value(self._index)
+    def value(self) -> bytes:
+        """The payload."""
+        return self._columns.value(self._index) or b""
 
     @property
     def key(self) -> bytes | None:
@@ -406,9 +406,7 @@ class Record:
         return None if expiry_us is None else from_us(expiry_us)
 
     def __repr__(self) -> str:
-        value = self.value
-        size = "tombstone" if value is None else f"{len(value)} bytes"
-        return f"<{type(self).__name__} {self.topic}/{self.partition}@{self.offset} {size}>"
+        return f"<{type(self).__name__} {self.topic}/{self.partition}@{self.offset} {len(self.value)} bytes>"
 
 
 Span = tuple[Columns, int, int]
@@ -430,6 +428,11 @@ def by_priority(records: list[Recorded], starvation_s: float | None, now_us: int
     return sorted(records, key=place)
 
 
+def _payloads(columns: Columns, start: int, stop: int) -> list[bytes]:
+    """The format has room for records without a payload, which nothing writes; they read as empty."""
+    return [value or b"" for value in columns.value_list(start, stop)]
+
+
 class ColumnBatch:
     """Records of one partition, as columns."""
 
@@ -440,9 +443,9 @@ class ColumnBatch:
         self.partition = partition
         self._spans = spans
 
-    def values(self) -> list[bytes | None]:
-        """All payloads; None is a tombstone."""
-        return self._joined(Columns.value_list)
+    def values(self) -> list[bytes]:
+        """All payloads."""
+        return self._joined(_payloads)
 
     def keys(self) -> list[bytes | None]:
         """All keys."""

@@ -104,14 +104,14 @@ LINES: Final[dict[object, Line]] = {
     notices.UnreadDropped: Line(
         "partitions",
         logging.WARNING,
-        "{path}: retention dropped {records} records that group {group_id} had not settled. Give the topic more"
+        "{path}: retention dropped {counted} that group {group} had not settled. Give the topic more"
         " retention, or the group more consumers.",
     ),
     notices.DeadLettered: Line(
         "groups",
         logging.WARNING,
-        "{path}: {records} messages of group {group_id} became dead letters, the last one because: {reason!r}. Look at"
-        " them with `topic.dead_letters(group)`, or in the group's dead_letter_topic.",
+        "{path}: {counted} of group {group} became dead letters, the last one because: {reason!r}. Look at them with"
+        " `topic.dead_letters({group!r})`, or in the group's dead_letter_topic.",
     ),
     notices.JournalSalvaged: Line(
         "partitions",
@@ -180,7 +180,7 @@ LINES: Final[dict[object, Line]] = {
         "groups",
         logging.WARNING,
         "group {group}: the handler failed with {topic}/{partition}@{offset} (attempt {attempt}): {cause}. The message"
-        " is delivered again.",
+        " is delivered again, unless this was its last attempt.",
     ),
     notices.WorkHindered: Line(
         "groups",
@@ -267,10 +267,10 @@ class Floods:
 
 
 class Reporter:
-    """Tells `logging` what happens in one runtime. `now` gives seconds that only grow."""
+    """Tells `logging` what happens in one runtime. `now` gives seconds that only grow, `group_of` names of groups."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
+    def __init__(self, now: Callable[[], float], group_of: Callable[[int], str] = str) -> None:
+        self._now, self._group_of = now, group_of
         self._floods = Floods()
 
     def report(self, event: Any) -> None:
@@ -291,7 +291,7 @@ class Reporter:
             return
         fields = {field.name: getattr(event, field.name) for field in attrs.fields(type(event))}
         extra = {"callboard": {"event": type(event).__name__, **fields, "left_out": left_out}}
-        text = line.text.format(**fields)
+        text = line.text.format(**self._told(fields))
         if left_out:
             text += f" ({left_out} more such lines came before, and were left out.)"
         logger.log(line.level, "%s", text, extra=extra)
@@ -299,6 +299,17 @@ class Reporter:
             logger.debug("%s crashed at:\n  %s", event.path, "\n  ".join(event.frames), extra=extra)
         elif isinstance(event, notices.HandlerFailed) and event.frames:
             logger.debug("the handler failed at:\n  %s", "\n  ".join(event.frames), extra=extra)
+
+    def _told(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """The fields as people read them: groups by name, numbers with their noun, causes without their full stop."""
+        told = dict(fields)
+        if "group_id" in told:
+            told["group"] = self._group_of(told["group_id"])
+            word = "message" if "reason" in told else "record"
+            told["counted"] = f"{told['records']} {word}{'' if told['records'] == 1 else 's'}"
+        elif "attempt" in told:
+            told["cause"] = told["cause"].removesuffix(".")
+        return told
 
     def close(self) -> None:
         """The runtime is closed: say how many lines were left out that no other line told of."""

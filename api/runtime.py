@@ -145,7 +145,7 @@ class Runtime(ReachesOutboxes):
         self._lock: Lock | None = None
         self._system: System
         self._server: ControlServer | None = None
-        self._reporter = Reporter(self.clock.monotonic)
+        self._reporter = Reporter(self.clock.monotonic, self._directory.name_of_group)
 
     @property
     def directory(self) -> str:
@@ -160,8 +160,14 @@ class Runtime(ReachesOutboxes):
     async def __aenter__(self) -> Self:
         if self._state != "new":
             raise InvalidArgument("a runtime is opened once. Call open_runtime() again.")
+        try:
+            self._run = current_trio_token()
+        except RuntimeError as error:
+            raise WrongRun(
+                "a runtime is opened inside trio, and this code is not run by it. Nothing was opened. Begin with"
+                " trio.run(main)."
+            ) from error
         self._state = "opening"
-        self._run = current_trio_token()
         if self._disk is None:
             self._disk = HostDisk(self._path or "", inline=self._inline)
         disk = self._disk

@@ -22,7 +22,7 @@ import traceback
 from collections import deque
 from collections.abc import Awaitable, Callable
 from itertools import chain
-from typing import TYPE_CHECKING, Final, Never
+from typing import TYPE_CHECKING, Final, Never, cast
 
 import attrs
 import trio
@@ -314,7 +314,12 @@ class Working:
         failure: Exception | None = None
         try:
             with scope:
-                await self.handler(message)
+                answer = cast(object, self.handler(message))
+                if not isinstance(answer, Awaitable):
+                    raise InvalidArgument(
+                        f"the handler returned {type(answer).__name__}, which nobody can await: make it `async def`"
+                    )
+                await answer
         except Exception as error:  # noqa: BLE001 - it is told, and the message comes again
             failure = error
         except BaseException:

@@ -34,6 +34,9 @@ toc_object_entries_show_parents = "hide"
 
 html_theme = "furo"
 html_title = f"Callboard {release}"
+html_theme_options = {"light_css_variables": {"code-font-size": "75%"}}
+html_static_path = ["_static"]
+html_css_files = ["callboard.css"]
 
 
 WIDE = '%%{init: {"flowchart": {"nodeSpacing": 120}}}%%'

@@ -151,6 +151,11 @@ class Directory:
         """The group, if its coordinator was started in this run."""
         return self._live_groups.get(group_id)
 
+    def name_of_group(self, group_id: int) -> str:
+        """For people; its id where its coordinator was not started in this run."""
+        live = self._live_groups.get(group_id)
+        return str(group_id) if live is None else live.name
+
     def flag_dead(self, record: GroupRecord) -> None:
         """Have the router look at what the group's partitions keep."""
         if record.settings.dead_letter_topic is not None:

@@ -148,8 +148,16 @@ def _tell_usage(error: click.UsageError) -> int:
         error.show()
     else:
         place = "callboard" if error.ctx is None else error.ctx.command_path
-        click.echo(f"{place}: {one_line(error.format_message())} See `{place} --help`.", err=True)
+        told = one_line(error.format_message())
+        told = told if told.endswith((".", "?", "!")) else f"{told}."
+        if "unexpected extra argument" in told and _takes_directory(error.ctx):
+            told += " The directory is named with -d."
+        click.echo(f"{place}: {told} See `{place} --help`.", err=True)
     return error.exit_code
+
+
+def _takes_directory(context: click.Context | None) -> bool:
+    return context is not None and any("-d" in option.opts for option in context.command.params)
 
 
 def one_line(text: str) -> str:

@@ -12,7 +12,7 @@ from callboard.cli import exits
 from callboard.cli.group import run
 from callboard.cli.journals import PartitionReset, content_problems, reset_groups, with_contents
 from callboard.cli.options import directory_option, json_option
-from callboard.cli.output import Advance, print_json, progress, show
+from callboard.cli.output import Advance, counted, print_json, progress, show, size_text
 from callboard.log.errors import CallboardError
 from callboard.log.host.clock import HostClock
 from callboard.log.offline.found import Problem
@@ -151,15 +151,15 @@ def _line(log: LogReport, problem: Problem, names: Names, what: str) -> str:
 
 
 def _summary(report: VerifyReport) -> str:
-    counted = (
-        f"{len(report.partitions):,} partitions and {len(report.journals):,} journals with {report.records:,} records"
-        f" in {report.size_bytes:,} bytes"
+    what = (
+        f"{counted(len(report.partitions), 'partition')} and {counted(len(report.journals), 'journal')} with"
+        f" {counted(report.records, 'record')} in {size_text(report.size_bytes)}"
     )
     if report.ok:
-        return f"{counted}: sound"
+        return f"{what}: sound"
     damaged = sum(not log.ok for log in report.logs)
     return (
-        f"{counted}: {len(report.problems):,} problems in {damaged:,} of them. `callboard repair --dry-run` says what"
+        f"{what}: {len(report.problems):,} problems in {damaged:,} of them. `callboard repair --dry-run` says what"
         " can be done."
     )
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import re
 import sys
+import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -28,6 +30,12 @@ PIPE_WIDTH = 240
 Advance = Callable[[str, int, int | None], None]
 
 
+COMMAND = re.compile(r"\s*(callboard|pytest) ")
+"""A line to copy, which is not folded."""
+MOMENT = re.compile(r"..? *\d+ +[\d.,]+ s {2}|\s*(- |\d+\. )?")
+"""What stands before the words of a line: the number and the time of an entry, or an indent."""
+
+
 class Paper(Console):
     """Standard output, without Rich's handling of markup, emoji and closed pipes."""
 
@@ -39,10 +47,30 @@ class Paper(Console):
 def show(*things: Any) -> None:
     """Print tables, trees and lines on standard output."""
     with _printing():
-        width = None if sys.stdout.isatty() else PIPE_WIDTH
-        paper = Paper(markup=False, highlight=False, emoji=False, width=width)
+        is_terminal = sys.stdout.isatty()
+        paper = Paper(markup=False, highlight=False, emoji=False, width=None if is_terminal else PIPE_WIDTH)
         for thing in things:
-            paper.print(thing, soft_wrap=isinstance(thing, str), crop=False)
+            is_text = isinstance(thing, str)
+            told = folded(thing, paper.width) if is_text and is_terminal else thing
+            paper.print(told, soft_wrap=is_text, crop=False)
+
+
+def folded(text: str, width: int) -> str:
+    """Lines that are longer than the terminal's, broken between words, and indented to where their words began."""
+    lines: list[str] = []
+    for line in text.split("\n"):
+        if len(line) <= width or COMMAND.match(line):
+            lines.append(line)
+            continue
+        head = MOMENT.match(line)
+        start = 0 if head is None or head.end() > width // 2 else head.end()
+        lines += [
+            line[:start] + first if not at else " " * start + first
+            for at, first in enumerate(
+                textwrap.wrap(line[start:], width - start, replace_whitespace=False, break_on_hyphens=False)
+            )
+        ]
+    return "\n".join(lines)
 
 
 def table(
@@ -54,9 +82,12 @@ def table(
     numbers only if there is no other way; nothing is cut.
     """
     rows, words = [tuple(row) for row in rows], words or heads[:1]
+    width_max = Paper().width if sys.stdout is not None and sys.stdout.isatty() else PIPE_WIDTH
+    widths = [max([len(head), *(len(row[at]) for row in rows)]) for at, head in enumerate(heads)]
+    is_narrow = sum(widths) + 2 * len(widths) > width_max  # else no head is broken
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_header=any(heads))
     for index, head in enumerate(heads):
-        longest_word = max(map(len, head.split()), default=0)
+        longest_word = max(map(len, head.split()), default=0) if is_narrow else len(head)
         if head in words:
             made.add_column(head, min_width=longest_word, overflow="fold")
         else:
@@ -80,6 +111,24 @@ def size_text(size_bytes: int) -> str:
             break
         size, unit = size / KIB, larger
     return f"{size:,.0f} {unit}" if size == int(size) or size >= 100 else f"{size:.1f} {unit}"
+
+
+def duration_text(seconds: float) -> str:
+    """Seconds for people: 0.5 s, 300 s (5 min), 604800 s (7 days)."""
+    told = f"{int(seconds) if seconds == int(seconds) else seconds} s"
+    if seconds < 120:
+        return told
+    parts, left = [], seconds
+    for size, unit in ((86_400, "days"), (3600, "h"), (60, "min"), (1, "s")):
+        count, left = divmod(left, size)
+        if count:
+            parts.append(f"{int(count):,} {'day' if count == 1 and unit == 'days' else unit}")
+    return f"{told} ({' '.join(parts)})"
+
+
+def counted(count: int, word: str) -> str:
+    """`1 partition`, `2 partitions`."""
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
 
 
 @contextlib.contextmanager

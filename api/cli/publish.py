@@ -16,7 +16,7 @@ from callboard.cli.found import find_topic
 from callboard.cli.group import run
 from callboard.cli.messages import FIELDS, message_from_json
 from callboard.cli.options import bytes_of, directory_option, json_option
-from callboard.cli.output import Advance, print_json, progress, say
+from callboard.cli.output import Advance, counted, print_json, progress, say
 from callboard.cli.streams import LineReader, is_interactive
 from callboard.log.errors import InvalidArgument, MessageTooLarge, TopicNotFound
 from callboard.log.limits import BATCH_RECORDS_MAX, MESSAGE_BYTES_MAX
@@ -146,7 +146,9 @@ def _report(topic: str, stored: dict[int, int], as_json: bool) -> None:
         print_json({"topic": topic, "published": sum(stored.values()), "partitions": stored})
     else:
         counts = ", ".join(f"{count:,} in partition {index}" for index, count in sorted(stored.items()))
-        say(f"published {sum(stored.values()):,} messages to {topic}{': ' if counts else ''}{counts}")
+        say(
+            f"published {counted(sum(stored.values()), 'message')} to {topic}{': ' if counts else ''}{counts}"
+        )
 
 
 async def _topic(runtime: Runtime, name: str, *, create: bool, partition: int | None) -> Topic:

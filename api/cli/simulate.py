@@ -247,6 +247,8 @@ def _sweep(scenarios: tuple[str, ...], jobs: int, as_json: bool, given: dict[str
             copy_file(report, given["report"])
         except StorageError as error:  # it must not hide what the sweep found
             say(f"callboard: {error} The report is in {report}.")
+        else:
+            say(f"report: {given['report']}")
     if search.failures or sweep.failures:
         return exits.VIOLATED
     if not sweep.done:

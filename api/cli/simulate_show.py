@@ -52,7 +52,7 @@ def searched_lines(found: Search, rows: Sequence[Row]) -> Iterator[Any]:
         yield found.resumed
     for failure in found.failures:
         yield failure.story
-        if failure.note:
+        if failure.note and failure.note not in failure.story:
             yield f"({failure.note})"
         if failure.report:
             yield f"Its timeline: {failure.report}"
@@ -67,7 +67,7 @@ def searched_lines(found: Search, rows: Sequence[Row]) -> Iterator[Any]:
         yield table(("met", "times", "remark"), map(_coverage_row, rows), words=("met", "remark"))
     missing = len(uncovered(rows))
     if missing:
-        yield f"{missing} of {len(rows)} faults and points were not met; only a whole sweep of standard size has to"
+        yield f"{missing} of {len(rows)} faults and points were not met: only a whole sweep is expected to meet all."
     if not found.failures:
         yield _summary(found)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from datetime import timedelta
 from typing import Any
 
 import attrs
@@ -24,7 +23,7 @@ from callboard.cli.found import find_topic
 from callboard.cli.group import run
 from callboard.cli.inspect import ask_runtime
 from callboard.cli.options import directory_option, json_option, parse_settings
-from callboard.cli.output import facts, print_json, say, show, size_text, table
+from callboard.cli.output import duration_text, facts, print_json, say, show, size_text, table
 from callboard.cli.streams import is_interactive
 from callboard.log.errors import InvalidArgument
 from callboard.log.limits import KIB
@@ -229,5 +228,5 @@ def setting_rows(
         elif isinstance(value, (list, tuple)):
             told = ",".join(f"{each:g}" for each in value) + " s"
         elif name in fields and fields[name].kind == "seconds" and value is not None:
-            told += f" ({timedelta(seconds=value)})" if value >= 120 else " s"
+            told = duration_text(value)
         yield name, told

@@ -116,15 +116,18 @@ def _read_holder(descriptor: int) -> dict[str, Any]:
 
 
 def _refused(root: str, holder: dict[str, Any]) -> DirectoryLocked:
+    advice = "Stop that process, or choose another directory"
     if holder.get("pid") == os.getpid() and holder.get("host") == socket.gethostname():
-        who = f"this process (pid {os.getpid()})"
+        who, advice = (
+            f"this process (pid {os.getpid()})",
+            "Use the runtime that has it open, or close that first",
+        )
     elif "pid" in holder:
         who = f"process {holder['pid']} on {holder.get('host', 'an unknown host')}"
     else:
         who = "another process"
     return DirectoryLocked(
-        f"the directory {root!r} is in use by {who}. Nothing was opened. "
-        "Stop that process, or choose another directory.",
+        f"the directory {root!r} is in use by {who}. Nothing was opened. {advice}.",
         directory=root,
         holder=holder,
     )

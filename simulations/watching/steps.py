@@ -71,7 +71,7 @@ class TaskSteps(trio.abc.Instrument):
         watch.busy.pop(task, None)
         error = _error_of_exit()
         name = watch.name(task)
-        if error is not None and not isinstance(error, trio.Cancelled):
+        if error is not None and not _is_cancellation(error):
             watch.failed(error, name, raised_at(error), machine)
         elif was_seen:
             self._record(machine, "ends" if error is None else "is cancelled", name)
@@ -97,6 +97,13 @@ def _reference(awaited_object: Any) -> Any:
     except TypeError:
         number = id(awaited_object)
         return lambda: awaited_object if awaited_object is None else number
+
+
+def _is_cancellation(error: BaseException) -> bool:
+    """Also that of a task whose nursery was cancelled: a group of nothing else."""
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(trio.Cancelled)[1] is None
+    return isinstance(error, trio.Cancelled)
 
 
 def _error_of_exit() -> BaseException | None:

@@ -94,7 +94,7 @@ async def test_settings_that_cannot_be_altered_are_refused_all_at_once(
             "durable cannot be changed once a group exists",
             "start cannot be changed once a group exists",
             "unknown setting 'visibility_timout' (did you mean 'visibility_timeout'?)",
-            "backoff is -1, outside 0 to 86400",
+            "backoff is -1, outside 0 to 86,400",
         )
         with pytest.raises(callboard.ConfigurationError, match="longer than max_backoff"):
             await runtime.alter_group("group", backoff=61.0)

@@ -46,5 +46,5 @@ def test_it_is_a_line_in_the_log(tmp_path: Any, caplog: pytest.LogCaptureFixture
     with caplog.at_level(logging.WARNING, "callboard"):
         trio.run(main)
     (line,) = [record.getMessage() for record in caplog.records if "dead letters" in record.getMessage()]
-    assert "1 messages of group" in line
+    assert "1 message of group billing became" in line
     assert "\n" not in line

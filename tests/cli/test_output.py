@@ -99,7 +99,7 @@ def test_a_topic_is_described_one_setting_per_line(orders: Any) -> None:
     assert ["partitions", "2"] in lines
     assert ["segment_bytes", "67108864", "(64", "MiB)"] in lines
     assert ["retention_bytes", "10000000", "(9.5", "MiB)"] in lines
-    assert ["retention_age", "90000.0", "(1", "day,", "1:00:00)"] in lines
+    assert ["retention_age", "90000", "s", "(1", "day", "1", "h)"] in lines
     assert ["segment_age", "none"] in lines
 
 
@@ -161,3 +161,36 @@ def test_a_bench_explains_its_columns(command: Any) -> None:
     assert max(map(len, lines)) <= COLUMNS
     for name in ("msg/s", "append msg/s", "of append", "worst to best", "of overwrite"):
         assert any(line.startswith(f"{name}  ") for line in lines), name
+
+
+# -- lines
+
+
+def test_long_lines_are_broken_between_words(capsys: Any, monkeypatch: Any) -> None:
+    """On a terminal; indented to where the words of the line began. A command to copy stays whole."""
+    command = "  callboard simulate post_office:PostOffice --repro .callboard-simulate/failures/post_office-1.failure"
+    story = (
+        "What happened:\n >  3      0.000 s  life waits at post_office.py:32 for its runtime to open: async with"
+        f" machine.open_runtime() as runtime:\n{command}"
+    )
+    assert output.folded(story, COLUMNS).split("\n") == [
+        "What happened:",
+        " >  3      0.000 s  life waits at post_office.py:32 for its runtime to open:",
+        "                    async with machine.open_runtime() as runtime:",
+        command,
+    ]
+
+
+def test_a_head_is_broken_only_where_the_table_is_too_wide(capsys: Any, monkeypatch: Any) -> None:
+    """There is room for the others."""
+    found = output.table(("group", "in flight"), [("kitchen", "0")])
+    assert shown(capsys, monkeypatch, found) == ["group    in flight", "kitchen          0"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(0.5, "0.5 s"), (30.0, "30 s"), (300.0, "300 s (5 min)"), (604_800.0, "604800 s (7 days)")],
+)
+def test_durations_are_told_in_larger_units_too(seconds: float, told: str) -> None:
+    """The first number is what the setting is given as."""
+    assert output.duration_text(seconds) == told

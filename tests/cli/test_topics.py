@@ -147,7 +147,7 @@ def test_the_settings_of_a_group_are_altered(orders: Any) -> None:
         "group", "alter", "billing", "visibility-timeout=60", "group_expiry=none", "--json"
     ).json
     assert (made["settings"]["visibility_timeout"], made["settings"]["group_expiry"]) == (60.0, None)
-    assert b"backoff             5.0 s" in orders.run("group", "alter", "billing", "backoff=5").out
+    assert b"backoff             5 s" in orders.run("group", "alter", "billing", "backoff=5").out
     refused = orders.run("group", "alter", "billing", "backof=5", "max_in_flight=x", code=2).err
     assert "did you mean 'backoff'" in refused
     assert "max_in_flight is 'x'" in refused

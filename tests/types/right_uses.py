@@ -23,7 +23,7 @@ async def returns_from_a_runtime(directory: str) -> int:
         return len(runtime.topics())
 
 
-async def returns_from_a_message(runtime: callboard.Runtime) -> bytes | None:
+async def returns_from_a_message(runtime: callboard.Runtime) -> bytes:
     """Inside the block of a consumer."""
     async with runtime.topic("orders").subscribe("billing") as consumer, consumer.receive() as message:
         return message.value
@@ -60,7 +60,7 @@ async def waits_for_messages(consumer: callboard.Consumer, patience: float | Non
     batches: callboard.Batches = consumer.batches(max_records=100)
     async for batch in batches:
         assert_type(batch, callboard.ReceivedBatch)
-        assert_type(batch.values(), list[bytes | None])
+        assert_type(batch.values(), list[bytes])
         await batch.ack(wait=False)
 
 
@@ -107,7 +107,7 @@ async def publishes(topic: callboard.Topic, acks: callboard.Acks, headers: callb
     return receipt.offset
 
 
-async def reads(topic: callboard.Topic, start: callboard.Start) -> list[bytes | None]:
+async def reads(topic: callboard.Topic, start: callboard.Start) -> list[bytes]:
     """From a place of each kind."""
     readers: list[callboard.RecordReader] = [topic.read(), topic.read(7), topic.read("end", follow=True)]
     async for record in readers[0]:

@@ -17,7 +17,9 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).parent
-FILES = ("right_uses.py", "wrong_uses.py")
+FILES = ("right_uses.py", "wrong_uses.py", "readme.py", "front_page.py")
+PAGES = {"readme.py": "README.md", "front_page.py": "docs/index.md"}
+"""Their first example."""
 MYPY_LINE = re.compile(r"(?P<file>\w+\.py):(?P<line>\d+): error: .*\[(?P<code>[\w-]+)\]")
 MARK = re.compile(r"  # (?P<mypy>[\w-]+)(?P<rules>(?:, report\w+)+)$")
 
@@ -29,7 +31,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The two files, where nothing of the project is near."""
     folder = tmp_path_factory.mktemp("program")
     for name in FILES:
-        shutil.copyfile(HERE / name, folder / name)
+        if page := PAGES.get(name):
+            text = (HERE.parents[1] / page).read_text(encoding="utf-8")
+            (folder / name).write_text(text.split("```python\n", 1)[1].split("```", 1)[0], encoding="utf-8")
+        else:
+            shutil.copyfile(HERE / name, folder / name)
     return folder
 
 
@@ -96,6 +102,14 @@ def test_mypy_finds_nothing_in_right_uses(by_mypy: dict[str, Findings]) -> None:
 def test_basedpyright_finds_nothing_in_right_uses(by_basedpyright: dict[str, Findings]) -> None:
     """The same in basedpyright's strict mode: nothing public has a type that is partly unknown."""
     assert by_basedpyright["right_uses.py"] == Counter()
+
+
+def test_neither_finds_anything_in_the_first_examples(
+    by_mypy: dict[str, Findings], by_basedpyright: dict[str, Findings]
+) -> None:
+    """What the README and the front page show is typed."""
+    for name in PAGES:
+        assert by_mypy[name] == by_basedpyright[name] == Counter()
 
 
 def test_mypy_finds_every_wrong_use(by_mypy: dict[str, Findings]) -> None:

@@ -1,0 +1,111 @@
+"""What a new user is told of the first mistakes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+
+import callboard
+
+
+def lines_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What was logged for people."""
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def of_death(died: trio.Event) -> Callable[[object], None]:
+    """A listener that sets the event when a message becomes a dead letter."""
+    return lambda event: died.set() if isinstance(event, callboard.DeadLettered) else None
+
+
+def test_a_runtime_outside_trio_says_how_to_begin(tmp_path: Any) -> None:
+    """Under asyncio nothing is opened, and the error names `trio.run`."""
+
+    async def main() -> None:
+        async with callboard.open_runtime(tmp_path / "data"):
+            pass
+
+    with pytest.raises(callboard.WrongRun, match=r"Begin with trio\.run"):
+        asyncio.run(main())
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_second_runtime_of_one_process_is_not_told_to_stop_it(tmp_path: Any) -> None:
+    """It is the process that reads this."""
+
+    async def main() -> None:
+        async with callboard.open_runtime(tmp_path), callboard.open_runtime(tmp_path):
+            pass
+
+    with pytest.raises(callboard.DirectoryLocked, match="Use the runtime that has it open") as caught:
+        trio.run(main)
+    assert "Stop that process" not in str(caught.value)
+
+
+def test_a_handler_that_is_no_async_function_is_told(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """The line names the remedy, promises no other attempt after the last one, and the group has a name."""
+
+    died = trio.Event()
+
+    def handler(message: callboard.ReceivedMessage) -> None:
+        """Forgot the `async`."""
+
+    async def main() -> None:
+        async with callboard.open_runtime(tmp_path / "data", on_event=of_death(died)) as runtime:
+            orders = await runtime.create_topic("orders")
+            await orders.publish(b"tea")
+            wrong: Any = handler
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(
+                    lambda: orders.work(wrong, "kitchen", max_deliveries=2, retry=0, dead_letter_topic=None)
+                )
+                await died.wait()
+                nursery.cancel_scope.cancel()
+
+    with caplog.at_level(logging.WARNING, "callboard"):
+        trio.run(main)
+    failed = [line for line in lines_of(caplog) if "the handler failed" in line]
+    assert failed
+    assert all(
+        "make it `async def`" in line and "unless this was its last attempt" in line for line in failed
+    )
+    assert any("1 message of group kitchen became dead letters" in line for line in lines_of(caplog))
+
+
+def test_a_cause_that_ends_with_a_full_stop_has_one(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Callboard's own errors end with one, and so do the lines."""
+
+    died = trio.Event()
+
+    async def handler(message: callboard.ReceivedMessage) -> None:
+        raise ValueError("no such table.")
+
+    async def main() -> None:
+        async with callboard.open_runtime(tmp_path / "data", on_event=of_death(died)) as runtime:
+            orders = await runtime.create_topic("orders")
+            await orders.publish(b"tea")
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(lambda: orders.work(handler, "kitchen", max_deliveries=1))
+                await died.wait()
+                nursery.cancel_scope.cancel()
+
+    with caplog.at_level(logging.WARNING, "callboard"):
+        trio.run(main)
+    (line,) = [line for line in lines_of(caplog) if "the handler failed" in line]
+    assert "no such table. The message" in line
+
+
+async def test_bounds_are_told_with_their_digits(autojump_clock: Any, world: Any) -> None:
+    """No number in a message has an exponent."""
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders")
+        with pytest.raises(callboard.ConfigurationError, match="outside 1 to 1,000,000"):
+            async with orders.subscribe("kitchen", max_deliveries=0):
+                pass
+        with pytest.raises(callboard.InvalidArgument, match=r"0 to 3,\d{3},\d{3},\d{3} \(100 years\)"):
+            await orders.publish(b"tea", delay=-1)

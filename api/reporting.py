@@ -324,3 +324,10 @@ def mute_spark() -> None:
     py4j = logging.getLogger("py4j")
     py4j.addHandler(logging.NullHandler())
     py4j.propagate = False
+
+
+def mute_groups() -> None:
+    """Let go nowhere what is logged of groups, in a command that tells of failures by itself."""
+    groups = logging.getLogger("callboard.groups")
+    groups.addHandler(logging.NullHandler())
+    groups.propagate = False

@@ -40,6 +40,7 @@ COMMANDS = {
     "publish": "callboard.cli.publish:publish",
     "record": "callboard.cli.recording:record",
     "recording": "callboard.cli.recording:recording",
+    "rehearse": "callboard.cli.rehearse:rehearse_command",
     "repair": "callboard.cli.maintenance:repair",
     "replay": "callboard.cli.replay:replay_command",
     "simulate": "callboard.cli.simulate:simulate",

@@ -65,6 +65,8 @@ class Opening:
     closed_us: int | None = None
     counts: dict[str, int] = attrs.Factory(dict)
     """How many offsets met each fate, also before `since_us`: see `COUNTERS`."""
+    dead_lettered: int = 0
+    """Of the skipped ones, those that were given up."""
     leased: int = 0
     delayed: int = 0
 
@@ -191,6 +193,7 @@ class DeliveryHistory:
 def _note_state(opening: Opening, delivery: Delivery) -> None:
     opening.counts = {name: getattr(delivery, name) for name in COUNTERS}
     opening.counts["skipped"] += delivery.dead_lettered
+    opening.dead_lettered = delivery.dead_lettered
     opening.leased, opening.delayed = delivery.leased, delivery.delayed
 
 

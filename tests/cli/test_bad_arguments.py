@@ -47,6 +47,7 @@ GIVEN = {
     "recording info": ["recording"],
     "recording merge": ["recording", "--out=made"],
     "recording verify": ["recording"],
+    "rehearse": ["data", "--topic=orders", "--group=billing", "--handler=json:loads"],
     "replay": ["recording", "--into=data", "--topic=copied"],
     "simulate replay": ["recording"],
     "topic alter": ["orders", "retention_age=60"],

@@ -1,0 +1,157 @@
+"""Then and now: figures of a group's past, and a handler held against them, with what was counted while it ran."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+import callboard
+from callboard.log.errors import GroupNotFound, TopicNotFound
+from callboard.simulations.workload.analysis import Latency
+from callboard.simulations.workload.figures import Figures, _Timeline, figures_of
+from callboard.simulations.workload.rehearsing import Rehearsal, rehearse
+
+MESSAGES = 60
+SETTINGS: dict[str, Any] = {"max_deliveries": 3, "retry": 0.01}
+
+
+class Counting:
+    """A handler that fails on purpose, and counts what it was given."""
+
+    def __init__(self, *, rejects: int = 0, fails: int = 0, stumbles: int = 0) -> None:
+        self.rejects, self.fails, self.stumbles = rejects, fails, stumbles
+        self.deliveries: Counter[int] = Counter()
+
+    async def __call__(self, message: callboard.ReceivedMessage) -> None:
+        number = int(message.value or b"0")
+        self.deliveries[number] += 1
+        if self.rejects and number % self.rejects == 0:
+            raise callboard.Reject("never")
+        if self.fails and number % self.fails == 1:
+            raise callboard.Retry(reason="each time")
+        if self.stumbles and number % self.stumbles == 2 and self.deliveries[number] == 1:
+            raise callboard.Retry(reason="once")
+
+    @property
+    def redelivered(self) -> int:
+        return sum(self.deliveries.values()) - len(self.deliveries)
+
+
+async def fill(directory: Path, handler: Any) -> None:
+    """A Tuesday: traffic, and a handler that takes it until all is settled."""
+    async with callboard.open_runtime(directory) as runtime:
+        topic = await runtime.create_topic("orders", partitions=2)
+        await topic.publish_batch(
+            [b"%d" % n for n in range(MESSAGES)], keys=[b"%d" % (n % 7) for n in range(MESSAGES)]
+        )
+        async with trio.open_nursery() as nursery:
+            await nursery.start(partial(topic.work, handler, "billing", **SETTINGS))
+            while True:
+                found = await topic.describe()
+                if all(group.floor == part.visible_end for part in found for group in part.groups):
+                    break
+                await trio.sleep(0.01)
+            nursery.cancel_scope.cancel()
+
+
+async def test_figures_are_what_the_handler_counted(tmp_path: Path) -> None:
+    """Messages, redeliveries and dead letters, from the directory alone; latencies of each message."""
+    handler = Counting(rejects=20, fails=30, stumbles=10)
+    await fill(tmp_path / "data", handler)
+    found = await figures_of(str(tmp_path / "data"), "orders", "billing")
+    assert (found.messages, found.settled, found.dead_letters) == (MESSAGES, MESSAGES, 3 + 2)
+    assert found.redelivered == handler.redelivered == 2 * 2 + 6
+    assert found.counts["nacked"] == 2 * 2 + 6  # the last failure makes the dead letter
+    assert found.delivery is not None
+    assert found.settling is not None
+    assert (found.delivery.count, found.settling.count) == (MESSAGES, MESSAGES)
+    assert 0 < found.lag_max <= MESSAGES
+    assert found.notes == ()
+
+
+async def test_a_handler_is_held_against_what_happened_then(tmp_path: Path) -> None:
+    """What got worse, and what better, in words and numbers; the directory is not touched."""
+    await fill(tmp_path / "data", Counting(rejects=20, stumbles=10))
+    (tmp_path / "again").mkdir()
+    handler = Counting(fails=10)
+    found = await rehearse(
+        str(tmp_path / "data"), "orders", "billing", handler, into=str(tmp_path / "again"), speed="max"
+    )
+    assert found.is_finished
+    assert (found.then.dead_letters, found.now.dead_letters) == (3, 6)
+    assert (found.then.redelivered, found.now.redelivered) == (6, handler.redelivered)
+    assert handler.redelivered == 2 * 6
+    assert (found.now.messages, found.now.settled) == (MESSAGES, MESSAGES)
+    verdict = found.verdict()
+    assert (verdict["dead letters"], verdict["redelivered"]) == ("worse", "worse")
+    assert "settled" not in verdict
+    assert found.then == await figures_of(str(tmp_path / "data"), "orders", "billing")
+
+
+async def test_a_handler_that_does_not_finish_is_told(tmp_path: Path) -> None:
+    """After the patience it ends, and what is not settled is worse."""
+    await fill(tmp_path / "data", Counting())
+    (tmp_path / "again").mkdir()
+
+    found = await rehearse(
+        str(tmp_path / "data"),
+        "orders",
+        "billing",
+        postpone,
+        into=str(tmp_path / "again"),
+        speed="max",
+        patience=0.5,
+    )
+    assert not found.is_finished
+    assert found.verdict()["settled"] == "worse"
+
+
+async def postpone(message: callboard.ReceivedMessage) -> None:
+    """Postpones everything for an hour."""
+    raise callboard.Retry(3600)
+
+
+async def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
+    """Before anything is run."""
+    await fill(tmp_path / "data", Counting())
+    with pytest.raises(TopicNotFound):
+        await figures_of(str(tmp_path / "data"), "order", "billing")
+    with pytest.raises(GroupNotFound):
+        await figures_of(str(tmp_path / "data"), "orders", "bill")
+
+
+def test_lag_is_weighed_by_time() -> None:
+    """Ten messages for nine seconds, then one for a second; a thousand years do not make more bins."""
+    line = _Timeline()
+    line.add(0, 10)
+    line.add(9 << 20, -9)
+    line.add(10 << 20, -1)
+    assert line.quantiles() == (10, 10, 10)
+    for second in range(10_000):
+        line.add(second << 40, 1)
+    assert len(line._bins) <= 4096
+
+
+def _figures(us: int, dead: int = 0, lag: int = 0) -> Figures:
+    latency = Latency(count=10, mean_us=us, most_us=us, bins=())
+    return Figures(
+        messages=10, settled=10, counts={}, dead_letters=dead, delivery=latency, settling=latency,
+        lag_p50=lag, lag_p99=lag, lag_max=lag,
+    )  # fmt: skip
+
+
+def test_small_differences_are_no_verdict() -> None:
+    """A machine is never twice the same; what is much longer is worse."""
+
+    def held(then: Figures, now: Figures) -> dict[str, str]:
+        return Rehearsal(topic="t", group="g", speed=1, then=then, now=now, is_finished=True).verdict()
+
+    assert held(_figures(1_000, lag=3), _figures(5_000, lag=9)) == {}
+    assert set(held(_figures(10_000), _figures(20_000)).values()) == {"worse"}
+    assert held(_figures(0, dead=2), _figures(0, dead=1)) == {"dead letters": "better"}
+    assert held(_figures(0, lag=10), _figures(0, lag=100))["lag, largest"] == "worse"

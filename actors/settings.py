@@ -107,6 +107,9 @@ GROUP_FIELDS: Final[dict[str, SettingField]] = {
         optional=True,
         meaning="the topic that dead letters are forwarded to; without one their partitions keep them",
     ),
+    "dead_letter_expired": SettingField(
+        "bool", meaning="a message that expires unhandled becomes a dead letter, too"
+    ),
     "priority_window": SettingField(
         "int",
         1,
@@ -189,6 +192,7 @@ class GroupChanges(TypedDict, total=False):
     visibility_timeout: float
     max_deliveries: int | None
     dead_letter_topic: str | None
+    dead_letter_expired: bool
     max_in_flight: int
     rebalance_timeout: float
     session_timeout: float | None
@@ -250,6 +254,7 @@ class GroupSettings:
     visibility_timeout: float = 30.0
     max_deliveries: int | None = None
     dead_letter_topic: str | None = None
+    dead_letter_expired: bool = False
     max_in_flight: int = 10_000
     rebalance_timeout: float = 60.0
     session_timeout: float | None = 300.0

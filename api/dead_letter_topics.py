@@ -29,6 +29,7 @@ from callboard.actors.dead_letters import forwarding as f
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.addressing import FOR_GROUP
 from callboard.consumer import Consumer
+from callboard.dead_letters import check_limit
 from callboard.log.errors import (
     ActorCrashed,
     ActorStopped,
@@ -69,8 +70,13 @@ class ForwardedLetter:
     """The group that gave it up."""
     attempts: int
     failed_at: datetime
+    """The last failure, or when it was found expired."""
+    first_failed_at: datetime | None
+    """None when that was not known."""
     consumer: str | None
-    """The name, or the id, of the consumer that it failed in; None when that was not known."""
+    """The name, or the id, of the consumer that it failed in last; None when that was not known."""
+    consumers: tuple[str, ...]
+    """All that it failed in, the first eight: their names, or the ids of those that had none."""
     reason: str | None
     is_lost: bool
     """The message itself was gone when it was forwarded."""
@@ -278,10 +284,7 @@ class DeadLetterTopic:
         self, choose: Chooses | None, limit: int | None, do: Callable[[int, Page], Awaitable[None]]
     ) -> int:
         """Call `do` with the chosen letters of each partition, as many as a read finds at a time; returns how many."""
-        if limit is not None and (type(limit) is not int or limit < 1):
-            raise InvalidArgument(
-                f"limit is {limit!r:.40}, not a number of messages from 1 on. Nothing was done."
-            )
+        check_limit(limit)
         done = 0
         for port in self._live.ports:
             for start, stop in await self._unhandled(port):
@@ -330,6 +333,7 @@ class DeadLetterTopic:
 def _letter_of(record: Record) -> ForwardedLetter | None:
     """A record as a dead letter; None for one that the router has not forwarded."""
     told = {name: value for name, value in record.headers.items() if name.startswith(f.PREFIX)}
+    first = told.get(f.FIRST_FAILED_AT)
     try:
         return ForwardedLetter(
             record=record,
@@ -339,7 +343,9 @@ def _letter_of(record: Record) -> ForwardedLetter | None:
             group=told[f.GROUP].decode(),
             attempts=int(told[f.ATTEMPTS]),
             failed_at=datetime.fromisoformat(told[f.FAILED_AT].decode()),
+            first_failed_at=None if first is None else datetime.fromisoformat(first.decode()),
             consumer=_text(told.get(f.CONSUMER)),
+            consumers=tuple((_text(told.get(f.CONSUMERS)) or "").split()),
             reason=_text(told.get(f.REASON)),
             is_lost=f.LOST in told,
         )

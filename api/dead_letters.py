@@ -34,13 +34,25 @@ class DeadLetter:
     attempts: int
     """How often it was delivered and failed."""
     failed_at: datetime
-    """When it failed last."""
+    """When it failed last, or was found expired."""
+    first_failed_at: datetime | None
+    """When it failed first; None when that is not known."""
     consumer: int | None
     """The id of the consumer that it failed in; None when that is not known."""
+    consumers: tuple[str, ...]
+    """All that it failed in, the first eight: their names, or the ids of those that had none."""
     reason: str | None
-    """What was given to `reject` or `nack`, or what ended the last attempt."""
+    """What was given to `reject` or `nack`, or what ended the last attempt; "expired" for one that expired."""
     record: Record | None
     """The message; None when it was dropped (`drop_unread`) or damaged."""
+
+
+def check_limit(limit: int | None) -> None:
+    """Raise `InvalidArgument` unless this says how many messages at most."""
+    if limit is not None and (type(limit) is not int or limit < 1):
+        raise InvalidArgument(
+            f"limit is {limit!r:.40}, not a number of messages from 1 on. Nothing was done."
+        )
 
 
 class KeptLetters:
@@ -51,12 +63,19 @@ class KeptLetters:
         self._live = live
         self._group = group
 
-    async def list(self) -> tuple[DeadLetter, ...]:
-        """All of them, partition by partition, in the order of failure. What is told is synced."""
+    async def list(self, *, limit: int | None = None) -> tuple[DeadLetter, ...]:
+        """All of them, or the first `limit`, partition by partition, in the order of failure.
+
+        What is told is synced.
+        """
+        check_limit(limit)
         group_id = await self._group_id()
         found: list[DeadLetter] = []
         for port in self._live.ports:
-            letters = await self._ask(port, c.ListDead(group_id))
+            left = None if limit is None else limit - len(found)
+            if left == 0:
+                break
+            letters = await self._ask(port, c.ListDead(group_id, left))
             found += [await self._with_record(port, letter) for letter in letters]
         return tuple(found)
 
@@ -94,11 +113,16 @@ class KeptLetters:
             group=self._group,
             number=letter.number,
             attempts=letter.attempts,
-            failed_at=from_us(round((letter.failed_at + wall_offset(self._session.clock)) * 1e6)),
+            failed_at=self._instant(letter.failed_at),
+            first_failed_at=None if letter.first_failed_at is None else self._instant(letter.first_failed_at),
             consumer=letter.consumer,
+            consumers=letter.consumers,
             reason=letter.reason,
             record=record,
         )
+
+    def _instant(self, monotonic_s: float) -> datetime:
+        return from_us(round((monotonic_s + wall_offset(self._session.clock)) * 1e6))
 
     async def _ask(self, port: PartitionPort, command: Any) -> Any:
         self._session.check_open()

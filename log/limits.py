@@ -70,7 +70,8 @@ READ_BYTES_DEFAULT: Final = 1 * MIB
 RETRIES_MAX: Final = 100
 """Delays in the `retry` of a group."""
 DEAD_LETTERS_MAX: Final = 10_000
-"""Dead letters that a partition keeps of a group; beyond it, messages that failed before are not delivered."""
+"""Dead letters that a partition keeps of a group; beyond it, messages that failed before are not delivered. Those that
+expired are counted by ranges of neighbours, and apart."""
 OUTBOX_MAX: Final = 10_000
 """Messages that acks have published from one partition and that are not forwarded yet; beyond it, such acks are
 refused."""
@@ -80,6 +81,13 @@ PUBLISHES_MAX: Final = 1000
 """Messages that one ack publishes."""
 PUBLISHES_BYTES_MAX: Final = MESSAGE_BYTES_MAX
 """Bytes of the messages that one ack publishes."""
+FAILED_IN_MAX: Final = 8
+"""Consumers that are told of a message that failed: the first ones."""
+FAILURE_RANGES_MAX: Final = 100_000
+"""Ranges of unsettled messages of which a partition knows, for a group, when they failed first; of others the last
+failure counts as the first."""
+NAMED_CONSUMERS_MAX: Final = 64
+"""Consumers whose names a partition knows, for a group, beyond the end of their process."""
 WINDOW_BYTES_MAX: Final = 64 * MIB
 """What the record windows of a runtime hold of unsettled records; beyond it, those used longest ago are read again."""
 RANGE_RECORDS_MAX: Final = 100_000

@@ -26,8 +26,11 @@ PARTITION: Final = "callboard-partition"
 OFFSET: Final = "callboard-offset"
 GROUP: Final = "callboard-group"
 ATTEMPTS: Final = "callboard-attempts"
+FIRST_FAILED_AT: Final = "callboard-first-failed-at"
 FAILED_AT: Final = "callboard-failed-at"
 CONSUMER: Final = "callboard-consumer"
+CONSUMERS: Final = "callboard-consumers"
+"""All that it failed in, the first ones if they are many; no name has a space."""
 REASON: Final = "callboard-reason"
 NUMBER: Final = "callboard-number"
 LOST: Final = "callboard-lost"
@@ -91,7 +94,7 @@ def headers_of(origin: Origin, found: Found, wall_offset_s: float) -> dict[str, 
     """The message's own headers, and ours."""
     letter, columns = found.letter, found.columns
     own = {} if columns is None else columns.headers(found.index)
-    failed_at = datetime.fromtimestamp(letter.failed_at + wall_offset_s, UTC)
+    first = letter.first_failed_at
     ours: dict[str, object] = {
         TOPIC: origin.topic,
         PARTITION: origin.partition,
@@ -99,10 +102,16 @@ def headers_of(origin: Origin, found: Found, wall_offset_s: float) -> dict[str, 
         GROUP: origin.group,
         NUMBER: letter.number,
         ATTEMPTS: letter.attempts,
-        FAILED_AT: failed_at.isoformat(timespec="microseconds"),
+        FIRST_FAILED_AT: None if first is None else _instant(first + wall_offset_s),
+        FAILED_AT: _instant(letter.failed_at + wall_offset_s),
         CONSUMER: found.consumer,
+        CONSUMERS: " ".join(letter.consumers) or None,
         REASON: letter.reason,
         LOST: "1" if columns is None else None,
     }
     told = {name: str(value).encode() for name, value in ours.items() if value is not None}
     return {**{name: value for name, value in own.items() if not name.startswith(PREFIX)}, **told}
+
+
+def _instant(wall_s: float) -> str:
+    return datetime.fromtimestamp(wall_s, UTC).isoformat(timespec="microseconds")

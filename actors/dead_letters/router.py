@@ -139,7 +139,9 @@ class DeadLetterRouter(Actor[None]):
                 self._give(source)
                 return
             try:
-                letters: list[DeadLetter] = await self._calls.ask(port, c.ListDead(source.group_id))
+                letters: list[DeadLetter] = await self._calls.ask(
+                    port, c.ListDead(source.group_id, AT_A_TIME)
+                )
             except GroupNotFound:
                 letters = []
             if not letters:
@@ -147,7 +149,7 @@ class DeadLetterRouter(Actor[None]):
                 if flags.count(source) == 0:
                     return
                 continue
-            stored = await self._publish(source, topic, letters[:AT_A_TIME])
+            stored = await self._publish(source, topic, letters)
             await self._calls.ask(port, c.ForgetDead(source.group_id, stored + 1))
 
     async def _publish(self, source: Source, topic: str, letters: list[DeadLetter]) -> int:

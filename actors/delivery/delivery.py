@@ -290,12 +290,14 @@ class Delivery(FailingState):
     ) -> Settlement:
         """The consumer failed: another attempt, not before `not_before`. The attempt counts; late nacks do too."""
         named = normal_ranges(ranges)
-        later = not_before if not_before > now else None
+        later, lease = not_before if not_before > now else None, self._leases.get(lease_id)
         accepted = self._nack(lease_id, named, later)
         if accepted:
             self.events.append(
                 ("N", lease_id, later, cut_reason(reason), tuple(chain.from_iterable(accepted)))
             )
+            if lease is not None:  # else that it ran out was noted
+                self.note_failure(accepted, now, lease.consumer)
         return self._settlement(named, accepted)
 
     def release(self, lease_id: int, ranges: Sequence[OffsetRange], now: float) -> Settlement:
@@ -372,6 +374,8 @@ class Delivery(FailingState):
             self.expired += self._run_out(lease_id, lease_id)
         if leases:
             self.events.append(("X", tuple([lease.lease_id for lease in leases])))
+            for each in leases:
+                self.note_failure(merged(each.ranges), now, each.consumer)
         for lease in ended:
             self._has_died(lease, now)
         return leases
@@ -383,13 +387,18 @@ class Delivery(FailingState):
         self._rebuild_expiry()
         return len(self._leases)
 
-    def void_all_leases(self) -> int:
-        """End every lease, attempts counted, and every receipt: the consumers' process is gone. Returns how many."""
-        count = len(self._leases)
-        if count or any(row[2] for row in self._ready):
+    def void_all_leases(self, now: float | None = None) -> int:
+        """End every lease, attempts counted, and every receipt: the consumers' process is gone. Returns how many.
+
+        Without a time nobody hears later when these attempts have failed.
+        """
+        leases = self.leases()
+        if leases or any(row[2] for row in self._ready):
             self._void()
             self.events.append(("V",))
-        return count
+        for lease in leases if now is not None else ():
+            self.note_failure(merged(lease.ranges), now or 0.0, lease.consumer)
+        return len(leases)
 
     # -- events ---------------------------------------------------------------------------------------------
 
@@ -433,6 +442,12 @@ class Delivery(FailingState):
             self._forget_dead(event[1])
         elif kind == "K":
             self._seek(event[1])
+        elif kind == "E":
+            self._apply_expired(event)
+        elif kind == "t":
+            self._apply_failure(event)
+        elif kind == "n":
+            self.failures.name(event[1], event[2])
         else:
             raise DeliveryEventInvalid(f"Event kind {kind!r} is unknown; known are {', '.join(FIELDS)}.")
 
@@ -537,24 +552,7 @@ class Delivery(FailingState):
 
     def _skip_part(self, start: int, stop: int) -> None:
         """Settle offsets of which none is settled yet, whatever state they are in."""
-        wanted = max(0, min(stop, self.next) - start)
-        for intervals in (self._passed, self._ready, self._delayed):
-            wanted -= length_of(intervals.carve(start, stop))
-        emptied = []
-        if wanted:
-            # The newest lease first: a gap is found, and skipped, when its lease has just been granted.
-            for lease_id, lease in reversed(self._leases.items()):
-                count = length_of(lease.carve(start, stop))
-                wanted -= count
-                self.leased -= count
-                if not lease.rows:
-                    emptied.append(lease_id)
-                if not wanted:
-                    break
-        for lease_id in emptied:
-            del self._leases[lease_id]
-        if wanted:
-            raise InternalError(f"{wanted} offsets of [{start}, {stop}) are in no state", invariant="D3")
+        self._take_out(start, stop)
         self._settle(start, stop)
 
     def _void(self) -> None:

@@ -8,8 +8,9 @@ Later versions may append fields to an event; they are ignored here. An unknown 
 over; any other unknown event is mandatory, and refused with `FormatTooNew`.
 
 Deadlines of leases are not in the events: a lease never outlives a reopening of the directory, and the restart of
-an actor renews it. The only instants are a nack's `not_before` and when a record died. In memory they are monotonic, in
-the journal wall time; `wall_offset_s` (wall minus monotonic time) converts, so a delay survives a reopening.
+an actor renews it. The only instants are a nack's `not_before`, and when a record failed or died. In memory they are
+monotonic, in the journal wall time; `wall_offset_s` (wall minus monotonic time) converts, so a delay survives a
+reopening.
 
 What is decoded is not trusted: every length, type and range is checked.
 """
@@ -23,6 +24,7 @@ from typing import Any, Final, NamedTuple
 
 import cbor2
 
+from callboard.actors.delivery.failures import are_names
 from callboard.actors.delivery.receipts import OFFSET_END
 from callboard.log.errors import CallboardError
 from callboard.log.format.fields import CBOR_ERRORS, too_new
@@ -48,17 +50,22 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "F": ("below",),
     "K": ("offset",),
     "O": ("number", "lease_id", "start", "stop"),
+    "E": ("number", "failed_at", "ranges"),
+    "t": ("failed_at", "who or nothing", "ranges"),
+    "n": ("consumer", "who"),
 }
-"""leased, passed over, acked, nacked, released, expired, all leases voided, skipped, dead-lettered, forgotten; gone on
-from elsewhere; what an ack publishes, which is an event of the partition's outbox and none of the delivery."""
+"""leased, passed over, acked, nacked, released, ran out, all leases voided, skipped, dead-lettered, forgotten; gone on
+from elsewhere; what an ack publishes, which is an event of the partition's outbox and none of the delivery;
+dead-lettered because they expired. Then two that older versions pass over: records have failed in a consumer; a
+consumer has a name."""
 
 PUBLISHED: Final = "O"
 ENTRIES_MOST: Final = 2**20
 """An event that claims to publish more is damaged."""
 
 
-MOMENTS: Final = ("N", "D")
-"""The events with an instant, which is their second field."""
+MOMENTS: Final = {"N": 2, "D": 2, "E": 2, "t": 1}
+"""The events with an instant, and where in the event that is."""
 
 
 class DeliveryEventInvalid(CallboardError, ValueError):
@@ -106,12 +113,13 @@ def load(stored: bytes) -> Any:
 
 def _shifted(events: list[Event], seconds: float) -> list[Event]:
     """The events with the instants in them moved: delayed nacks and dead letters have one."""
-    return [
-        (*event[:2], event[2] + seconds, *event[3:])
-        if event[0] in MOMENTS and event[2] is not None
-        else event
-        for event in events
-    ]
+    shifted = []
+    for event in events:
+        at = MOMENTS.get(event[0], 0)
+        if at and event[at] is not None:
+            event = (*event[:at], event[at] + seconds, *event[at + 1 :])
+        shifted.append(event)
+    return shifted
 
 
 def _checked(event: Any) -> Event | None:
@@ -197,5 +205,7 @@ _VALID: Final[dict[str, Callable[[Any], bool]]] = {
     "offset": _is_number,
     "failed_at": lambda found: type(found) is float and math.isfinite(found),
     "consumer or nothing": lambda found: found is None or _is_number(found),
+    "who": lambda found: are_names([found]),
+    "who or nothing": lambda found: found is None or are_names([found]),
 }
 _CHECKS: Final = {kind: tuple([_VALID[name] for name in names]) for kind, names in FIELDS.items()}

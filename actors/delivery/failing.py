@@ -22,14 +22,18 @@ A record becomes accused when its last attempt ended with the process and others
 was lowered; or with `max_deliveries=1`, whose first lease is one with others. Only then is it delivered more often than
 `max_deliveries`. A release counts no attempt, so it never makes a record suspect.
 
-Dead letters are bounded by `dead_max`. What is leased for what may be its last attempt has a place reserved for it, so
-a failure never lacks one; when there is none, records that have failed before are not leased (`is_full`).
+A record whose time to live is over is settled without one, unless the group keeps those too (`die_of_age`). Thousands
+may expire at once: neighbours that did so together, and have the same past, are kept as one *row*.
+
+Dead letters are bounded by `dead_max`, rows of expired ones apart from the others by the same number. What is leased
+for what may be its last attempt has a place reserved for it, so a failure never lacks one; when there is none, records
+that have failed before are not leased (`is_full`).
 
 Invariants:
 
 - F1  The numbers of dead letters rise with the order of failure, and none is used twice.
 - F2  Dead letters and leased records in their last attempt number at most `dead_max`, unless settings were altered.
-- F3  No record dies without a nack or reject of its own, or an attempt that had it alone.
+- F3  No record dies without a nack or reject of its own, or an attempt that had it alone, unless it has expired.
 """
 
 from __future__ import annotations
@@ -37,6 +41,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import chain
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from callboard.actors.delivery.events import DeliveryEventInvalid, Event, cut_reason
@@ -46,17 +51,19 @@ from callboard.actors.delivery.receipts import (
     LeaseState,
     OffsetRange,
     Settlement,
+    between,
     merged,
     normal_ranges,
 )
 from callboard.actors.delivery.state import DeliveryState
 from callboard.log.errors import DeadLettersFull
-from callboard.log.limits import DEAD_LETTERS_MAX
+from callboard.log.limits import DEAD_LETTERS_MAX, FAILED_IN_MAX
 
 RAN_OUT: Final = "the lease ran out"
 PROCESS_ENDED: Final = "the process ended"
 LIMIT_REACHED: Final = "max_deliveries was reached"
-"""Reasons of failures that no consumer gave one for."""
+EXPIRED: Final = "expired"
+"""Reasons of dead letters that no consumer gave one for."""
 NUMBERS_SKIPPED: Final = 2**32
 """More dead letters than a lost part of a journal can have named."""
 
@@ -73,6 +80,17 @@ class DeadLetter(NamedTuple):
     consumer: int | None
     """Who failed; None when that is not known any more."""
     reason: str | None
+    first_failed_at: float | None = None
+    """Monotonic seconds; the first failure. None when that is not known."""
+    consumers: tuple[str, ...] = ()
+    """Who failed, each once, in order, at most `FAILED_IN_MAX`: names, or ids of those without one."""
+    expired: int = 0
+    """Of one whose time to live was over: how many neighbours, from this one on, this stands for. 0 for a failure."""
+
+
+def since_untold(attempts: int, failed_at: float, who: object) -> float | None:
+    """When a record failed first of which nothing was noted: it was the only failure, or that is not known."""
+    return failed_at if attempts <= (0 if who is None else 1) else None
 
 
 class FailingState(DeliveryState):
@@ -86,20 +104,41 @@ class FailingState(DeliveryState):
         """The number of the next dead letter."""
         self.dead_lettered = 0
         """Records that died, since the group began."""
+        self.dead = 0
+        """Dead letters that are kept."""
         self._dead: deque[DeadLetter] = deque()
+        self._expired_rows = 0
         self._isolated: set[int] = set()
         """Leases of suspect records, and some that are gone."""
 
     # -- questions ------------------------------------------------------------------------------------------
 
     @property
-    def dead(self) -> int:
-        """Dead letters that are kept."""
-        return len(self._dead)
+    def failed(self) -> int:
+        """Dead letters of records that failed, of those that are kept."""
+        return len(self._dead) - self._expired_rows
 
-    def dead_letters(self) -> list[DeadLetter]:
-        """All that are kept, in the order of failure."""
+    @property
+    def has_room_for_expired(self) -> bool:
+        """Whether further records that expire may be kept as dead letters."""
+        return self._expired_rows < self.dead_max
+
+    def dead_rows(self) -> list[DeadLetter]:
+        """All that are kept, in the order of failure, expired neighbours as one."""
         return list(self._dead)
+
+    def dead_letters(self, limit: int | None = None, above: int = -1) -> list[DeadLetter]:
+        """Those with numbers above `above`, in the order of failure; the first `limit` of them, or all."""
+        found: list[DeadLetter] = []
+        for row in self._dead:
+            if row.number + max(row.expired, 1) <= above + 1:
+                continue
+            for index in range(max(0, above + 1 - row.number), max(row.expired, 1)):
+                if limit is not None and len(found) >= limit:
+                    return found
+                number, offset = row.number + index, row.offset + index
+                found.append(row._replace(number=number, offset=offset, expired=min(row.expired, 1)))
+        return found
 
     def last_dead(self) -> DeadLetter:
         """The latest that is kept; there is one."""
@@ -116,7 +155,7 @@ class FailingState(DeliveryState):
 
     def _room(self) -> int:
         """Dead letters that may still come, less those that leased records may become (F2)."""
-        room = self.dead_max - len(self._dead)
+        room = self.dead_max - self.failed
         return room - sum([self._last_attempts(lease.rows) for lease in self._leases.values()])
 
     def has_room_for(self, lease_id: int, ranges: Sequence[OffsetRange]) -> bool:
@@ -166,7 +205,7 @@ class FailingState(DeliveryState):
         limit = self.max_deliveries or 0
         if wanted <= 0 or (self._isolated and self._is_held_back(consumer)):
             return [], 0
-        room = self.dead_max - len(self._dead) - self.leased
+        room = self.dead_max - self.failed - self.leased
         if room <= 0:  # all that is leased may die: look at it
             room = self._room()
         chosen: list[HistoryRow] = []
@@ -230,7 +269,7 @@ class FailingState(DeliveryState):
         named = normal_ranges(ranges)
         if not self.has_room_for(lease_id, named):
             raise DeadLettersFull(
-                f"{len(self._dead)} dead letters are kept in this partition, and {self.dead_max} may be. Nothing was"
+                f"{self.failed} dead letters are kept in this partition, and {self.dead_max} may be. Nothing was"
                 " settled. Nack or release the messages.",
             )
         lease = self._leases.get(lease_id)
@@ -252,7 +291,9 @@ class FailingState(DeliveryState):
     def just_died(self) -> list[OffsetRange]:
         """What died since the events were taken."""
         events: list[Event] = [event for event in self.events if event[0] == "D"]
-        return [row for event in events for row in zip(event[5][::3], event[5][1::3], strict=True)]
+        died = [row for event in events for row in zip(event[5][::3], event[5][1::3], strict=True)]
+        aged: list[Event] = [event for event in self.events if event[0] == "E"]
+        return died + [row for event in aged for row in zip(event[3][::2], event[3][1::2], strict=True)]
 
     def judge(self, now: float, reason: str) -> None:
         """Settle as dead all that is proved, as far as there is room."""
@@ -260,7 +301,7 @@ class FailingState(DeliveryState):
             self._bury(self._ready, now, None, reason)
 
     def _bury(self, ready: Iterable[tuple[Any, ...]], now: float, consumer: int | None, reason: str) -> None:
-        room = self.dead_max - len(self._dead)
+        room = self.dead_max - self.failed
         rows: list[HistoryRow] = []
         for start, stop, _, history in ready:
             if self._is_proved(history) and room > 0:
@@ -282,12 +323,77 @@ class FailingState(DeliveryState):
     def _keep_dead(
         self, number: int, now: float, consumer: int | None, reason: str | None, flat: Sequence[int]
     ) -> None:
+        who = self.failures.name_of(consumer)
         for start, stop, attempts in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
+            told = self._told(start, stop, attempts, now, who)
             self._settle(start, stop)
-            for offset in range(start, stop):
-                self._dead.append(DeadLetter(number, offset, attempts, now, consumer, reason))
-                number += 1
-            self.dead_lettered += stop - start
+            for first, last, since, names in told:
+                for offset in range(first, last):
+                    letter = DeadLetter(number, offset, attempts, now, consumer, reason, since, names)
+                    self._dead.append(letter)
+                    number += 1
+            self._count_dead(stop - start)
+        self.next_dead = number
+
+    def _told(
+        self, start: int, stop: int, attempts: int, now: float, who: str | None = None
+    ) -> list[tuple[int, int, float | None, tuple[str, ...]]]:
+        """Of records that die now: when they failed first, and in whom, the last failure included."""
+        noted = self.failures.of(start, stop)
+        apart = between(start, stop, [row[:2] for row in noted])
+        since = since_untold(attempts, now, who)
+        told: list[tuple[int, int, float | None, tuple[str, ...]]] = [
+            *noted,
+            *((first, last, since, ()) for first, last in apart),
+        ]
+        if who is None:
+            return sorted(told, key=itemgetter(0))
+        return [
+            (
+                first,
+                last,
+                at,
+                names if who in names or len(names) >= FAILED_IN_MAX else (*names, who),
+            )
+            for first, last, at, names in sorted(told, key=itemgetter(0))
+        ]
+
+    def _count_dead(self, count: int) -> None:
+        self.dead += count
+        self.dead_lettered += count
+
+    def die_of_age(self, ranges: Iterable[OffsetRange], now: float) -> list[OffsetRange]:
+        """The time to live of these records is over: they are dead letters, as far as there is room.
+
+        Returns what there is no room for, which stays as it is. What is settled already stays so.
+        """
+        left: list[OffsetRange] = []
+        for start, stop in ranges:
+            parts = self.unsettled_ranges(start, stop)
+            if not self.has_room_for_expired:
+                left += parts
+                continue
+            if parts:
+                event = ("E", self.next_dead, now, tuple(chain.from_iterable(parts)))
+                self._keep_expired(*event[1:])
+                self.events.append(event)
+        return left
+
+    def _keep_expired(self, number: int, now: float, flat: Sequence[int]) -> None:
+        for start, stop in zip(flat[::2], flat[1::2], strict=True):
+            told = [
+                (first, last, history >> 1, since, names)
+                for row_start, row_stop, history in self._take_out(start, stop)
+                for first, last, since, names in self._told(row_start, row_stop, history >> 1, now)
+            ]
+            self._settle(start, stop)
+            for first, last, attempts, since, names in told:
+                self._dead.append(
+                    DeadLetter(number, first, attempts, now, None, EXPIRED, since, names, last - first)
+                )
+                self._expired_rows += 1
+                number += last - first
+            self._count_dead(stop - start)
         self.next_dead = number
 
     def just_set_aside(self, lease_id: int, offsets: Sequence[int], now: float) -> None:
@@ -307,11 +413,50 @@ class FailingState(DeliveryState):
         return count
 
     def _forget_dead(self, below: int) -> int:
-        count = 0
-        while self._dead and self._dead[0].number < below:
-            self._dead.popleft()
-            count += 1
-        return count
+        before, dead = self.dead, self._dead
+        while dead and (first := dead[0]).number < below:
+            count, whole = below - first.number, max(first.expired, 1)
+            if count < whole:
+                offset, left = first.offset + count, whole - count
+                dead[0] = first._replace(number=below, offset=offset, expired=left)
+                self.dead -= count
+                break
+            dead.popleft()
+            self.dead -= whole
+            self._expired_rows -= first.expired > 0
+        return before - self.dead
+
+    # -- failures -------------------------------------------------------------------------------------------
+
+    def note_failure(self, ranges: Sequence[OffsetRange], now: float, consumer: int | None) -> None:
+        """Attempts of `consumer` have failed, and the records are unsettled: their dead letters will tell."""
+        who = self.failures.name_of(consumer)
+        self.failures.note(ranges, now, who)
+        self.events.append(("t", now, who, tuple(chain.from_iterable(ranges))))
+
+    def name_consumer(self, consumer: int, name: str) -> None:
+        """The consumer has this name, also when its process is gone."""
+        if self.failures.consumers.get(consumer) != name:
+            self.failures.name(consumer, name)
+            self.events.append(("n", consumer, name))
+
+    def _apply_failure(self, event: Event) -> None:
+        ranges = list(zip(event[3][::2], event[3][1::2], strict=True))
+        if any(
+            start < self.floor or stop > self.next or self._settled.count_in(start, stop)
+            for start, stop in ranges
+        ):
+            raise DeliveryEventInvalid("Records fail that are settled, or were never leased.")
+        self.failures.note(ranges, event[1], event[2])
+
+    def _apply_expired(self, event: Event) -> None:
+        """Do again what an E tells."""
+        if event[1] < self.next_dead:
+            raise DeliveryEventInvalid(f"The dead letter {event[1]} is named twice.")
+        for start, stop in zip(event[3][::2], event[3][1::2], strict=True):
+            if self.unsettled_ranges(start, stop) != [(start, stop)]:
+                raise DeliveryEventInvalid(f"[{start}, {stop}) expires, and some of it is settled.")
+        self._keep_expired(*event[1:])
 
     # -- events ---------------------------------------------------------------------------------------------
 
@@ -340,8 +485,26 @@ class FailingState(DeliveryState):
                 for offset in range(start, stop):
                     self._dead.append(DeadLetter(number, offset, attempts, *event[2:5]))
                     number += 1
-                self.dead_lettered += stop - start
+                self._count_dead(stop - start)
             self.next_dead = number
+
+    def salvage_expired(self, event: Event) -> None:
+        """The same of an E; how often the records were delivered is not known."""
+        if event[1] >= self.next_dead:
+            number = event[1]
+            for start, stop in zip(event[3][::2], event[3][1::2], strict=True):
+                row = DeadLetter(number, start, 0, event[2], None, EXPIRED, None, (), stop - start)
+                self._dead.append(row)
+                self._expired_rows += 1
+                number += stop - start
+                self._count_dead(stop - start)
+            self.next_dead = number
+
+    def restore_dead(self, rows: Iterable[DeadLetter]) -> None:
+        """These are kept; for a state that keeps none."""
+        self._dead.extend(rows)
+        self._expired_rows = sum([row.expired > 0 for row in self._dead])
+        self.dead = sum([max(row.expired, 1) for row in self._dead])
 
     def _seek(self, offset: int) -> None:
         super()._seek(offset)

@@ -12,7 +12,8 @@ import math
 from typing import Any, Final
 
 from callboard.actors.delivery.events import REASON_CHARACTERS_MAX
-from callboard.actors.delivery.failing import DeadLetter, FailingState
+from callboard.actors.delivery.failing import DeadLetter, FailingState, since_untold
+from callboard.actors.delivery.failures import are_names
 from callboard.actors.delivery.intervals import IntervalMap, length_of
 from callboard.actors.delivery.receipts import OFFSET_END, HistoryRow, LeaseState
 from callboard.actors.delivery.state import COUNTERS, UNANCHORED
@@ -25,6 +26,13 @@ _PASSED: Final = "passed"
 """A mandatory field, there when something is passed."""
 _DEAD: Final = "dead"
 """A mandatory field, there when a record died: a map."""
+_DEAD_EXPIRED: Final = "dead_expired"
+"""A mandatory field, there when a record expired: the numbers of such dead letters, and how many each stands for."""
+_DEAD_TOLD: Final = "dead_told"
+"""A field that older versions keep and pass over: of dead letters, when and in whom they failed, if not only once."""
+_DEAD_FIELDS: Final = (_DEAD, _DEAD_EXPIRED, _DEAD_TOLD)
+_FAILURES: Final = "failures"
+"""A field that older versions keep and pass over: when and in whom unsettled records have failed."""
 _VERSION: Final = "version"
 """A field of the first form: 1."""
 
@@ -41,12 +49,21 @@ def take_snapshot(state: FailingState, wall_offset_s: float) -> dict[str, Any]:
             "next": state.next_dead,
             "count": state.dead_lettered,
             "letters": [
-                [*letter[:3], letter.failed_at + wall_offset_s, *letter[4:]]
-                for letter in state.dead_letters()
+                [*letter[:3], letter.failed_at + wall_offset_s, *letter[4:6]] for letter in state.dead_rows()
             ],
         }
+        if expired := [[letter.number, letter.expired] for letter in state.dead_rows() if letter.expired]:
+            optional[_DEAD_EXPIRED] = expired
     if optional:
         optional[MUST] = list(optional)
+    if told := [
+        [letter.number, None if since is None else since + wall_offset_s, list(letter.consumers)]
+        for letter in state.dead_rows()
+        if (since := letter.first_failed_at, letter.consumers) != _untold(letter)
+    ]:
+        optional[_DEAD_TOLD] = told
+    if (failures := state.failures.stored(wall_offset_s)) is not None:
+        optional[_FAILURES] = failures
     return {
         "floor": state.floor,
         "next": state.next,
@@ -64,7 +81,7 @@ def take_snapshot(state: FailingState, wall_offset_s: float) -> dict[str, Any]:
 def restore_snapshot(state: FailingState, snapshot: Any, wall_offset_s: float) -> None:
     """Fill an empty state. Raises ValueError or TypeError when `snapshot` is malformed."""
     state.unknown_fields = unknown_fields(
-        snapshot, (*_FIELDS, _PASSED, _DEAD, _VERSION), "a delivery snapshot"
+        snapshot, (*_FIELDS, _PASSED, *_DEAD_FIELDS, _FAILURES, _VERSION), "a delivery snapshot"
     )
     if snapshot.get(_VERSION, 1) != 1 or not all(name in snapshot for name in _FIELDS):
         raise ValueError("not the fields of a delivery snapshot")
@@ -93,7 +110,11 @@ def restore_snapshot(state: FailingState, snapshot: Any, wall_offset_s: float) -
     state._rebuild_due()
     _restore_leases(state, snapshot["leases"])
     if _DEAD in snapshot:
-        _restore_dead(state, snapshot[_DEAD], wall_offset_s)
+        _restore_dead(state, snapshot, wall_offset_s)
+    if _FAILURES in snapshot:
+        state.failures.restore(snapshot[_FAILURES], wall_offset_s)
+        # A version that keeps the field without knowing it has settled some of these.
+        state.failures.keep_only(state._settled.missing(state.floor, state.next), state.next)
     counters = snapshot["counters"]
     if type(counters) is not list:
         raise ValueError("counters are not a list")
@@ -123,11 +144,14 @@ def _restore_leases(state: FailingState, leases: Any) -> None:
     state._rebuild_expiry()
 
 
-def _restore_dead(state: FailingState, dead: Any, wall_offset_s: float) -> None:
+def _restore_dead(state: FailingState, snapshot: dict[str, Any], wall_offset_s: float) -> None:
+    dead = snapshot[_DEAD]
     if type(dead) is not dict or type(dead.get("letters")) is not list:
         raise ValueError("dead letters are not a map with letters")
     state.next_dead, state.dead_lettered = number(dead.get("next")), number(dead.get("count"))
-    below = 0
+    counts = {row[0]: number(row[1]) for row in _rows(snapshot.get(_DEAD_EXPIRED, []), 2)}
+    told = {row[0]: row[1:3] for row in _rows(snapshot.get(_DEAD_TOLD, []), 3)}
+    below, rows = 0, []
     for stored in dead["letters"]:
         if type(stored) is not list or len(stored) < 6:
             raise ValueError("a dead letter does not have six fields")
@@ -139,9 +163,36 @@ def _restore_dead(state: FailingState, dead: Any, wall_offset_s: float) -> None:
         if reason is not None and (type(reason) is not str or len(reason) > REASON_CHARACTERS_MAX):
             raise ValueError("the reason of a dead letter is no text, or too long")
         who = None if consumer is None else number(consumer)
-        letter = DeadLetter(index, number(offset), number(attempts), failed_at - wall_offset_s, who, reason)
-        state._dead.append(letter)
-        below = index + 1
+        place = index, number(offset), number(attempts), failed_at - wall_offset_s
+        letter = DeadLetter(*place, who, reason, expired=counts.get(index, 0))
+        first_failed_at, consumers = _untold(letter)
+        if index in told:
+            since, names = told[index]
+            if not are_names(names) or (
+                since is not None and (type(since) is not float or not math.isfinite(since))
+            ):
+                raise ValueError("a dead letter has no first failure, or failed in nobody")
+            first_failed_at = None if since is None else since - wall_offset_s
+            consumers = tuple(names)
+        rows.append(letter._replace(first_failed_at=first_failed_at, consumers=consumers))
+        below = index + max(letter.expired, 1)
+    if below > state.next_dead:
+        raise ValueError("dead letters have numbers to come")
+    state.restore_dead(rows)
+
+
+def _rows(found: Any, width: int) -> list[list[Any]]:
+    if type(found) is not list or any(type(row) is not list or len(row) < width for row in found):
+        raise ValueError("what is told of dead letters is no list of rows")
+    if any(type(row[0]) is not int for row in found):
+        raise ValueError("what is told of dead letters names no number")
+    return found
+
+
+def _untold(letter: DeadLetter) -> tuple[float | None, tuple[str, ...]]:
+    """First failure and consumers of a letter of which nothing else is stored."""
+    who = letter.consumer
+    return since_untold(letter.attempts, letter.failed_at, who), () if who is None else (str(who),)
 
 
 def _moved(delayed: IntervalMap, seconds: float) -> IntervalMap:

@@ -33,6 +33,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 from itertools import pairwise
 from typing import Final
 
+from callboard.actors.delivery.failures import FailureNotes
 from callboard.actors.delivery.intervals import IntervalMap, IntervalSet, length_of
 from callboard.actors.delivery.receipts import HistoryRow, LeaseState, OffsetRange, Settlement, between
 from callboard.log.errors import InternalError
@@ -68,6 +69,8 @@ class DeliveryState:
         self._ready = IntervalMap("qq")  # start, stop, tag, history
         self._delayed = IntervalMap("qd")  # start, stop, history, not_before
         self._leases: dict[int, LeaseState] = {}
+        self.failures = FailureNotes()
+        """When and in which consumers unsettled offsets have failed."""
         self._expiry: list[tuple[float, int]] = []
         """Deadlines or earlier, with lease ids; may name leases that are gone."""
         self._due: list[tuple[float, int, int]] = []
@@ -181,6 +184,7 @@ class DeliveryState:
         self._settled, self._passed = IntervalSet(), IntervalSet()
         self._ready, self._delayed = IntervalMap("qq"), IntervalMap("qd")
         self._leases.clear()
+        self.failures.clear()
         self._expiry, self._due = [], []
 
     def _hold(self, lease_id: int, consumer: int, deadline: float, rows: list[HistoryRow]) -> LeaseState:
@@ -234,9 +238,37 @@ class DeliveryState:
         island = self._settled.first_from(stop)
         self.next = island[1] if island is not None and island[0] <= stop else stop
 
+    def _take_out(self, start: int, stop: int) -> list[HistoryRow]:
+        """Take offsets, of which none is settled, out of whatever states they are in."""
+        rows: list[HistoryRow] = [(row[0], row[1], 0) for row in self._passed.carve(start, stop)]
+        rows += [(row[0], row[1], row[3]) for row in self._ready.carve(start, stop)]
+        rows += [row[:3] for row in self._delayed.carve(start, stop)]
+        wanted = max(0, min(stop, self.next) - start) - length_of(rows)
+        emptied = []
+        if wanted:
+            # The newest lease first: what is taken out has mostly been leased just now.
+            for lease_id, lease in reversed(self._leases.items()):
+                taken = lease.carve(start, stop)
+                rows += taken
+                wanted -= (count := length_of(taken))
+                self.leased -= count
+                if not lease.rows:
+                    emptied.append(lease_id)
+                if not wanted:
+                    break
+        for lease_id in emptied:
+            del self._leases[lease_id]
+        if wanted:
+            raise InternalError(f"{wanted} offsets of [{start}, {stop}) are in no state", invariant="D3")
+        if stop > self.next:
+            rows.append((max(start, self.next), stop, 0))
+        return sorted(rows)
+
     def _settle(self, start: int, stop: int) -> None:
         """Offsets that are in no other state any more become settled; floor and next move as far as they can (D1)."""
         settled = self._settled
+        if self.failures.ranges.rows:
+            self.failures.forget(start, stop)
         if start != self.floor:
             settled.add(start, stop)
             if start <= self.next < stop:
@@ -339,7 +371,8 @@ class DeliveryState:
     def check_invariants(self) -> None:
         """Raise InternalError when an invariant does not hold. The cost grows with the number of ranges."""
         self._check_cheaply()
-        for intervals in (self._settled, self._passed, self._ready, self._delayed):
+        settled_in = self._settled.count_in
+        for intervals in (self._settled, self._passed, self._ready, self._delayed, self.failures.ranges):
             intervals.check()
         if self._settled.contains(self.floor) or self._settled.contains(self.next):
             raise InternalError("floor or next is settled", invariant="D1")
@@ -354,6 +387,9 @@ class DeliveryState:
             raise InternalError("an offset below floor is kept", invariant="D3")
         if any(not lease.rows or not 0 < key < self.next_lease_id for key, lease in self._leases.items()):
             raise InternalError("a lease is empty or has an id to come", invariant="D4")
+        noted = [(row[0], row[1]) for row in self.failures.ranges]
+        if any(start < self.floor or stop > self.next or settled_in(start, stop) for start, stop in noted):
+            raise InternalError("a failure of a settled or untouched offset is noted", invariant="D3")
         self._check_heaps()
         if self.leased != sum(length_of(lease.rows) for lease in self._leases.values()):
             raise InternalError("leased differs from the leases", invariant="D6")

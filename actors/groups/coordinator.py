@@ -167,6 +167,9 @@ class Coordinator(Actor[CoordinatorCommand]):
             return
         member = self._membership.members.setdefault(message.consumer, Member(message.consumer, message.name))
         member.topics[topic.topic_id] = topic
+        if member.name is not None:
+            for port in topic.ports:
+                port.carried.names[self._group_id, member.consumer] = member.name
         member.is_suspended = False
         if self._idle_since_us is not None:
             self._set_idle(None)
@@ -275,6 +278,8 @@ class Coordinator(Actor[CoordinatorCommand]):
                     nursery.start_soon(self._release_at, port, consumers)
         for member in leaving:
             self._membership.leaving.pop(member.consumer, None)
+            for port in [port for topic in member.topics.values() for port in topic.ports]:
+                port.carried.names.pop((self._group_id, member.consumer), None)
         if leaving and not self._membership.members and not self._membership.settings.durable:
             self._end()
 

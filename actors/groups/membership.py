@@ -138,6 +138,7 @@ class Membership:
             settings.starvation_after,
             settings.mode == "exclusive",
             (settings.retry,) if isinstance(settings.retry, (int, float)) else settings.retry,
+            settings.dead_letter_expired,
         )
 
     def assigned(self, consumer: int) -> tuple[tuple[str, int], ...]:

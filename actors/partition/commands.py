@@ -190,9 +190,13 @@ class Extend(NamedTuple):
 
 @attrs.frozen
 class ListDead:
-    """Answered with the dead letters of a group (`delivery.failing.DeadLetter`), once they are synced."""
+    """Answered with the dead letters of a group (`delivery.failing.DeadLetter`), once they are synced: those with
+    numbers above `above`, the first `limit` of them.
+    """
 
     group_id: int
+    limit: int | None = None
+    above: int = -1
 
 
 @attrs.frozen
@@ -224,6 +228,8 @@ class DeliverySettings:
     """Each partition is leased to its owner alone; a group keeps what it was opened with."""
     retry: Sequence[float] | None = None
     """After the first failure, the second, ..., and all later ones; instead of a backoff."""
+    keeps_expired: bool = False
+    """A message that expires unhandled is a dead letter."""
 
     def wait_s(self, attempt: int, chance: float) -> float:
         """How long a message waits that failed for the `attempt`-th time; `chance`, 0 to 1, shortens a backoff."""

@@ -134,7 +134,7 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
                     if group_id == group.group_id and deadline > now + timeout:
                         delivery.extend(lease_id, deadline, now)
             else:
-                delivery.void_all_leases()
+                delivery.void_all_leases(now)
             delivery.skip(0, self.start_offset)
             delivery.judge(now, PROCESS_ENDED)
         carried.begun(self._groups)
@@ -260,6 +260,8 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
                 group.ownership = self._carried.owners.setdefault(group_id, Ownership())
                 group.is_handing_over = True
             self._choose_by(group, latest)
+            if group.is_expired_full and not latest.keeps_expired:
+                self._has_room_again(group, now)
 
     def close_group(self, message: c.CloseGroup, token: Token, now: float) -> None:
         """Forget the group. Whoever waits for it looks again, and hears that it is gone."""
@@ -314,7 +316,7 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
             group.returning.setdefault(consumer, None)
             self.effects.append(e.Answer([(token, None)]))
             return None
-        if group.ownership is not None and not self._may_lease(group, consumer):
+        if group.is_expired_full or (group.ownership is not None and not self._may_lease(group, consumer)):
             self.effects.append(e.Answer([(token, None)]))
             return None
         deadline = now + group.visibility_timeout
@@ -337,6 +339,8 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
         else:
             pending = PendingLease(token, group, lease, max_bytes)
             group.pending[lease.lease_id] = group.fetching[consumer] = pending
+            if self._carried.names and (name := self._carried.names.get((group_id, consumer))) is not None:
+                group.delivery.name_consumer(consumer, name)
             journal = self.journal
             journal.leases.append(pending)
             journal.changed[group_id] = group
@@ -365,7 +369,7 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
             for start, stop in reading.lost:
                 self.records_lost(start, stop, now)
             if reading.expired:
-                self.settle_expired(group, reading.expired, now)
+                self.settle_expired(group, lease, reading.expired, now)
             for start, stop in reading.filtered:
                 group.filtered_records += delivery.skip(start, stop)
                 self._settled_in(group, [(start, stop)], now)
@@ -534,7 +538,7 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
 
     def _notify(self, group: Group, now: float) -> None:
         """Notify as many of those who wait as there are records ready, less those who are notified already (P4)."""
-        if group.is_handing_over and not self._is_handed_over(group):
+        if (group.is_handing_over and not self._is_handed_over(group)) or group.is_expired_full:
             return
         waiting, notified = group.waiting, group.notified
         if not waiting:

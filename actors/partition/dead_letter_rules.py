@@ -32,6 +32,7 @@ class DeadLetterRules:
         def _settled_in(self, group: Group, ranges: Sequence[OffsetRange], now: float) -> None: ...
         def _has_changed(self, group: Group, now: float, *, urgent: bool = True) -> None: ...
         def _notify(self, group: Group, now: float) -> None: ...
+        def _has_room_again(self, group: Group, now: float) -> None: ...
 
     def _judge(self, group: Group, now: float, reason: str) -> None:
         """Settle what is proved to fail, for this `reason`."""
@@ -55,7 +56,8 @@ class DeadLetterRules:
         if group is None:
             self._refuse_unknown(message.group_id, token)
         else:
-            self.journal.answer(token, group.delivery.dead_letters(), must_sync=True)
+            letters = group.delivery.dead_letters(message.limit, message.above)
+            self.journal.answer(token, letters, must_sync=True)
 
     def list_unsettled(self, message: c.ListUnsettled, token: Token, now: float) -> None:
         """Answer with what the group has not settled; nobody hears of what a power loss could undo."""
@@ -103,4 +105,6 @@ class DeadLetterRules:
             return
         count = group.delivery.forget_dead(message.below)
         self._judge(group, now, LIMIT_REACHED)
+        if group.is_expired_full and group.delivery.has_room_for_expired:
+            self._has_room_again(group, now)
         self.journal.answer(token, count, must_sync=True)

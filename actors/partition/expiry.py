@@ -8,13 +8,16 @@ Invariants
 ----------
 T1  What a consumer is handed had not expired when it was read for it.
 T2  Nothing is settled as expired before its instant, by the wall clock.
-T3  A group that has not seen everything has a deadline, or is looked at, from the first record on that the partition
+T3  In a group that keeps what expires, what is settled so is a dead letter, or there is no room; then nothing is
+    leased until there is. What is for another group only is none.
+T4  A group that has not seen everything has a deadline, or is looked at, from the first record on that the partition
     knows to expire.
 """
 
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +26,7 @@ from callboard.actors.partition import effects as e
 from callboard.log.format.columns import FOREVER, NO_TIME, Columns, first_expiry
 
 if TYPE_CHECKING:
+    from callboard.actors.delivery.receipts import Lease
     from callboard.actors.partition.group_states import Carried, Group
     from callboard.actors.partition.record_window import WindowRecords
 
@@ -96,9 +100,11 @@ class ExpiryRules:
         def _has_changed(self, group: Group, now: float, *, urgent: bool = True) -> None: ...
         def _notify(self, group: Group, now: float) -> None: ...
         def _arm(self, at: float | None) -> None: ...
+        def _died_in(self, group: Group, now: float) -> None: ...
+        def _give_back(self, group: Group, lease: Lease, ranges: list[OffsetRange], now: float) -> None: ...
 
     def expires(self, first_s: float, now: float) -> None:
-        """Records are appended of which the first expires in so many seconds: every group has a deadline (T3)."""
+        """Records are appended of which the first expires in so many seconds: every group has a deadline (T4)."""
         self._carried.has_expiries = True
         for group in self._groups.values():
             self._look_in(group, first_s, now)
@@ -118,17 +124,47 @@ class ExpiryRules:
     def _skip_expired(self, group: Group) -> None:
         """Have what the group has not seen yet looked at."""
         group.expires_at = None
-        if not group.is_skipping and group.delivery.next < self.visible_end:
+        if not group.is_skipping and group.delivery.next < self.visible_end and not group.is_expired_full:
             group.is_skipping = True
             self.effects.append(e.SkipExpired(group.group_id))
 
-    def settle_expired(self, group: Group, ranges: Sequence[OffsetRange], now: float) -> None:
+    def keeps_expired(self, group: Group) -> bool:
+        """Whether what expires in the group is a dead letter."""
+        if group.settings is None:
+            return group.group_id in self._carried.keep_expired
+        return group.settings.keeps_expired
+
+    def settle_expired(self, group: Group, lease: Lease, ranges: Sequence[OffsetRange], now: float) -> None:
         """Records that were leased, and read for nobody else, have expired: settle them, and look at what follows."""
         self._carried.has_expiries = True
-        for start, stop in ranges:
-            group.expired_records += group.delivery.skip(start, stop)
-        self._settled_in(group, ranges, now)
+        left = self._settle_aged(group, ranges, now)
+        if left:
+            self._give_back(group, lease, left, now)
         self._skip_expired(group)
+
+    def _settle_aged(self, group: Group, ranges: Sequence[OffsetRange], now: float) -> list[OffsetRange]:
+        """The time to live of these records is over. Returns those that stay, for want of room for dead letters."""
+        delivery, left = group.delivery, list[OffsetRange]()
+        if self.keeps_expired(group):
+            before = delivery.dead_lettered
+            left = delivery.die_of_age(ranges, now)
+            group.is_expired_full = bool(left)
+            group.expired_records += delivery.dead_lettered - before
+            self._died_in(group, now)
+        else:
+            for start, stop in ranges:
+                group.expired_records += delivery.skip(start, stop)
+        stays = merged(sorted(left))
+        for start, stop in ranges:
+            inside = [row for row in stays if start <= row[0] < stop]
+            self._settled_in(group, between(start, stop, inside), now)
+        return left
+
+    def _has_room_again(self, group: Group, now: float) -> None:
+        """What expires may be settled again: go on with it, and deliver what follows."""
+        group.is_expired_full = False
+        self._skip_expired(group)
+        self._notify(group, now)
 
     def unseen(self, group_id: int) -> OffsetRange | None:
         """What the group has not seen yet, to be read for expired records; None when that is nothing."""
@@ -138,8 +174,18 @@ class ExpiryRules:
         start = max(group.delivery.next, self.start_offset)
         return (start, self.visible_end) if start < self.visible_end else None
 
-    def unseen_read(self, group_id: int, records: WindowRecords, now: float, now_us: int) -> None:
-        """Settle the expired records at the front of what was read. It is `skipped` when one has not expired."""
+    def unseen_read(
+        self,
+        group_id: int,
+        records: WindowRecords,
+        now: float,
+        now_us: int,
+        theirs: Sequence[OffsetRange] = (),
+    ) -> None:
+        """Settle the expired records at the front of what was read. It is `skipped` when one has not expired.
+
+        What is `theirs`, sorted, is for other groups only.
+        """
         group = self._groups.get(group_id)
         if group is None:
             return
@@ -150,8 +196,17 @@ class ExpiryRules:
             if start < end:
                 self.records_lost(start, min(stop, end), now)
         first = max(records.start, group.delivery.next)
-        if first < end:
+        if first < end and self.keeps_expired(group):
+            for start, stop in theirs:
+                group.filtered_records += group.delivery.skip(max(start, first), min(max(stop, first), end))
+            aged = records.offsets[bisect_left(records.offsets, first) : bisect_left(records.offsets, end)]
+            left = self._settle_aged(group, merged([(offset, offset + 1) for offset in aged]), now)
+            if left:
+                end, index = left[0][0], bisect_left(records.offsets, left[0][0])
+            group.delivery.skip(first, end)  # where there is no record
+        elif first < end:
             group.expired_records += group.delivery.skip(first, end)
+        if first < end:
             self._settled_in(group, [(first, end)], now)
         self._has_changed(group, now, urgent=False)
         if index is not None:

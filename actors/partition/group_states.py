@@ -108,6 +108,8 @@ class Group:
     """When what it has not seen yet is looked at for expired records."""
     is_skipping: bool = False
     """That is being done."""
+    is_expired_full: bool = False
+    """No room is left for what expires: nothing is leased until there is."""
     choice: KeyOrder | None = None
     """Of a group whose records are looked at before they are leased."""
     ownership: Ownership | None = None
@@ -203,7 +205,7 @@ class Group:
             filtered_records=self.filtered_records,
             dead_lettered=delivery.dead_lettered,
             dead=delivery.dead,
-            is_dead_full=delivery.is_full or delivery.dead >= delivery.dead_max,
+            is_dead_full=self.is_expired_full or delivery.is_full or delivery.failed >= delivery.dead_max,
             fenced=fenced,
             window_records=0 if records is None else records.count,
             window_bytes=0 if records is None else records.size_bytes,
@@ -261,6 +263,10 @@ class Carried:
     """Those of them that left while there was no core to release their leases."""
     has_expiries: bool = False
     """A record is known that has a time to live."""
+    keep_expired: set[int] = attrs.field(factory=set)
+    """By id: the groups that keep what expires as dead letters, until their settings are known."""
+    names: dict[tuple[int, int], str] = attrs.field(factory=dict)
+    """By group's and consumer's id: the names of members."""
     _given_back: int = 0
     """How many of these were given back before the journal's last commit ended."""
     sift_at: int = EXTENDED_SIFT_AT
@@ -341,8 +347,11 @@ class Carried:
         by_group += (self.first_sought, self.owners, self.unsynced, self.next_leases)
         for rows in by_group:
             rows.pop(group_id, None)
-        for key in [key for key in self.fences if key[0] == group_id]:
-            del self.fences[key]
+        self.keep_expired.discard(group_id)
+        keyed: tuple[dict[tuple[int, int], Any], ...] = (self.fences, self.names)
+        for known in keyed:
+            for key in [key for key in known if key[0] == group_id]:
+                del known[key]
 
     def lease_s(self, group_id: int, now: float) -> float:
         """How long leases of the group last when they are renewed now: never less than their consumers were told."""
@@ -502,6 +511,10 @@ class GroupStates:
             for start, stop in zip(event[5][::3], event[5][1::3], strict=True):
                 delivery.skip(start, stop)
             delivery.salvage_dead(event)
+        elif event[0] == "E":
+            for start, stop in zip(event[3][::2], event[3][1::2], strict=True):
+                delivery.skip(start, stop)
+            delivery.salvage_expired(event)
         elif event[0] == "F":
             delivery.forget_dead(event[1])
         elif event[0] == "K":

@@ -75,11 +75,11 @@ class LeaseReading:
         self._at = position if at >= stop else at
 
     def filter(self, group_id: int, now_us: int) -> None:
-        """All is read: leave out what has expired, and what is for another group only."""
-        if may_expire(self.batches):
-            self.batches, self.expired = unexpired(self.batches, now_us)
+        """All is read: leave out what is for another group only, and what has expired."""
         if may_be_addressed(self.batches):
             self.batches, self.filtered = addressed_to(self.batches, group_id)
+        if may_expire(self.batches):
+            self.batches, self.expired = unexpired(self.batches, now_us)
 
     def rest(self) -> list[tuple[int, int]]:
         """What of the lease was not read."""

@@ -88,6 +88,7 @@ class MemberRules:
     def release_consumer(self, message: c.ReleaseConsumer, token: Token, now: float) -> None:
         """A consumer leaves: release all that it has leased, and pass its notice on."""
         self._carried.fences.pop((message.group_id, message.consumer), None)
+        self._carried.names.pop((message.group_id, message.consumer), None)
         self._release_consumer(message.group_id, message.consumer, token, now)
 
     def _release_consumer(self, group_id: int, consumer: int, token: Token, now: float) -> None:

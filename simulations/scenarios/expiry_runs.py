@@ -2,6 +2,7 @@
 
 Each message's value says how long it lives. What is handed over has not expired; what is never handed over has; the
 instant that is stored is the one that was asked for. In the end nothing is left, although nobody consumes any more.
+In a group that keeps what expires, exactly what was settled so is a dead letter: once, for ever.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ GROUP: Final = "billing"
 LIVENESS_S: Final = 600.0
 VISIBILITY_S: Final = 2.0
 IDLE_S: Final = 3.0
+UNUSED_S: Final = 3.0
 LAST_S: Final = 1.5
 """How long the last messages live, which nobody consumes."""
 TTLS: Final = (None, None, 0.3, 1.0, 2.5, 5.0, 5000.0, math.inf)
@@ -57,6 +59,8 @@ class ExpiringTraffic:
     default_ttl: float | None = None
     slow_s: float = 0.2
     slow_every: int = 1
+    keeps: bool = False
+    dead_letters: int = 100
     limits: DrawnLimits = ()
 
     def __attrs_post_init__(self) -> None:
@@ -104,12 +108,14 @@ class ExpiringMessages:
             default_ttl=one_of(entropy, (None, None, 2.0)),
             slow_s=one_of(entropy, (0.0, 0.2, 0.8)),
             slow_every=one_of(entropy, (1, 5, 9)),
+            keeps=one_of(entropy.fork("keeps"), (False, True)),
+            dead_letters=one_of(entropy.fork("room"), (1, 3, 100)),
             limits=draw_limits(entropy, BROKER_LIMITS),
         )
 
     async def main(self, world: World, workload: ExpiringTraffic) -> None:
         """Run it in as many lives as it takes."""
-        world.limits = limits_of(workload.limits)
+        world.limits = limits_of((*workload.limits, ("dead_letters", max(1, workload.dead_letters))))
         group = _ExpiringGroup(world, workload)
         world.spawn(group.watch)
         await world.machine_until_done(group.life)
@@ -127,7 +133,15 @@ class _ExpiringGroup:
         self.ttls = [one_of(draws, TTLS) for _ in range(max(0, workload.messages))]
         self._handed: set[int] = set()
         """Offsets that a consumer was handed."""
+        self._settled: set[int] = set()
+        """Offsets whose ack was told."""
+        self._dead: dict[int, int] = {}
+        """By offset of a dead letter, its number, as it was told."""
+        self._forgotten = -1
         self._expired = False
+        self._looking = trio.Lock()
+        self._late = True
+        """Whether a life begins without a consumer for some time."""
         self._unconsumed = False
 
     async def watch(self) -> None:
@@ -153,14 +167,19 @@ class _ExpiringGroup:
                 return
 
     async def _session(self, machine: Machine) -> None:
+        self._looking = trio.Lock()  # a machine that stops leaves the old one locked
+        self._late = not self._late
         async with machine.open_runtime() as runtime:
             orders = await runtime.create_topic("orders", default_ttl=self.workload.default_ttl)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(restart_failed, runtime, name="operator")
+                if self._late:
+                    await self.world.rest(UNUSED_S)
                 async with orders.subscribe(GROUP, **self._settings()):
                     pass
                 await self._publish(orders)
                 while await self._pending(orders):
+                    await self._forget_first(orders)
                     async with trio.open_nursery() as consumers:
                         for number in range(max(1, self.workload.consumers)):
                             consumers.start_soon(self._consume, orders, name=f"consumer-{number}")
@@ -168,11 +187,14 @@ class _ExpiringGroup:
                 await orders.publish_batch([b"last"] * 3, ttls=[LAST_S, LAST_S / 2, LAST_S])
                 while await self._pending(orders):
                     await self.world.rest(1.0)
+                    await self._forget_first(orders)
                 self._unconsumed = True
+                await self._look_at_dead(orders, is_over=True)
                 nursery.cancel_scope.cancel()
 
     def _settings(self) -> dict[str, Any]:
-        return {"ordering": self.workload.ordering, "visibility_timeout": VISIBILITY_S, "backoff": 0.1}
+        settings = {"ordering": self.workload.ordering, "visibility_timeout": VISIBILITY_S, "backoff": 0.1}
+        return settings | {"dead_letter_expired": self.workload.keeps}
 
     async def _publish(self, orders: Any) -> None:
         """What is not stored yet; a batch may be stored twice, since nobody knows."""
@@ -197,7 +219,11 @@ class _ExpiringGroup:
                 if message.offset % max(1, self.workload.slow_every) == 0:  # what is quick fetches several
                     await self.world.rest(self.workload.slow_s)
                 try:
-                    await (message.nack() if message.offset % 7 == message.attempt else message.ack())
+                    if message.offset % 7 == message.attempt:
+                        await message.nack()
+                    else:
+                        await message.ack()
+                        self._settled.add(message.offset)
                 except LeaseLost:
                     self.world.probe("refused", str(message.offset))
 
@@ -239,6 +265,43 @@ class _ExpiringGroup:
                         f"offset {record.offset} is settled, unhandled, and lives until {expires_at}"
                     )
 
+    async def _forget_first(self, orders: Any) -> None:
+        """Make room for dead letters."""
+        letters = await self._look_at_dead(orders)
+        if letters:
+            number = letters[0].number
+            await orders.dead_letters(GROUP).forget(letters[0])
+            self._forgotten = max(self._forgotten, number)
+
+    async def _look_at_dead(self, orders: Any, *, is_over: bool = False) -> Any:
+        """Dead letters are what has expired unhandled, and what was told of them is so; in the end, all of that."""
+        async with self._looking:
+            letters = await orders.dead_letters(GROUP).list()
+        now_us = self.world.clock.wall_us()
+        for letter in letters:
+            offset, number, record = letter.offset, letter.number, letter.record
+            if not self.workload.keeps or letter.reason != "expired":
+                raise self._broken(f"offset {offset} is dead because of {letter.reason!r}")
+            if record is None or record.expires_at is None or record.expires_at.timestamp() * 1e6 > now_us:
+                raise self._broken(f"offset {offset} is dead, and has not expired")
+            if offset in self._settled:
+                raise self._broken(f"offset {offset} was acked, and is dead")
+            if self._dead.setdefault(offset, number) != number or number <= self._forgotten:
+                raise self._broken(f"offset {offset} is dead as {number}, and was as {self._dead[offset]}")
+            if letter.first_failed_at is None or letter.first_failed_at > letter.failed_at:
+                raise self._broken(f"offset {offset} failed first at {letter.first_failed_at}")
+        if len(set(self._dead.values())) < len(self._dead):
+            raise self._broken("two dead letters have one number")
+        there = {letter.offset for letter in letters}
+        for offset, number in self._dead.items():
+            if offset not in there and number > self._forgotten:
+                raise self._broken(f"the dead letter of offset {offset}, number {number}, is lost")
+        if is_over and self.workload.keeps:
+            async for record in orders.read():
+                if record.offset not in self._dead and record.offset not in self._handed:
+                    raise self._broken(f"offset {record.offset} is settled, unhandled, and no dead letter")
+        return letters
+
     def end(self) -> None:
         """Nothing went wrong inside."""
         broken = no_bugs.check(self.world.history, Surviving(()), DEFAULT)
@@ -249,6 +312,7 @@ class _ExpiringGroup:
             "a message that is handed over may expire", any(map(self._may_expire, self._handed))
         )
         self.world.sometimes("messages expired that nobody consumed", self._unconsumed)
+        self.world.sometimes("what expired was kept as a dead letter", bool(self._dead))
 
     def _may_expire(self, offset: int) -> bool:
         return offset < len(self.ttls) and self.ttls[offset] not in (None, math.inf)

@@ -7,6 +7,7 @@ comes again, and in the end every message was either handled, or is dead for a r
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -42,6 +43,8 @@ VISIBILITY_S: Final = 2.0
 IDLE_S: Final = 5.0
 RETRIES: Final = (None, None, 1.5, (0.2, 2.5), (1.4, 0.1, 3.0))
 SLACK_S: Final = 1e-3
+CLOCK_US: Final = 1e5
+"""Instants are turned into monotonic time and back, at each opening."""
 FATES: Final = ("good", "good", "good", "reject", "fail", "hang")
 
 
@@ -133,6 +136,10 @@ class _FailingGroup:
         """By offset, as they were seen."""
         self._listed: dict[int, tuple[int, int, str | None]] = {}
         """By offset: number, attempts and reason, as they were told."""
+        self._told: dict[int, tuple[Any, tuple[str, ...]]] = {}
+        """By offset: first failure and consumers, as they were told."""
+        self._failed: dict[int, int] = {}
+        """By offset: when its first failure was told, by the wall clock."""
         self._forgetting = -1
         self._forgotten = -1
         self._looking = trio.Lock()
@@ -200,6 +207,7 @@ class _FailingGroup:
         settings |= {"backoff": 0.1} if self.workload.retry is None else {"retry": self.workload.retry}
         async with orders.subscribe(
             GROUP,
+            name=f"clerk-{self.lives}",
             max_deliveries=max(1, self.workload.max_deliveries),
             max_in_flight=max(1, self.workload.batch),
             **settings,
@@ -230,6 +238,8 @@ class _FailingGroup:
         elif fate == "fail":
             begun = trio.current_time()
             await message.nack(reason=reason)
+            if not self._losses():
+                self._failed.setdefault(offset, self.world.clock.wall_us())
             self._nacked[offset] = begun + self._delay_s(message.attempt), self._losses()
         elif fate == "hang":
             await trio.sleep(VISIBILITY_S * 1.5)
@@ -281,6 +291,15 @@ class _FailingGroup:
             raise self._broken(f"offset {offset} is dead as {fact}, and was as {self._listed[offset]}")
         if len({number for number, _, _ in self._listed.values()}) < len(self._listed):
             raise self._broken(f"two dead letters have the number {letter.number}")
+        who = letter.first_failed_at, letter.consumers
+        if letter.first_failed_at is None or letter.first_failed_at > letter.failed_at:
+            raise self._broken(f"offset {offset} failed first at {letter.first_failed_at}")
+        if letter.first_failed_at.timestamp() * 1e6 > self._failed.get(offset, math.inf) + CLOCK_US:
+            raise self._broken(f"offset {offset} failed before {letter.first_failed_at}, which is told")
+        if not letter.consumers or not all(name.startswith("clerk-") for name in letter.consumers):
+            raise self._broken(f"offset {offset} failed in {letter.consumers}")
+        if self._told.setdefault(offset, who)[1] != letter.consumers:
+            raise self._broken(f"offset {offset} failed in {letter.consumers}, and in {self._told[offset]}")
         own = {"reject": {f"reason of {offset}"}, "fail": {f"reason of {offset}"}}.get(fate, set())
         if letter.reason not in own | {RAN_OUT, PROCESS_ENDED, LIMIT_REACHED}:
             raise self._broken(f"offset {offset}, which is {fate}, is dead because of {letter.reason!r}")

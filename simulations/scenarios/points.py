@@ -89,6 +89,7 @@ EXPIRING: Final = (
     "a message expired before it was handed over",
     "a message that is handed over may expire",
     "messages expired that nobody consumed",
+    "what expired was kept as a dead letter",
 )
 FORWARDED: Final = (
     "a dead letter was forwarded",

@@ -179,10 +179,12 @@ class DeliveryHistory:
             ranges = event[3]
             for start, stop, attempt in zip(ranges[::3], ranges[1::3], ranges[2::3], strict=True):
                 yield Kind.LEASED, start, stop, attempt
-        elif kind in ("A", "S", "D"):
+        elif kind in ("A", "S", "D", "E"):
             bounds: Sequence[Any] = event[2] if kind == "A" else event[1:3]
             if kind == "D":
                 bounds = [bound for at, bound in enumerate(event[5]) if at % 3 < 2]
+            elif kind == "E":
+                bounds = event[3]
             what = Kind.ACKED if kind == "A" else Kind.SKIPPED
             for start, stop in zip(bounds[::2], bounds[1::2], strict=True):
                 parts = [(start, stop)] if delivery is None else _unsettled(delivery, start, stop)

@@ -48,7 +48,10 @@ async def test_dead_letters_go_to_the_topic_that_the_group_names(autojump_clock:
         headers = stored[1].headers
         failed_at = headers.pop("callboard-failed-at")
         assert failed_at.endswith(b"+00:00")
-        assert headers.pop("callboard-consumer").isdigit()
+        assert headers.pop("callboard-first-failed-at") == failed_at
+        consumer = headers.pop("callboard-consumer")
+        assert consumer.isdigit()
+        assert headers.pop("callboard-consumers") == consumer
         assert headers == {
             "type": b"order",
             "callboard-topic": b"orders",

@@ -211,6 +211,21 @@ def delivery_dead() -> list[bytes]:
     return [*records, replayed_deliveries(records).snapshot(0.0)]
 
 
+def delivery_expired() -> list[bytes]:
+    _, opened = GroupStates().open(1, True, 0)
+    events = [
+        ("n", 5, "clerk"),
+        ("L", 1, 5, (0, 6, 1)),
+        ("X", [1]),
+        ("t", 1_700_000_000.5, "clerk", (0, 6)),
+        ("L", 2, 6, (0, 2, 2)),
+        ("D", 0, 1_700_000_030.0, 6, "no customer", (0, 1, 2)),
+        ("E", 1, 1_700_000_060.0, (1, 3, 6, 1006)),
+    ]
+    records = [opened, GroupEvents(1, events).record(0.0)]
+    return [*records, replayed_deliveries(records).snapshot(0.0)]
+
+
 CASES: dict[str, Callable[[], list[bytes]]] = {
     "catalog_events": catalog_events,
     "catalog_group_altered": catalog_group_altered,
@@ -227,6 +242,7 @@ CASES: dict[str, Callable[[], list[bytes]]] = {
     "delivery_passed": delivery_passed,
     "delivery_dead": delivery_dead,
     "delivery_sought": delivery_sought,
+    "delivery_expired": delivery_expired,
     "delivery_later": delivery_later,
     "delivery_later_snapshot": delivery_later_snapshot,
 }
@@ -356,10 +372,31 @@ def test_the_golden_dead_letters_are_read() -> None:
     for states in (replayed_deliveries(records), restored):
         delivery = states.groups[1].delivery
         first, last = delivery.dead_letters()
-        assert tuple(first) == (2, 4, 1, 1_700_000_000.5, 5, "no customer: Grüße")
-        assert tuple(last) == (3, 0, 2, 1_700_000_060.0, None, None)
+        assert first[:6] == (2, 4, 1, 1_700_000_000.5, 5, "no customer: Grüße")
+        assert last[:6] == (3, 0, 2, 1_700_000_060.0, None, None)
         assert (delivery.floor, delivery.next_dead, delivery.dead_lettered) == (3, 4, 4)
         assert states.unsettled_from(99) == 0
+
+
+def test_golden_letters_that_expired_are_read() -> None:
+    """Neighbours that expired are one array, and each of them a dead letter that tells when and in whom it failed."""
+    *records, snapshot = golden("delivery_expired")
+    restored = GroupStates()
+    restored.restore(snapshot)
+    for states in (replayed_deliveries(records), restored):
+        delivery = states.groups[1].delivery
+        assert (delivery.dead, delivery.failed, delivery.next_dead) == (1003, 1, 1003)
+        first, *others = delivery.dead_letters()
+        assert first[1:5] == (0, 2, 1_700_000_030.0, 6)
+        assert first[6:] == (1_700_000_000.5, ("clerk", "6"), 0)
+        assert [letter.offset for letter in others] == [1, 2, *range(6, 1006)]
+        assert {letter[2:] for letter in others[:2]} == {
+            (1, 1_700_000_060.0, None, "expired", 1_700_000_000.5, ("clerk",), 1)
+        }
+        assert others[-1][2:] == (0, 1_700_000_060.0, None, "expired", 1_700_000_060.0, (), 1)
+        assert [letter.number for letter in delivery.dead_letters(2, above=700)] == [701, 702]
+        assert [row[:3] for row in delivery.failures.ranges] == [(3, 6, 1_700_000_000.5)]
+        assert states.snapshot(0.0) == snapshot
 
 
 def test_every_kind_has_a_golden_record() -> None:
@@ -369,6 +406,7 @@ def test_every_kind_has_a_golden_record() -> None:
     assert set(catalog.EVENTS) == {cbor2.loads(event)["kind"] for event in events}
     written = golden("delivery_records") + golden("delivery_passed")[:-1] + golden("delivery_dead")[:-1]
     written += golden("delivery_sought")[:-1] + golden("delivery_outbox")[:-1]
+    written += golden("delivery_expired")[:-1]
     stored = [cbor2.loads(record) for record in written]
     assert {0, 1, 2, 3} == {record[0] if isinstance(record, list) else record["kind"] for record in stored}
     assert set(FIELDS) == {event[0] for record in stored if isinstance(record, list) for event in record[2]}

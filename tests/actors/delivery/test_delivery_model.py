@@ -393,6 +393,13 @@ class DeliveryMachine(RuleBasedStateMachine):
         )
         self.moved("skip", before)
 
+    @rule(start=OFFSETS, length=st.integers(1, 9))
+    def die_of_age(self, start: int, length: int) -> None:
+        before = self.before()
+        assert self.delivery.die_of_age([(start, start + length)], self.now) == []
+        self.model.skip(start, start + length)
+        self.moved("die of age", before)
+
     @rule(offset=OFFSETS)
     def seek(self, offset: int) -> None:
         """All transitions at once, in either direction: they are told apart from the rest of the table."""
@@ -426,7 +433,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         before = self.before()
         if restored:
             self.delivery = Delivery.restore(self.delivery.snapshot())
-        assert len(self.model.leases) == self.delivery.void_all_leases()
+        assert len(self.model.leases) == self.delivery.void_all_leases(self.now)
         self.model.void()
         self.moved("void", before)
 

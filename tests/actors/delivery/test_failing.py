@@ -192,7 +192,7 @@ def test_whom_a_crash_accuses_has_the_partition_to_itself() -> None:
     assert lease.ranges == ((1, 2, 3),)
     delivery.void_all_leases()
     delivery.judge(7.0, PROCESS_ENDED)
-    assert [letter[1:] for letter in delivery.dead_letters()] == [(1, 3, 7.0, None, PROCESS_ENDED)]
+    assert [letter[1:6] for letter in delivery.dead_letters()] == [(1, 3, 7.0, None, PROCESS_ENDED)]
     assert leased(delivery, 5).ranges == ((2, 7, 1),)
 
 

@@ -275,8 +275,13 @@ class Damaging:
         return f"{path}: a bit of byte {byte}"
 
     def _remove(self) -> str | None:
-        """Remove a segment, which is neither the first nor the last: a log may begin anywhere."""
-        inner = [path for path in self._paths[1:-1] if path in set(self._disk.paths()) - self._gone]
+        """Remove a segment, which is neither the first nor the last that is there: a log may begin anywhere.
+
+        What was the first may lie in quarantine by now: to lose the next one then looks like retention.
+        """
+        there = set(self._disk.paths())
+        in_place = [path for path in self._paths if path in there]
+        inner = [path for path in in_place[1:] if path not in self._gone and path != self._paths[-1]]
         if not inner:
             return None
         path = one_of(self._entropy, inner)

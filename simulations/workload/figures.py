@@ -42,7 +42,7 @@ class Figures:
     """How a group was served."""
 
     messages: int
-    """In the log, from where the group began."""
+    """In the log, from where the group began, or its history does."""
     settled: int
     """Of them."""
     counts: dict[str, int]
@@ -56,6 +56,8 @@ class Figures:
     lag_p99: int
     lag_max: int
     """Messages that were published and not settled, over time."""
+    starts: tuple[int, ...] = ()
+    """The first offset of each partition that is counted."""
     notes: tuple[str, ...] = ()
     """What the journals or the log tell no more."""
 
@@ -243,7 +245,7 @@ async def figures_of(directory: str, topic: str, group: str) -> Figures:
     lag, delivery, settling = _Timeline(), _Times(), _Times()
     counts: Counter[str] = Counter()
     messages = settled = dead = 0
-    notes = list(plan.notes)
+    notes, starts = list(plan.notes), []
     async with OfflineDirectory(directory) as offline:
         record = await offline.topic(topic)
         for place in plan.places:
@@ -255,6 +257,7 @@ async def figures_of(directory: str, topic: str, group: str) -> Figures:
                 partition = _Partition(place, batches, lag, delivery, settling)
                 openings = await _walk(place, partition)
             messages, settled = messages + partition.messages, settled + partition.settled
+            starts.append(max(openings[0].start if openings else 0, place.log_start))
             for opening in openings:
                 counts.update(opening.counts)
                 dead += opening.dead_lettered
@@ -272,6 +275,7 @@ async def figures_of(directory: str, topic: str, group: str) -> Figures:
         lag_p50=p50,
         lag_p99=p99,
         lag_max=most,
+        starts=tuple(starts),
         notes=tuple(notes),
     )
 
@@ -303,6 +307,9 @@ def _notes(
     label, notes = place.journal.label, []
     if not openings:
         return [f"{label}: the group was not opened"]
+    if not openings[0].is_whole:
+        start = openings[0].start
+        notes.append(f"{label}: the journal tells of the group from offset {start} on; the rest is left out")
     if partition.gone:
         notes.append(
             f"{label}: {partition.gone:,} messages that the group had settled are not in the log any more"

@@ -7,7 +7,7 @@ the topic and of the group. A handler takes them there through `work`. Then both
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any, Final
@@ -128,7 +128,7 @@ async def rehearse(
     told = on_progress or (lambda words: None)
     told("reading what happened then")
     then = await figures_of(directory, topic, group)
-    topic_record, group_record = await _copy(directory, topic, group, into)
+    topic_record, group_record = await _copy(directory, topic, group, into, then.starts)
     data = f"{into}/data"
     async with open_runtime(data) as runtime:
         settings = topic_record.settings
@@ -168,8 +168,10 @@ def _settings_of(settings: GroupSettings) -> dict[str, Any]:
     }
 
 
-async def _copy(directory: str, topic: str, group: str, into: str) -> tuple[TopicRecord, GroupRecord]:
-    """Copy the topic into a recording; returns what the catalog says of topic and group."""
+async def _copy(
+    directory: str, topic: str, group: str, into: str, starts: Sequence[int]
+) -> tuple[TopicRecord, GroupRecord]:
+    """Copy the topic into a recording, from these offsets on; returns what the catalog says of topic and group."""
     async with OfflineDirectory(directory) as offline, files_below(into, writable=True) as files:
         record = await offline.topic(topic)
         groups = (await offline.catalog()).state.groups.values()
@@ -181,9 +183,8 @@ async def _copy(directory: str, topic: str, group: str, into: str) -> tuple[Topi
         async with new_recording(files, "recording", partitions=count, source=source) as writer:
             for index in range(count):
                 reader = await offline.reader(record, index)
-                batches = LogBatches(
-                    reader, reader.start_offset, reader.visible_end, lambda first, last: None
-                )
+                start = max(starts[index], reader.start_offset)
+                batches = LogBatches(reader, start, reader.visible_end, lambda first, last: None)
                 async with aclosing(batches):
                     async for columns in batches:
                         taken = _addressed(columns, found.group_id)

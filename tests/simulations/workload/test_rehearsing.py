@@ -155,3 +155,37 @@ def test_small_differences_are_no_verdict() -> None:
     assert set(held(_figures(10_000), _figures(20_000)).values()) == {"worse"}
     assert held(_figures(0, dead=2), _figures(0, dead=1)) == {"dead letters": "better"}
     assert held(_figures(0, lag=10), _figures(0, lag=100))["lag, largest"] == "worse"
+
+
+async def test_only_what_the_group_was_to_have_is_published_again(tmp_path: Path) -> None:
+    """From where it began; and what was redriven for another group is left out."""
+    async with callboard.open_runtime(tmp_path / "data") as runtime:
+        topic = await runtime.create_topic("orders")
+        await runtime.create_topic("orders.dlq")
+        await topic.publish_batch([b"0", b"1"])
+        await reject_one(topic, "other")
+        await reject_one(topic, "billing")
+        letters = runtime.dead_letters("orders.dlq")
+        while len(await letters.list()) < 2:
+            await trio.lowlevel.checkpoint()
+        assert (await letters.redrive()).messages == 2
+        async with topic.subscribe("late", start="end") as consumer:
+            await topic.publish(b"7")
+            await (await consumer.get()).ack()
+    for group, messages, taken in (("late", 1, ["7"]), ("billing", 5, ["0", "1", "0", "7"])):
+        into = tmp_path / group
+        into.mkdir()
+        values: list[str] = []
+
+        async def note(message: callboard.ReceivedMessage, values: list[str] = values) -> None:
+            values.append((message.value or b"").decode())
+
+        found = await rehearse(str(tmp_path / "data"), "orders", group, note, into=str(into), speed="max")
+        assert found.then.messages == messages
+        assert values == taken
+
+
+async def reject_one(topic: callboard.Topic, group: str) -> None:
+    """Give up the first message."""
+    async with topic.subscribe(group, dead_letter_topic="orders.dlq") as consumer:
+        await (await consumer.get()).reject(reason="not now")

@@ -241,6 +241,12 @@ class AcksWithPublishes:
                 told = self.stopped(port)
                 told.indefinite = not port.is_deleted  # it may have done it, and ended before it could say so
                 raise told from error
+            except OutboxFull:
+                raise
+            except CallboardError as error:
+                told = error.again()
+                told.indefinite = crashed or error.indefinite  # the first try may have done it
+                raise told from error
             if lost and crashed and await self._is_forwarded(outbox, message.start):
                 return ()
             return lost

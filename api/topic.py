@@ -247,6 +247,7 @@ class Topic:
         backoff, or after `Retry(after=seconds)`; `Reject(reason)` gives it up, and so does the last of the group's
         `max_deliveries`. A failure is told as the event `HandlerFailed`, which is logged. The lease is renewed while
         the handler runs; when it is lost all the same, the handler is cancelled. It may settle its message itself.
+        What it publishes with `message.publish` goes with the ack.
 
         Messages of one key are handled one after the other, whatever `concurrency`. Later ones may overtake one that
         failed, or was given back because handlers are slow; with `ordering="key"` none ever does, whoever consumes.

@@ -46,6 +46,7 @@ def ask_runtime(directory: str, *requests: dict[str, str]) -> list[Any]:
 
 
 _PARTITION_COUNTS = ("start_offset", "visible_end", "commits", "failed_commits", "lost_records")
+_OUTBOX_COUNTS = ("pending", "forwarded", "held", "refused", "dropped", "lost", "discarded")
 _GROUP_COUNTS = ("floor", "ready", "leased", "pending", "redelivered", "expired")
 
 
@@ -74,6 +75,10 @@ def stats(directory: str, as_json: bool) -> None:
         show("", table(("group", "partition", *_GROUP_COUNTS), groups, words=("group", "partition")))
     show("")
     _show_losses(found["partitions"])
+    for outbox in found["outbox"]:
+        label = f"{outbox['topic']}/{outbox['partition']}"
+        told = ", ".join(f"{outbox[key]:,} {key}" for key in _OUTBOX_COUNTS)
+        show(f"published with acks of {label}: {told}")
     timers = found["timers"]
     show(f"timers: {timers['armed']:,} armed now, {timers['came']:,} came so far")
 

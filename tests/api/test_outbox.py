@@ -521,6 +521,30 @@ async def test_an_ack_is_asked_again_when_its_partition_crashes(autojump_clock: 
             assert (await orders.describe())[0].groups[0].floor == 1
 
 
+@pytest.mark.parametrize("is_written", [True, False])
+async def test_an_ack_counts_whose_partition_crashes_while_it_is_written(
+    autojump_clock: Any, world: Any, is_written: bool
+) -> None:
+    """The record is in the journal, and nobody was told: the ack that is asked again hears that it is done."""
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders")
+        bills = await runtime.create_topic("bills")
+        await orders.publish_batch([b"1", b"2"])
+        async with orders.subscribe("billing") as consumer:
+            async with consumer.receive() as message:
+                await message.publish(bills, b"of 1")
+            message = await consumer.get()
+            await message.publish(bills, b"of 2")
+            world.disk.slow(f"{orders.topic_id}/0/delivery/" if is_written else "/outbox-0/", 1.0)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(message.ack)
+                await trio.sleep(0.5)
+                runtime.crash("topics/orders/0", ValueError("on purpose"))
+        await trio.sleep(10)
+        assert await values(bills) == [b"of 1", b"of 2"]
+        assert (await orders.describe())[0].groups[0].floor == 2
+
+
 async def test_a_failing_disk_refuses_and_the_ack_may_be_repeated(autojump_clock: Any, world: Any) -> None:
     """Payloads that cannot be stored: nothing is acked, and nothing is indefinite."""
     async with world.open() as runtime:

@@ -48,6 +48,7 @@ async def returns_from_a_system() -> str:
 async def waits_for_messages(consumer: callboard.Consumer, patience: float | None) -> None:
     """A message that is waited for without end is never None."""
     assert_type(await consumer.get(), callboard.ReceivedMessage)
+    await (await consumer.get()).publish("bills", b"of it", key=b"k", headers={"a": "b"}, ttl=3)
     assert_type(await consumer.get(timeout=None), callboard.ReceivedMessage)
     assert_type(await consumer.get(timeout=5), callboard.ReceivedMessage | None)
     assert_type(await consumer.get(timeout=patience), callboard.ReceivedMessage | None)

@@ -287,7 +287,8 @@ class Consumer(FollowsAssignment, Drains):
             check_seconds("timeout", timeout)
             until = trio.current_time() + timeout
         self.runtime.check_open()
-        self._check_taking()
+        if self.is_draining or not self._open:
+            self._check_taking()
         buffer = self._buffer
         while True:
             if buffer:
@@ -316,7 +317,7 @@ class Consumer(FollowsAssignment, Drains):
                     self._turn.release()
             # From here on there is no checkpoint (U1).
             if buffer:
-                if self._is_fresh(buffer[0].lease):
+                if self.is_fresh(buffer[0].lease):
                     return buffer.popleft()
                 self.give_back_buffer()
 
@@ -353,7 +354,7 @@ class Consumer(FollowsAssignment, Drains):
     def give_back_stale(self) -> None:
         """As `give_back_buffer`, if the lease of the first such message is half over."""
         lease = self._buffer[0].lease if self._buffer else self._untaken
-        if lease is not None and not self._is_fresh(lease):
+        if lease is not None and not self.is_fresh(lease):
             self.give_back_buffer()
 
     @overload
@@ -414,7 +415,7 @@ class Consumer(FollowsAssignment, Drains):
                 if self._untaken is not None:
                     await self._pass()
                 untaken = self._untaken
-                if self._buffer or (untaken is not None and not (is_quick and self._is_fresh(untaken))):
+                if self._buffer or (untaken is not None and not (is_quick and self.is_fresh(untaken))):
                     # Fetched one by one, it comes again as part of a batch. And others get what is slow to be taken.
                     self.give_back_buffer()
                 lease = self._untaken or await self._fetch(max_records, math.inf)
@@ -473,12 +474,15 @@ class Consumer(FollowsAssignment, Drains):
 
     # -- fetching
 
-    def _is_fresh(self, lease: ConsumerLease) -> bool:
+    def is_fresh(self, lease: ConsumerLease) -> bool:
         """Whether at least half of a visibility timeout is left, nothing in it has expired, and the topic is there.
 
         Half of what leases really last, if that is less: while the timeout is altered, partitions know of it first.
         """
-        if not self._reads(lease.port) or self._is_outdated(lease):
+        port = lease.port  # every message comes this way: no call without need
+        if self._news.assigned is not None and not self._reads(port):
+            return False
+        if (port.is_deleted or port.carried.first_sought) and self._is_outdated(lease):
             return False
         if lease.expires_us is not None and lease.expires_us <= self.runtime.clock.wall_us():
             return False  # its partition settles what has expired, and gives the rest once more
@@ -487,10 +491,6 @@ class Consumer(FollowsAssignment, Drains):
 
     def _is_outdated(self, lease: ConsumerLease) -> bool:
         return lease.port.is_outdated(self.leases.group_id, lease.lease_id)
-
-    def is_fresh(self, message: ReceivedMessage) -> bool:
-        """Whether at least half of a visibility timeout is left of its lease, and its topic is there."""
-        return self._is_fresh(message.lease)
 
     def _look_at(self, ports: Iterable[PartitionPort]) -> None:
         """These partitions may have something ready: they come last."""
@@ -533,7 +533,7 @@ class Consumer(FollowsAssignment, Drains):
                     and not self._is_outdated(lease)
                     and self._reads(lease.port)
                 )
-                if is_wanted and (not is_early or self._is_fresh(lease)):
+                if is_wanted and (not is_early or self.is_fresh(lease)):
                     return lease
                 self.leases.give_back([lease.take(lease.untaken)])
 
@@ -626,7 +626,7 @@ class Consumer(FollowsAssignment, Drains):
             is_late = reply.unawaited is not None
             if not is_late:
                 self._lease_s = lease.deadline - self._asked_at
-            if lease.deadline <= now or (is_late and (self.leases.room() < 0 or not self._is_fresh(lease))):
+            if lease.deadline <= now or (is_late and (self.leases.room() < 0 or not self.is_fresh(lease))):
                 self.leases.give_back([lease.take(lease.untaken)])
                 return None
         return lease

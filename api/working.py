@@ -222,12 +222,14 @@ class Working:
 
     def _give_back_stale(self) -> None:
         is_fresh = self.consumer.is_fresh
-        for message in [message for message in self._ready if not is_fresh(message)]:
+        for message in [message for message in self._ready if not is_fresh(message.lease)]:
             self._ready.remove(message)
             self._give_back(message)
         stale = []
         for behind in self._behind.values():
-            first = next((at for at, message in enumerate(behind) if not is_fresh(message)), len(behind))
+            first = next(
+                (at for at, message in enumerate(behind) if not is_fresh(message.lease)), len(behind)
+            )
             while len(behind) > first:
                 stale.append(behind.pop())
         self._behind_count -= len(stale)
@@ -264,7 +266,7 @@ class Working:
             message = ready.popleft()
             if ready:
                 self._wake()
-            if self.consumer.is_fresh(message):
+            if self.consumer.is_fresh(message.lease):
                 await self._handle(message)
                 self._let_next(message)
             else:

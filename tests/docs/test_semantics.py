@@ -43,10 +43,8 @@ def test_the_table_of_combinations_is_what_the_broker_takes(tmp_path: Path) -> N
 
 def test_what_holds_an_answer_exists() -> None:
     """Every scenario and file of tests that the page names exists."""
-    names = [
-        name for name in re.findall(r"\| ((?:`[^`]+`(?:, )?)+) \|$", PAGE.read_text("utf-8"), re.MULTILINE)
-    ]
-    held = [name for group in names for name in re.findall(r"`([^`]+)`", group)]
+    cells = re.findall(r"\| ((?:`[^`]+`(?:, )?)+) \|$", PAGE.read_text("utf-8"), re.MULTILINE)
+    held = [name for cell in cells for name in re.findall(r"`([^`]+)`", cell)]
     assert held
     missing = [name for name in held if not ((ROOT / name).exists() if "/" in name else name in SCENARIOS)]
     assert missing == []

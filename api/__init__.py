@@ -99,6 +99,7 @@ if TYPE_CHECKING:
     from callboard.runtime import open_runtime as open_runtime
     from callboard.statistics import ConsumerInfo as ConsumerInfo
     from callboard.statistics import DelayedStatistics as DelayedStatistics
+    from callboard.statistics import ForwardingStatistics as ForwardingStatistics
     from callboard.statistics import GroupDescription as GroupDescription
     from callboard.statistics import GroupInfo as GroupInfo
     from callboard.statistics import GroupPlace as GroupPlace
@@ -201,6 +202,7 @@ _HOMES = {
         "GroupDescription",
         "GroupInfo",
         "GroupPlace",
+        "ForwardingStatistics",
         "OutboxStatistics",
         "RuntimeStatistics",
     ),

@@ -16,7 +16,14 @@ seek_group     `group`, `to`, `topic`, `partition`     where the group is, parti
 delete_group   `group`                                 None, once it is forgotten
 events                                                 what happened lately
 restart        `path`                                  None, once the actor was restarted
+list_dead      choice, `limit`                         dead letters in a topic
+count_dead     choice                                  how many there are, by reason
+redrive_dead   choice, `to`, `limit`, `rate`,          how many were redriven, and passed over
+               `dry_run`
+purge_dead     choice, `limit`                         how many were purged
 ============== ======================================= ============================================
+
+Choice is `topic`, `group`, `origin`, `reason`: the dead letters of that topic that are meant (`dead_letter_control`).
 
 All arguments are text. `to` is "beginning", "end", an offset, an instant in ISO 8601, or empty for where the group
 began; an empty `topic` or `partition` means all.
@@ -37,6 +44,9 @@ import trio
 from callboard.actors.kernel import Context, Logged
 from callboard.actors.settings import Start
 from callboard.control_frames import ANSWER_BYTES_MAX, REQUEST_BYTES_MAX, encode, receive_frame, send_frame
+from callboard.dead_letter_control import VERBS as DEAD_VERBS
+from callboard.dead_letter_control import answer_dead_letters
+from callboard.dead_letter_topics import DeadLetterTopic
 from callboard.log.errors import CallboardError, ControlError, InternalError, InvalidArgument
 from callboard.message import parse_instant
 from callboard.supervision import TreeNode
@@ -52,6 +62,7 @@ VERBS: Final[dict[str, list[str]]] = {
     "delete_group": ["group"],
     "events": [],
     "restart": ["path"],
+    **DEAD_VERBS,
 }
 """Each with its arguments."""
 NAME: Final = "control.sock"
@@ -81,6 +92,9 @@ class Controlled(Protocol):
 
     def topic(self, name: str) -> Topic:
         """The topic of that name."""
+
+    def dead_letters(self, topic: str) -> DeadLetterTopic:
+        """What was forwarded to a topic."""
 
     async def stats(self) -> Any:
         """Everything countable, as attrs values."""
@@ -250,8 +264,12 @@ async def answer(
     group: str = "",
     to: str = "",
     partition: str = "",
+    **others: str,
 ) -> Any:
     """What one of `VERBS` results in, as maps and lists. Raises what the runtime raises."""
+    if verb in DEAD_VERBS:
+        letters = runtime.dead_letters(topic)
+        return plain(await answer_dead_letters(letters, verb, group=group, to=to, **others))
     match verb:
         case "ping":
             return VERSION

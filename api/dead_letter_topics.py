@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from hashlib import blake2b
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -158,6 +159,14 @@ class DeadLetterTopic:
         passed: Counter[str] = Counter()
         begun, sent = trio.current_time(), 0
 
+        def goes_somewhere(letter: ForwardedLetter) -> bool:
+            if choose is not None and not choose(letter):
+                return False
+            target, _, obstacle = self._target(letter, to, groups)
+            if target is None:
+                passed[obstacle] += 1
+            return target is not None
+
         async def send(partition: int, letters: Page) -> None:
             nonlocal sent
             handled: list[tuple[int, int]] = []
@@ -165,7 +174,7 @@ class DeadLetterTopic:
             try:
                 for letter in letters:
                     target, group_id, obstacle = self._target(letter, to, groups)
-                    if target is None:
+                    if target is None:  # it was deleted since
                         passed[obstacle] += 1
                         continue
                     if not dry_run:
@@ -180,7 +189,7 @@ class DeadLetterTopic:
                         await self._handle(partition, tuple(handled))
                         await self._forget(producers)
 
-        await self._each(choose, limit, send)
+        await self._each(goes_somewhere, limit, send)
         return Redriven(messages=sent, passed_over=dict(passed))
 
     async def purge(self, choose: Chooses | None = None, *, limit: int | None = None) -> int:
@@ -291,9 +300,9 @@ class DeadLetterTopic:
                 at = start
                 while at < stop:
                     letters, at = await self._read(port, at, stop)
-                    chosen = [each for each in letters if choose is None or choose(each)]
-                    if limit is not None:
-                        chosen = chosen[: limit - done]
+                    left = None if limit is None else limit - done
+                    found = (each for each in letters if choose is None or choose(each))
+                    chosen = list(islice(found, left))
                     if chosen:
                         await do(port.index, chosen)
                         done += len(chosen)

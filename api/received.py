@@ -200,6 +200,12 @@ class ConsumerLeases(AcksWithPublishes):
         if lost:
             raise self._lease_lost({settled[0][0].port: lost}, verb)
 
+    def hand_over_ack(self, lease: ConsumerLease, offset: int) -> None:
+        """Ack without waiting, also for room in the mailbox; without effect when the lease has run out."""
+        self._count(lease, 1)
+        ranges = ((offset, offset + 1),)
+        lease.port.hand_over(c.Settle(self.group_id, "ack", lease.lease_id, ranges, lazy=True))
+
     async def _settle_now(
         self, port: PartitionPort, message: c.Settle, valid: bool, crashed: bool = False
     ) -> c.Ranges:
@@ -557,6 +563,12 @@ class ReceivedMessage(PublishesWithAck, Record):
             if batch is not None:
                 batch.settled_singly.pop(offset, None)
             raise
+
+    def hand_over_ack(self) -> None:
+        """Whoever acks was cancelled meanwhile: the partition takes the ack all the same, unless it publishes."""
+        if not self.settled and (self._staged is None or not self._staged.payloads):
+            self.settled = True
+            self._leases.hand_over_ack(self.lease, self.offset)
 
     def _staging(self) -> Staged:
         if self.settled:

@@ -119,7 +119,11 @@ class Receiving(Generic[M]):
         if message.settled:
             await trio.lowlevel.cancel_shielded_checkpoint()
         elif error is None:
-            await message.ack(wait=self._waits)
+            try:
+                await message.ack(wait=self._waits)
+            except trio.Cancelled:
+                message.hand_over_ack()
+                raise
         elif self._lost:
             error.add_note(f"(and {self._loss(message)})")
             await trio.lowlevel.cancel_shielded_checkpoint()

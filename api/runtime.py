@@ -77,6 +77,7 @@ from callboard.statistics import (
     RuntimeStatistics,
     delayed_statistics,
     described,
+    forwarding_statistics,
     group_infos,
     outbox_statistics,
 )
@@ -598,15 +599,17 @@ class Runtime(ReachesOutboxes):
     async def stats(self) -> RuntimeStatistics:
         """Offsets, sizes, states and groups of everything."""
         ports = [port for live in self._directory.topics() for port in live.ports]
+        partitions, groups = await self.partition_statistics(ports), await self.groups()
         return RuntimeStatistics(
             directory=self.directory,
-            partitions=await self.partition_statistics(ports),
-            groups=await self.groups(),
+            partitions=partitions,
+            groups=groups,
             dead_letters=self._system.dead_letters.total,
             leased_messages=len(self.renewed_leases),
             timers=self._timers.statistics(),
             delayed=delayed_statistics(self._directory),
             outbox=outbox_statistics(self._directory),
+            forwarding=forwarding_statistics(self._directory, groups, partitions),
         )
 
     async def partition_statistics(self, ports: Sequence[PartitionPort]) -> tuple[PartitionStatistics, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -69,6 +70,19 @@ class DelayedStatistics:
 
 
 @attrs.frozen
+class ForwardingStatistics:
+    """Dead letters that are forwarded to one topic."""
+
+    topic: str
+    forwarded: int
+    """Those that came there since the directory was opened."""
+    kept: int
+    """Those that partitions keep for it."""
+    held: str | None
+    """Why it takes none now; None when it does, as far as is known."""
+
+
+@attrs.frozen
 class OutboxStatistics:
     """What the acks of one partition publish (`message.publish`)."""
 
@@ -105,6 +119,8 @@ class RuntimeStatistics:
     delayed: tuple[DelayedStatistics, ...] = ()
     """Partitions with delayed messages."""
     outbox: tuple[OutboxStatistics, ...] = ()
+    forwarding: tuple[ForwardingStatistics, ...] = ()
+    """Topics that groups name for their dead letters."""
     """Partitions whose messages were acked with publishes."""
 
 
@@ -207,6 +223,23 @@ def described(
             )
         )
     return GroupDescription(group, tuple(places))
+
+
+def forwarding_statistics(
+    directory: Directory, groups: Sequence[GroupInfo], partitions: Sequence[PartitionStatistics]
+) -> tuple[ForwardingStatistics, ...]:
+    """What is on its way to topics of dead letters, by topic."""
+    targets = {group.group_id: group.settings.dead_letter_topic for group in groups}
+    kept: Counter[str] = Counter()
+    for stands in [each for partition in partitions for each in partition.groups]:
+        if (topic := targets.get(stands.group_id)) is not None:
+            kept[topic] += stands.dead
+    flags = directory.dead
+    named = {topic for topic in targets.values() if topic is not None} | set(flags.forwarded)
+    return tuple(
+        ForwardingStatistics(topic, flags.forwarded[topic], kept[topic], flags.held.get(topic))
+        for topic in sorted(named)
+    )
 
 
 def outbox_statistics(directory: Directory) -> tuple[OutboxStatistics, ...]:

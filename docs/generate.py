@@ -53,7 +53,7 @@ API = {
         "What `Runtime.stats`, `Runtime.groups` and `Topic.describe` give.",
         (
             "RuntimeStatistics PartitionStatistics GroupStatistics GroupInfo ConsumerInfo TimerStatistics"
-            " DelayedStatistics OutboxStatistics GroupDescription GroupPlace"
+            " DelayedStatistics ForwardingStatistics OutboxStatistics GroupDescription GroupPlace"
         ),
     ),
     "Actors of your own": (

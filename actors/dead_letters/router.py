@@ -119,6 +119,7 @@ class DeadLetterRouter(Actor[None]):
                 del line.sources[source]
             except CallboardError as error:
                 failed += 1
+                flags.held[line.topic] = str(error)
                 if failed == 1 and pause_s == PAUSE_S:
                     self.context.emit(DeadLettersHeld(line.topic, source.port.label, str(error)))
                 del line.sources[source]
@@ -128,6 +129,7 @@ class DeadLetterRouter(Actor[None]):
                     pause_s, failed = min(2 * pause_s, PAUSE_MAX_S), 0
             else:
                 line.sources.pop(source, None)
+                flags.held.pop(line.topic, None)
                 pause_s, failed = PAUSE_S, 0
 
     async def _drain(self, source: Source, topic: str) -> None:
@@ -150,7 +152,7 @@ class DeadLetterRouter(Actor[None]):
                     return
                 continue
             stored = await self._publish(source, topic, letters)
-            await self._calls.ask(port, c.ForgetDead(source.group_id, stored + 1))
+            flags.forwarded[topic] += await self._calls.ask(port, c.ForgetDead(source.group_id, stored + 1))
 
     async def _publish(self, source: Source, topic: str, letters: list[DeadLetter]) -> int:
         """Publish the first of them, to the partition of the same number, or where counting goes on from the beginning.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from callboard.actors.timers.timers import Flag
@@ -21,6 +22,10 @@ class DeadFlags:
     """The sources that may have something. They outlive the router, which takes a flag down when nothing is left."""
 
     def __init__(self) -> None:
+        self.forwarded: Counter[str] = Counter()
+        """By topic: dead letters that were forwarded there since the directory was opened."""
+        self.held: dict[str, str] = {}
+        """By topic that takes none now: why."""
         self._counts: dict[Source, int] = {}
         self._new: dict[Source, None] = {}
         self._flag = Flag()

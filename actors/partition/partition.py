@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from itertools import chain
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -335,7 +336,7 @@ class Partition(Actor[c.PartitionCommand]):
     async def receive_batch(self, batch: Batch[c.PartitionCommand]) -> None:
         """Feed everything that waits to the core, in order, without waiting for anything."""
         handlers, now = self._handlers, self.context.clock.monotonic()
-        for message, reply in batch:
+        for message, reply in chain(self._port.take_handed_over(), batch):
             try:
                 handlers[type(message)](message, reply, now)
             except REFUSALS as refusal:

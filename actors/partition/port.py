@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import attrs
 import trio
 
-from callboard.actors.partition.commands import PartitionCommand
+from callboard.actors.partition.commands import PartitionCommand, Settle
 from callboard.actors.partition.group_states import Carried
 from callboard.log.errors import CallboardError, PartitionUnavailable, StorageError
 from callboard.log.journal.journal import ProvenEnd
@@ -155,12 +155,27 @@ class PartitionPort:
         self._restart_waiters: WeakKeyDictionary[RestartWaiter, None] = WeakKeyDictionary()
         """Held weakly: a consumer that gave up leaves nothing behind."""
         self.carried = Carried()
+        self._handed_over: list[Settle] = []
+        """Acks whose senders were cancelled, that are taken before what waits in the mailbox."""
         self.producers_begun: dict[int, tuple[int, int]] = {}
         """By producer id: the latest epoch that was given out in this process, and to which owner."""
         self.unawaited_waiting = 0
         """Records published with `acks="none"` of which nothing is known yet."""
         self.unawaited_failures = 0
         self.unawaited_error: BaseException | None = None
+
+    def hand_over(self, ack: Settle) -> None:
+        """Have the partition take an ack before anything else, although its mailbox may be full. Never waits.
+
+        Who sends it was cancelled while it waited for room, or for the answer: then it is taken twice, which is once.
+        No more are kept than messages are in flight, and a full mailbox is soon taken from.
+        """
+        self._handed_over.append(ack)
+
+    def take_handed_over(self) -> list[tuple[Settle, None]]:
+        """The acks that were handed over since the last time, as they would come from the mailbox."""
+        taken, self._handed_over = self._handed_over, []
+        return [(ack, None) for ack in taken]
 
     @property
     def label(self) -> str:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+import math
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final
 
 import click
+import trio
 from rich.table import Table
 
-from callboard.cli.found import find_topic
+from callboard.actors.names import check_name
 from callboard.cli.group import run
-from callboard.cli.messages import record_to_json
+from callboard.cli.inspect import ask_runtime, asking
 from callboard.cli.options import directory_option, json_option
-from callboard.cli.output import print_json, say, show
-from callboard.dead_letter_topics import Chooses, DeadLetterTopic, ForwardedLetter
+from callboard.cli.output import plain_bytes, print_json, say, show
 from callboard.log.errors import InvalidArgument
 from callboard.offline import require_directory
-from callboard.runtime import open_runtime
 
-T = TypeVar("T")
 Command = Callable[..., Any]
+PART: Final = 200
+PART_S: Final = 10.0
+"""So many are redriven by one request, or as many as may be in this time."""
+PURGED_AT_A_TIME: Final = 10_000
 
 
 def choosing(command: Command) -> Command:
@@ -33,35 +37,18 @@ def choosing(command: Command) -> Command:
     return command
 
 
-def chooses(group: str | None, origin: str | None, reason: str | None) -> Chooses:
-    """What the options of `choosing` say, as a function."""
-
-    def choose(letter: ForwardedLetter) -> bool:
-        return (
-            (group is None or letter.group == group)
-            and (origin is None or letter.topic == origin)
-            and (reason is None or reason in (letter.reason or ""))
-        )
-
-    return choose
-
-
-def _ask(directory: str, topic: str, work: Callable[[DeadLetterTopic], Awaitable[T]]) -> T:
-    require_directory(directory)
-
-    async def asked() -> T:
-        async with open_runtime(directory) as runtime:
-            find_topic(runtime, topic)
-            return await work(runtime.dead_letters(topic))
-
-    return run(asked)
+def _choice(topic: str, group: str | None, origin: str | None, reason: str | None) -> dict[str, str]:
+    """What the options of `choosing` say, as arguments of a request."""
+    check_name(topic, "topic")
+    return {"topic": topic, "group": group or "", "origin": origin or "", "reason": reason or ""}
 
 
 @click.group("dead-letters")
 def dead_letters() -> None:
     """Look at forwarded dead letters, redrive and purge them.
 
-    TOPIC is the one that groups name as their dead_letter_topic.
+    TOPIC is the one that groups name as their dead_letter_topic. Also while a runtime has the directory open with
+    control=True.
     """
 
 
@@ -81,20 +68,22 @@ def list_letters(
     as_json: bool,
 ) -> None:
     """Print the dead letters that are neither redriven nor purged, a line each."""
-    found = _ask(directory, topic, lambda letters: letters.list(chooses(group, origin, reason), limit=limit))
+    (found,) = ask_runtime(
+        directory, {"verb": "list_dead", **_choice(topic, group, origin, reason), "limit": str(limit)}
+    )
     if as_json:
         for letter in found:
-            print_json(_plain(letter))
+            print_json(_with_text(letter))
         return
     table = Table("from", "group", "attempts", "failed", "reason", "value")
     for letter in found:
         table.add_row(
-            _printable(f"{letter.topic}/{letter.partition}@{letter.offset}"),
-            _printable(letter.group),
-            str(letter.attempts),
-            letter.failed_at.isoformat(timespec="seconds"),
-            _printable((letter.reason or "")[:60]),
-            repr(letter.record.value or b"")[2:-1][:40],
+            _printable(f"{letter['topic']}/{letter['partition']}@{letter['offset']}"),
+            _printable(letter["group"]),
+            str(letter["attempts"]),
+            datetime.fromisoformat(letter["failed_at"]).isoformat(timespec="seconds"),
+            _printable((letter["reason"] or "")[:60]),
+            repr(letter["message"]["value"] or b"")[2:-1][:40],
         )
     show(table)
 
@@ -104,21 +93,11 @@ def _printable(text: str) -> str:
     return "".join(character if character.isprintable() else "\ufffd" for character in text)
 
 
-def _plain(letter: ForwardedLetter) -> dict[str, Any]:
-    return {
-        "topic": letter.topic,
-        "partition": letter.partition,
-        "offset": letter.offset,
-        "group": letter.group,
-        "attempts": letter.attempts,
-        "first_failed_at": None if letter.first_failed_at is None else letter.first_failed_at.isoformat(),
-        "failed_at": letter.failed_at.isoformat(),
-        "consumer": letter.consumer,
-        "consumers": list(letter.consumers),
-        "reason": letter.reason,
-        "is_lost": letter.is_lost,
-        "message": record_to_json(letter.record),
-    }
+def _with_text(found: Any) -> Any:
+    """The same with text in the place of bytes, as `consume --json` writes them."""
+    if isinstance(found, dict):
+        return {name: _with_text(value) for name, value in found.items()}
+    return plain_bytes(found) if isinstance(found, bytes) else found
 
 
 @dead_letters.command()
@@ -130,13 +109,13 @@ def count(
     topic: str, group: str | None, origin: str | None, reason: str | None, directory: str, as_json: bool
 ) -> None:
     """Count dead letters by their reason."""
-    found = _ask(directory, topic, lambda letters: letters.count(chooses(group, origin, reason)))
+    (found,) = ask_runtime(directory, {"verb": "count_dead", **_choice(topic, group, origin, reason)})
     if as_json:
-        print_json([{"reason": each, "messages": messages} for each, messages in found.items()])
+        print_json(found)
         return
     table = Table("reason", "messages")
-    for each, messages in found.items():
-        table.add_row(_printable(each or ""), f"{messages:,}")
+    for each in found:
+        table.add_row(_printable(each["reason"] or ""), f"{each['messages']:,}")
     show(table)
 
 
@@ -165,19 +144,42 @@ def redrive(
 
     Running it twice publishes nothing twice.
     """
-    done = _ask(
-        directory,
-        topic,
-        lambda letters: letters.redrive(
-            chooses(group, origin, reason), to=to, limit=limit, rate=rate, dry_run=dry_run
-        ),
-    )
+    if rate is not None and not 0 < rate < math.inf:
+        raise InvalidArgument(f"rate is {rate!r:.40}, not messages a second. Nothing was redriven.")
+    request = {"verb": "redrive_dead", **_choice(topic, group, origin, reason), "to": to or ""}
+    request |= {"rate": "" if rate is None else repr(rate), "dry_run": "yes" if dry_run else ""}
+    part = None if dry_run else PART if rate is None else max(1, min(PART, int(rate * PART_S)))
+    done = _in_parts(directory, request, limit, part, 0.0 if rate is None else 1 / rate)
+    messages, passed_over = sum(each["messages"] for each in done), done[-1]["passed_over"]
     if as_json:
-        print_json({"messages": done.messages, "passed_over": done.passed_over, "dry_run": dry_run})
+        print_json({"messages": messages, "passed_over": passed_over, "dry_run": dry_run})
         return
-    say(f"{'would redrive' if dry_run else 'redrove'} {done.messages:,} dead letters of {topic}")
-    for why, messages in done.passed_over.items():
-        say(f"passed over {messages:,}: {why}")
+    say(f"{'would redrive' if dry_run else 'redrove'} {messages:,} dead letters of {topic}")
+    for why, count in passed_over.items():
+        say(f"passed over {count:,}: {why}")
+
+
+def _in_parts(
+    directory: str, request: dict[str, str], limit: int | None, part: int | None, pause_s: float = 0.0
+) -> list[Any]:
+    """The answers to a request that is made for a part at a time, until nothing is left, or `limit` is reached."""
+    require_directory(directory)
+
+    async def work() -> list[Any]:
+        found: list[Any] = []
+        left = limit
+        async with asking(directory) as ask:
+            while True:
+                most = part if left is None else left if part is None else min(left, part)
+                answer = await ask(**request, limit="" if most is None else str(most))
+                found.append(answer)
+                count = answer if isinstance(answer, int) else answer["messages"]
+                left = None if left is None else left - count
+                if most is None or part is None or count < most or left == 0:
+                    return found
+                await trio.sleep(pause_s)
+
+    return run(work)
 
 
 @dead_letters.command()
@@ -202,7 +204,8 @@ def purge(
         raise InvalidArgument(
             "purging cannot be undone. Nothing was done. Look with `callboard dead-letters list`, then give --yes."
         )
-    done = _ask(directory, topic, lambda letters: letters.purge(chooses(group, origin, reason), limit=limit))
+    request = {"verb": "purge_dead", **_choice(topic, group, origin, reason)}
+    done = sum(_in_parts(directory, request, limit, PURGED_AT_A_TIME))
     if as_json:
         print_json({"purged": done})
     else:

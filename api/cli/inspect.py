@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import click
@@ -23,26 +25,39 @@ def ask_runtime(directory: str, *requests: dict[str, str]) -> list[Any]:
     require_directory(directory)
 
     async def work() -> list[Any]:
-        try:
-            client = ControlClient(directory)
-            return [await client.request(**request) for request in requests]
-        except ControlError as refused:
-            if refused.is_listening:
-                raise
-            try:
-                async with open_runtime(directory) as runtime:
-                    for request in requests:
-                        if request.get("topic"):
-                            find_topic(runtime, request["topic"])
-                    found = [await answer(runtime, **request) for request in requests]
-                return found
-            except DirectoryLocked as locked:
-                raise DirectoryLocked(
-                    f"{locked} It has no control socket: open it there with control=True to look at it.",
-                    directory=directory,
-                ) from refused
+        found: list[Any] = []
+        async with asking(directory) as ask:
+            found += [await ask(**request) for request in requests]
+        return found
 
     return run(work)
+
+
+@asynccontextmanager
+async def asking(directory: str) -> AsyncIterator[Callable[..., Awaitable[Any]]]:
+    """What asks the runtime that has the directory open; when there is none, it is opened for the body."""
+    client = ControlClient(directory)
+    try:
+        await client.request("ping")
+    except ControlError as refused:
+        if refused.is_listening:
+            raise
+        try:
+            async with open_runtime(directory) as runtime:
+
+                async def ask(verb: str, **arguments: str) -> Any:
+                    if arguments.get("topic"):
+                        find_topic(runtime, arguments["topic"])
+                    return await answer(runtime, verb, **arguments)
+
+                yield ask
+        except DirectoryLocked as locked:
+            raise DirectoryLocked(
+                f"{locked} It has no control socket: open it there with control=True to look at it.",
+                directory=directory,
+            ) from refused
+    else:
+        yield client.request
 
 
 _PARTITION_COUNTS = ("start_offset", "visible_end", "commits", "failed_commits", "lost_records")
@@ -73,6 +88,8 @@ def stats(directory: str, as_json: bool) -> None:
     show(table(heads, rows, words=("partition", "state")))
     if groups:
         show("", table(("group", "partition", *_GROUP_COUNTS), groups, words=("group", "partition")))
+    if found["forwarding"]:
+        show("", _forwarding(found["forwarding"]))
     show("")
     _show_losses(found["partitions"])
     for outbox in found["outbox"]:
@@ -81,6 +98,14 @@ def stats(directory: str, as_json: bool) -> None:
         show(f"published with acks of {label}: {told}")
     timers = found["timers"]
     show(f"timers: {timers['armed']:,} armed now, {timers['came']:,} came so far")
+
+
+def _forwarding(found: list[dict[str, Any]]) -> Any:
+    rows = [
+        (each["topic"], f"{each['forwarded']:,}", f"{each['kept']:,}", each["held"] or "") for each in found
+    ]
+    heads = ("dead letters for", "forwarded", "kept", "held because")
+    return table(heads, rows, words=("dead letters for", "held because"))
 
 
 def _show_losses(partitions: list[dict[str, Any]]) -> None:

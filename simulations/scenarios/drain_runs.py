@@ -1,7 +1,8 @@
 """The scenario of consumers that are drained, one after the other, while everything fails.
 
 A drained consumer takes nothing more, what it has in hand it finishes and acks, and the others take over. So nothing
-that was acked comes again, no body is disturbed by a drain, and each drain comes to its end.
+that was acked comes again, no body is disturbed by a drain, and each drain comes to its end. Some are cancelled in the
+moment in which their body has ended: their acks are handed over, and while nothing fails none of these comes again.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import attrs
 import trio
 
 from callboard.log.errors import CallboardError, ConsumerDrained, LeaseLost
+from callboard.log.limits import PARTITION_MAILBOX_CAPACITY
 from callboard.simulations.checkers import no_bugs
 from callboard.simulations.checkers.terms import DEFAULT
 from callboard.simulations.faults.swarm import FaultSpace
@@ -38,6 +40,7 @@ PROMISE: Final = "a drained consumer finishes what it has, and takes nothing mor
 GROUP: Final = "billing"
 LIVENESS_S: Final = 600.0
 VISIBILITY_S: Final = 2.0
+CANCELLED: Final = 0.3
 PROMPT_S: Final = 1.0
 """While nothing fails a drain is over so long after the body that was in hand."""
 
@@ -52,6 +55,8 @@ class DrainedTraffic:
     hold_s: float = 0.2
     pause_s: float = 0.3
     waits: bool = True
+    cancels: bool = False
+    mailbox: int = PARTITION_MAILBOX_CAPACITY
     limits: DrawnLimits = ()
 
     def __attrs_post_init__(self) -> None:
@@ -93,12 +98,14 @@ class DrainedConsumers:
             hold_s=one_of(entropy, (0.0, 0.05, 0.5, 3.0)),
             pause_s=one_of(entropy, (0.01, 0.3, 1.0)),
             waits=one_of(entropy, (True, True, False)),
+            cancels=one_of(entropy.fork("cancels"), (False, True)),
+            mailbox=one_of(entropy.fork("mailbox"), (1, 1, PARTITION_MAILBOX_CAPACITY)),
             limits=draw_limits(entropy, BROKER_LIMITS),
         )
 
     async def main(self, world: World, workload: DrainedTraffic) -> None:
         """Run it in as many lives as it takes."""
-        world.limits = limits_of(workload.limits)
+        world.limits = limits_of((*workload.limits, ("partition_mailbox", max(1, workload.mailbox))))
         drained = _Drained(world, workload)
         world.spawn(drained.watch)
         await world.machine_until_done(drained.life)
@@ -113,6 +120,8 @@ class _Worker:
     drained_at: float | None = None
     busy_until: float = 0.0
     is_gone: bool = False
+    place: tuple[int, int] = (-1, -1)
+    """Partition and offset of what it has in hand."""
 
 
 class _Drained:
@@ -126,6 +135,8 @@ class _Drained:
         self._acked: set[tuple[int, int]] = set()
         self._workers: list[_Worker] = []
         self._busy = False
+        self._handed_over: set[tuple[int, int]] = set()
+        """Whose bodies had ended when they were cancelled."""
 
     async def watch(self) -> None:
         """All comes to an end when nothing fails any more."""
@@ -198,28 +209,41 @@ class _Drained:
                     worker.is_gone = True
 
     async def _handle(self, worker: _Worker) -> None:
+        scope, place = trio.CancelScope(), (-1, -1)
         try:
-            async with worker.consumer.receive(wait=self.workload.waits) as message:
-                place = message.partition, message.offset
-                self.world.probe("handed", str(message.offset))
-                if worker.drained_at is not None:
-                    raise self._broken(f"{place} is handed to a consumer that was drained")
-                if place in self._acked:
-                    raise self._broken(f"{place} comes again, and was acked")
-                worker.busy_until = trio.current_time() + self.workload.hold_s
-                await self.world.rest(self.workload.hold_s)
+            with scope:
+                place = await self._receive(worker, scope)
         except LeaseLost as error:
             if not self.world.hits:
                 raise self._broken(f"a body has lost its lease, and nothing has failed: {error}") from error
         else:
-            if self.workload.waits:
+            if scope.cancelled_caught:
+                self._handed_over.add(worker.place)
+            elif self.workload.waits:
                 self._acked.add(place)
+
+    async def _receive(self, worker: _Worker, scope: trio.CancelScope) -> tuple[int, int]:
+        async with worker.consumer.receive(wait=self.workload.waits) as message:
+            place = worker.place = message.partition, message.offset
+            self.world.probe("handed", str(message.offset))
+            if worker.drained_at is not None:
+                raise self._broken(f"{place} is handed to a consumer that was drained")
+            if place in self._acked:
+                raise self._broken(f"{place} comes again, and was acked")
+            if place in self._handed_over and not self.world.hits:
+                raise self._broken(f"{place} comes again, and its ack was handed over")
+            worker.busy_until = trio.current_time() + self.workload.hold_s
+            await self.world.rest(self.workload.hold_s)
+            if self.workload.cancels and self._draws.random() < CANCELLED:
+                scope.cancel()
+        return place
 
     def end(self) -> None:
         """Nothing went wrong inside."""
         broken = no_bugs.check(self.world.history, Surviving(()), DEFAULT)
         if broken:
             raise self.world.broken(broken[0])
+        self.world.sometimes("a body had ended when its consumer was cancelled", bool(self._handed_over))
         self.world.sometimes("a consumer was drained while it had a message in hand", self._busy)
 
     def _broken(self, words: str) -> Violation:

@@ -146,7 +146,10 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "delayed-messages": DELAYED,
     "acked-and-published": PUBLISHED,
     "sought-groups": SOUGHT,
-    "drained-consumers": ("a consumer was drained while it had a message in hand",),
+    "drained-consumers": (
+        "a consumer was drained while it had a message in hand",
+        "a body had ended when its consumer was cancelled",
+    ),
     "expiring-messages": EXPIRING,
     "what-comes-first": FIRST,
     "exclusive": EXCLUSIVE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -76,3 +77,34 @@ def test_wrong_arguments_are_told_in_a_line(returns: Any, arguments: tuple[str, 
     assert refused.code != 0
     assert words in refused.err
     assert "Traceback" not in refused.err
+
+
+async def test_the_commands_work_beside_a_program(returns: Any) -> None:
+    """Through its control socket: what they print is the same, a redrive is in parts, and the program consumes it."""
+    async with callboard.open_runtime(returns.folder / "data", control=True) as runtime:
+        late = ("--reason", "late", "--json")
+        run = partial(trio.to_thread.run_sync, returns.run)
+        listed = (await run("dead-letters", "list", "returns", *late)).documents
+        assert [(letter["offset"], letter["message"]["value"]) for letter in listed] == [(0, "a"), (2, "c")]
+        assert listed[0]["consumers"] == [listed[0]["consumer"]]
+        counted = (await run("dead-letters", "count", "returns", *late)).json
+        assert counted == [{"reason": "too late", "messages": 2}]
+        dry = await run("dead-letters", "redrive", "returns", "--dry-run", "--json")
+        assert dry.json == {"messages": 3, "passed_over": {}, "dry_run": True}
+        done = await run("dead-letters", "redrive", "returns", "--rate", "500", "--limit", "2", *late)
+        assert done.json["messages"] == 2
+        assert "purged 1" in (await run("dead-letters", "purge", "returns", "--yes")).err
+        assert await runtime.dead_letters("returns").list() == ()
+        async with runtime.topic("orders").subscribe("billing") as consumer:
+            assert [(await consumer.get()).value for _ in range(2)] == [b"a", b"c"]
+        stats = (await run("stats")).out.decode()
+        assert "dead letters for" in stats
+        (told,) = (await runtime.stats()).forwarding
+        assert (told.topic, told.kept, told.held) == ("returns", 0, None)
+
+
+def test_a_redrive_in_parts_passes_what_goes_nowhere(returns: Any) -> None:
+    """However many of these are in front."""
+    returns.run("group", "delete", "billing", "--yes")
+    found = returns.run("dead-letters", "redrive", "returns", "--limit", "1", "--json").json
+    assert (found["messages"], list(found["passed_over"].values())) == (0, [3])

@@ -212,3 +212,31 @@ async def test_redrives_at_once_send_each_message_once(autojump_clock: Any, worl
                 nursery.start_soon(redrive)
         assert sorted(done) == [0, 0, 6]
         assert sorted(await taken(runtime.topic("orders"), "billing")) == [b"%d" % n for n in range(6)]
+
+
+async def test_what_stays_in_partitions_is_redriven_by_way_of_a_topic(autojump_clock: Any, world: Any) -> None:
+    """A topic that is named later is forwarded it; a limit counts what is redriven, not what is passed over."""
+    async with world.open() as runtime:
+        dead = await runtime.create_topic("dead")
+        orders = await runtime.create_topic("orders")
+        gone = await runtime.create_topic("gone")
+        await orders.publish_batch([b"a", b"b"], headers=[{"n": "1"}, {"n": "2"}])
+        await gone.publish_batch([b"x", b"y"])
+        async with gone.subscribe("other", dead_letter_topic="dead") as consumer:
+            for _ in range(2):
+                await (await consumer.get()).reject()
+        await trio.sleep(1)
+        await runtime.delete_topic("gone")
+        async with orders.subscribe("billing") as consumer:
+            for _ in range(2):
+                await (await consumer.get()).reject(reason="no")
+        assert len(await orders.dead_letters("billing").list()) == 2
+        await runtime.alter_group("billing", dead_letter_topic="dead")
+        await trio.sleep(1)
+        assert (await dead.describe())[0].visible_end == 4
+        first = await runtime.dead_letters("dead").redrive(limit=1)
+        assert (first.messages, sum(first.passed_over.values())) == (1, 2)
+        assert (await runtime.dead_letters("dead").redrive()).messages == 1
+        assert await taken(orders, "billing") == [b"a", b"b"]
+        (told,) = (await runtime.stats()).forwarding
+        assert (told.topic, told.forwarded, told.kept, told.held) == ("dead", 4, 0, None)

@@ -214,7 +214,9 @@ async def test_redrives_at_once_send_each_message_once(autojump_clock: Any, worl
         assert sorted(await taken(runtime.topic("orders"), "billing")) == [b"%d" % n for n in range(6)]
 
 
-async def test_what_stays_in_partitions_is_redriven_by_way_of_a_topic(autojump_clock: Any, world: Any) -> None:
+async def test_what_stays_in_partitions_is_redriven_by_way_of_a_topic(
+    autojump_clock: Any, world: Any
+) -> None:
     """A topic that is named later is forwarded it; a limit counts what is redriven, not what is passed over."""
     async with world.open() as runtime:
         dead = await runtime.create_topic("dead")

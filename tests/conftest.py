@@ -6,6 +6,7 @@ import importlib.util
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -31,6 +32,10 @@ hypothesis.settings.load_profile("callboard")
 
 # Spark's jobs of tests are short: what Java's second compiler gains, it costs.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+# A shell that runs the tests in the background has them ignore Ctrl-C: tests that wait for one would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 Story = Callable[[Any], Awaitable[object]]
 """What a client does with a runtime."""

@@ -22,56 +22,39 @@ import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from types import TracebackType
 from typing import Any, BinaryIO, Final, Self, cast
 
 import zstandard
 
 from callboard.log.errors import InvalidArgument, StorageError
-from callboard.log.format.compression import ZSTD_WINDOW_BYTES_MAX
 from callboard.log.host.lock import LOCK_NAME
-from callboard.log.limits import GIB, KIB, MIB
+from callboard.log.limits import KIB, MIB
 from callboard.recordings.reading import bare_line
 from callboard.recordings.records import LINE_BYTES_MAX, elements
+from callboard.recordings.unpacking import UNPACKED_BYTES_MAX, ZSTD_FED_BYTES, unpacked_zstd
 
-UNPACKED_BYTES_MAX = 64 * GIB
-"""A compressed file that unpacks to more than this is refused."""
 RECORD_LINE_BYTES_MAX = 1 * MIB
 STATE_BYTES_MAX = 16 * MIB
 BLANK_LINES_MAX = 20
 """An array begins behind no more of them."""
 _SNIFF_BYTES = 8 * KIB
-_ZSTD_FED_BYTES = 256
-"""A block of 4 bytes may unpack to 128 KiB: so many make no more than 8 MiB at once."""
 
 
 class _ZstdFile(io.RawIOBase):
     """What a file of Zstandard frames holds, unpacked as it is read; one that ends within a frame is an error."""
 
     def __init__(self, raw: BinaryIO) -> None:
-        self._raw = raw
-        self._frame = self._new_frame()
-        self._has_begun = False
-        self._packed = self._unpacked = b""
-
-    @staticmethod
-    def _new_frame() -> Any:
-        return zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES_MAX).decompressobj()
+        self._pieces = unpacked_zstd(iter(partial(raw.read, ZSTD_FED_BYTES), b""))
+        self._unpacked = b""
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        while not self._unpacked:
-            fed = self._packed or self._raw.read(_ZSTD_FED_BYTES)
-            if not fed:
-                if self._has_begun:
-                    raise EOFError("it ends within a Zstandard frame")
-                return 0
-            self._has_begun, self._packed = True, b""
-            self._unpacked = self._frame.decompress(fed)
-            if self._frame.eof:
-                self._packed, self._frame, self._has_begun = self._frame.unused_data, self._new_frame(), False
+        if not self._unpacked:
+            self._unpacked = next(self._pieces, b"")
         count = min(len(buffer), len(self._unpacked))
         buffer[:count], self._unpacked = self._unpacked[:count], self._unpacked[count:]
         return count

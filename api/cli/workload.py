@@ -104,7 +104,7 @@ def import_command(
 ) -> None:
     """Make a recording of access logs, syslog, JSON lines, CSV, TSV or Parquet.
 
-    FILE is a file (plain, gzip or bzip2), a folder, or a pattern. Lines that cannot be read are kept aside with the
+    FILE is a file (plain, .gz, .bz2 or .zst), a folder, or a pattern. Lines that cannot be read are kept aside with the
     reason.
     """
     columns = LineColumns(

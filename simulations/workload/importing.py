@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import attrs
 
 from callboard.log.errors import InvalidArgument
+from callboard.log.limits import MIB
 from callboard.recordings.lines import KEY_COLUMNS, TIME_COLUMNS, LineColumns
 from callboard.recordings.manifest import Manifest
 from callboard.recordings.reading import Format, check_options, detect, read_events, told_by
@@ -43,6 +44,9 @@ WINDOW_S: Final = 3_600
 SAMPLE_LINES: Final = 20
 REASONS_SHOWN_MAX: Final = 10
 BAD_SUFFIX: Final = ".bad.jsonl"
+ZSTD_SUFFIX: Final = ".zst"
+ZSTD_BYTES_MAX: Final = 128 * MIB
+"""A task holds a file of Zstandard as it is, packed: they cannot be divided."""
 _PARQUET_SUFFIX = ".parquet"
 _WITH_HEADER = (Format.CSV, Format.TSV)
 _SCHEMES = ("file", "hdfs", "s3a", "gs", "abfss")
@@ -166,9 +170,6 @@ def _line_rows(
     columns: LineColumns,
     partitions: int,
 ) -> tuple[DataFrame, Parsing]:
-    from pyspark.sql import functions as f
-
-    lines = session.read.option("lineSep", "\n").text([_read_address(path) for path in addresses])
     found: dict[str, InputFile] = {}
     for index, path in enumerate(addresses):
         first_line = None
@@ -187,21 +188,46 @@ def _line_rows(
             f"{_named(addresses)} holds no lines: there is nothing to import. Name other files."
         )
     job = Parsing(form, columns, partitions, found)
-    placed = lines.select(
-        f.col("_metadata.file_path").alias("path"),
-        f.col("_metadata.file_block_start").alias("block"),
-        f.col("value").cast("binary").alias("line"),
-    )
+    placed = _lines(session, addresses)
     return placed.mapInArrow(partial(parsing.parse_lines, job), parsing.COLUMNS), job
+
+
+def _lines(session: SparkSession, paths: Iterable[str]) -> DataFrame:
+    """The lines of files, as rows of `parsing.LINES`: Spark unpacks what it can, and Zstandard is unpacked here."""
+    from pyspark.sql import functions as f
+
+    packed = [path for path in paths if path.lower().endswith(ZSTD_SUFFIX)]
+    plain = [path for path in paths if path not in packed]
+    found = []
+    if plain:
+        lines = session.read.option("lineSep", "\n").text([_read_address(path) for path in plain])
+        found.append(
+            lines.select(
+                f.col("_metadata.file_path").alias("path"),
+                f.col("_metadata.file_block_start").alias("block"),
+                f.col("value").cast("binary").alias("line"),
+            )
+        )
+    if packed:
+        files = session.read.format("binaryFile").load([_read_address(path) for path in packed])
+        sizes = files.select(f.col("_metadata.file_path").alias("path"), "length")
+        large = sizes.where(f.col("length") > ZSTD_BYTES_MAX).first()
+        if large is not None:
+            raise InvalidArgument(
+                f"{path_of(large['path'])} has {large['length']} bytes, and Zstandard files of at most"
+                f" {ZSTD_BYTES_MAX} bytes are unpacked here. Unpack it (zstd -d), or split it. Nothing was read."
+            )
+        contents = files.select(f.col("_metadata.file_path").alias("path"), "content")
+        found.append(contents.mapInArrow(parsing.unpack_lines, parsing.LINES))
+    return found[0] if len(found) == 1 else found[0].unionAll(found[1])
 
 
 def _sample(session: SparkSession, path: str) -> list[bytes]:
     """The first lines of a file."""
     from pyspark.sql import functions as f
 
-    lines = session.read.option("lineSep", "\n").text(_read_address(path))
-    start = lines.where(f.col("_metadata.file_block_start") == 0)
-    cut = f.substring(f.col("value").cast("binary"), 1, LINE_BYTES_MAX + 1).alias("line")
+    start = _lines(session, [path]).where(f.col("block") == 0)
+    cut = f.substring(f.col("line"), 1, LINE_BYTES_MAX + 1).alias("line")
     return [bytes(row["line"]) for row in start.select(cut).limit(SAMPLE_LINES).collect()]
 
 

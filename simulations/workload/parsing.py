@@ -15,17 +15,21 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
 import attrs
+import zstandard
 
+from callboard.log.errors import InvalidArgument
 from callboard.log.limits import KEY_BYTES_MAX, MESSAGE_BYTES_DEFAULT
 from callboard.recordings.event import Event
 from callboard.recordings.lines import BadLine, LineColumns, Parse
 from callboard.recordings.reading import Format, bare_line, parser_of
 from callboard.recordings.records import LINE_BYTES_MAX
 from callboard.recordings.times import parse_time
+from callboard.recordings.unpacking import UNPACKED_BYTES_MAX, ZSTD_FED_BYTES, cut_lines, unpacked_zstd
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,7 +37,10 @@ if TYPE_CHECKING:
 EVENT: Final = 0
 BAD: Final = 1
 TALLY: Final = 2
+_LINES_AT_A_TIME: Final = 1_000
 
+LINES: Final = "path string, block bigint, line binary"
+"""Of the rows that `parse_lines` takes."""
 COLUMNS: Final = (
     "kind int, file int, block bigint, line bigint, timestamp bigint, ahead_us bigint, partition int, key binary,"
     " value binary, reason string, events bigint, bad bigint, skipped bigint, not_utf8 bigint"
@@ -139,6 +146,41 @@ def _types() -> dict[str, Any]:
 
     kinds = {"int": pa.int32(), "bigint": pa.int64(), "binary": pa.binary(), "string": pa.string()}
     return {name: kinds[kind] for name, kind in (column.split() for column in COLUMNS.split(","))}
+
+
+def unpack_lines(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """In a task: rows of `path` and `content` (a Zstandard file) become rows of `path`, `block` and `line`.
+
+    Raises `InvalidArgument` for a file that is damaged, or unpacks to more than `UNPACKED_BYTES_MAX`.
+    """
+    import pyarrow as pa
+
+    for batch in batches:
+        for address, content in zip(batch.column("path"), batch.column("content"), strict=True):
+            path = address.as_py()
+            lines = cut_lines(_unpacked(path, memoryview(content.as_buffer())))
+            while some := list(islice(lines, _LINES_AT_A_TIME)):
+                columns = [
+                    pa.array([path] * len(some)),
+                    pa.array([0] * len(some), pa.int64()),
+                    pa.array(some),
+                ]
+                yield pa.RecordBatch.from_arrays(columns, names=["path", "block", "line"])
+
+
+def _unpacked(address: str, content: memoryview) -> Iterator[bytes]:
+    path, unpacked_bytes = path_of(address), 0
+    starts = range(0, len(content), ZSTD_FED_BYTES)
+    try:
+        for piece in unpacked_zstd(bytes(content[at : at + ZSTD_FED_BYTES]) for at in starts):
+            unpacked_bytes += len(piece)
+            if unpacked_bytes > UNPACKED_BYTES_MAX:
+                raise InvalidArgument(f"{path} holds more than {UNPACKED_BYTES_MAX} bytes. Split it.")
+            yield piece
+    except (EOFError, zstandard.ZstdError) as error:
+        raise InvalidArgument(
+            f"{path} cannot be read: it is not what its name says, or it is damaged ({error}). Check the file."
+        ) from None
 
 
 def parse_lines(parsing: Parsing, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -9,6 +9,7 @@ import pathlib
 from typing import Any
 
 import pytest
+import zstandard
 
 from callboard.log.errors import InvalidArgument, LogCorrupt, RecordingInvalid
 from callboard.recordings.lines import LineColumns
@@ -249,9 +250,9 @@ def test_more_formats_are_imported(spark: Any, tmp_path: pathlib.Path) -> None:
             {"year": 1995},
         ),
         ("table.csv.gz", table, "csv", {"delimiter": ";", "time": "at", "key": "who"}),
-        ("nested.jsonl", nested, "jsonl", {"time": "at.s", "key": "who.id"}),
+        ("nested.jsonl.zst", nested, "jsonl", {"time": "at.s", "key": "who.id"}),
     ]
-    packers = {".bz2": bz2.compress, ".gz": gzip.compress}
+    packers = {".bz2": bz2.compress, ".gz": gzip.compress, ".zst": zstandard.compress}
     for name, lines, form, columns in cases:
         path = tmp_path / name
         path.write_bytes(packers.get(path.suffix, bytes)(b"\n".join([*lines, b"", b""])))
@@ -265,3 +266,24 @@ def test_more_formats_are_imported(spark: Any, tmp_path: pathlib.Path) -> None:
     told = refuse(spark, tmp_path, [tmp_path / "sys.log.bz2"])
     assert told.count("the time has no year") == 5
     assert "line 1: the time has no year" in told
+
+
+def test_zstandard_beside_plain_files(spark: Any, tmp_path: pathlib.Path) -> None:
+    """A packed file gives what it gives unpacked, beside others; one that is damaged or too large is named."""
+    lines = [LINE % (b"h%d" % (second % 7), second % 60, second) for second in range(3_000)]
+    text = b"\n".join(sorted(lines, key=lambda line: line.split(b" ")[3]))
+    (tmp_path / "a.log").write_bytes(text)
+    (tmp_path / "b.log").write_bytes(text)
+    import_traffic(spark, [str(tmp_path / "a.log"), str(tmp_path / "b.log")], str(tmp_path / "plain"))
+    (tmp_path / "b.log").unlink()
+    frames = zstandard.compress(text[:50_000]) + zstandard.compress(text[50_000:])
+    (tmp_path / "b.log.zst").write_bytes(frames)
+    import_traffic(spark, [str(tmp_path / "a.log"), str(tmp_path / "b.log.zst")], str(tmp_path / "packed"))
+    assert rows_of(spark, tmp_path / "packed") == rows_of(spark, tmp_path / "plain")
+    (tmp_path / "broken.log.zst").write_bytes(frames[:-20])
+    assert "broken.log.zst cannot be read" in refuse(spark, tmp_path, [tmp_path / "broken.log.zst"])
+    (tmp_path / "text.log.zst").write_bytes(text)
+    assert "text.log.zst cannot be read" in refuse(spark, tmp_path, [tmp_path / "text.log.zst"])
+    with (tmp_path / "large.log.zst").open("wb") as large:
+        large.truncate(129 * 2**20)
+    assert "Unpack it (zstd -d)" in refuse(spark, tmp_path, [tmp_path / "large.log.zst"])

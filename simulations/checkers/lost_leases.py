@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from callboard.simulations.checkers.attempts import SYNC_FAILS
 from callboard.simulations.checkers.calm import Calm
 from callboard.simulations.checkers.terms import DEFAULT, SLACK_S, Terms
 from callboard.simulations.history.entry import RECEIVING, HistoryEntry
@@ -36,8 +35,6 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
             doubtful = {place for place in doubtful if place[0] != entry.who}
             continue
         if entry.kind == "fault":
-            if entry.who.startswith(SYNC_FAILS):
-                held.clear()
             continue
         places = [(entry.who, entry.topic, entry.partition, offset) for offset in entry.offsets]
         if entry.kind == "delivered":

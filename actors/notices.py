@@ -26,6 +26,23 @@ class SettingsDiffer:
 
 
 @attrs.frozen
+class TopicFound:
+    """A group of a pattern reads a topic from now on that matches, and was created after the group."""
+
+    group: str
+    topic: str
+
+
+@attrs.frozen
+class TopicPassedOver:
+    """A topic matches the pattern of a group, and the group does not read it; `cause` says why."""
+
+    group: str
+    topic: str
+    cause: str
+
+
+@attrs.frozen
 class LeaseReleaseFailed:
     """A leaving consumer's leases could not be released; they run out by themselves."""
 

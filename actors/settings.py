@@ -28,6 +28,8 @@ Codec = Literal["none", "gzip", "zstd"]
 """The codec of new batches."""
 GroupMode = Literal["shared", "exclusive"]
 """How the messages of a group are shared among its consumers."""
+Distribution = Literal["round-robin", "least-busy", "random"]
+"""Which of a group's consumers that wait for a message gets the next one."""
 Ordering = Literal["none", "key", "partition"]
 """Which messages of a group wait for each other within a partition."""
 Start = int | Literal["beginning", "end"] | datetime
@@ -87,6 +89,11 @@ GROUP_FIELDS: Final[dict[str, SettingField]] = {
         fixed=True,
         choices=("shared", "exclusive"),
         meaning="whether consumers share all partitions, or own some each",
+    ),
+    "distribution": SettingField(
+        "choice",
+        choices=("round-robin", "least-busy", "random"),
+        meaning="shared groups: which of the consumers that wait gets the next message",
     ),
     "ordering": SettingField(
         "choice",
@@ -189,6 +196,7 @@ class TopicOptions(TopicChanges, total=False):
 class GroupChanges(TypedDict, total=False):
     """The settings of a group that `Runtime.alter_group` takes."""
 
+    distribution: Distribution
     visibility_timeout: float
     max_deliveries: int | None
     dead_letter_topic: str | None
@@ -250,6 +258,7 @@ class GroupSettings:
     """Settings of a consumer group; durations in seconds."""
 
     mode: GroupMode = "shared"
+    distribution: Distribution = "round-robin"
     ordering: Ordering = "none"
     visibility_timeout: float = 30.0
     max_deliveries: int | None = None
@@ -409,6 +418,12 @@ def group_settings(
                 f"{name} is {value!r}, and mode is {settings.mode!r}: only in an exclusive group a partition goes from"
                 " one consumer to another",
             )
+    if settings.mode == "exclusive" and settings.distribution != usual.distribution:
+        raise _contradiction(
+            where,
+            f"distribution is {settings.distribution!r}, and mode is 'exclusive': each partition is one consumer's, and"
+            " there is no choice of who gets its messages",
+        )
     return settings
 
 

@@ -51,12 +51,15 @@ if TYPE_CHECKING:
     from callboard.actors.notices import ProducerForgotten as ProducerForgotten
     from callboard.actors.notices import PublishersLost as PublishersLost
     from callboard.actors.notices import SettingsDiffer as SettingsDiffer
+    from callboard.actors.notices import TopicFound as TopicFound
+    from callboard.actors.notices import TopicPassedOver as TopicPassedOver
     from callboard.actors.notices import UnreadDropped as UnreadDropped
     from callboard.actors.notices import WorkHindered as WorkHindered
     from callboard.actors.partition.commands import Acks as Acks
     from callboard.actors.partition.commands import GroupStatistics as GroupStatistics
     from callboard.actors.partition.commands import PartitionStatistics as PartitionStatistics
     from callboard.actors.settings import Codec as Codec
+    from callboard.actors.settings import Distribution as Distribution
     from callboard.actors.settings import GroupChanges as GroupChanges
     from callboard.actors.settings import GroupMode as GroupMode
     from callboard.actors.settings import GroupOptions as GroupOptions
@@ -164,12 +167,15 @@ _HOMES = {
         "ProducerForgotten",
         "PublishersLost",
         "SettingsDiffer",
+        "TopicFound",
+        "TopicPassedOver",
         "UnreadDropped",
         "WorkHindered",
     ),
     "actors.partition.commands": ("Acks", "GroupStatistics", "PartitionStatistics"),
     "actors.settings": (
         "Codec",
+        "Distribution",
         "GroupChanges",
         "GroupMode",
         "GroupOptions",

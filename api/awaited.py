@@ -12,6 +12,7 @@ Z2  At most one notice is accepted for each time that the asker waits.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import trio
@@ -43,6 +44,10 @@ class Notice(Reply, Generic[P]):
         self.done = True
         return self._awaited.noticed(self._partition)
 
+    def load(self) -> int:
+        """How many messages the asker has in flight."""
+        return self._awaited.load()
+
     def fail(self, error: BaseException) -> bool:
         """The partition ended, or refuses: the asker asks, and hears why."""
         return self.answer()
@@ -51,8 +56,10 @@ class Notice(Reply, Generic[P]):
 class AwaitedPartitions(Generic[P]):
     """Which partitions have something new, and which have been asked to say when they do."""
 
-    def __init__(self) -> None:
+    def __init__(self, load: Callable[[], int] = lambda: 0) -> None:
         self._event = trio.Event()
+        self.load = load
+        """How many messages the asker has in flight, for whoever chooses among those who wait."""
         self._notices: dict[P, Notice[P]] = {}
         self._is_waiting = False
         self._is_closed = False
@@ -80,6 +87,10 @@ class AwaitedPartitions(Generic[P]):
         accepted, self._is_waiting = self._is_waiting, False
         self._event.set()
         return accepted
+
+    def look_again(self) -> None:
+        """Who waits is woken, whatever the partitions say."""
+        self._event.set()
 
     async def wait(self) -> None:
         """Return once at least one partition is ready, or this is closed."""

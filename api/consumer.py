@@ -29,28 +29,27 @@ import trio
 
 from callboard.actors.catalog.commands import Admission, EnsureGroup
 from callboard.actors.catalog.directory import LiveTopic
-from callboard.actors.groups.coordinator import Join, Leave
-from callboard.actors.groups.membership import Joined, MemberNews, Membership
+from callboard.actors.groups.coordinator import Leave
+from callboard.actors.groups.membership import MemberNews, Membership
 from callboard.actors.kernel import ActorRef, Reply
 from callboard.actors.names import check_name
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import GroupSettings
+from callboard.actors.topic_patterns import TopicPattern
 from callboard.awaited import AwaitedPartitions
 from callboard.draining import Drains
 from callboard.following import FollowsAssignment
+from callboard.following_topics import FollowsTopics
 from callboard.leased import ConsumerLease, LeasedPart
 from callboard.log.errors import (
     ActorCrashed,
     ActorStopped,
     CallboardError,
     ConsumerDrained,
-    ConsumerFenced,
-    GroupNotFound,
     InvalidArgument,
     MailboxFull,
     PartitionUnavailable,
-    RuntimeClosed,
     TopicNotFound,
 )
 from callboard.message import by_priority
@@ -71,7 +70,7 @@ LOOK_S = 0.05
 """How long a consumer that does not want to wait allows the partitions for their answers."""
 
 
-class Consumer(FollowsAssignment, Drains):
+class Consumer(FollowsTopics, FollowsAssignment, Drains):
     """Made by `Topic.subscribe` or `Runtime.subscribe`; use it with `async with`. Tasks may share it, or each have one
     of its own.
     """
@@ -83,8 +82,11 @@ class Consumer(FollowsAssignment, Drains):
         group: str,
         given: Mapping[str, Any],
         name: str | None = None,
+        pattern: TopicPattern | None = None,
     ) -> None:
         self.group = group
+        self.pattern = pattern
+        """Which topics it reads, if they are not named."""
         self.name = None if name is None else check_name(name, "consumer")
         """Who this is, for people: it stands beside the consumer's id in `Runtime.groups`."""
         self.settings = GroupSettings()
@@ -98,7 +100,7 @@ class Consumer(FollowsAssignment, Drains):
         self._membership: Membership
         self._news: MemberNews
         self._generation = 1
-        self._awaited = AwaitedPartitions[PartitionPort]()
+        self._awaited = AwaitedPartitions[PartitionPort](lambda: self.leases.in_flight)
         self._places = {port: (live.topic_id, port.index) for live in lives for port in live.ports}
         self.let_go: Callable[[], object] = self.give_back_stale
         """Called when it may no longer read some partition."""
@@ -133,7 +135,8 @@ class Consumer(FollowsAssignment, Drains):
         self._has_priorities = any(live.settings.priorities for live in lives)
 
     def __repr__(self) -> str:
-        return f"<Consumer of {', '.join(repr(live.name) for live in self._lives)} in group {self.group!r}>"
+        read = ", ".join(repr(live.name) for live in self._lives)
+        return f"<Consumer of {read if self.pattern is None else self.pattern.words} in group {self.group!r}>"
 
     @property
     def assigned(self) -> tuple[tuple[str, int], ...]:
@@ -150,7 +153,9 @@ class Consumer(FollowsAssignment, Drains):
             if live.deleted:
                 raise TopicNotFound(f"topic {live.name!r} was deleted.", topic=live.name)
         names = tuple(live.name for live in self._lives)
-        admission: Admission = await self.runtime.ask_catalog(EnsureGroup(self.group, names, self._given))
+        admission: Admission = await self.runtime.ask_catalog(
+            EnsureGroup(self.group, names, self._given, self.pattern)
+        )
         self._id, self._membership = admission.consumer, admission.group.membership
         self._coordinator = admission.group.ref
         self._news = self._membership.news[self._id] = MemberNews(self._look_again, self._activity)
@@ -161,34 +166,10 @@ class Consumer(FollowsAssignment, Drains):
             self._open = False
             self._membership.depart(self._id)
             raise
-        self._is_single = sum(len(live.ports) for live in self._lives) == 1
+        self._is_single = self.pattern is None and sum(len(live.ports) for live in self._lives) == 1
         for live in self._lives:
-            first = self._id % len(live.ports)  # consumers that come together begin at different partitions
-            self._look_at([*live.ports[first:], *live.ports[:first]])
+            self._begin_with(live)
         return self
-
-    async def _join(self) -> None:
-        """Become a member, or make sure of it: the coordinator opens the group wherever that is missing."""
-        for live in list(self._lives):
-            while True:
-                try:
-                    joined: Joined = await self._coordinator.ask(Join(self._id, live.topic_id, self.name))
-                    break
-                except ActorCrashed:
-                    continue
-                except TopicNotFound:
-                    self._leave_topic(live)
-                except ActorStopped as error:
-                    self.runtime.check_open()
-                    if live.deleted:
-                        self._leave_topic(live)
-                    raise GroupNotFound(
-                        f"group {self.group!r} was deleted or has expired. Subscribe again.", group=self.group
-                    ) from error
-            if not self._open:  # left meanwhile, by another task
-                self._membership.depart(self._id)
-            self._generation, self.leases.group_id = joined.generation, joined.group_id
-            self._take_settings()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -224,6 +205,7 @@ class Consumer(FollowsAssignment, Drains):
         if self._news.generation > self._generation:
             self._drop_fetched()
             self.leases.forget()
+        self._follow_topics()
         if self._news.assigned is not None:
             self._follow_assignment()
         for live in self._lives:
@@ -505,9 +487,8 @@ class Consumer(FollowsAssignment, Drains):
         is_early = self._asked is not None  # by an earlier call
         while True:
             self._check_taking()
-            for live in self._lives:
-                if live.deleted:
-                    self._leave_topic(live)
+            for live in [live for live in self._lives if live.deleted]:
+                self._leave_topic(live)
             if self._news.generation > self._generation:
                 await self._join()
             if self._asked is None:
@@ -520,7 +501,7 @@ class Consumer(FollowsAssignment, Drains):
                             self._give_up_late(list(self._late))
                             await self.leases.wait_for_room([live.ports[0] for live in self._lives])
                         else:
-                            self._check_any_available()
+                            await self._check_any_available()
                             await self._awaited.wait()
                     if waiting.cancelled_caught:
                         return None
@@ -657,39 +638,3 @@ class Consumer(FollowsAssignment, Drains):
             ports.pop(port, None)
             if not ports:
                 del self._turns[port.topic]
-
-    async def _refused(self, port: PartitionPort, error: CallboardError) -> None:
-        """A partition did not do what it was asked. Returns when it is worth asking again."""
-        if isinstance(error, (ConsumerFenced, GroupNotFound)):
-            await self._join()  # raises unless the partition had only missed that the group was opened
-        elif isinstance(error, PartitionUnavailable):
-            if port.state == "failed":  # else it was revived meanwhile
-                port.add_restart_waiter(self._awaited)
-                self._end_turn(port)
-        elif isinstance(error, ActorStopped):
-            if port.is_deleted:
-                for live in [live for live in self._lives if port in live.ports]:
-                    self._leave_topic(live)
-                self._end_turn(port)
-            else:
-                raise self.leases.stopped(port) from error
-        elif not isinstance(error, ActorCrashed):
-            raise error
-
-    def _leave_topic(self, live: LiveTopic) -> None:
-        """Raise the error for a topic that was deleted; those that are left are still read, if there are any."""
-        self._turns.pop(live.name, None)
-        self.leases.forget_where(lambda port: port.is_deleted)
-        if len(self._lives) == 1:  # it stays: every further call hears the same
-            raise RuntimeClosed(f"topic {live.name!r} was deleted; there is nothing more to consume.")
-        self._lives.remove(live)
-        raise TopicNotFound(
-            f"topic {live.name!r} was deleted while group {self.group!r} read it with others. It has nothing more;"
-            f" this consumer continues with {', '.join(other.name for other in self._lives)} when it is asked again.",
-            topic=live.name,
-        )
-
-    def _check_any_available(self) -> None:
-        ports = [port for live in self._lives for port in live.ports]
-        if all(port.state == "failed" for port in ports):
-            raise ports[0].unavailable()

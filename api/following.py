@@ -51,8 +51,8 @@ class FollowsAssignment:
 
     def _reads(self, port: PartitionPort) -> bool:
         """Whether this consumer may read the partition."""
-        assigned = self._news.assigned
-        return assigned is None or self._places[port] in assigned
+        assigned, place = self._news.assigned, self._places.get(port)
+        return place is not None and (assigned is None or place in assigned)
 
     def _follow_assignment(self) -> None:
         """Let go of partitions that are another's from now on: give back what the caller has not taken."""

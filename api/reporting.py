@@ -176,6 +176,14 @@ LINES: Final[dict[object, Line]] = {
         "group {group} has other settings than its new consumer names, and keeps them: {stored}. To change them call"
         " {call}.",
     ),
+    notices.TopicFound: Line(
+        "groups", logging.INFO, "group {group} reads topic {topic} too: it matches its pattern."
+    ),
+    notices.TopicPassedOver: Line(
+        "groups",
+        logging.WARNING,
+        "group {group} does not read topic {topic}, although it matches its pattern: {cause}.",
+    ),
     notices.HandlerFailed: Line(
         "groups",
         logging.WARNING,

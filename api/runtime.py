@@ -12,7 +12,7 @@ from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Never, Protocol, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack, overload
 
 import trio
 from trio.lowlevel import TrioToken, current_trio_token
@@ -46,6 +46,7 @@ from callboard.actors.settings import (
 )
 from callboard.actors.timers.timer_wheel import TimerWheel
 from callboard.actors.timers.timers import Timers
+from callboard.actors.topic_patterns import TopicPattern
 from callboard.consumer import Consumer
 from callboard.dead_letter_topics import DeadLetterTopic
 from callboard.log.errors import (
@@ -70,6 +71,7 @@ from callboard.log.seams.entropy import Entropy
 from callboard.message import Record, from_us
 from callboard.outboxes import ReachesOutboxes
 from callboard.publishing.partitioning import Partitioner
+from callboard.reading_several import ReadsTopics
 from callboard.reporting import Reporter
 from callboard.statistics import (
     GroupDescription,
@@ -84,7 +86,6 @@ from callboard.statistics import (
 from callboard.supervision import ChildSpec, SupervisorSpec, System, TreeNode, open_system
 from callboard.supervision.policies import IMMEDIATE
 from callboard.topic import Topic
-from callboard.working import GRACE_S, Handler, Working
 
 if TYPE_CHECKING:
     from callboard.control import ControlServer
@@ -102,7 +103,7 @@ class PathLike(Protocol):
     def __fspath__(self) -> str: ...
 
 
-class Runtime(ReachesOutboxes):
+class Runtime(ReachesOutboxes, ReadsTopics):
     """An open runtime. Made by `open_runtime`; use it inside `async with`."""
 
     def __init__(
@@ -420,43 +421,15 @@ class Runtime(ReachesOutboxes):
 
     # -- groups
 
-    def subscribe(
-        self, topics: Sequence[str], group: str, *, name: str | None = None, **settings: Unpack[GroupOptions]
-    ) -> Consumer:
-        """A consumer of several topics in a group: `async with runtime.subscribe(["orders", "refunds"], "billing")`.
-
-        Topics take turns; `topic` of a message or batch tells which it is from. `name` and settings as in
-        `Topic.subscribe`. When one of the topics is deleted, `TopicNotFound` is raised once where the consumer meets
-        that, and the consumer goes on with the others when it is asked again.
-
-        Raises `TopicNotFound`, and `InvalidArgument` for anything but a sequence of different names.
-        """
-        self.check_open()
-        is_sequence = isinstance(topics, Sequence) and not isinstance(topics, str)
-        if not is_sequence or not topics or not all(isinstance(topic, str) for topic in topics):
-            raise InvalidArgument(
-                f'topics are {topics!r:.80}, not a sequence of names such as ["orders", "refunds"].'
-            )
-        lives = [self._live(topic) for topic in topics]
-        if len(set(topics)) < len(topics):
-            raise InvalidArgument(f"topics {list(topics)!r:.80} name one more than once. Name each once.")
-        return Consumer(self, lives, group, settings, name)
-
-    async def work(
+    def _consumer(
         self,
-        topics: Sequence[str],
-        handler: Handler,
+        lives: Sequence[LiveTopic],
         group: str,
-        *,
-        concurrency: int = 1,
-        grace: float = GRACE_S,
-        name: str | None = None,
-        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-        **settings: Unpack[GroupOptions],
-    ) -> Never:
-        """As `Topic.work`, for messages of several topics. One that is deleted is left out; the last one ends it."""
-        working = Working(self.subscribe(topics, group, name=name, **settings), handler, concurrency, grace)
-        await working.run(task_status)
+        settings: GroupOptions,
+        name: str | None,
+        pattern: TopicPattern | None,
+    ) -> Consumer:
+        return Consumer(self, lives, group, settings, name, pattern)
 
     async def groups(self) -> tuple[GroupInfo, ...]:
         """All consumer groups, by name."""

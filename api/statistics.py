@@ -43,6 +43,10 @@ class GroupInfo:
     settings: GroupSettings
     consumers: tuple[ConsumerInfo, ...] = ()
     """Its members, by id."""
+    pattern: str | None = None
+    """Which topics it reads, when they are not named: `topics` has those that match now."""
+    dead_letters: bool = False
+    """Whether topics for dead letters match the pattern too."""
 
     @property
     def durable(self) -> bool:
@@ -194,8 +198,18 @@ def group_infos(records: Sequence[GroupRecord], directory: Directory) -> tuple[G
             for m in sorted(members, key=lambda member: member.consumer)
         )
         topics = tuple(live.name for live in lives)
+        pattern = record.pattern
         found.append(
-            GroupInfo(record.name, record.group_id, topics, len(members), record.settings, consumers)
+            GroupInfo(
+                record.name,
+                record.group_id,
+                topics,
+                len(members),
+                record.settings,
+                consumers,
+                None if pattern is None else pattern.words,
+                pattern is not None and pattern.dead_letters,
+            )
         )
     return tuple(found)
 

@@ -71,7 +71,8 @@ API = {
             " HandlerFailed JournalSalvaged"
             " LeaseReleaseFailed MemberStalled OpeningLacksSpace OpeningOverdue OperationFailed OutboxDropped"
             " OutboxHeld OutboxLost PartitionFull"
-            " PartitionStuck ProducerForgotten PublishersLost SettingsDiffer UnreadDropped WorkHindered"
+            " PartitionStuck ProducerForgotten PublishersLost SettingsDiffer TopicFound TopicPassedOver UnreadDropped"
+            " WorkHindered"
         ),
     ),
     "Seams": (
@@ -82,7 +83,8 @@ API = {
 """The reference of `callboard`: sections, what each is about, and its names. `TYPES` come after them."""
 
 TYPES = (
-    "Acks Start Headers Handler Codec GroupMode Ordering TopicOptions TopicChanges GroupOptions GroupChanges"
+    "Acks Start Headers Handler Codec GroupMode Distribution Ordering TopicOptions TopicChanges GroupOptions"
+    " GroupChanges"
 )
 """Names that only annotations use, shown with what they stand for."""
 
@@ -110,6 +112,7 @@ def api_page() -> str:
             page += [
                 f".. auto{'class' if is_class else 'function'}:: callboard.{name}",
                 *(["   :members:"] if is_class else []),
+                *(["   :inherited-members:"] if name in ("Runtime", "Consumer") else []),
                 "",
             ]
         page[-1] = "```"

@@ -44,6 +44,10 @@ PUBLISHED_BYTES_MAX: Final = 128 * MIB
 PARTITIONS_MAX: Final = 1024
 TOPICS_MAX: Final = 10_000
 GROUPS_MAX: Final = 10_000
+PATTERN_GROUPS_MAX: Final = 100
+"""Groups that read the topics of a pattern: each new topic is held against every one of them."""
+PATTERN_TOPICS_MAX: Final = 1_000
+"""Topics that one of them reads."""
 SEGMENT_BYTES_MIN: Final = 64 * KIB
 SEGMENT_BYTES_DEFAULT: Final = 64 * MIB
 SEGMENT_BYTES_MAX: Final = 2 * GIB

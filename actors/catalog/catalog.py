@@ -49,7 +49,9 @@ from callboard.actors.catalog.commands import (
 )
 from callboard.actors.catalog.dead_letter_topics import check_dead_letter_topic
 from callboard.actors.catalog.directory import Directory, LiveTopic
+from callboard.actors.catalog.finding import FindsTopics
 from callboard.actors.catalog.operations import Afterwards, CatalogOperations
+from callboard.actors.catalog.patterns import after, check_pattern_of, left_out, matching, passed_over
 from callboard.actors.catalog.seeking import Places, seek_group
 from callboard.actors.catalog.state import CatalogState, GroupRecord, TopicRecord
 from callboard.actors.kernel import Actor
@@ -109,7 +111,7 @@ class _Decision:
     error: CallboardError | None = None
 
 
-class Catalog(Actor[CatalogCommand]):
+class Catalog(FindsTopics, Actor[CatalogCommand]):
     """See the module. Its durable state is `CatalogState`; what is live is in the shared `Directory`."""
 
     defers_interrupts = True
@@ -165,8 +167,8 @@ class Catalog(Actor[CatalogCommand]):
             entropy=context.entropy,
             limits=context.limits,
         )
-        for passed_over in self._state.passed_over:
-            context.emit(f"the catalog was repaired: {passed_over}")
+        for event in self._state.passed_over:
+            context.emit(f"the catalog was repaired: {event}")
         await self._check_not_missing()
         if self._journal.needs_healing:
             # What was read may be in the page cache only: it is written anew before anything else is decided. On a full
@@ -179,6 +181,7 @@ class Catalog(Actor[CatalogCommand]):
                 self.context.emit(f"the catalog's journal must be healed before anything is changed: {error}")
         self._next_consumer = self._state.consumers_reserved
         await self._end_ephemeral_groups()
+        await self._find_topics_again()
         for topic in list(self._state.topics.values()):
             if topic.deleting:
                 self._operations.begin(f"topic {topic.name}", partial(self._finish_deleting, topic))
@@ -186,6 +189,7 @@ class Catalog(Actor[CatalogCommand]):
                 self._launch(topic)
             else:
                 self._operations.begin(f"topic {topic.name}", partial(self._launch_later, topic))
+        self._read_patterns()
         for group in self._state.groups.values():
             await self._directory.launch_coordinator(group)
             if self._directory.membership(group).told != group.settings:
@@ -359,11 +363,14 @@ class Catalog(Actor[CatalogCommand]):
                 raise InvalidArgument(
                     f"there are {TOPICS_MAX} topics, and no more are allowed. Delete some first."
                 )
-            return [(state.TOPIC_CREATED, name, topic_id, state.changed(wanted))]
+            created = (state.TOPIC_CREATED, name, topic_id, state.changed(wanted))
+            return after(draft, created, lambda then: [then.topics[topic_id]])
 
         await self._decide(decide)
+        self._tell_found(self._state.topics[topic_id])
         record = self._state.topics[topic_id]
         live = self._launch(record)
+        self._read_patterns()
         lack = await self._directory.opened(live)
         if lack is not None:
             fate = "The topic was deleted again. Free space, then create it."
@@ -399,6 +406,7 @@ class Catalog(Actor[CatalogCommand]):
     async def _launch_later(self, record: TopicRecord) -> None:
         """The topic of the same name that was deleted before has ended."""
         self._launch(record)
+        self._read_patterns()
         await trio.lowlevel.checkpoint()
 
     def _known(self, name: str, found: CatalogState | None = None) -> TopicRecord:
@@ -474,9 +482,12 @@ class Catalog(Actor[CatalogCommand]):
             if outbox.pending:
                 self.context.emit(OutboxDropped(outbox.source.label, record.topic_id, outbox.pending))
         await self._directory.retire_topic(record)
+        self._read_patterns()
         path = f"topics/{record.topic_id}"
         await remove_tree(await self._disk.incarnate(path), path)
-        await self._decide(lambda _: [(state.TOPIC_DELETED, record.topic_id)])
+        deleted = (state.TOPIC_DELETED, record.topic_id)
+        await self._decide(lambda draft: after(draft, deleted, left_out))
+        self._read_patterns()
         await self._disk.forget(path)
         for index in range(record.settings.partitions):
             await self._disk.forget(partition_directory(record.topic_id, index))
@@ -494,7 +505,12 @@ class Catalog(Actor[CatalogCommand]):
             await self._decide(partial(self._joining, message, wanted))
             if (made := self._state.group(message.name)) is not None:
                 # Also when a topic was deleted meanwhile, and nobody joins: the coordinator lets it end.
+                self._read_patterns()
                 await self._directory.launch_coordinator(made)
+                if made.pattern is not None and not made.found:
+                    for passed in passed_over(self._state, self._state.topics.values()):
+                        if passed.group == made.name:
+                            self.context.emit(passed)
         await self._confirm()
         consumer, self._next_consumer = self._next_consumer, self._next_consumer + 1
         record = self._state.group(message.name)
@@ -515,6 +531,7 @@ class Catalog(Actor[CatalogCommand]):
         """What has to be decided before another consumer joins the group with its topics; refuses what cannot be."""
         topics = [self._known(name, found) for name in message.topics]
         record = found.group(message.name)
+        check_pattern_of(found, message.name, record, message.pattern)
         events: list[state.Event] = []
         if record is None:
             if len(found.groups) >= GROUPS_MAX:
@@ -523,6 +540,9 @@ class Catalog(Actor[CatalogCommand]):
                 )
             group_id, now_us = found.next_group_id, self.context.clock.wall_us()
             events.append((state.GROUP_OPENED, message.name, group_id, state.changed(wanted), now_us))
+            if (pattern := message.pattern) is not None:
+                events.append((state.GROUP_PATTERN, group_id, pattern.words, pattern.dead_letters))
+                topics, _ = matching(found, message.name, pattern, wanted, found.topics.values())
         elif fixed := [
             key for key in _differing(record.settings, wanted, message.given) if GROUP_FIELDS[key].fixed
         ]:
@@ -556,6 +576,9 @@ class Catalog(Actor[CatalogCommand]):
         await self._decide(
             lambda _: [(state.GROUP_ALTERED, record.group_id, state.stored_settings(record, altered))]
         )
+        if "dead_letter_topic" in message.given:
+            await self._find_topics_again()
+            self._read_patterns()
         await self._tell_settings(self._known_group(message.name))
         return altered
 
@@ -572,8 +595,7 @@ class Catalog(Actor[CatalogCommand]):
                 " was changed. `describe_group` tells what it reads."
             )
         membership = self._directory.membership(record)
-        to = record.settings.start if message.to is None else message.to
-        return await seek_group(self._calls, record.name, record.group_id, membership, ports, to)
+        return await seek_group(self._calls, record.name, record.group_id, membership, ports, message.to)
 
     async def _tell_settings(self, record: GroupRecord) -> None:
         """Have partitions and members know a group's settings; members when the partitions have taken note."""
@@ -606,10 +628,17 @@ class Catalog(Actor[CatalogCommand]):
             return await self._forget_group(record)
 
     async def _forget_group(self, record: GroupRecord) -> Afterwards:
-        await self._decide(lambda _: [(state.GROUP_DELETED, record.group_id)])
+        latest = record
+
+        def decide(draft: CatalogState) -> list[state.Event]:
+            nonlocal latest
+            latest = draft.groups[record.group_id]  # a topic may have been found just now
+            return [(state.GROUP_DELETED, record.group_id)]
+
+        await self._decide(decide)
         # The coordinator first: it would open the group again for its members.
         await self._directory.retire_coordinator(record)
-        return Afterwards(partial(self._close_group, record))
+        return Afterwards(partial(self._close_group, latest))
 
     async def _close_group(self, record: GroupRecord) -> None:
         """Have every partition of its topics forget the group."""
@@ -637,7 +666,7 @@ class Catalog(Actor[CatalogCommand]):
         return record
 
     async def _close_forgotten_groups(self, live: LiveTopic) -> None:
-        """Delivery states of groups that the catalog has deleted would hold retention back for ever."""
+        """Delivery states of groups that do not read the topic any more would hold retention back for ever."""
         async with trio.open_nursery() as nursery:
             for port in live.ports:
                 nursery.start_soon(self._close_forgotten_at, port)
@@ -649,7 +678,9 @@ class Catalog(Actor[CatalogCommand]):
         except CallboardError:
             return
         for group in statistics.groups:
-            if group.group_id not in self._state.groups:
+            record = self._state.groups.get(group.group_id)
+            is_read = record is not None and (record.pattern is None or port.topic_id in record.topic_ids)
+            if not is_read:
                 await self._close_group_at(port, group.group_id)
 
 

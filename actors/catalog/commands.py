@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from callboard.actors.settings import Start
+from callboard.actors.topic_patterns import TopicPattern
 
 if TYPE_CHECKING:
     from callboard.actors.catalog.directory import LiveGroup
@@ -61,11 +62,12 @@ class IsTopic:
 
 @attrs.frozen(eq=False)
 class EnsureGroup:
-    """A new consumer wants to join with topics. Answered with an `Admission`."""
+    """A new consumer wants to join with topics, or with all that match a pattern. Answered with an `Admission`."""
 
     name: str
     topics: Sequence[str]
     given: Mapping[str, Any]
+    pattern: TopicPattern | None = None
 
 
 @attrs.frozen(eq=False)

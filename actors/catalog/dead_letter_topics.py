@@ -22,6 +22,8 @@ def check_dead_letter_topic(
     own = {topic.topic_id for topic in joined} | set(() if group is None else group.topic_ids)
     others = [other for other in found.groups.values() if group is None or other.group_id != group.group_id]
     target = found.topic(name)
+    if target is not None and group is not None and group.lets_go_of_dead_letters:
+        own.discard(target.topic_id)  # it stops reading the topic
     if target is None:
         raise _refused(name, f"there is no such topic. Create it: await runtime.create_topic({name!r})")
     if target.topic_id in own:
@@ -35,6 +37,8 @@ def check_dead_letter_topic(
                 " own. Leave dead_letter_topic out: what fails there is kept in its partition",
             )
     for other in others:
+        if other.lets_go_of_dead_letters:
+            continue
         if target.topic_id in other.topic_ids and other.settings.dead_letter_topic is not None:
             raise _refused(
                 name, f"group {other.name!r} reads it, and has a dead_letter_topic itself. Name another topic"

@@ -170,7 +170,24 @@ class Directory:
         found = self._memberships.get(record.group_id)
         if found is None:
             found = self._memberships[record.group_id] = Membership(record.settings)
+            if record.pattern is not None:
+                found.read({}, record.found)
         return found
+
+    def read_topics(self, record: GroupRecord) -> list[LiveTopic]:
+        """Have a group of a pattern read the topics that the catalog has decided on, as far as they run.
+
+        Returns those that run on and that it reads no more.
+        """
+        membership = self.membership(record)
+        lives = [
+            live for live in map(self._by_id.get, record.topic_ids) if live is not None and not live.deleted
+        ]
+        before = membership.topics or {}
+        membership.read({live.topic_id: live for live in lives}, record.found)
+        return [
+            live for topic_id, live in before.items() if topic_id not in record.topic_ids and not live.deleted
+        ]
 
     def ports(self, record: GroupRecord) -> list[PartitionPort]:
         """The partitions of all topics that the group reads."""
@@ -331,6 +348,8 @@ class Directory:
 
     async def retire_coordinator(self, record: GroupRecord) -> None:
         """Stop the group's coordinator, if it runs."""
+        if (membership := self._memberships.get(record.group_id)) is not None:
+            membership.is_over = True
         if record.group_id in self._live_groups:
             if record.name in self._groups:
                 await self._groups.stop_child(record.name)

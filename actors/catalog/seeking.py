@@ -24,9 +24,14 @@ async def seek_group(
     group_id: int,
     membership: Membership,
     ports: Sequence[PartitionPort],
-    to: Start,
+    to: Start | None,
 ) -> Places:
-    """Have the group go on from `to` in these partitions. Raises what keeps the first of them from it."""
+    """Have the group go on from `to` in these partitions, with None from where it began in each.
+
+    Raises what keeps the first of them from it.
+    """
+    if to is None and isinstance(membership.settings.start, int) and membership.topics is None:
+        to = membership.settings.start
     if isinstance(to, int) and len(ports) != 1:
         raise InvalidArgument(
             f"group {group!r} reads {len(ports)} partitions there, and {to} is an offset of one. Nothing was changed."
@@ -38,16 +43,17 @@ async def seek_group(
 
     async def seek(port: PartitionPort) -> None:
         try:
-            opened = c.OpenGroup(group_id, settings.durable, settings.start, membership.delivery_settings())
+            start = membership.start_in(port.topic_id)
+            opened = c.OpenGroup(group_id, settings.durable, start, membership.delivery_settings())
             await calls.ask(port, opened)  # a crash may have left it out
-            offset, takes_nearest = to, True
+            offset, takes_nearest = start if to is None else to, True
             if isinstance(offset, datetime):
                 offset = await calls.ask(port, c.OffsetAt(round(offset.timestamp() * 1e6)))
             elif isinstance(offset, str):
                 found: c.PartitionStatistics = await calls.ask(port, c.Describe())
                 offset = found.start_offset if offset == "beginning" else found.visible_end
             else:
-                takes_nearest = False
+                takes_nearest = to is None
             sought = c.SeekGroup(group_id, offset, takes_nearest)
             places[port.topic, port.index] = await calls.ask(port, sought)
         except CallboardError as error:

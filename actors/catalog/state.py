@@ -33,6 +33,7 @@ from callboard.actors.settings import (
     group_settings,
     topic_settings,
 )
+from callboard.actors.topic_patterns import TopicPattern, pattern_problem
 from callboard.log.errors import JournalInvalid, NotInThisVersion
 from callboard.log.format.fields import CBOR_ERRORS, MUST, check_kind, too_new, unknown_fields
 
@@ -51,12 +52,17 @@ CONSUMERS_RESERVED: Final = 9
 GROUP_ALTERED: Final = 10
 TOPIC_DELAYS: Final = 11
 TOPIC_OUTBOX: Final = 12
+GROUP_PATTERN: Final = 13
+GROUP_FOUND: Final = 14
 
 TOPIC_STATE: Final = ("name", "topic", "settings", "deleting")
 TOPIC_BESIDES: Final = ("delays", "outbox")
 """What a topic may have besides, true and mandatory: without it delayed records would wait for ever, and what acks have
 published too."""
+TAKES_DEAD_LETTERS: Final = "dead_letters"
+"""What a topic has besides that a group has named for its dead letters."""
 GROUP_STATE: Final = ("name", "group", "settings", "idle_since_us", "topics")
+PATTERN_STATE: Final = ("words", "dead_letters", "found")
 SNAPSHOT: Final = ("next_group", "topics", "groups", "consumers_reserved")
 
 TOPIC_ID: Final = re.compile("[0-9a-f]{2,32}")
@@ -79,6 +85,8 @@ class TopicRecord:
     """Whether it has waiting partitions for delayed records."""
     outbox: bool = False
     """Whether it has outbox partitions for what acks publish."""
+    takes_dead_letters: bool = False
+    """Whether a group has ever named it for its dead letters: no pattern matches it that does not ask for them."""
     unknown_fields: dict[str, Any] = attrs.field(factory=dict)
     """What else a later version knows of the topic."""
 
@@ -93,7 +101,21 @@ class GroupRecord:
     unknown_settings: dict[str, Any] = attrs.field(factory=dict)
     topic_ids: tuple[str, ...] = ()
     idle_since_us: int | None = None
+    pattern: TopicPattern | None = None
+    """Which topics it reads, when they are not named by its consumers."""
+    found: frozenset[str] = frozenset()
+    """Ids of the topics among them that came after the group: they are read from their beginning."""
     unknown_fields: dict[str, Any] = attrs.field(factory=dict)
+
+    @property
+    def lets_go_of_dead_letters(self) -> bool:
+        """Whether it stops reading a topic that becomes one for dead letters."""
+        return self.pattern is not None and not self.pattern.dead_letters
+
+    def without(self, topic_id: str) -> GroupRecord:
+        """The group, not reading that topic any more."""
+        rest = tuple(other for other in self.topic_ids if other != topic_id)
+        return attrs.evolve(self, topic_ids=rest, found=self.found - {topic_id})
 
 
 class CatalogState:
@@ -176,7 +198,18 @@ class CatalogState:
     def _topic_created(self, name: str, topic_id: str, stored: dict[str, Any]) -> TopicRecord:
         if name_problem(name) is not None or TOPIC_ID.fullmatch(topic_id) is None:
             raise ValueError("a name or id that no catalog writes")
-        return TopicRecord(name, topic_id, *topic_settings_of(stored))
+        named = any(group.settings.dead_letter_topic == name for group in self.groups.values())
+        return TopicRecord(name, topic_id, *topic_settings_of(stored), takes_dead_letters=named)
+
+    def _name_dead_letter_topic(self, settings: GroupSettings) -> None:
+        """A group has these settings: what it names is for dead letters from now on, and patterns let go of it."""
+        topic = None if settings.dead_letter_topic is None else self.topic(settings.dead_letter_topic)
+        if topic is None or topic.takes_dead_letters:
+            return
+        self.topics[topic.topic_id] = attrs.evolve(topic, takes_dead_letters=True)
+        for group_id, group in self.groups.items():
+            if group.lets_go_of_dead_letters and topic.topic_id in group.topic_ids:
+                self.groups[group_id] = group.without(topic.topic_id)
 
     def _topic_altered(self, topic_id: str, stored: dict[str, Any]) -> TopicRecord:
         settings, unknown = topic_settings_of(stored)
@@ -195,8 +228,7 @@ class CatalogState:
         del self.topics[topic_id]
         for group_id, group in self.groups.items():
             if topic_id in group.topic_ids:
-                rest = tuple(other for other in group.topic_ids if other != topic_id)
-                self.groups[group_id] = attrs.evolve(group, topic_ids=rest)
+                self.groups[group_id] = group.without(topic_id)
 
     def _group_opened(
         self, name: str, group_id: int, stored: dict[str, Any], since_us: int | None
@@ -204,7 +236,9 @@ class CatalogState:
         if name_problem(name) is not None or type(group_id) is not int or group_id in self.groups:
             raise ValueError("a name or id that no catalog writes")
         self.next_group_id = max(self.next_group_id, group_id + 1)
-        return GroupRecord(name, group_id, *group_settings_of(stored), idle_since_us=_instant(since_us))
+        group = GroupRecord(name, group_id, *group_settings_of(stored), idle_since_us=_instant(since_us))
+        self._name_dead_letter_topic(group.settings)
+        return group
 
     def _group_joined(self, group_id: int, topic_id: str) -> GroupRecord:
         group = self.groups[group_id]
@@ -213,7 +247,17 @@ class CatalogState:
 
     def _group_altered(self, group_id: int, stored: dict[str, Any]) -> GroupRecord:
         settings, unknown = group_settings_of(stored)
+        self._name_dead_letter_topic(settings)
         return attrs.evolve(self.groups[group_id], settings=settings, unknown_settings=unknown)
+
+    def _group_pattern(self, group_id: int, words: str, dead_letters: bool) -> GroupRecord:
+        if pattern_problem(words) is not None or type(dead_letters) is not bool:
+            raise ValueError("a pattern that no catalog writes")
+        return attrs.evolve(self.groups[group_id], pattern=TopicPattern(words, dead_letters))
+
+    def _group_found(self, group_id: int, topic_id: str) -> GroupRecord:
+        group = self._group_joined(group_id, topic_id)
+        return attrs.evolve(group, found=group.found | {topic_id})
 
     def _group_idle(self, group_id: int, since_us: int | None) -> GroupRecord:
         return attrs.evolve(self.groups[group_id], idle_since_us=_instant(since_us))
@@ -232,13 +276,15 @@ class CatalogState:
         for topic in self.topics.values():
             facts = (topic.name, topic.topic_id, stored_settings(topic, topic.settings), topic.deleting)
             names = [name for name in TOPIC_BESIDES if getattr(topic, name)]
-            besides = {**dict.fromkeys(names, True), MUST: names} if names else {}
+            besides: dict[str, Any] = {**dict.fromkeys(names, True), MUST: names} if names else {}
+            if topic.takes_dead_letters:
+                besides[TAKES_DEAD_LETTERS] = True
             topics.append(_map(TOPIC_STATE, facts, {**topic.unknown_fields, **besides}))
         groups = []
         for group in self.groups.values():
             settings = stored_settings(group, group.settings)
             items = (group.name, group.group_id, settings, group.idle_since_us, group.topic_ids)
-            groups.append(_map(GROUP_STATE, items, group.unknown_fields))
+            groups.append(_map(GROUP_STATE, items, {**group.unknown_fields, **_pattern_fields(group)}))
         all_items = (self.next_group_id, topics, groups, self.consumers_reserved)
         return cbor2.dumps(_map(SNAPSHOT, all_items, self._unknown_fields))
 
@@ -261,7 +307,8 @@ class CatalogState:
     def _restore(self, found: Any) -> None:
         self._unknown_fields = unknown_fields(found, SNAPSHOT, "the catalog's snapshot")
         for topic in found["topics"]:
-            unknown = unknown_fields(topic, (*TOPIC_STATE, *TOPIC_BESIDES), "a topic in the catalog")
+            known = (*TOPIC_STATE, *TOPIC_BESIDES, TAKES_DEAD_LETTERS)
+            unknown = unknown_fields(topic, known, "a topic in the catalog")
             self.apply((TOPIC_CREATED, topic["name"], topic["topic"], topic["settings"]), unknown)
             if topic.get("delays"):
                 self.apply((TOPIC_DELAYS, topic["topic"]))
@@ -269,12 +316,21 @@ class CatalogState:
                 self.apply((TOPIC_OUTBOX, topic["topic"]))
             if topic["deleting"]:
                 self.apply((TOPIC_DELETING, topic["topic"]))
+            if topic.get(TAKES_DEAD_LETTERS):
+                record = self.topics[topic["topic"]]
+                self.topics[record.topic_id] = attrs.evolve(record, takes_dead_letters=True)
         for group in found["groups"]:
-            unknown = unknown_fields(group, GROUP_STATE, "a group in the catalog")
+            unknown = unknown_fields(group, (*GROUP_STATE, "pattern"), "a group in the catalog")
             opened = (GROUP_OPENED, group["name"], group["group"], group["settings"], group["idle_since_us"])
             self.apply(opened, unknown)
+            found_later: set[str] = set()
+            if (pattern := group.get("pattern")) is not None:
+                unknown_fields(pattern, PATTERN_STATE, "the pattern of a group")
+                self.apply((GROUP_PATTERN, group["group"], pattern["words"], pattern["dead_letters"]))
+                found_later.update(pattern["found"])
             for topic_id in group["topics"]:
-                self.apply((GROUP_JOINED, group["group"], topic_id))
+                kind = GROUP_FOUND if topic_id in found_later else GROUP_JOINED
+                self.apply((kind, group["group"], topic_id))
         self.next_group_id = max(self.next_group_id, int(found["next_group"]))
         self._consumers_reserved(found.get("consumers_reserved", 1))
 
@@ -292,9 +348,19 @@ EVENTS: Final[dict[int, tuple[Callable[..., TopicRecord | GroupRecord | None], t
     GROUP_DELETED: (CatalogState._group_deleted, ("group",)),
     CONSUMERS_RESERVED: (CatalogState._consumers_reserved, ("below",)),
     GROUP_ALTERED: (CatalogState._group_altered, ("group", "settings")),
+    GROUP_PATTERN: (CatalogState._group_pattern, ("group", "pattern", "dead_letters")),
+    GROUP_FOUND: (CatalogState._group_found, ("group", "topic")),
 }
 """By kind: what applies it, and its items. Settings are those that differ from the defaults, instants wall time in
 microseconds, or None. Ids of consumers `below` may have been given away."""
+
+
+def _pattern_fields(group: GroupRecord) -> dict[str, Any]:
+    """What a group of a pattern has besides; without it, nobody would find new topics for the group."""
+    if group.pattern is None:
+        return {}
+    facts = (group.pattern.words, group.pattern.dead_letters, sorted(group.found))
+    return {"pattern": _map(PATTERN_STATE, facts, {}), MUST: ["pattern"]}
 
 
 def changed(settings: TopicSettings | GroupSettings) -> dict[str, Any]:

@@ -14,7 +14,6 @@ consumer outlives its coordinator's crash.
 from __future__ import annotations
 
 import math
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -40,7 +39,7 @@ from callboard.log.errors import (
 from callboard.log.limits import RELEASES_AT_ONCE, STUCK_AFTER_S
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from callboard.actors.catalog.directory import Directory, LiveTopic
     from callboard.actors.partition.port import PartitionPort
@@ -64,11 +63,11 @@ Question = c.OpenGroup | c.ReleaseConsumer | c.FenceConsumer
 @attrs.frozen
 class Join:
     """A consumer joins with a topic. Answered with `Joined` once the topic's partitions know the group, or have been
-    asked to for some time.
+    asked to for some time. In a group of a pattern it joins with all that match, and `topic_id` is None.
     """
 
     consumer: int
-    topic_id: str
+    topic_id: str | None
     name: str | None = None
 
 
@@ -118,6 +117,7 @@ class Coordinator(Actor[CoordinatorCommand]):
     async def started(self) -> None:
         """Begin to watch for expiry. What the first incarnation was told of idleness is stale in later ones."""
         idle_since_us = self._idle_since_us
+        self._membership.is_stopped = False
         if self._membership.members:
             idle_since_us = None
         elif idle_since_us is None or self.context.incarnation > 1:
@@ -140,6 +140,15 @@ class Coordinator(Actor[CoordinatorCommand]):
             self.context.start_task(self._release, [*self._membership.leaving.values()], name="leaving")
         if not self._membership.settings.durable:
             self.context.start_task(self._end_unless_joined, name="joining")
+        if self._membership.topics is not None:
+            self.context.start_task(self._follow_topics, name="topics")
+
+    async def stopping(self) -> None:
+        """Consumers that no partition wakes, because they have no topic, look and see that."""
+        self._membership.is_stopped = True
+        for news in list(self._membership.news.values()):
+            news.wake()
+        await trio.lowlevel.checkpoint()
 
     async def receive(self, message: CoordinatorCommand) -> None:
         """Join, leave, fence."""
@@ -161,38 +170,69 @@ class Coordinator(Actor[CoordinatorCommand]):
         if not self._membership.is_open.is_set():
             self.context.start_task(self._join_later, message, reply, name="joining")
             return
-        topic = self._directory.by_id(message.topic_id)
-        if topic is None:
-            reply.fail(TopicNotFound(f"the topic of group {self._name!r} was deleted.", topic=None))
-            return
+        topics = dict(self._membership.topics or {})
+        if message.topic_id is not None:
+            topic = self._directory.by_id(message.topic_id)
+            if topic is None:
+                reply.fail(TopicNotFound(f"the topic of group {self._name!r} was deleted.", topic=None))
+                return
+            topics = {topic.topic_id: topic}
         member = self._membership.members.setdefault(message.consumer, Member(message.consumer, message.name))
-        member.topics[topic.topic_id] = topic
-        if member.name is not None:
-            for port in topic.ports:
-                port.carried.names[self._group_id, member.consumer] = member.name
+        member.topics = topics if message.topic_id is None else {**member.topics, **topics}
+        self._name_in(member, topics.values())
         member.is_suspended = False
         if self._idle_since_us is not None:
             self._set_idle(None)
         joined = Joined(self._group_id, member.generation)
-        self._ask_each(topic.ports, self._opening, reply, joined, JOIN_PATIENCE_S, "joining")
+        ports = [port for topic in topics.values() for port in topic.ports]
+        self._ask_each(ports, self._opening, reply, joined, JOIN_PATIENCE_S, "joining")
         if self._exclusive is not None:
             self._exclusive.rebalance()
+
+    def _name_in(self, member: Member, topics: Iterable[LiveTopic]) -> None:
+        """Partitions tell in whom a message failed."""
+        if member.name is not None:
+            for topic in topics:
+                for port in topic.ports:
+                    port.carried.names[self._group_id, member.consumer] = member.name
 
     async def _join_later(self, message: Join, reply: Reply) -> None:
         """When it is decided that the group does not end; if it does, the coordinator is stopped."""
         await self._membership.is_open.wait()
         self._join(message, reply)
 
-    def _opening(self) -> c.OpenGroup:
+    def _opening(self, port: PartitionPort) -> c.OpenGroup:
         """With the settings of now: they may be altered while a partition restarts."""
         membership = self._membership
-        settings = membership.settings
-        return c.OpenGroup(self._group_id, settings.durable, settings.start, membership.delivery_settings())
+        durable, start = membership.settings.durable, membership.start_in(port.topic_id)
+        return c.OpenGroup(self._group_id, durable, start, membership.delivery_settings())
+
+    async def _follow_topics(self) -> None:
+        """Of a group of a pattern: have new topics know it, also while nobody reads, and members know what they read.
+
+        An incarnation begins with all topics, whatever the one before it has done.
+        """
+        membership = self._membership
+        opened: set[str] = set()
+        while True:
+            topics = dict(membership.topics or {})
+            for topic_id, topic in topics.items():
+                if topic_id not in opened:
+                    self._ask_each(topic.ports, self._opening, None, None, math.inf, "opening")
+            opened = set(topics)
+            for member in membership.members.values():
+                member.topics = dict(topics)
+                self._name_in(member, topics.values())
+            if self._exclusive is not None:
+                self._exclusive.rebalance()
+            for news in list(membership.news.values()):
+                news.wake()
+            await membership.topics_changed.wait()
 
     def _ask_each(
         self,
         ports: Sequence[PartitionPort],
-        command: Callable[[], Question],
+        command: Callable[[PartitionPort], Question],
         reply: Reply | None,
         answer: object,
         patience_s: float,
@@ -203,13 +243,18 @@ class Coordinator(Actor[CoordinatorCommand]):
         One that has failed is passed: a consumer that meets it when it is revived, and does not know the group, joins
         again.
         """
-        asked = [(port, _asked(port, command())) for port in ports]
+        asked = [(port, _asked(port, command(port))) for port in ports]
 
         async def wait_for_each() -> None:
             try:
                 for port, asking in asked:
-                    with suppress(PartitionUnavailable):
-                        await _answered(port, command, asking)
+                    try:
+                        await _answered(port, partial(command, port), asking)
+                    except PartitionUnavailable:
+                        pass
+                    except ActorStopped:
+                        if self._membership.topics is None or not port.is_deleted:
+                            raise
             except InternalError:
                 raise
             except CallboardError as error:
@@ -240,9 +285,9 @@ class Coordinator(Actor[CoordinatorCommand]):
     def _fence_member(self, member: Member, reply: Reply | None) -> None:
         consumer = member.consumer
         member.generation += 1
-        fence = partial(c.FenceConsumer, self._group_id, consumer, member.generation)
+        fence = c.FenceConsumer(self._group_id, consumer, member.generation)
         ports = [port for topic in member.topics.values() for port in topic.ports]
-        self._ask_each(ports, fence, reply, None, math.inf, "fencing")
+        self._ask_each(ports, lambda _: fence, reply, None, math.inf, "fencing")
         news = self._membership.news.get(consumer)
         if news is not None:
             news.fence(member.generation)

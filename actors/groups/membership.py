@@ -8,6 +8,8 @@ Invariants
 G1  Who departs is a member no longer once the coordinator has looked, whatever else waits in its mailbox.
 G2  Only the coordinator adds members and takes them out.
 G3  A group that ends by itself has no members, nor any until that is decided.
+G4  Every member of a group of a pattern reads the same topics: those that the catalog has decided on, as far as they
+    run.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import trio
 
 from callboard.actors.groups.assignment import Assignment, Place
 from callboard.actors.partition.commands import DeliverySettings
-from callboard.actors.settings import GroupSettings
+from callboard.actors.settings import GroupSettings, Start
 from callboard.actors.timers.timers import Flag
 
 if TYPE_CHECKING:
@@ -111,6 +113,15 @@ class Membership:
         self.is_open = trio.Event()
         """Set unless the catalog decides that the group ends: whoever joins waits for that."""
         self.is_open.set()
+        self.topics: dict[str, LiveTopic] | None = None
+        """By id: what a group of a pattern reads now; None when its consumers name their topics."""
+        self.found: frozenset[str] = frozenset()
+        """Those of them that came after the group."""
+        self.topics_changed = Flag()
+        self.is_stopped = False
+        """The coordinator does not run: the group is gone, or the runtime closes, or it is being started again."""
+        self.is_over = False
+        """The group is gone."""
         self.assignment = Assignment()
         """Of an exclusive group: who owns which partition."""
         self.idle_since_us: int | None = None
@@ -123,6 +134,17 @@ class Membership:
         self.settings = settings
         self.version += 1
         self.changed.set()
+
+    def read(self, topics: dict[str, LiveTopic], found: frozenset[str]) -> None:
+        """A group of a pattern reads these topics from now on; its coordinator tells partitions and members."""
+        self.found = found
+        if topics != self.topics:
+            self.topics = topics
+            self.topics_changed.set()
+
+    def start_in(self, topic_id: str) -> Start:
+        """Where the group begins in a topic."""
+        return "beginning" if topic_id in self.found else self.settings.start
 
     def delivery_settings(self) -> DeliverySettings:
         """What partitions have to know of the settings."""
@@ -139,6 +161,7 @@ class Membership:
             settings.mode == "exclusive",
             (settings.retry,) if isinstance(settings.retry, (int, float)) else settings.retry,
             settings.dead_letter_expired,
+            settings.distribution,
         )
 
     def assigned(self, consumer: int) -> tuple[tuple[str, int], ...]:

@@ -230,6 +230,8 @@ class DeliverySettings:
     """After the first failure, the second, ..., and all later ones; instead of a backoff."""
     keeps_expired: bool = False
     """A message that expires unhandled is a dead letter."""
+    distribution: str = "round-robin"
+    """Which consumer that waits is told of a message: one of `distribution.DISTRIBUTIONS`."""
 
     def wait_s(self, attempt: int, chance: float) -> float:
         """How long a message waits that failed for the `attempt`-th time; `chance`, 0 to 1, shortens a backoff."""

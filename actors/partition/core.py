@@ -33,6 +33,7 @@ P6  What `Carried` holds is what a successor in the same process needs, and noth
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from callboard.actors.delivery.failing import LIMIT_REACHED, PROCESS_ENDED
@@ -42,6 +43,7 @@ from callboard.actors.partition import effects as e
 from callboard.actors.partition.choice_rules import ChoiceRules
 from callboard.actors.partition.commands import SYNCED, Token
 from callboard.actors.partition.dead_letter_rules import DeadLetterRules
+from callboard.actors.partition.distribution import Draw, Load, load_of
 from callboard.actors.partition.expiry import ExpiryRules
 from callboard.actors.partition.group_states import DELAY_MAX_S, Carried, Group, GroupStates, PendingLease
 from callboard.actors.partition.member_rules import MemberRules
@@ -75,7 +77,7 @@ READERS_SIFT_AT: Final = 64
 
 
 class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, OutboxRules, SeekRules):
-    """See the module. `is_abandoned` tells whether whoever asked waits no more."""
+    """See the module. `is_abandoned` tells whether whoever asked waits no more, `load` how busy who waits is."""
 
     def __init__(
         self,
@@ -89,6 +91,8 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
         limits: Limits = USUAL,
         windows: WindowBudget | None = None,
         has_priorities: bool = False,
+        load: Load = load_of,
+        draw: Draw = lambda: 0.0,
     ) -> None:
         self.label = label
         self.states = states
@@ -107,6 +111,7 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
         self._carried = carried
         self._groups = states.groups
         self._is_abandoned = is_abandoned
+        self._load, self._draw = load, draw
         self._armed = NEVER
         self._limits = limits
         self._has_priorities = has_priorities
@@ -521,7 +526,7 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
     # -- waiting --------------------------------------------------------------------------------------------
 
     def wait_for_ready(self, message: c.WaitForReady, token: Token, now: float) -> None:
-        """Answer when something is ready for this consumer; those who wait longest come first."""
+        """Answer when something is ready for this consumer; the group's distribution says who comes first."""
         if token is None:
             return
         group = self._groups.get(message.group_id)
@@ -550,10 +555,8 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
                 self._reads_window(group)
         else:
             ready = group.delivery.leasable_count(now, self.visible_end, len(waiting) + len(notified))
-        while waiting and len(notified) < ready:
-            consumer = group.next_waiting(now, self.visible_end)
-            if consumer is None:
-                break
+        told = group.to_be_told(now, self.visible_end, self._load, self._draw)
+        for consumer in list(islice(told, max(0, ready - len(notified)))):
             notified[consumer] = now + NOTICE_LASTS_S
             self.effects.append(e.Notify(waiting.pop(consumer), group.group_id, consumer))
         if waiting and notified:

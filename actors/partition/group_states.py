@@ -48,6 +48,7 @@ from callboard.actors.delivery.receipts import Lease, OffsetRange, Settlement
 from callboard.actors.delivery.snapshot import number
 from callboard.actors.partition.choice import KeyOrder
 from callboard.actors.partition.commands import DeliverySettings, GroupStatistics, Ranges, Token
+from callboard.actors.partition.distribution import DISTRIBUTIONS, Draw, Load
 from callboard.actors.partition.outbox_entries import OutboxEntries, as_ranges, from_ranges
 from callboard.actors.partition.ownership import Ownership
 from callboard.log.errors import InvalidArgument, JournalInvalid
@@ -158,21 +159,24 @@ class Group:
             lost += settled.lost
         return Settlement(tuple(sorted(accepted)), tuple(sorted(lost)))
 
-    def next_waiting(self, now: float, visible_end: int) -> int | None:
-        """Who waits longest of those that would be leased something: who has a suspect record gets nothing else."""
+    def to_be_told(self, now: float, visible_end: int, load: Load, draw: Draw) -> Iterator[int]:
+        """Those who wait and would be leased something, in turn: who has a suspect record gets nothing else.
+
+        Nobody begins to wait, or ends to, while this is iterated.
+        """
         delivery, choice = self.delivery, self.choice
-        for consumer in self.waiting:
+        turns = DISTRIBUTIONS["round-robin" if self.settings is None else self.settings.distribution]
+        for consumer in turns(self.waiting, load, draw):
             if self.ownership is not None and consumer != self.ownership.owner:
                 continue
             if delivery.max_deliveries is None:
-                return consumer
-            if choice is None:
+                found = 1
+            elif choice is None:
                 found = delivery.leasable_count(now, visible_end, 1, consumer)
             else:
                 found = choice.ready_count(now, 1, consumer)
             if found:
-                return consumer
-        return None
+                yield consumer
 
     def is_held_by_others(self) -> bool:
         """Whether a member has leases that does not own the partition."""

@@ -272,6 +272,7 @@ class Partition(Actor[c.PartitionCommand]):
             limits=context.limits,
             windows=spec.windows,
             has_priorities=spec.settings.priorities,
+            draw=context.entropy.random,
         )
         self._log_part = LogParticipant(
             core,

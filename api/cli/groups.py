@@ -43,7 +43,7 @@ def list_groups(directory: str, as_json: bool) -> None:
         each["lag"] = sum(place["pending"] for place in own)
         each["in_flight"] = sum(place["leased"] for place in own)
         counts = (f"{each[key]:,}" for key in ("members", "lag", "in_flight"))
-        rows.append((each["name"], ", ".join(each["topics"]), *counts))
+        rows.append((each["name"], each["pattern"] or ", ".join(each["topics"]), *counts))
     if as_json:
         print_json(found["groups"])
     elif rows:
@@ -64,7 +64,8 @@ def describe(name: str, directory: str, as_json: bool) -> None:
         print_json(found)
         return
     about = found["group"]
-    show(facts(setting_rows(about["settings"], GROUP_FIELDS), title=f"group {name}"), "")
+    read = [] if about["pattern"] is None else [("pattern", about["pattern"])]
+    show(facts([*read, *setting_rows(about["settings"], GROUP_FIELDS)], title=f"group {name}"), "")
     owned = {each["consumer"]: each["assigned"] for each in about["consumers"]}
     rows = [
         (

@@ -138,31 +138,3 @@ def at_questions(entropy: Entropy, partitions: Sequence[str], horizon_s: float) 
             when = After(_one(entropy, ANSWERS), _few(entropy, 10))
         found.append(CrashActor(when, partition))
     return found
-
-
-def at_steps(entropy: Entropy, space: FaultSpace, actors: Sequence[str]) -> list[Fault]:
-    """In half of the seeds one or two crashes of these actors, at any step of what the scenario is about."""
-    if entropy.random() < 0.5:
-        return []
-    found: list[Fault] = []
-    for _ in range(1 + int(entropy.random() * 2)):
-        probe, last = space.probes[int(entropy.random() * len(space.probes))]
-        if entropy.random() < 0.3:
-            when: When = At(round(entropy.random() * space.horizon_s, 3))
-        else:
-            when = After(probe, _few(entropy, last))
-        found.append(CrashActor(when, _one(entropy, actors)))
-    return found
-
-
-def as_soon_as(entropy: Entropy, probe: str, last: int, actor: str) -> list[Fault]:
-    """An actor crashes, none to three times, when it has just been given work: at passings of a probe."""
-    return [CrashActor(After(probe, _few(entropy, last)), actor) for _ in range(int(entropy.random() * 4))]
-
-
-def amid_hand_overs(entropy: Entropy, coordinator: str, last: int) -> list[Fault]:
-    """A coordinator crashes, none to three times, while a partition is on its way from one member to another."""
-    return [
-        CrashActor(After("handing over", _few(entropy, last)), coordinator)
-        for _ in range(int(entropy.random() * 4))
-    ]

@@ -17,7 +17,6 @@ from callboard.log.errors import CallboardError
 from callboard.message import Message, ScheduledReceipt, from_us
 from callboard.simulations.checkers import no_bugs
 from callboard.simulations.checkers.terms import DEFAULT
-from callboard.simulations.faults import aimed
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.scenarios.draws import (
@@ -35,7 +34,6 @@ from callboard.simulations.violations import Violation
 
 if TYPE_CHECKING:
     from callboard.simulations.entropy import SeededEntropy
-    from callboard.simulations.faults.kinds import Fault
     from callboard.simulations.world import Machine, World
 
 PROMISE: Final = "what is delayed comes once, not before its time, in the order in which it is due"
@@ -119,10 +117,6 @@ class DelayedMessages:
         down_s=(0.01, 3.0),
         for_s=(0.01, 1.0),
     )
-
-    def aimed(self, entropy: SeededEntropy) -> list[Fault]:
-        """In some seeds the actors crash that do not hold the records, at any step."""
-        return aimed.at_steps(entropy, self.space, ("scheduler", "timer-wheel"))
 
     def workload(self, entropy: SeededEntropy) -> DelayedTraffic:
         """Few messages, due within seconds."""

@@ -16,7 +16,6 @@ from callboard.log.errors import CallboardError, ConsumerDrained, LeaseLost
 from callboard.log.limits import PARTITION_MAILBOX_CAPACITY
 from callboard.simulations.checkers import no_bugs
 from callboard.simulations.checkers.terms import DEFAULT
-from callboard.simulations.faults import aimed
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.scenarios.draws import (
@@ -35,7 +34,6 @@ from callboard.simulations.violations import Violation
 
 if TYPE_CHECKING:
     from callboard.simulations.entropy import SeededEntropy
-    from callboard.simulations.faults.kinds import Fault
     from callboard.simulations.world import Machine, World
 
 PROMISE: Final = "a drained consumer finishes what it has, and takes nothing more"
@@ -90,10 +88,6 @@ class DrainedConsumers:
         down_s=(0.01, 0.5),
         for_s=(0.01, 1.0),
     )
-
-    def aimed(self, entropy: SeededEntropy) -> list[Fault]:
-        """In some seeds the actors crash that do not hold the records, at any step."""
-        return aimed.at_steps(entropy, self.space, ("groups/billing", "timer-wheel"))
 
     def workload(self, entropy: SeededEntropy) -> DrainedTraffic:
         """Few messages, and consumers that are drained all the time."""

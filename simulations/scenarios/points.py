@@ -127,6 +127,10 @@ EXCLUSIVE: Final = (
     "a member owned nothing",
     "a member was stalled",
 )
+PATTERNS: Final = (
+    "a topic was deleted under a group of a pattern",
+    "a group of a pattern found a topic",
+)
 ONCE: Final = (
     "a publish was a duplicate",
     "a zombie was refused",
@@ -153,6 +157,7 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "expiring-messages": EXPIRING,
     "what-comes-first": FIRST,
     "exclusive": EXCLUSIVE,
+    "pattern-groups": PATTERNS,
     "published-once": ONCE,
     "every-feature": BROKER + ORDER + RECREATED + ALTERED,
     "every-call": BROKER + ORDER,
@@ -173,7 +178,6 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "stored-index": BROKER,
     "failing-syncs": BROKER,
     "failing-journals": BROKER,
-    "lost-leases": BROKER,
     "unsynced-and-seen": BROKER,
     "recorded-traffic": BROKER + RECORDED,
     "recorded-day": BROKER + RECORDED,

@@ -12,7 +12,6 @@ from callboard.simulations.scenarios.actor_runs import PlainActors, SupervisorTr
 from callboard.simulations.scenarios.aimed_runs import (
     FailingJournals,
     FailingSyncs,
-    LostLeases,
     SmuggledFrames,
     StoredIndex,
     UnsyncedAndSeen,
@@ -44,6 +43,7 @@ from callboard.simulations.scenarios.isolation_runs import OneTopicFails
 from callboard.simulations.scenarios.once_runs import PublishedOnce
 from callboard.simulations.scenarios.order_runs import WhatComesFirst
 from callboard.simulations.scenarios.outbox_runs import AckedAndPublished
+from callboard.simulations.scenarios.pattern_runs import PatternGroups
 from callboard.simulations.scenarios.program_runs import ActorPrograms
 from callboard.simulations.scenarios.rare_calls import RareCalls
 from callboard.simulations.scenarios.recorded_runs import RecordedDay, RecordedTraffic
@@ -87,11 +87,11 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         ExpiringMessages(),
         WhatComesFirst(),
         ExclusivePartitions(),
+        PatternGroups(),
         SmuggledFrames(),
         StoredIndex(),
         FailingSyncs(),
         FailingJournals(),
-        LostLeases(),
         UnsyncedAndSeen(),
         PublishedOnce(),
         RecordedTraffic(),

@@ -124,6 +124,17 @@ def catalog_outbox() -> list[bytes]:
     return [*events, replayed_catalog(events).snapshot()]
 
 
+def catalog_patterns() -> list[bytes]:
+    opened = (catalog.GROUP_OPENED, "workers", 1, {}, None)
+    topics = [(catalog.TOPIC_CREATED, f"orders.{topic}", topic, {}) for topic in ("00aa", "00bb")]
+    reads = (catalog.GROUP_PATTERN, 1, "orders.*", False), (catalog.GROUP_JOINED, 1, "00aa")
+    events = [
+        catalog.encode(event)
+        for event in (topics[0], opened, *reads, topics[1], (catalog.GROUP_FOUND, 1, "00bb"))
+    ]
+    return [*events, replayed_catalog(events).snapshot()]
+
+
 def outbox_headers() -> list[bytes]:
     heads = [
         Addressed(Target("00ff", 0), 1, 2),
@@ -231,6 +242,7 @@ CASES: dict[str, Callable[[], list[bytes]]] = {
     "catalog_group_altered": catalog_group_altered,
     "catalog_delays": catalog_delays,
     "catalog_outbox": catalog_outbox,
+    "catalog_patterns": catalog_patterns,
     "outbox_headers": outbox_headers,
     "delivery_outbox": delivery_outbox,
     "delayed_headers": delayed_headers,
@@ -402,7 +414,7 @@ def test_golden_letters_that_expired_are_read() -> None:
 def test_every_kind_has_a_golden_record() -> None:
     """A new kind of record or event gets a case here."""
     events = golden("catalog_events") + golden("catalog_group_altered")[:-1] + golden("catalog_delays")[:-1]
-    events += golden("catalog_outbox")[:-1]
+    events += golden("catalog_outbox")[:-1] + golden("catalog_patterns")[:-1]
     assert set(catalog.EVENTS) == {cbor2.loads(event)["kind"] for event in events}
     written = golden("delivery_records") + golden("delivery_passed")[:-1] + golden("delivery_dead")[:-1]
     written += golden("delivery_sought")[:-1] + golden("delivery_outbox")[:-1]
@@ -436,6 +448,20 @@ def test_the_golden_outbox_is_read() -> None:
     assert cbor2.loads(found)["topics"][0]["must"] == ["delays", "outbox"]
     heads = [addressed(cbor2.loads(header)) for header in golden("outbox_headers")]
     assert heads[0] == Addressed(Target("00ff", 0), 1, 2)
+
+
+def test_a_group_of_a_pattern_is_read() -> None:
+    """It reads what it began with and what it has found since; older versions refuse it."""
+    *events, stored = golden("catalog_patterns")
+    for state in (replayed_catalog(events), CatalogState()):
+        if not state.groups:
+            state.restore(stored)
+        group = state.groups[1]
+        assert group.pattern is not None
+        assert (group.pattern.words, group.pattern.dead_letters) == ("orders.*", False)
+        assert (sorted(group.topic_ids), sorted(group.found)) == (["00aa", "00bb"], ["00bb"])
+        assert state.snapshot() == stored
+    assert cbor2.loads(stored)["groups"][0]["must"] == ["pattern"]
 
 
 def test_a_group_that_was_sought_elsewhere_is_read() -> None:

@@ -21,7 +21,7 @@ FILES = ("right_uses.py", "wrong_uses.py", "readme.py", "front_page.py")
 PAGES = {"readme.py": "README.md", "front_page.py": "docs/index.md"}
 """Their first example."""
 MYPY_LINE = re.compile(r"(?P<file>\w+\.py):(?P<line>\d+): error: .*\[(?P<code>[\w-]+)\]")
-MARK = re.compile(r"  # (?P<mypy>[\w-]+)(?P<rules>(?:, report\w+)+)$")
+MARK = re.compile(r"  # (?P<mypy>[a-z-]+(?:, [a-z-]+)*)(?P<rules>(?:, report\w+)+)$")
 
 Findings = Counter[tuple[int, str]]
 

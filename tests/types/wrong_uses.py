@@ -45,7 +45,7 @@ async def misspells_settings(runtime: callboard.Runtime, topic: callboard.Topic)
     _ = topic.subscribe("billing", mode="exclusiv")  # arg-type, reportArgumentType
     _ = topic.subscribe("billing", ordering="keys")  # arg-type, reportArgumentType
     _ = topic.subscribe("billing", start="earliest")  # arg-type, reportArgumentType
-    _ = runtime.subscribe(["orders"], "billing", max_inflight=7)  # call-arg, reportCallIssue
+    _ = runtime.subscribe([], "b", max_inflight=7)  # call-overload, call-overload, reportCallIssue
     _ = topic.read("first")  # arg-type, reportArgumentType
     wrong: callboard.TopicOptions = {"partitons": 6}  # typeddict-unknown-key, reportAssignmentType
     _ = await runtime.create_topic("orders", **wrong)

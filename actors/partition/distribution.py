@@ -1,0 +1,64 @@
+"""Which of the consumers that wait is told next that a message is ready, in a shared group. Pure.
+
+A consumer that finds nothing in a partition waits to be told. When messages come, as many consumers are told as there
+are messages, and one that is told fetches. A *distribution* is the order in which they are told; who does not wait is
+never told, and takes what it asks for.
+
+Invariants
+----------
+T1  Every distribution names each of those who wait once, and nobody else: nobody who waits is left out for ever while
+    more messages are ready than consumers were told.
+T2  `round-robin`: who waits longest is first. Between two turns of a consumer that waits again and again, everybody who
+    waits all that time has had one.
+T3  `least-busy`: who has the fewest messages in flight is first; of equals, who waits longest.
+T4  `random`: each order is as likely as any other, by numbers that are drawn for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+Load = Callable[[Any], int]
+"""How many messages the consumer has in flight that a token is of, in all partitions."""
+Draw = Callable[[], float]
+"""A number from 0 to below 1."""
+Turns = Callable[[Mapping[int, Any], Load, Draw], Iterator[int]]
+"""The order of consumers that wait, whose tokens are given in the order in which they began to."""
+
+
+def round_robin(waiting: Mapping[int, Any], load: Load, draw: Draw) -> Iterator[int]:
+    """As they wait (T2)."""
+    return iter(waiting)
+
+
+def least_busy(waiting: Mapping[int, Any], load: Load, draw: Draw) -> Iterator[int]:
+    """By what they have in flight (T3)."""
+    if len(waiting) == 1:
+        return iter(waiting)
+    loads = {consumer: load(token) for consumer, token in waiting.items()}
+    return iter(sorted(waiting, key=loads.__getitem__))
+
+
+def at_random(waiting: Mapping[int, Any], load: Load, draw: Draw) -> Iterator[int]:
+    """As they are drawn (T4), one after the other: only as many numbers are drawn as consumers are taken."""
+    rest = list(waiting)
+    while len(rest) > 1:
+        place = min(int(draw() * len(rest)), len(rest) - 1)
+        rest[place], rest[-1] = rest[-1], rest[place]
+        yield rest.pop()
+    yield from rest
+
+
+DISTRIBUTIONS: Final[Mapping[str, Turns]] = {
+    "round-robin": round_robin,
+    "least-busy": least_busy,
+    "random": at_random,
+}
+"""By the name that a group's setting `distribution` has."""
+
+
+def load_of(token: Any) -> int:
+    """What whoever waits says of itself; nothing when it does not say."""
+    load = getattr(token, "load", None)
+    return 0 if load is None else load()

@@ -1,8 +1,9 @@
 """A lease is lost only when its time is over.
 
 A consumer that settles before its lease runs out is not told that the lease is lost, also when the partition crashes
-meanwhile: who was handed a message has until the deadline that it was told. What a consumer settled before, or may have
-settled, and what a failed sync or damage has taken out of the journal, is no longer its own.
+meanwhile: who was handed a message has until the deadline that it was told. A lease that a failed sync has taken out of
+the journal is given back. What a consumer settled before, or may have settled, and what damage has taken out of the
+journal, is no longer its own.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from callboard.simulations.checkers.attempts import SYNC_FAILS
 from callboard.simulations.checkers.calm import Calm
 from callboard.simulations.checkers.terms import DEFAULT, SLACK_S, Terms
 from callboard.simulations.history.entry import RECEIVING, HistoryEntry
@@ -34,10 +34,6 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     for entry in history.of(*_KINDS):
         if entry.kind == "joined":
             doubtful = {place for place in doubtful if place[0] != entry.who}
-            continue
-        if entry.kind == "fault":
-            if entry.who.startswith(SYNC_FAILS):
-                held.clear()
             continue
         places = [(entry.who, entry.topic, entry.partition, offset) for offset in entry.offsets]
         if entry.kind == "delivered":
@@ -74,7 +70,6 @@ def _until(holder: HistoryEntry, entry: HistoryEntry, calm: Calm) -> float:
 
 
 _KINDS: Final = (
-    "fault",
     "joined",
     "delivered",
     "ack",

@@ -28,6 +28,8 @@ class OwnershipWatch:
         """A partition was seen that waited for its old owner to let go."""
         self.has_idle = False
         """A member was seen that owned nothing."""
+        self.moving = 0
+        """How many partitions were on their way from one member to another."""
         self._members: frozenset[int] | None = None
         self._owners: dict[Place, int | None] = {}
         self._machine = 0
@@ -53,7 +55,19 @@ class OwnershipWatch:
             if membership.settings.mode == "exclusive":
                 members = membership.members.values()
                 active = frozenset(member.consumer for member in members if not member.is_suspended)
+                self.moving = sum(row.is_moving for row in membership.assignment.rows.values())
                 return self._of_members(active, membership.assignment.rows)
+        return None
+
+    def overdue(self, runtime: Runtime, grace_s: float) -> str | None:
+        """What hand-over takes longer than `rebalance_timeout` and `grace_s`, in words: for when nothing has failed."""
+        directory: Any = runtime._directory
+        for membership in directory._memberships.values():
+            if membership.settings.mode == "exclusive":
+                since_s = directory.timers.clock.monotonic() - membership.settings.rebalance_timeout - grace_s
+                for (_, index), row in membership.assignment.rows.items():
+                    if row.is_moving and row.since < since_s:
+                        return f"partition {index} does not come to {row.owner}, although its old owner had its time"
         return None
 
     def _of_leases(self, label: str, group: Group) -> str | None:

@@ -14,10 +14,12 @@ from callboard.log.seams.entropy import Entropy
 from callboard.simulations.disk.survival import Survival
 from callboard.simulations.faults.kinds import (
     CrashActor,
+    CrashConsumer,
     CrashInBatch,
     CrashOnMessage,
     FailVerb,
     Fault,
+    JumpClock,
     KillProcess,
     PowerCut,
     Stall,
@@ -138,3 +140,57 @@ def at_questions(entropy: Entropy, partitions: Sequence[str], horizon_s: float) 
             when = After(_one(entropy, ANSWERS), _few(entropy, 10))
         found.append(CrashActor(when, partition))
     return found
+
+
+def at_steps(entropy: Entropy, space: FaultSpace, actors: Sequence[str]) -> list[Fault]:
+    """In half of the seeds one or two crashes of these actors, at any step of what the scenario is about."""
+    if entropy.random() < 0.5:
+        return []
+    found: list[Fault] = []
+    for _ in range(1 + int(entropy.random() * 2)):
+        probe, last = space.probes[int(entropy.random() * len(space.probes))]
+        if entropy.random() < 0.3:
+            when: When = At(round(entropy.random() * space.horizon_s, 3))
+        else:
+            when = After(probe, _few(entropy, last))
+        found.append(CrashActor(when, _one(entropy, actors)))
+    return found
+
+
+def as_soon_as(entropy: Entropy, probe: str, last: int, actor: str) -> list[Fault]:
+    """An actor crashes, none to three times, when it has just been given work: at passings of a probe."""
+    return [CrashActor(After(probe, _few(entropy, last)), actor) for _ in range(int(entropy.random() * 4))]
+
+
+def amid_hand_overs(entropy: Entropy, coordinator: str, last: int) -> list[Fault]:
+    """A coordinator crashes, none to three times, while a partition is on its way from one member to another."""
+    return [
+        CrashActor(After("handing over", _few(entropy, last)), coordinator)
+        for _ in range(int(entropy.random() * 4))
+    ]
+
+
+def amid_work(entropy: Entropy, actor: str, path: str, last: int) -> list[Fault]:
+    """An actor crashes, none to three times, while something that it asked for is synced in a file under `path`."""
+    return [
+        CrashActor(After("disk.sync", 1 + int(entropy.random() * last), path), actor)
+        for _ in range(int(entropy.random() * 4))
+    ]
+
+
+def at_jumps(entropy: Entropy, actor: str, horizon_s: float) -> list[Fault]:
+    """In some seeds the wall clock jumps, and soon after it an actor or the process ends: the next looks at it anew."""
+    if entropy.random() < 0.4:
+        return []
+    at_s, by_s = entropy.random() * horizon_s, 10 ** (4 * entropy.random())
+    jump = JumpClock(At(round(at_s, 3)), round(by_s if entropy.random() < 0.5 else -by_s, 3))
+    soon = At(round(at_s + 0.5 * entropy.random(), 3))
+    return [jump, CrashActor(soon, actor) if entropy.random() < 0.5 else KillProcess(soon, DOWN_S)]
+
+
+def amid_bodies(entropy: Entropy, consumers: Sequence[str], last: int) -> list[Fault]:
+    """Consumers die, none to two of them, when they have just been handed something."""
+    return [
+        CrashConsumer(After("deliver", 1 + int(entropy.random() * last)), _one(entropy, consumers))
+        for _ in range(int(entropy.random() * 3))
+    ]

@@ -4,6 +4,7 @@
 - `stored-index`: enough bytes that indexes are stored, and indexes that rot.
 - `failing-syncs`: syncs of the log that fail, and then the power.
 - `failing-journals`: syncs of delivery journals that fail, and then the actor.
+- `lost-leases`: the same, of leases that consumers still have: they are given back.
 - `unsynced-and-seen`: records at level `leader` that groups get before any sync, and then the power.
 """
 
@@ -21,7 +22,7 @@ from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults.kinds import CrashActor, FailVerb, Fault, KillProcess, PowerCut, Rot
 from callboard.simulations.faults.plan import Plan
 from callboard.simulations.faults.swarm import FaultSpace
-from callboard.simulations.faults.when import At
+from callboard.simulations.faults.when import After, At
 from callboard.simulations.scenarios.broker_runs import BrokerRun
 from callboard.simulations.scenarios.damage_runs import DamagedRun
 from callboard.simulations.scenarios.draws import between, one_of
@@ -154,6 +155,40 @@ class FailingJournals(BrokerRun):
             handling_s=one_of(entropy, (0.0, 0.05)),
             nack_every=one_of(entropy, (2, 3)),
             visibility_s=2.0,
+        )
+
+
+class LostLeases(BrokerRun):
+    """Delivery journals lose leases in syncs that fail; the partition's actor crashes before they are whole again."""
+
+    name = "lost-leases"
+    space = FaultSpace(
+        weights={"FailVerb": 1, "CrashActor": 1}, verbs=("sync",), errnos=("EIO",), actors=PARTITION
+    )
+
+    def plan(self, entropy: SeededEntropy) -> Plan:
+        """Failing syncs of the journal that revert what was written, each with a crash right behind it."""
+        faults: list[Fault] = []
+        for _ in range(between(entropy, 1, 3)):
+            after = After("deliver", between(entropy, 1, 40))
+            faults.append(
+                FailVerb(after, "sync", "EIO", "delivery", times=between(entropy, 1, 2), pages="reverted")
+            )
+        crashes = between(entropy, 1, 3)
+        faults += [CrashActor(After("fault", 1 + 2 * each), PARTITION[0]) for each in range(crashes)]
+        return Plan(tuple(faults))
+
+    def workload(self, entropy: SeededEntropy) -> Traffic:
+        """Consumers that take their time, and settle what they have been given back."""
+        return Traffic(
+            messages=between(entropy, 40, 80),
+            partitions=1,
+            publishers=between(entropy, 1, 3),
+            pause_s=one_of(entropy, (0.01, 0.05)),
+            styles=("one by one", "one by one"),
+            consumers=between(entropy, 1, 3),
+            handling_s=one_of(entropy, (0.02, 0.2, 0.5)),
+            visibility_s=10.0,
         )
 
 

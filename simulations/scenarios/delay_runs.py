@@ -17,6 +17,7 @@ from callboard.log.errors import CallboardError
 from callboard.message import Message, ScheduledReceipt, from_us
 from callboard.simulations.checkers import no_bugs
 from callboard.simulations.checkers.terms import DEFAULT
+from callboard.simulations.faults import aimed
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.scenarios.draws import (
@@ -34,6 +35,7 @@ from callboard.simulations.violations import Violation
 
 if TYPE_CHECKING:
     from callboard.simulations.entropy import SeededEntropy
+    from callboard.simulations.faults.kinds import Fault
     from callboard.simulations.world import Machine, World
 
 PROMISE: Final = "what is delayed comes once, not before its time, in the order in which it is due"
@@ -118,10 +120,18 @@ class DelayedMessages:
         for_s=(0.01, 1.0),
     )
 
+    def aimed(self, entropy: SeededEntropy) -> list[Fault]:
+        """In some seeds the actors crash that do not hold the records, at any step."""
+        return [
+            *aimed.at_steps(entropy, self.space, ("scheduler", "timer-wheel")),
+            *aimed.amid_work(entropy, "scheduler", "/delayed-0/delivery", 30),
+            *aimed.at_jumps(entropy, "scheduler", 4.0),
+        ]
+
     def workload(self, entropy: SeededEntropy) -> DelayedTraffic:
         """Few messages, due within seconds."""
         return DelayedTraffic(
-            messages=between(entropy, 2, 30),
+            messages=min(between(entropy, 2, 30), one_of(entropy.fork("few"), (4, 30))),
             partitions=one_of(entropy, (1, 1, 2)),
             batch=one_of(entropy, (1, 1, 4, 12)),
             cancels=one_of(entropy, (0.0, 0.2, 0.5)),

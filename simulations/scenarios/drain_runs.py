@@ -16,6 +16,7 @@ from callboard.log.errors import CallboardError, ConsumerDrained, LeaseLost
 from callboard.log.limits import PARTITION_MAILBOX_CAPACITY
 from callboard.simulations.checkers import no_bugs
 from callboard.simulations.checkers.terms import DEFAULT
+from callboard.simulations.faults import aimed
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.scenarios.draws import (
@@ -34,6 +35,7 @@ from callboard.simulations.violations import Violation
 
 if TYPE_CHECKING:
     from callboard.simulations.entropy import SeededEntropy
+    from callboard.simulations.faults.kinds import Fault
     from callboard.simulations.world import Machine, World
 
 PROMISE: Final = "a drained consumer finishes what it has, and takes nothing more"
@@ -41,6 +43,7 @@ GROUP: Final = "billing"
 LIVENESS_S: Final = 600.0
 VISIBILITY_S: Final = 2.0
 CANCELLED: Final = 0.3
+ALL_S: Final = 30.0
 PROMPT_S: Final = 1.0
 """While nothing fails a drain is over so long after the body that was in hand."""
 
@@ -88,6 +91,10 @@ class DrainedConsumers:
         down_s=(0.01, 0.5),
         for_s=(0.01, 1.0),
     )
+
+    def aimed(self, entropy: SeededEntropy) -> list[Fault]:
+        """In some seeds the actors crash that do not hold the records, at any step."""
+        return aimed.at_steps(entropy, self.space, ("groups/billing", "timer-wheel"))
 
     def workload(self, entropy: SeededEntropy) -> DrainedTraffic:
         """Few messages, and consumers that are drained all the time."""
@@ -174,6 +181,7 @@ class _Drained:
                 while await self._pending(orders):
                     await self.world.rest(max(0.01, self.workload.pause_s))
                     self._drain_one()
+                await self._drain_all()
                 nursery.cancel_scope.cancel()
 
     async def _pending(self, orders: Any) -> bool:
@@ -195,6 +203,18 @@ class _Drained:
             self._busy |= worker.busy_until > now
             worker.consumer.drain()
             self.world.probe("drained", str(len(self._workers)))
+
+    async def _drain_all(self) -> None:
+        """There is nothing left: whoever waits for a message ends when it is drained, whatever has failed before."""
+        workers = [worker for worker in self._workers if not worker.is_gone]
+        for worker in workers:
+            worker.consumer.drain()
+        hits = self.world.hits.total()
+        await self.world.rest(ALL_S)
+        if hits == self.world.hits.total() and not all(worker.is_gone for worker in workers):
+            raise self._broken(
+                f"a consumer was drained {ALL_S:g} s ago, when nothing was left, and has not ended"
+            )
 
     async def _work(self, orders: Any) -> None:
         """One consumer after the other: each works until it is drained."""

@@ -17,6 +17,7 @@ from callboard.log.errors import CallboardError, LeaseLost
 from callboard.simulations.checkers import no_bugs
 from callboard.simulations.checkers.one_owner import PROMISE, OwnershipWatch
 from callboard.simulations.checkers.terms import DEFAULT
+from callboard.simulations.faults import aimed
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.scenarios.draws import ACTORS_MAX, COUNT_MAX, between, check_counts, one_of
@@ -25,6 +26,7 @@ from callboard.simulations.violations import Violation
 
 if TYPE_CHECKING:
     from callboard.simulations.entropy import SeededEntropy
+    from callboard.simulations.faults.kinds import Fault
     from callboard.simulations.world import Machine, World
 
 GROUP: Final = "billing"
@@ -34,6 +36,11 @@ HANGS: Final = "hangs"
 """The way of a member that stays, and asks for nothing; also its name."""
 STORM_S: Final = 6.0
 """How long members come and go."""
+CLINGS_FROM_S: Final = 1.0
+"""From soon after the beginning of the storm on the first member may cling to what it has in a body of `receive`."""
+CLINGS_UNTIL_S: Final = 50.0
+GRACE_S: Final = 10.0
+"""So long after the last fault no hand-over takes longer than `rebalance_timeout`, and than this."""
 LOOK_S: Final = 0.2
 ENDINGS: Final = ("leaves", "leaves", "raises", "is cancelled", HANGS)
 
@@ -59,6 +66,8 @@ class ExclusiveTraffic:
     hanging: int = 0
     """How many of the members hang in the end, at most all but one."""
     ordering: str = "none"
+    clings: bool = False
+    """The first member lets go of nothing by itself, from soon after the beginning on."""
 
     def __attrs_post_init__(self) -> None:
         check_counts(
@@ -102,19 +111,25 @@ class ExclusivePartitions:
         for_s=(0.01, 2.0),
     )
 
+    def aimed(self, entropy: SeededEntropy) -> list[Fault]:
+        """In some seeds the coordinator crashes while a member has still to let go of a partition."""
+        return aimed.amid_hand_overs(entropy, "groups/billing", 10)
+
     def workload(self, entropy: SeededEntropy) -> ExclusiveTraffic:
         """More members than partitions, and fewer; handlers that let go in time, and that do not."""
+        clings = one_of(entropy.fork("clings"), (False, True, True))
         return ExclusiveTraffic(
             messages=between(entropy, 5, 60),
             partitions=one_of(entropy, (1, 2, 3, 4, 4)),
-            consumers=between(entropy, 1, 6),
+            consumers=max(3 if clings else 1, between(entropy, 1, 6)),
             stays_s=one_of(entropy, (0.05, 0.5, 2.0)),
             handling_s=one_of(entropy, (0.0, 0.02, 0.2, 1.0)),
             visibility_s=one_of(entropy, (0.5, 2.0, 10.0)),
-            rebalance_s=one_of(entropy, (0.0, 0.2, 1.0, 5.0)),
+            rebalance_s=max(0.2 if clings else 0.0, one_of(entropy, (0.0, 0.2, 1.0, 5.0))),
             session_s=one_of(entropy, (0.3, 1.0, 5.0)),
             hanging=one_of(entropy, (0, 0, 1, 2)),
             ordering=one_of(entropy, ("none", "none", "key")),
+            clings=clings,
         )
 
     async def main(self, world: World, workload: ExclusiveTraffic) -> None:
@@ -122,6 +137,7 @@ class ExclusivePartitions:
         group = _ExclusiveGroup(world, workload)
         world.inspect = group.look
         world.spawn(group.watch)
+        world.spawn(group.tell_hand_overs)
         await world.machine_until_done(group.life)
         broken = no_bugs.check(world.history, Surviving(()), DEFAULT)
         if broken:
@@ -142,6 +158,8 @@ class _ExclusiveGroup:
         self.owners = OwnershipWatch()
         self._settled: dict[tuple[int, int], None] = {}
         """Partitions and offsets of which an ack has returned."""
+        self._clinging = 0
+        """How many messages are held by who clings to them."""
         self._storm_ends_s = world.now + STORM_S
 
     def look(self, _: str) -> None:
@@ -157,9 +175,27 @@ class _ExclusiveGroup:
         with trio.move_on_after(20.0):
             await self.world.healed.wait()
         self.world.heal()
-        await self.world.rest(LIVENESS_S)
+        ends_s = self.world.now + LIVENESS_S
+        await self.world.rest(GRACE_S)
+        while not self.is_done and self.world.now < ends_s:
+            machine = self.world.machine
+            if machine is not None and machine.runtime is not None and not machine.dead:
+                problem = self.owners.overdue(machine.runtime, GRACE_S)
+                if problem is not None:
+                    raise self._broken(problem)
+            await self.world.rest(GRACE_S / 4)
         if not self.is_done:
             raise self._broken(f"the group did not end {LIVENESS_S:g} s after the last fault")
+
+    async def tell_hand_overs(self) -> None:
+        """Pass a point while a partition is to be handed over by a member that clings to what it has.
+
+        After the storm, when nobody else comes or goes who would have the coordinator look again.
+        """
+        while not self.is_done and self.world.now < CLINGS_UNTIL_S:
+            if self._clinging and self.owners.moving and not self._is_storm():
+                self.world.probe("handing over")
+            await self.world.rest(LOOK_S / 4)
 
     async def life(self, machine: Machine) -> None:
         """Sessions until one comes to its end."""
@@ -206,15 +242,40 @@ class _ExclusiveGroup:
     def _is_storm(self) -> bool:
         return self.world.now < self._storm_ends_s
 
+    def _clings(self, number: int) -> bool:
+        now = self.world.now - self._storm_ends_s + STORM_S
+        return self.workload.clings and number == 0 and CLINGS_FROM_S <= now < CLINGS_UNTIL_S
+
+    async def _cling(self, consumer: Any) -> None:
+        """Hold a message in a body until that is cancelled, or the time is over; then the next one."""
+        while (left_s := self._storm_ends_s - STORM_S + CLINGS_UNTIL_S - self.world.now) > 0:
+            try:
+                async with consumer.receive(timeout=0.3) as message:
+                    if message is None:
+                        continue
+                    self._delivered(message)
+                    self._clinging += 1
+                    try:
+                        await trio.sleep(left_s)
+                    finally:
+                        self._clinging -= 1
+                self._acked(message)
+            except LeaseLost:
+                self.world.probe("lost", "member-0")
+
     async def _member(self, orders: Any, draws: SeededEntropy, number: int) -> None:
         """Join, work, and go in some way, again and again; in the end stay."""
         while True:
             ending = one_of(draws, ENDINGS)
             if not self._is_storm():
                 ending = HANGS if 0 < number <= self.workload.hanging else "stays"
+            if self._clings(number):
+                ending = "stays"
             stays_s = max(0.01, self.workload.stays_s) * (0.2 + draws.random())
             try:
-                with trio.move_on_after(stays_s if self._is_storm() else 10_000.0):
+                with trio.move_on_after(
+                    stays_s if self._is_storm() and not self._clings(number) else 10_000.0
+                ):
                     await self._stay(orders, draws, number, ending)
             except MemberFailed:
                 pass
@@ -238,6 +299,9 @@ class _ExclusiveGroup:
             backoff=0.05,
         ) as consumer:
             self.world.probe("joined", f"member-{number}")
+            async with trio.open_nursery() as nursery:
+                for _ in range(self.workload.partitions if self._clings(number) else 0):
+                    nursery.start_soon(self._cling, consumer)
             while ending in ("is cancelled", "stays") or self.world.now < until_s:
                 try:
                     await self._handle_one(consumer, draws)

@@ -16,6 +16,7 @@ import trio
 from callboard.log.errors import CallboardError, LeaseLost
 from callboard.simulations.checkers import no_bugs
 from callboard.simulations.checkers.terms import DEFAULT
+from callboard.simulations.faults import aimed
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.scenarios.draws import (
@@ -35,6 +36,7 @@ from callboard.simulations.violations import Violation
 if TYPE_CHECKING:
     from callboard.received import ReceivedMessage
     from callboard.simulations.entropy import SeededEntropy
+    from callboard.simulations.faults.kinds import Fault
     from callboard.simulations.world import Machine, World
 
 PROMISE: Final = "what has expired is handed over no more, and nothing else is kept back"
@@ -97,6 +99,10 @@ class ExpiringMessages:
         down_s=(0.01, 3.0),
         for_s=(0.01, 1.0),
     )
+
+    def aimed(self, entropy: SeededEntropy) -> list[Fault]:
+        """In some seeds the actors crash that do not hold the records, at any step."""
+        return aimed.at_steps(entropy, self.space, ("groups/billing", "timer-wheel"))
 
     def workload(self, entropy: SeededEntropy) -> ExpiringTraffic:
         """Few messages or many, of which half expire before anybody can handle them."""

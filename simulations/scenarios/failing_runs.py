@@ -17,6 +17,7 @@ from callboard.actors.delivery.failing import LIMIT_REACHED, PROCESS_ENDED, RAN_
 from callboard.log.errors import CallboardError, DeadLettersFull, LeaseLost
 from callboard.simulations.checkers import no_bugs
 from callboard.simulations.checkers.terms import DEFAULT
+from callboard.simulations.faults import aimed
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.scenarios.draws import (
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from callboard.dead_letters import DeadLetter
     from callboard.received import ReceivedMessage
     from callboard.simulations.entropy import SeededEntropy
+    from callboard.simulations.faults.kinds import Fault
     from callboard.simulations.world import Machine, World
 
 PROMISE: Final = "what is given up is kept as it failed, and nothing else is given up"
@@ -95,6 +97,10 @@ class FailingMessages:
         down_s=(0.01, 0.5),
         for_s=(0.01, 1.0),
     )
+
+    def aimed(self, entropy: SeededEntropy) -> list[Fault]:
+        """In some seeds the actors crash that do not hold the records, at any step."""
+        return aimed.at_steps(entropy, self.space, ("groups/billing", "timer-wheel", "dead-letters"))
 
     def workload(self, entropy: SeededEntropy) -> FailingTraffic:
         """Few messages, many of which fail."""

@@ -15,6 +15,7 @@ import trio
 from callboard.log.errors import CallboardError, DeadLettersFull, LeaseLost
 from callboard.simulations.checkers import no_bugs
 from callboard.simulations.checkers.terms import DEFAULT
+from callboard.simulations.faults import aimed
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.scenarios.draws import (
@@ -33,6 +34,7 @@ from callboard.simulations.violations import Violation
 if TYPE_CHECKING:
     from callboard.received import ReceivedMessage
     from callboard.simulations.entropy import SeededEntropy
+    from callboard.simulations.faults.kinds import Fault
     from callboard.simulations.world import Machine, World
 
 PROMISE: Final = "what is given up is forwarded once, as it was, in the order of failure"
@@ -42,6 +44,8 @@ VISIBILITY_S: Final = 2.0
 IDLE_S: Final = 3.0
 FATES: Final = ("good", "good", "reject", "reject", "fail")
 TARGET: Final = "dead"
+STEPS_MAX: Final = 200
+"""After so many steps at most a redrive is cancelled."""
 
 
 @attrs.frozen(kw_only=True)
@@ -54,10 +58,15 @@ class ForwardedTraffic:
     groups: int = 1
     dead_letters: int = 100
     max_deliveries: int = 2
+    interruptions: int = 0
+    """How often a redrive is begun and cancelled."""
     limits: DrawnLimits = ()
 
     def __attrs_post_init__(self) -> None:
-        check_counts(type(self).__name__, {"messages": (self.messages, COUNT_MAX)})
+        check_counts(
+            type(self).__name__,
+            {"messages": (self.messages, COUNT_MAX), "interruptions": (self.interruptions, COUNT_MAX)},
+        )
 
 
 class ForwardedLetters:
@@ -84,6 +93,13 @@ class ForwardedLetters:
         for_s=(0.01, 1.0),
     )
 
+    def aimed(self, entropy: SeededEntropy) -> list[Fault]:
+        """In some seeds the actors crash that do not hold the records, at any step."""
+        return [
+            *aimed.at_steps(entropy, self.space, ("timer-wheel", "groups/billing", "catalog")),
+            *aimed.as_soon_as(entropy, "given up", 20, "dead-letters"),
+        ]
+
     def workload(self, entropy: SeededEntropy) -> ForwardedTraffic:
         """Few messages, most of which are given up."""
         return ForwardedTraffic(
@@ -93,6 +109,7 @@ class ForwardedLetters:
             groups=one_of(entropy, (1, 1, 2)),
             dead_letters=one_of(entropy, (2, 5, 100)),
             max_deliveries=one_of(entropy, (2, 3)),
+            interruptions=one_of(entropy.fork("interruptions"), (0, 2, 5)),
             limits=draw_limits(entropy, BROKER_LIMITS),
         )
 
@@ -112,6 +129,7 @@ class _Forwarding:
         self.world = world
         self.workload = workload
         self.is_done = False
+        self._draws = world.entropy.fork("redrives")
         draws = world.entropy.fork("fates")
         self.fates = [one_of(draws, FATES) for _ in range(max(0, workload.messages))]
         self._stored: dict[tuple[int, int], bytes] = {}
@@ -156,21 +174,44 @@ class _Forwarding:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(restart_failed, runtime, name="operator")
                 await self._publish(orders)
-                while not await self._is_over(orders, groups):
-                    async with trio.open_nursery() as consumers:
-                        for group in groups:
-                            consumers.start_soon(self._consume, orders, group, name=group)
+                await self._handle_all(orders, groups)
                 await self._look(dead)
                 self._is_redriving = True
-                await runtime.dead_letters(TARGET).redrive()
-                if (again := await runtime.dead_letters(TARGET).redrive()).messages:
-                    raise self._broken(f"a second redrive has redriven {again.messages} messages")
-                while not await self._is_over(orders, groups):
-                    async with trio.open_nursery() as consumers:
-                        for group in groups:
-                            consumers.start_soon(self._consume, orders, group, name=group)
+                await self._redrive(runtime.dead_letters(TARGET))
+                await self._handle_all(orders, groups)
                 await self._look_at_redriven(orders)
                 nursery.cancel_scope.cancel()
+
+    async def _handle_all(self, orders: Any, groups: Any) -> None:
+        """Consume while there is something, then wait until all that was given up is forwarded.
+
+        Nobody subscribes meanwhile: that would have the router look, which must have seen it by itself.
+        """
+        while not await self._is_over(orders, groups):
+            if await self._is_over(orders, groups, with_dead=False):
+                await self.world.rest(0.5)
+                continue
+            async with trio.open_nursery() as consumers:
+                for group in groups:
+                    consumers.start_soon(self._consume, orders, group, name=group)
+
+    async def _redrive(self, letters: Any) -> None:
+        """Redrive everything; before that, begin now and then, and be cancelled at some step."""
+        for _ in range(self.workload.interruptions):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._cancel, nursery.cancel_scope, name="canceller")
+                await letters.redrive()
+                nursery.cancel_scope.cancel()
+            await self.world.rest(0.05)
+        await letters.redrive()
+        if (again := await letters.redrive()).messages:
+            raise self._broken(f"a second redrive has redriven {again.messages} messages")
+
+    async def _cancel(self, scope: trio.CancelScope) -> None:
+        """Some steps of other tasks later; a redrive takes no virtual time while no disk is slow."""
+        for _ in range(int(STEPS_MAX ** self._draws.random())):
+            await trio.lowlevel.checkpoint()
+        scope.cancel()
 
     async def _publish(self, orders: Any) -> None:
         """What is not stored yet; then look up what there is."""
@@ -183,13 +224,13 @@ class _Forwarding:
             if "callboard-for-group" not in record.headers:
                 self._stored[record.partition, record.offset] = record.value
 
-    async def _is_over(self, orders: Any, groups: Any) -> bool:
+    async def _is_over(self, orders: Any, groups: Any, *, with_dead: bool = True) -> bool:
         parts = await orders.describe()
         if not self._stored:
             return True
         states = [group for part in parts for group in part.groups]
         return len(states) == len(groups) * len(parts) and not any(
-            state.pending or state.dead for state in states
+            state.pending or (with_dead and state.dead) for state in states
         )
 
     async def _consume(self, orders: Any, group: str) -> None:

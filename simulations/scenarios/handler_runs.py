@@ -19,9 +19,11 @@ import callboard
 from callboard.log.errors import CallboardError
 from callboard.received import ReceivedMessage
 from callboard.simulations.entropy import SeededEntropy
+from callboard.simulations.faults import aimed
+from callboard.simulations.faults.kinds import Fault
 from callboard.simulations.history.clients import ObservedConsumer
 from callboard.simulations.history.entry import RECEIVING, member_name, plain
-from callboard.simulations.scenarios.broker_runs import BrokerRun, BrokerSpace
+from callboard.simulations.scenarios.broker_runs import CONSUMERS, BrokerRun, BrokerSpace
 from callboard.simulations.scenarios.broker_workload import (
     BACKOFF_S,
     MAX_BACKOFF_S,
@@ -36,8 +38,8 @@ from callboard.simulations.world import Machine, World
 from callboard.working import Working
 
 PROMISE: Final = "handlers are called as they were asked for"
-GRACES_S: Final = (0.0, 0.05, 1.0)
-HANDLING_S: Final = (0.0, 0.01, 0.05, 0.3)
+GRACES_S: Final = (0.0, 0.05, 0.05, 1.0)
+HANDLING_S: Final = (0.0, 0.01, 0.05, 0.3, 0.3)
 LATE_S: Final = 0.001
 SLACK_S: Final = 1e-6
 
@@ -282,6 +284,10 @@ class HandlerRun(BrokerRun):
 
     name = "handlers"
     space = BrokerSpace(faults=(0, 6), horizon_s=1.5, for_s=(0.01, 15.0))
+
+    def aimed(self, entropy: SeededEntropy) -> list[Fault]:
+        """In most seeds the work of somebody is cancelled while handlers run."""
+        return aimed.amid_bodies(entropy, CONSUMERS[:2], 30)
 
     async def main(self, world: World, workload: HandlerTraffic) -> None:  # type: ignore[override]
         """Run the clients until everything is settled."""

@@ -23,6 +23,7 @@ from callboard.publishing.partitioning import consistent
 from callboard.simulations.checkers import no_bugs
 from callboard.simulations.checkers.published_once import PROMISE, StoredRecord, Told, check
 from callboard.simulations.checkers.terms import DEFAULT
+from callboard.simulations.faults import aimed
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.history.surviving import Surviving, recover
 from callboard.simulations.scenarios.draws import (
@@ -42,6 +43,7 @@ from callboard.simulations.violations import Violation
 
 if TYPE_CHECKING:
     from callboard.simulations.entropy import SeededEntropy
+    from callboard.simulations.faults.kinds import Fault
     from callboard.simulations.world import Machine, World
 
 TOPIC: Final = "orders"
@@ -111,6 +113,10 @@ class PublishedOnce:
         down_s=(0.01, 0.5),
         for_s=(0.01, 1.0),
     )
+
+    def aimed(self, entropy: SeededEntropy) -> list[Fault]:
+        """In some seeds the actors crash that do not hold the records, at any step."""
+        return aimed.at_steps(entropy, self.space, ("timer-wheel", "catalog"))
 
     def workload(self, entropy: SeededEntropy) -> OnceTraffic:
         """Few messages, and many repetitions."""

@@ -16,6 +16,7 @@ from callboard.log.errors import CallboardError, LeaseLost
 from callboard.log.limits import SEGMENT_BYTES_MIN
 from callboard.simulations.checkers import no_bugs
 from callboard.simulations.checkers.terms import DEFAULT
+from callboard.simulations.faults import aimed
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.scenarios.draws import (
@@ -35,6 +36,7 @@ from callboard.simulations.world.bounds import inside
 if TYPE_CHECKING:
     from callboard.received import ReceivedMessage
     from callboard.simulations.entropy import SeededEntropy
+    from callboard.simulations.faults.kinds import Fault
     from callboard.simulations.world import Machine, World
 
 PROMISE: Final = "what is handed over is what comes first"
@@ -91,6 +93,10 @@ class WhatComesFirst:
         down_s=(0.01, 0.5),
         for_s=(0.01, 1.0),
     )
+
+    def aimed(self, entropy: SeededEntropy) -> list[Fault]:
+        """In some seeds the actors crash that do not hold the records, at any step."""
+        return aimed.at_steps(entropy, self.space, ("groups/billing", "timer-wheel"))
 
     def workload(self, entropy: SeededEntropy) -> OrderedTraffic:
         """Few messages or many, of which some fail."""

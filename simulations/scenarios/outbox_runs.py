@@ -16,6 +16,7 @@ import trio
 from callboard.log.errors import CallboardError, LeaseLost, OutboxFull
 from callboard.simulations.checkers import no_bugs
 from callboard.simulations.checkers.terms import DEFAULT
+from callboard.simulations.faults import aimed
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.scenarios.draws import (
@@ -33,6 +34,7 @@ from callboard.simulations.violations import Violation
 
 if TYPE_CHECKING:
     from callboard.simulations.entropy import SeededEntropy
+    from callboard.simulations.faults.kinds import Fault
     from callboard.simulations.world import Machine, World
 
 PROMISE: Final = "what is published with an ack comes once if the ack counts, and never if it does not"
@@ -134,6 +136,10 @@ class AckedAndPublished:
         down_s=(0.01, 2.0),
         for_s=(0.01, 1.0),
     )
+
+    def aimed(self, entropy: SeededEntropy) -> list[Fault]:
+        """In some seeds the actors crash that do not hold the records, at any step."""
+        return aimed.at_steps(entropy, self.space, ("outbox", "groups/billing", "timer-wheel"))
 
     def workload(self, entropy: SeededEntropy) -> HandedOn:
         """Few messages, each handed on several times."""

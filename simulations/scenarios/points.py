@@ -178,6 +178,7 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "stored-index": BROKER,
     "failing-syncs": BROKER,
     "failing-journals": BROKER,
+    "lost-leases": BROKER,
     "unsynced-and-seen": BROKER,
     "recorded-traffic": BROKER + RECORDED,
     "recorded-day": BROKER + RECORDED,

@@ -12,6 +12,7 @@ from callboard.simulations.scenarios.actor_runs import PlainActors, SupervisorTr
 from callboard.simulations.scenarios.aimed_runs import (
     FailingJournals,
     FailingSyncs,
+    LostLeases,
     SmuggledFrames,
     StoredIndex,
     UnsyncedAndSeen,
@@ -92,6 +93,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         StoredIndex(),
         FailingSyncs(),
         FailingJournals(),
+        LostLeases(),
         UnsyncedAndSeen(),
         PublishedOnce(),
         RecordedTraffic(),

@@ -15,6 +15,7 @@ from callboard.log.errors import CallboardError, GroupNotFound, LeaseLost
 from callboard.message import from_us
 from callboard.simulations.checkers import no_bugs
 from callboard.simulations.checkers.terms import DEFAULT
+from callboard.simulations.faults import aimed
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.scenarios.draws import (
@@ -33,6 +34,7 @@ from callboard.simulations.violations import Violation
 
 if TYPE_CHECKING:
     from callboard.simulations.entropy import SeededEntropy
+    from callboard.simulations.faults.kinds import Fault
     from callboard.simulations.world import Machine, World
 
 PROMISE: Final = "a group goes on from where it was sought: nothing before that, and all that follows"
@@ -84,6 +86,11 @@ class SoughtGroups:
         down_s=(0.01, 0.5),
         for_s=(0.01, 1.0),
     )
+
+    def aimed(self, entropy: SeededEntropy) -> list[Fault]:
+        """In some seeds the actors crash that do not hold the records; in others the power fails behind a seek."""
+        crashes = aimed.at_steps(entropy, self.space, ("groups/billing", "timer-wheel"))
+        return [*crashes, *aimed.between_syncs(entropy, "sought", 5)] if entropy.random() < 0.5 else crashes
 
     def workload(self, entropy: SeededEntropy) -> SoughtTraffic:
         """Few messages, delivered again and again."""

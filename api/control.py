@@ -13,6 +13,7 @@ stats                                                  offsets, sizes and states
 describe       `topic`                                 a topic's settings and partitions
 describe_group `group`                                 a group's members and places
 seek_group     `group`, `to`, `topic`, `partition`     where the group is, partition by partition
+alter_group    `group`, `settings`                     all settings of the group
 delete_group   `group`                                 None, once it is forgotten
 events                                                 what happened lately
 restart        `path`                                  None, once the actor was restarted
@@ -26,23 +27,24 @@ purge_dead     choice, `limit`                         how many were purged
 Choice is `topic`, `group`, `origin`, `reason`: the dead letters of that topic that are meant (`dead_letter_control`).
 
 All arguments are text. `to` is "beginning", "end", an offset, an instant in ISO 8601, or empty for where the group
-began; an empty `topic` or `partition` means all.
+began; an empty `topic` or `partition` means all; `settings` is a JSON object of what is to change.
 """
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import stat
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, Unpack
 
 import attrs
 import trio
 
 from callboard.actors.kernel import Context, Logged
-from callboard.actors.settings import Start
+from callboard.actors.settings import GROUP_FIELDS, GroupChanges, Start, check
 from callboard.control_frames import ANSWER_BYTES_MAX, REQUEST_BYTES_MAX, encode, receive_frame, send_frame
 from callboard.dead_letter_control import VERBS as DEAD_VERBS
 from callboard.dead_letter_control import answer_dead_letters
@@ -59,6 +61,7 @@ VERBS: Final[dict[str, list[str]]] = {
     "describe": ["topic"],
     "describe_group": ["group"],
     "seek_group": ["group", "to", "topic", "partition"],
+    "alter_group": ["group", "settings"],
     "delete_group": ["group"],
     "events": [],
     "restart": ["path"],
@@ -114,6 +117,9 @@ class Controlled(Protocol):
         self, name: str, *, topic: str | None, partition: int | None
     ) -> dict[tuple[str, int], int]:
         """Have a group begin anew."""
+
+    async def alter_group(self, name: str, **settings: Unpack[GroupChanges]) -> Any:
+        """Change settings of a group; returns them all, as attrs values."""
 
     async def delete_group(self, name: str) -> None:
         """Forget a group."""
@@ -243,6 +249,18 @@ def parse_partition(text: str) -> int | None:
     return int(text)
 
 
+def parse_changes(group: str, text: str) -> dict[str, Any]:
+    """Settings of a group to change, as a JSON object. Raises `InvalidArgument`, `ConfigurationError`."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise InvalidArgument(f"{text!r:.60} is no JSON object of settings. Nothing was changed.")
+    check("group", GROUP_FIELDS, found, f"group {group!r:.80}")
+    return found
+
+
 async def _sought(runtime: Controlled, group: str, to: str, topic: str, partition: str) -> Any:
     only = {"topic": topic or None, "partition": parse_partition(partition)}
     if to:
@@ -264,6 +282,7 @@ async def answer(
     group: str = "",
     to: str = "",
     partition: str = "",
+    settings: str = "",
     **others: str,
 ) -> Any:
     """What one of `VERBS` results in, as maps and lists. Raises what the runtime raises."""
@@ -298,6 +317,8 @@ async def answer(
             return plain(await runtime.describe_group(group))
         case "seek_group":
             return await _sought(runtime, group, to, topic, partition)
+        case "alter_group":
+            return plain(await runtime.alter_group(group, **parse_changes(group, settings)))
         case "delete_group":
             await runtime.delete_group(group)
         case "restart":

@@ -139,7 +139,8 @@ class Receiving(Generic[M]):
     def _loss(self, message: ReceivedMessage) -> LeaseLost:
         return LeaseLost(
             f"the lease on {message.topic}/{message.partition}@{message.offset} was lost while its handler ran; the"
-            " handler was cancelled. Somebody else has, or had, the message.",
+            " handler was cancelled. Somebody else has, or had, the message, or its group was sent elsewhere by seek or"
+            " reset.",
             lost=((message.offset, message.offset + 1),),
             group=self._consumer.group,
         )

@@ -106,8 +106,8 @@ def lease_lost(lost: Mapping[PartitionPort, Sequence[tuple[int, int]]], verb: st
     ]
     return LeaseLost(
         f"the lease on {', '.join(named[:5])}{' and more' if len(named) > 5 else ''} is lost: it ran out and the"
-        f" message was leased again, or it was settled. This {verb} had no effect on it. Use a longer"
-        " visibility_timeout, extend(), or receive(), which renews.",
+        f" message was leased again, it was settled, or the group was sent elsewhere by seek or reset. This {verb}"
+        " had no effect on it. If leases run out, use a longer visibility_timeout, extend(), or receive().",
         lost=tuple([span for ranges in lost.values() for span in ranges]),
         group=group,
     )

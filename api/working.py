@@ -333,7 +333,8 @@ class Working:
         if is_lost:
             self._tell(
                 message,
-                "its lease was lost while it ran, and it was cancelled; somebody else has the message",
+                "its lease was lost while it ran, and it was cancelled; somebody else has the message, or the group was"
+                " sent elsewhere by seek or reset",
             )
         elif not message.settled:
             await self._settle(message, failure)

@@ -184,7 +184,8 @@ class ConsumerFenced(CallboardError):
 
 
 class LeaseLost(CallboardError):
-    """The lease has ended: it expired and the message was leased again, or the message was settled.
+    """The lease has ended: it expired and the message was leased again, the message was settled, or its group went on
+    elsewhere (`seek_group`, `reset_group`).
 
     The call had no effect. If the lease expired, another consumer has, or had, the message.
     """

@@ -8,16 +8,15 @@ from typing import Any
 import click
 
 from callboard.actors.names import check_name
-from callboard.actors.settings import GROUP_FIELDS, GroupSettings
+from callboard.actors.settings import GROUP_FIELDS, check
 from callboard.cli.inspect import ask_runtime
-from callboard.cli.options import directory_option, json_option
-from callboard.cli.output import facts, print_json, say, show, table
+from callboard.cli.options import directory_option, json_option, parse_settings
+from callboard.cli.output import facts, print_json, say, show, table, to_json
 from callboard.cli.streams import is_interactive
-from callboard.cli.topics import alter_settings, setting_rows, settings_argument
+from callboard.cli.topics import report_settings, setting_rows, settings_argument
 from callboard.control import parse_place
 from callboard.log.errors import InvalidArgument
 from callboard.offline import require_directory
-from callboard.runtime import Runtime
 
 Command = Callable[..., Any]
 
@@ -102,13 +101,14 @@ def describe(name: str, directory: str, as_json: bool) -> None:
 def alter_group(name: str, settings: tuple[str, ...], directory: str, as_json: bool) -> None:
     """Change settings of a group (all except `mode`, `ordering`, `durable` and `start`).
 
-    No runtime may have the directory open meanwhile.
+    Also while a runtime has the directory open with control=True: they hold for its consumers from then on.
     """
-
-    async def change(runtime: Runtime, given: dict[str, Any]) -> GroupSettings:
-        return await runtime.alter_group(name, **given)
-
-    alter_settings("group", GROUP_FIELDS, name, settings, directory, as_json, change)
+    check_name(name, "group")
+    given = parse_settings(settings, GROUP_FIELDS)
+    check("group", GROUP_FIELDS, given, f"group {name!r}")
+    request = {"verb": "alter_group", "group": name, "settings": to_json(given)}
+    (found,) = ask_runtime(directory, request)
+    report_settings("group", name, found, as_json, "is altered")
 
 
 def where(command: Command) -> Command:

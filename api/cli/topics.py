@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -12,7 +12,6 @@ from callboard.actors.names import check_name
 from callboard.actors.settings import (
     GROUP_FIELDS,
     TOPIC_FIELDS,
-    GroupSettings,
     SettingField,
     TopicSettings,
     check,
@@ -28,7 +27,7 @@ from callboard.cli.streams import is_interactive
 from callboard.log.errors import InvalidArgument
 from callboard.log.limits import KIB
 from callboard.offline import OfflineDirectory, require_directory
-from callboard.runtime import Runtime, open_runtime
+from callboard.runtime import open_runtime
 
 settings_argument = click.argument("settings", nargs=-1, required=True, metavar="SETTING=VALUE...")
 
@@ -57,7 +56,7 @@ def create(name: str, settings: tuple[str, ...], directory: str, as_json: bool) 
             made = await runtime.create_topic(name, **given)
         return made.settings
 
-    _report_settings("topic", name, run(work), as_json, "is there")
+    report_settings("topic", name, attrs.asdict(run(work)), as_json, "is there")
 
 
 @topic.command()
@@ -67,12 +66,17 @@ def create(name: str, settings: tuple[str, ...], directory: str, as_json: bool) 
 @json_option
 def alter(name: str, settings: tuple[str, ...], directory: str, as_json: bool) -> None:
     """Change settings of a topic (all except `partitions`)."""
+    given = parse_settings(settings, TOPIC_FIELDS)
+    check("topic", TOPIC_FIELDS, given, f"topic {name!r}")
+    require_directory(directory)
 
-    async def change(runtime: Runtime, given: dict[str, Any]) -> TopicSettings:
-        find_topic(runtime, name)
-        return (await runtime.alter_topic(name, **given)).settings
+    async def work() -> TopicSettings:
+        async with open_runtime(directory) as runtime:
+            find_topic(runtime, name)
+            altered = await runtime.alter_topic(name, **given)
+        return altered.settings
 
-    alter_settings("topic", TOPIC_FIELDS, name, settings, directory, as_json, change)
+    report_settings("topic", name, attrs.asdict(run(work)), as_json, "is altered")
 
 
 @topic.command()
@@ -184,32 +188,8 @@ def _show_topic(found: dict[str, Any]) -> None:
             show(f"{name}/{partition['partition']}: {problem}")
 
 
-def alter_settings(
-    kind: str,
-    fields: Mapping[str, SettingField],
-    name: str,
-    settings: tuple[str, ...],
-    directory: str,
-    as_json: bool,
-    change: Callable[[Runtime, dict[str, Any]], Awaitable[TopicSettings | GroupSettings]],
-) -> None:
-    """Change settings of a topic or group, and tell what they are then."""
-    given = parse_settings(settings, fields)
-    check(kind, fields, given, f"{kind} {name!r}")
-    require_directory(directory)
-
-    async def work() -> TopicSettings | GroupSettings:
-        async with open_runtime(directory) as runtime:
-            altered = await change(runtime, given)
-        return altered
-
-    _report_settings(kind, name, run(work), as_json, "is altered")
-
-
-def _report_settings(
-    kind: str, name: str, settings: TopicSettings | GroupSettings, as_json: bool, what: str
-) -> None:
-    found = attrs.asdict(settings)
+def report_settings(kind: str, name: str, found: Mapping[str, Any], as_json: bool, what: str) -> None:
+    """Tell what the settings of a topic or group are, after a change."""
     if as_json:
         print_json({"name": name, "settings": found})
     else:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 import trio
 
 import callboard
+from callboard.control import ControlClient
 
 
 @pytest.fixture
@@ -74,5 +76,27 @@ async def test_groups_are_driven_beside_a_runtime(command: Any) -> None:
             assert [each["name"] for each in found.json["group"]["consumers"]] == ["clerk"]
             await trio.to_thread.run_sync(command.run, "group", "seek", "billing", "3")
             assert (await consumer.get()).offset == 3
+            altered = await trio.to_thread.run_sync(
+                command.run, "group", "alter", "billing", "visibility_timeout=60", "retry=1,10", "--json"
+            )
+            assert (altered.json["settings"]["visibility_timeout"], altered.json["settings"]["retry"]) == (
+                60.0,
+                [1.0, 10.0],
+            )
+            assert (await runtime.describe_group("billing")).group.settings.visibility_timeout == 60.0
+            for name, setting, word in (
+                ("billing", "mode=exclusive", "mode"),
+                ("nosuch", "max_in_flight=5", "no group"),
+            ):
+                refuse = partial(command.run, "group", "alter", name, setting, code=None)
+                told = await trio.to_thread.run_sync(refuse)
+                assert told.code != 0
+                assert word in told.err
+                assert len(told.err.strip().splitlines()) == 1
+        client = ControlClient(str(command.folder / "data"))
+        for given in ('{"name": "mail"}', '{"max_in_flight": "many"}', "[]", "{"):
+            with pytest.raises(callboard.ControlError):
+                await client.request("alter_group", group="billing", settings=given)
+        assert await client.request("ping")
         await trio.to_thread.run_sync(command.run, "group", "delete", "billing", "--yes")
         assert await runtime.groups() == ()

@@ -53,11 +53,12 @@ class FailureNotes:
     def note(self, ranges: Iterable[OffsetRange], failed_at: float, who: str | None) -> None:
         """Unsettled records have failed in `who`."""
         for start, stop in ranges:
-            known = self.ranges.carve(start, stop)
-            for first, last, since, names in known:
-                self.ranges.put(first, last, since, self._id_of(self._names[names], who))
+            carved = self.ranges.carve(start, stop)
+            known = [(first, last, since, self._names[names]) for first, last, since, names in carved]
+            for first, last, since, names in known:  # a sweep on the way forgets what only carved rows name
+                self.ranges.put(first, last, since, self._id_of(names, who))
             if self.ranges.rows < FAILURE_RANGES_MAX:
-                for first, last in between(start, stop, known):
+                for first, last in between(start, stop, carved):
                     self.ranges.put(first, last, failed_at, self._id_of((), who))
 
     def forget(self, start: int, stop: int) -> None:

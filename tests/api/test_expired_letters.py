@@ -157,3 +157,30 @@ async def test_the_first_failure_and_all_consumers_are_told(autojump_clock: Any,
         assert letter.first_failed_at - record.append_time < timedelta(seconds=1)
         assert letter.failed_at - letter.first_failed_at > timedelta(seconds=30)
         assert unnamed.attempt == 2
+
+
+async def test_failures_in_any_number_of_consumers_are_noted(autojump_clock: Any, world: Any) -> None:
+    """Neighbours that failed in different consumers fail together, again and again; none of their names is missed."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        for turn in range(30):
+            await topic.publish_batch([b"a", b"b"])
+            for name in ("a", "b"):
+                async with topic.subscribe("billing", name=f"{name}{turn}") as consumer:
+                    batch = await consumer.get_batch(2, 1)
+                    messages = {message.value: message for message in batch}
+                    await messages.pop(name.encode()).nack(delay=0)
+                    (other,) = messages.values()
+                    await other.release()
+            async with topic.subscribe("billing", name=f"both{turn}") as consumer:
+                batch = await consumer.get_batch(2, 1)
+                assert len(batch) == 2
+                await batch.nack(delay=0)
+            async with topic.subscribe("billing") as consumer:
+                batch = await consumer.get_batch(2, 1)
+                await batch.reject(reason="enough")
+        letters = await topic.dead_letters("billing").list()
+        assert [letter.consumers[:2] for letter in letters] == [
+            (f"{name}{turn}", f"both{turn}") for turn in range(30) for name in ("a", "b")
+        ]
+        assert (await topic.describe())[0].state == "running"

@@ -18,7 +18,7 @@ import trio
 from callboard.actors.catalog.state import GroupRecord, TopicRecord
 from callboard.actors.partition.addressing import FOR_GROUP
 from callboard.actors.settings import GroupSettings
-from callboard.log.errors import GroupNotFound
+from callboard.log.errors import GroupNotFound, InvalidArgument
 from callboard.log.format.columns import Columns
 from callboard.offline import OfflineDirectory, files_below, recording_at
 from callboard.recordings.copying import joined
@@ -125,6 +125,8 @@ async def rehearse(
     lags are those of another load. `concurrency` is that of `work`. When nothing was settled for `patience` seconds
     after all was published, it ends. Raises as `figures_of`, `replay` and `Topic.work` do.
     """
+    if not patience > 0:  # NaN, too: no time would ever exceed it
+        raise InvalidArgument(f"patience is {patience!r}, not seconds above 0. Nothing was run.")
     told = on_progress or (lambda words: None)
     told("reading what happened then")
     then = await figures_of(directory, topic, group)

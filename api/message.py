@@ -360,8 +360,13 @@ class Record:
 
     @property
     def value(self) -> bytes:
-        """The payload."""
+        """The payload; empty for a tombstone."""
         return self._columns.value(self._index) or b""
+
+    @property
+    def is_tombstone(self) -> bool:
+        """Whether there is no payload, not even an empty one. Recordings may hold such records."""
+        return self._columns.value(self._index) is None
 
     @property
     def key(self) -> bytes | None:
@@ -406,7 +411,8 @@ class Record:
         return None if expiry_us is None else from_us(expiry_us)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.topic}/{self.partition}@{self.offset} {len(self.value)} bytes>"
+        size = "tombstone" if self.is_tombstone else f"{len(self.value)} bytes"
+        return f"<{type(self).__name__} {self.topic}/{self.partition}@{self.offset} {size}>"
 
 
 Span = tuple[Columns, int, int]
@@ -429,7 +435,7 @@ def by_priority(records: list[Recorded], starvation_s: float | None, now_us: int
 
 
 def _payloads(columns: Columns, start: int, stop: int) -> list[bytes]:
-    """The format has room for records without a payload, which nothing writes; they read as empty."""
+    """A tombstone reads as empty, as in `Record.value`."""
     return [value or b"" for value in columns.value_list(start, stop)]
 
 
@@ -444,7 +450,7 @@ class ColumnBatch:
         self._spans = spans
 
     def values(self) -> list[bytes]:
-        """All payloads."""
+        """All payloads; empty for a tombstone."""
         return self._joined(_payloads)
 
     def keys(self) -> list[bytes | None]:

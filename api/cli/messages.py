@@ -23,7 +23,7 @@ def record_to_json(record: Record) -> dict[str, Any]:
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
-        "value": plain_bytes(record.value),
+        "value": None if record.is_tombstone else plain_bytes(record.value),
     }
     for attribute in ATTRIBUTES:
         item = getattr(record, attribute.name)

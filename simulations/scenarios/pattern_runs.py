@@ -16,6 +16,7 @@ import trio
 from callboard.log.errors import CallboardError, LeaseLost, TopicNotFound
 from callboard.simulations.checkers import no_bugs
 from callboard.simulations.checkers.terms import DEFAULT
+from callboard.simulations.faults import aimed
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.scenarios.draws import ACTORS_MAX, COUNT_MAX, between, check_counts, one_of
@@ -24,6 +25,7 @@ from callboard.simulations.violations import Violation
 
 if TYPE_CHECKING:
     from callboard.simulations.entropy import SeededEntropy
+    from callboard.simulations.faults.kinds import Fault
     from callboard.simulations.world import Machine, World
 
 PROMISE: Final = "a group of a pattern reads every topic that matches, and no other"
@@ -114,6 +116,10 @@ class PatternGroups:
             mode=one_of(entropy, ("shared", "shared", "exclusive")),
             distribution=one_of(entropy, ("round-robin", "least-busy", "random")),
         )
+
+    def aimed(self, entropy: SeededEntropy) -> list[Fault]:
+        """In some seeds the actors crash that decide and tell what is read, at any step."""
+        return aimed.at_steps(entropy, self.space, ("catalog", "groups/billing"))
 
     async def main(self, world: World, workload: PatternTraffic) -> None:
         """Run it in as many lives as it takes."""

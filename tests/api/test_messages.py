@@ -136,10 +136,11 @@ async def test_a_key_too_long_is_refused_in_a_batch_too(world: Any, autojump_clo
 
 
 def test_a_tombstone_has_no_value() -> None:
-    """The value of a tombstone is None, and an empty value is empty: in records, in batches, in words."""
+    """The value of a tombstone reads as empty, in records and in batches; a record says which it is, also in words."""
     columns = Columns.build([None, b""])
     batch = RecordBatch("jobs", 0, columns)
-    assert batch.values() == [record.value for record in batch] == [None, b""]
+    assert batch.values() == [record.value for record in batch] == [b"", b""]
+    assert [record.is_tombstone for record in batch] == [True, False]
     assert [repr(record) for record in batch] == ["<Record jobs/0@0 tombstone>", "<Record jobs/0@1 0 bytes>"]
 
 

@@ -131,6 +131,20 @@ class PartitionFull:
 
 
 @attrs.frozen
+class PartitionLacksSpace:
+    """The disk is too full for a partition's records, which are refused (`lacking`), or takes them again."""
+
+    path: str
+    cause: str
+    lacking: bool
+
+
+def lacks_space(path: str, lack: Exception | None) -> PartitionLacksSpace:
+    """The notice of a partition that lacks space for this reason, or, without one, no longer does."""
+    return PartitionLacksSpace(path, "" if lack is None else str(lack), lack is not None)
+
+
+@attrs.frozen
 class OpeningOverdue:
     """A partition has been recovering for so long. Those who use it wait; the others do not."""
 

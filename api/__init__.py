@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from callboard.actors.notices import OutboxHeld as OutboxHeld
     from callboard.actors.notices import OutboxLost as OutboxLost
     from callboard.actors.notices import PartitionFull as PartitionFull
+    from callboard.actors.notices import PartitionLacksSpace as PartitionLacksSpace
     from callboard.actors.notices import PartitionStuck as PartitionStuck
     from callboard.actors.notices import ProducerForgotten as ProducerForgotten
     from callboard.actors.notices import PublishersLost as PublishersLost
@@ -163,6 +164,7 @@ _HOMES = {
         "OutboxHeld",
         "OutboxLost",
         "PartitionFull",
+        "PartitionLacksSpace",
         "PartitionStuck",
         "ProducerForgotten",
         "PublishersLost",

@@ -10,7 +10,7 @@ event at one place five lines a minute are told; the next one, or closing, says 
 logger                   tells of
 =======================  ===============================================================
 `callboard.actors`       crashes, restarts, actors that stay down, dropped messages
-`callboard.partitions`   recovery that takes long, hung disks, full topics, damage, dropped records
+`callboard.partitions`   recovery that takes long, hung or full disks, full topics, damage, dropped records
 `callboard.groups`       groups that expired, other settings than theirs, leases that could not be released
 `callboard.catalog`      operations that could not be carried out
 =======================  ===============================================================
@@ -81,6 +81,14 @@ LINES: Final[dict[object, Line]] = {
         "{path} is full: it holds {size_bytes} bytes of {retention_bytes}, and a durable group has not settled the"
         " oldest messages. Publishes are refused. Consume them, delete the group, raise retention_bytes, or set"
         " drop_unread=True.",
+    ),
+    (notices.PartitionLacksSpace, True): Line(
+        "partitions",
+        logging.WARNING,
+        "{path} refuses messages: {cause}",
+    ),
+    (notices.PartitionLacksSpace, False): Line(
+        "partitions", logging.INFO, "{path} takes messages again: its disk has space"
     ),
     (notices.PartitionFull, False): Line("partitions", logging.INFO, "{path} has room again"),
     (notices.DamageFound, True): Line(
@@ -223,6 +231,7 @@ LINES: Final[dict[object, Line]] = {
 FLAGS: Final[dict[type, str]] = {
     notices.PartitionStuck: "stuck",
     notices.PartitionFull: "full",
+    notices.PartitionLacksSpace: "lacking",
     notices.DamageFound: "is_new",
 }
 """Events of two lines: which one is told depends on this field."""

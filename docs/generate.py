@@ -70,7 +70,7 @@ API = {
             " HookFailed DamageFound DeadLettered DeadLettersHeld DelayedHeld DelayedLost GroupExpired HandOverForced"
             " HandlerFailed JournalSalvaged"
             " LeaseReleaseFailed MemberStalled OpeningLacksSpace OpeningOverdue OperationFailed OutboxDropped"
-            " OutboxHeld OutboxLost PartitionFull"
+            " OutboxHeld OutboxLost PartitionFull PartitionLacksSpace"
             " PartitionStuck ProducerForgotten PublishersLost SettingsDiffer TopicFound TopicPassedOver UnreadDropped"
             " WorkHindered"
         ),

@@ -72,7 +72,8 @@ class OwedRetry:
 
 class LogParticipant:
     """The partition's log. `perform` carries out what the core wants done; `make_room` drops what retention allows;
-    `recovered` is called when the log has healed. Without `publishers` nobody may publish guarded.
+    `recovered` is called when the log has healed, `space_changed` when the disk has become too full for records (with
+    the reason), or takes them again (None). Without `publishers` nobody may publish guarded.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class LogParticipant:
         perform: Callable[[], None],
         make_room: Callable[[], Awaitable[CallboardError | None]],
         recovered: Callable[[], None] = lambda: None,
+        space_changed: Callable[[CallboardError | None], None] = lambda lack: None,
         publishers: Publishers | None = None,
         default_ttl_us: int | None = None,
     ) -> None:
@@ -96,6 +98,7 @@ class LogParticipant:
         self._perform = perform
         self._make_room = make_room
         self._recovered = recovered
+        self._space_changed = space_changed
         self.due = core.sequencer.due
         self.is_healthy = not log.needs_healing
         """Whether it may append: nothing failed, and the topic is not full."""
@@ -150,7 +153,7 @@ class LogParticipant:
             return True
         appends = core.sequencer.take()
         self.due.at = min(self.due.at, self._retry.at)
-        self.lacks_space = isinstance(obstacle, DiskFull)
+        self._judge_space(obstacle)
         if appends is not None:
             self.failures += 1
             is_behind = self._publishers is not None and self._publishers.is_behind(log)
@@ -190,7 +193,7 @@ class LogParticipant:
             self._moved()
             return
         log.applied(staged)
-        self.lacks_space = False
+        self._judge_space(None)
         self.is_healthy = not log.is_over_limit
         is_due = self._publishers is not None and self._publishers.stored(log)
         if is_due or len(staged.runs) > 1:
@@ -220,9 +223,16 @@ class LogParticipant:
             StorageError(f"{self._log.label}: the commit failed before the log. Nothing was stored.")
         )
 
+    def _judge_space(self, obstacle: CallboardError | None) -> None:
+        """Note whether the disk is too full, and tell when that has changed."""
+        lacks_space = isinstance(obstacle, DiskFull)
+        if lacks_space != self.lacks_space:
+            self.lacks_space = lacks_space
+            self._space_changed(obstacle if lacks_space else None)
+
     def _refused(self, error: CallboardError) -> None:
         self.failures += 1
-        self.lacks_space = isinstance(error, DiskFull)
+        self._judge_space(error)
         self.is_healthy = not self._log.needs_healing
         appends, self.in_flight = self.in_flight, None
         if self._publishers is not None:

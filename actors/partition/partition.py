@@ -281,6 +281,7 @@ class Partition(Actor[c.PartitionCommand]):
             perform=self._perform,
             make_room=self._make_room,
             recovered=self._tell_new_damage,
+            space_changed=lambda lack: context.emit(notices.lacks_space(context.path, lack)),
             publishers=publishers,
             default_ttl_us=spec.settings.default_ttl_us,
         )
@@ -691,10 +692,4 @@ class Partition(Actor[c.PartitionCommand]):
         self._perform()
         if not log.is_over_limit:
             return None
-        return TopicFull(
-            f"partition {self._port.label} holds {log.size_bytes} bytes, its retention_bytes are"
-            f" {settings.retention_bytes}, and a durable group has not settled its oldest messages. Nothing was stored."
-            " Consume them, delete the group, raise retention_bytes, or set drop_unread=True.",
-            topic=self._spec.topic,
-            partition=self._spec.index,
-        )
+        return self._spec.topic_full(log.size_bytes)

@@ -9,6 +9,7 @@ from callboard.actors.partition.port import PartitionPort
 from callboard.actors.partition.record_window import WindowBudget
 from callboard.actors.settings import TopicSettings
 from callboard.actors.timers.timers import Timers
+from callboard.log.errors import TopicFull
 
 
 def partition_directory(topic_id: str, index: int | str) -> str:
@@ -42,3 +43,13 @@ class PartitionSpec:
     def journal_directory(self) -> str:
         """Where its delivery journal is."""
         return f"{self.directory}/delivery"
+
+    def topic_full(self, size_bytes: int) -> TopicFull:
+        """The error for publishers when retention cannot make room."""
+        return TopicFull(
+            f"partition {self.port.label} holds {size_bytes} bytes, its retention_bytes are"
+            f" {self.settings.retention_bytes}, and a durable group has not settled its oldest messages. Nothing was"
+            " stored. Consume them, delete the group, raise retention_bytes, or set drop_unread=True.",
+            topic=self.topic,
+            partition=self.index,
+        )

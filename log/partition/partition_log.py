@@ -439,8 +439,9 @@ class PartitionLog:
     def _publish_error(self, error: StorageError, *, is_full: bool, indefinite: bool) -> StorageError:
         fate = "The records may turn up after a restart." if indefinite else "Nothing was stored."
         if is_full:
+            cause = error.error.strerror or error.error if isinstance(error, PlanFailed) else error
             return DiskFull(
-                f"no space for the log of {self.label}: {error} {fate} Free space: publishing continues by itself.",
+                f"no space for the log of {self.label}: {cause}. {fate} Free space: publishing continues by itself.",
                 indefinite=indefinite,
             )
         return PublishFailed(

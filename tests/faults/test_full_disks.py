@@ -208,3 +208,27 @@ async def test_a_runtime_closes_on_a_full_disk_without_a_crash(autojump_clock: A
             assert len(await world.values(runtime)) == 20
         assert any(path.endswith(".index") for path in world.disk.files()) is not is_full
     assert not [event for event in told if isinstance(event, IncarnationCrashed)]
+
+
+async def test_a_full_disk_is_told_once_and_its_end_once(autojump_clock: Any, world: Any) -> None:
+    """While a partition runs: however often publishers are refused, one event each, in plain words."""
+    told: list[callboard.PartitionLacksSpace] = []
+
+    def note(event: object) -> None:
+        if isinstance(event, callboard.PartitionLacksSpace):
+            told.append(event)
+
+    async with world.open() as runtime:
+        runtime.subscribe_events(note)
+        topic = await runtime.create_topic("orders")
+        await topic.publish(b"before")
+        world.disk.fill()
+        for _ in range(3):
+            with pytest.raises(callboard.DiskFull) as refusal:
+                await topic.publish(b"refused" * 100 * KIB)
+        assert "of a plan" not in str(refusal.value)
+        assert [event.lacking for event in told] == [True]
+        assert "Free space" in told[0].cause
+        world.disk.free()
+        await topic.publish(b"afterwards")
+        assert [event.lacking for event in told] == [True, False]

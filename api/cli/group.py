@@ -17,7 +17,7 @@ import click
 import trio
 
 from callboard.cli import exits
-from callboard.cli.output import output_failed
+from callboard.cli.output import on_screen, output_failed
 from callboard.cli.streams import drop_standard_output
 from callboard.log.errors import (
     CallboardError,
@@ -139,7 +139,7 @@ def _run_command() -> int:
 def _tell(error: CallboardError) -> int:
     """One line on standard error; returns the exit code."""
     kind = getattr(error, "kind", None) if isinstance(error, ControlError) else None
-    click.echo(f"callboard: {kind or type(error).__name__}: {one_line(str(error))}", err=True)
+    click.echo(on_screen(f"callboard: {kind or type(error).__name__}: {one_line(str(error))}"), err=True)
     return code_of(error)
 
 
@@ -153,7 +153,7 @@ def _tell_usage(error: click.UsageError) -> int:
         told = told if told.endswith((".", "?", "!")) else f"{told}."
         if "unexpected extra argument" in told and _takes_directory(error.ctx):
             told += " The directory is named with -d."
-        click.echo(f"{place}: {told} See `{place} --help`.", err=True)
+        click.echo(on_screen(f"{place}: {told} See `{place} --help`."), err=True)
     return error.exit_code
 
 

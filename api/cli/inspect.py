@@ -87,7 +87,8 @@ def stats(directory: str, as_json: bool) -> None:
     heads = ("partition", "state", "start", "end", "size", "commits", "failed", "lost")
     show(table(heads, rows, words=("partition", "state")))
     if groups:
-        show("", table(("group", "partition", *_GROUP_COUNTS), groups, words=("group", "partition")))
+        counted = ("lag" if key == "pending" else key for key in _GROUP_COUNTS)
+        show("", table(("group", "partition", *counted), groups, words=("group", "partition")))
     if found["forwarding"]:
         show("", _forwarding(found["forwarding"]))
     show("")
@@ -97,7 +98,10 @@ def stats(directory: str, as_json: bool) -> None:
         told = ", ".join(f"{outbox[key]:,} {key}" for key in _OUTBOX_COUNTS)
         show(f"published with acks of {label}: {told}")
     timers = found["timers"]
-    show(f"timers: {timers['armed']:,} armed now, {timers['came']:,} came so far")
+    show(
+        f"timers (ends of leases, pauses before retries, delays): {timers['armed']:,} wait,"
+        f" {timers['came']:,} have come"
+    )
 
 
 def _forwarding(found: list[dict[str, Any]]) -> Any:

@@ -32,6 +32,9 @@ Advance = Callable[[str, int, int | None], None]
 
 COMMAND = re.compile(r"\s*(callboard|pytest) ")
 """A line to copy, which is not folded."""
+QUOTED = re.compile(r"`[^`]*`")
+GLUE = "\0"
+"""Stands for a space where no line may end."""
 MOMENT = re.compile(r"..? *\d+ +[\d.,]+ s {2}|\s*(- |\d+\. )?")
 """What stands before the words of a line: the number and the time of an entry, or an indent."""
 
@@ -71,6 +74,20 @@ def folded(text: str, width: int) -> str:
             )
         ]
     return "\n".join(lines)
+
+
+def on_screen(text: str) -> str:
+    """A line for standard error: on a terminal broken between words, but never within `quotes`, which are copied."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        return text
+    return unbroken(text, Console(stderr=True).width)
+
+
+def unbroken(text: str, width: int) -> str:
+    """Lines of at most `width`, broken at spaces outside of `quotes`; what is longer stays whole."""
+    kept = QUOTED.sub(lambda found: found[0].replace(" ", GLUE), text)
+    lines = textwrap.wrap(kept, width, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines).replace(GLUE, " ")
 
 
 def table(

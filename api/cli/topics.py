@@ -182,7 +182,7 @@ def _show_topic(found: dict[str, Any]) -> None:
         for one in partition["groups"]
     ]
     if rows:
-        show("", table(("group", "partition", "floor", "pending"), rows))
+        show("", table(("group", "partition", "floor", "lag"), rows))
     for partition in found["partitions"]:
         for problem in (*partition["damages"], *partition["gaps"]):
             show(f"{name}/{partition['partition']}: {problem}")

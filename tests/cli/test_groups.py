@@ -9,6 +9,7 @@ import pytest
 import trio
 
 import callboard
+from callboard.cli.output import unbroken
 from callboard.control import ControlClient
 
 
@@ -100,3 +101,28 @@ async def test_groups_are_driven_beside_a_runtime(command: Any) -> None:
         assert await client.request("ping")
         await trio.to_thread.run_sync(command.run, "group", "delete", "billing", "--yes")
         assert await runtime.groups() == ()
+
+
+def test_lag_is_one_word_in_all_tables(billing: Any) -> None:
+    """And `stats` says what its timers are."""
+    for arguments in (["stats"], ["topic", "describe", "orders"], ["group", "list"]):
+        told = billing.run(*arguments).out.decode()
+        assert "lag" in told
+        assert "pending" not in told
+    assert "timers (ends of leases, pauses before retries, delays): " in billing.run("stats").out.decode()
+
+
+def test_a_directory_without_its_option_is_told_how(command: Any) -> None:
+    """`callboard stats DIR` says that -d names the directory, in one line."""
+    told = command.run("stats", "data", code=2).err
+    assert "The directory is named with -d." in told
+    assert len(told.splitlines()) == 1
+
+
+def test_commands_to_copy_are_never_broken() -> None:
+    """On a narrow terminal too; other lines end between words."""
+    text = "callboard: StorageError: the journal is damaged. Run `callboard repair -d /a/long/folder --accept` now."
+    lines = unbroken(text, 30).splitlines()
+    assert " ".join(lines) == text
+    assert "`callboard repair -d /a/long/folder --accept`" in lines
+    assert all(len(line) <= 30 for line in lines if "`" not in line)

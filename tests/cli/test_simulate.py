@@ -220,7 +220,9 @@ def test_what_is_no_stored_failure_is_refused(command: Any, name: str) -> None:
 
 def test_a_report_is_written_where_asked(stored: tuple[Path, str], planted: Any) -> None:
     """--report makes one HTML file of a stored failure."""
-    planted.run("simulate", "--repro", str(stored[0] / "planted-3.failure"), "--report", "out.html", code=6)
+    file = str(stored[0] / "planted-3.failure")
+    told = planted.run("simulate", "--repro", file, "--report", "out.html", code=6)
+    assert "report: out.html" in told.err.splitlines()
     assert "clocks are not believed" in (planted.folder / "out.html").read_text()
 
 

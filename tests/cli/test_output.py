@@ -113,14 +113,14 @@ def test_inspecting_commands_fit_a_terminal(orders: Any) -> None:
     for command, heads in {
         (
             "stats",
-        ): "partition state start end size commits failed lost group floor ready leased pending redelivered"
+        ): "partition state start end size commits failed lost group floor ready leased lag redelivered"
         " expired",
         ("topic", "list"): "topic partitions records files",
         (
             "topic",
             "describe",
             "orders",
-        ): "partition state start end synced to size segments group floor pending",
+        ): "partition state start end synced to size segments group floor lag",
     }.items():
         lines = printed(orders.on_terminal(*command))
         assert max(map(len, lines)) <= COLUMNS, command

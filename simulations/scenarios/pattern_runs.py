@@ -48,9 +48,10 @@ TURN_S: Final = 1.0
 
 @attrs.frozen(kw_only=True)
 class PatternTraffic:
-    """A workload: how many steps the operator takes, and who consumes, how."""
+    """A workload: what is published and deleted, and who consumes, how."""
 
-    steps: int = 20
+    messages: int = 20
+    """How often the operator publishes some, or deletes a topic."""
     deleting: float = 0.2
     """The part of the steps that delete a topic."""
     consumers: int = 2
@@ -63,7 +64,7 @@ class PatternTraffic:
     def __attrs_post_init__(self) -> None:
         check_counts(
             type(self).__name__,
-            {"steps": (self.steps, COUNT_MAX), "consumers": (self.consumers, ACTORS_MAX)},
+            {"messages": (self.messages, COUNT_MAX), "consumers": (self.consumers, ACTORS_MAX)},
         )
 
 
@@ -107,7 +108,7 @@ class PatternGroups:
     def workload(self, entropy: SeededEntropy) -> PatternTraffic:
         """Many topics or few, either mode, each way to choose who is served."""
         return PatternTraffic(
-            steps=between(entropy, 3, 40),
+            messages=between(entropy, 3, 40),
             deleting=one_of(entropy, (0.0, 0.2, 0.4)),
             consumers=between(entropy, 1, 4),
             stays_s=one_of(entropy, (0.05, 0.5, 3.0)),
@@ -202,7 +203,7 @@ class _PatternRun:
                     nursery.start_soon(self._consume, runtime, forked, number, name=f"consumer-{number}")
                 while self._is_storm():
                     await self._step(runtime, draws)
-                    await trio.sleep(STORM_S / max(1, self.workload.steps))
+                    await trio.sleep(STORM_S / max(1, self.workload.messages))
                 await self._publish(runtime, LAST, draws)
                 while not await self._is_over(runtime):
                     await self.world.rest(LOOK_S)

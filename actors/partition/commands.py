@@ -241,6 +241,14 @@ class DeliverySettings:
         return longest * (1 - JITTER * chance)
 
 
+OWN_GROUP: Final = 0
+"""The id of the only group of a partition whose messages a part of the broker takes; those of users count from 1.
+
+Retention drops nothing that it has not settled. What its log begins behind without that, since files are gone, is not
+settled before whoever takes its messages has counted it.
+"""
+
+
 @attrs.frozen
 class OpenGroup:
     """Make sure that the group's delivery state exists, with these settings. Answered with its floor."""

@@ -140,7 +140,8 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
                         delivery.extend(lease_id, deadline, now)
             else:
                 delivery.void_all_leases(now)
-            delivery.skip(0, self.start_offset)
+            if self.drops_unread(group):
+                delivery.skip(0, self.start_offset)
             delivery.judge(now, PROCESS_ENDED)
         carried.begun(self._groups)
         carried.release_departed(self._groups.values())
@@ -441,6 +442,14 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
                 self._settled_in(group, [(first, last)], now)
             if group.delivery.events:
                 self._has_changed(group, now, urgent=False)
+
+    def drops_unread(self, group: Group) -> bool:
+        """Whether the log begins behind what the group has not settled, and that is to be settled now.
+
+        Not in a group of the broker's own, unless nobody knows what it has settled (`OWN_GROUP`).
+        """
+        is_counted = group.group_id == c.OWN_GROUP and not self.states.lost_sequences
+        return group.delivery.floor < self.start_offset and not is_counted
 
     def drop_unread(self, group: Group, now: float) -> int:
         """Retention has dropped what `group` had not settled; returns how many records that were."""

@@ -12,14 +12,14 @@ from typing import Final
 
 import attrs
 
-from callboard.actors.partition.commands import DeliverySettings, OpenGroup
+from callboard.actors.partition.commands import OWN_GROUP, DeliverySettings, OpenGroup
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import TopicSettings
 from callboard.actors.timers.timers import Flag
 from callboard.log.limits import MESSAGE_BYTES_MAX, MIB
 
-WAITING: Final = 0
-"""The id of the only group of a waiting partition; those of users count from 1."""
+WAITING: Final = OWN_GROUP
+"""The id of the only group of a waiting partition."""
 OPEN_WAITING: Final = OpenGroup(WAITING, durable=True, start="beginning", settings=DeliverySettings())
 """Opens that group."""
 SEGMENT_BYTES: Final = 16 * MIB

@@ -686,7 +686,7 @@ class Partition(Actor[c.PartitionCommand]):
             limit = settings.retention_bytes or 0
             self.context.emit(notices.PartitionFull(self.context.path, log.size_bytes, limit, port.is_full))
         for group in core.states:
-            if group.delivery.floor < log.start_offset:
+            if core.drops_unread(group):
                 dropped = core.drop_unread(group, now)
                 self.context.emit(notices.UnreadDropped(self.context.path, group.group_id, dropped))
         self._perform()

@@ -37,7 +37,18 @@ class LeasedPart(NamedTuple):
 class ConsumerLease:
     """A lease as its consumer counts it, with those of its records that the consumer's caller has not taken yet."""
 
-    __slots__ = "_at", "_batches", "_ranges", "deadline", "expires_us", "left", "lease_id", "port", "untaken"
+    __slots__ = (
+        "_at",
+        "_batches",
+        "_ranges",
+        "deadline",
+        "expires_us",
+        "has_unsure_acks",
+        "left",
+        "lease_id",
+        "port",
+        "untaken",
+    )
 
     def __init__(self, port: PartitionPort, leased: c.LeasedRecords, count: int) -> None:
         self.port = port
@@ -45,6 +56,8 @@ class ConsumerLease:
         self.deadline = leased.deadline
         self.left = self.untaken = count
         """How many messages are in flight, and how many of those were not taken."""
+        self.has_unsure_acks = False
+        """Whoever acked some of it was cancelled, or told of an error: the next ack of that may be the second."""
         self.expires_us = first_expiry(leased.batches)
         """When the first of its records expires, None for never."""
         self._ranges, self._batches, self._at = leased.ranges, leased.batches, 0

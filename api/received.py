@@ -191,10 +191,12 @@ class ConsumerLeases(AcksWithPublishes):
                 count = min(lease.left, sum([stop - start for start, stop in ranges]))
                 counted.append((lease, count))
                 valid = self._count(lease, count)
-                message = c.Settle(self.group_id, verb, lease.lease_id, ranges, delay_s, reason)
+                again = valid and lease.has_unsure_acks and verb == "ack"
+                message = c.Settle(self.group_id, verb, lease.lease_id, ranges, delay_s, reason, again=again)
                 lost += await self._settle_now(lease.port, message, valid)
         except BaseException:  # it is there to be settled once more
             for lease, count in counted:
+                lease.has_unsure_acks |= verb == "ack"
                 self._count_again(lease, count)
             raise
         if lost:
@@ -310,6 +312,7 @@ class ConsumerLeases(AcksWithPublishes):
             except TopicNotFound as error:
                 self._note_failed(error)
             except BaseException:
+                gathered.lease.has_unsure_acks = True
                 self.gathered.appendleft(gathered)
                 raise
 

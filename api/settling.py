@@ -23,6 +23,7 @@ class Leased(Protocol):
 
     lease_id: int
     port: PartitionPort
+    has_unsure_acks: bool
 
 
 class GatheredAcks:
@@ -41,7 +42,8 @@ class GatheredAcks:
     def command(self, group_id: int) -> Settle:
         """What is sent."""
         ranges = [*self.ranges, (self.start, self.stop)]
-        return Settle(group_id, "ack", self.lease.lease_id, ranges, lazy=True)
+        again = self.valid and self.lease.has_unsure_acks
+        return Settle(group_id, "ack", self.lease.lease_id, ranges, lazy=True, again=again)
 
 
 class SentAck(NamedTuple):

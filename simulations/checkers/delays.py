@@ -18,7 +18,7 @@ PROMISE = "a message that was nacked with a delay waits as long"
 SLACK_S = 1e-3
 """The time of day, in which a delay outlives its process, is counted in microseconds."""
 FORGETTING = (SYNC_FAILS, "JumpClock")
-"""How the labels of faults begin that move a delay, or take it."""
+"""How the labels of faults begin that move a delay, or take it; also that of a nack which is not answered yet."""
 
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
@@ -31,13 +31,15 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     for entry in history.of("fault", "power cut", "nack", "nacked", "delivered"):
         if entry.kind == "power cut" or (entry.kind == "fault" and entry.who.startswith(FORGETTING)):
             delayed.clear()
+            begun.clear()
             continue
         if entry.kind == "nack":
             begun[entry.operation] = entry
             continue
         places = [(entry.group, entry.topic, entry.partition, offset) for offset in entry.offsets]
         if entry.kind == "nacked":
-            delayed.update(dict.fromkeys(places, begun[entry.operation]))
+            if entry.operation in begun:
+                delayed.update(dict.fromkeys(places, begun[entry.operation]))
             continue
         for place in places:
             nack = delayed.pop(place, None)

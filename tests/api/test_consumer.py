@@ -9,6 +9,7 @@ import pytest
 import trio
 
 import callboard
+from callboard.actors.partition.commands import WaitForVisible
 from callboard.log.limits import Limits
 from callboard.simulations.disk.inodes import lose_unsynced
 
@@ -257,8 +258,7 @@ async def test_a_cancelled_ack_may_be_repeated(autojump_clock: Any, world: Any) 
             assert not message.settled
             world.disk.unhang()
             await trio.sleep(1.0)
-            with pytest.raises(callboard.LeaseLost):
-                await message.ack()  # the first one had arrived
+            await message.ack()  # the first one had arrived, and nobody else was handed the message
         assert (await world.group_of(topic)).pending == 0
 
 
@@ -420,3 +420,42 @@ async def test_a_cancelled_lazy_ack_keeps_the_outcome_of_an_earlier_one(
             assert impatient.cancelled_caught
             with pytest.raises(callboard.LeaseLost):
                 await consumer.flush()
+
+
+async def test_a_cancelled_lazy_ack_loses_none_that_were_gathered_before_it(
+    autojump_clock: Any, world: Any
+) -> None:
+    """Those may have been sent when it was cancelled: they are sent again as such, and are not told to be lost."""
+    async with world.open(limits=Limits(partition_mailbox=1)) as runtime:
+        topic = await world.topic_of(runtime, 1)
+        async with topic.subscribe("group", visibility_timeout=30.0) as consumer:
+            first = await consumer.get()
+            await topic.publish(b"another")
+            second = await consumer.get()
+            assert first.lease is not second.lease
+            world.disk.slow("/delivery/", 1.0)
+            with pytest.raises(callboard.MailboxFull):
+                while True:
+                    first.lease.port.ref.tell_nowait(WaitForVisible(0))
+            await first.ack(wait=False)
+            with trio.move_on_after(0.1) as impatient:
+                await second.ack(wait=False)
+            assert impatient.cancelled_caught
+            await second.ack(wait=False)
+            await consumer.flush()
+        assert (await world.group_of(topic)).pending == 0
+
+
+async def test_a_nack_after_a_cancelled_ack_is_told_to_be_lost(autojump_clock: Any, world: Any) -> None:
+    """The ack had counted: the message does not come again, and the nack must not say that it does."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 1)
+        async with topic.subscribe("group", visibility_timeout=30.0) as consumer:
+            message = await consumer.get()
+            world.disk.slow("/delivery/", 1.0)
+            with trio.move_on_after(0.1) as impatient:
+                await message.ack()
+            assert impatient.cancelled_caught
+            with pytest.raises(callboard.LeaseLost):
+                await message.nack()
+        assert (await world.group_of(topic)).pending == 0

@@ -161,6 +161,19 @@ def test_a_delay_ends_too_early(script, left):
     assert len(delays.check(script.history, left())) == 1
 
 
+def test_a_clock_that_jumps_while_a_nack_is_under_way_moves_its_delay(script, left):
+    """It may be written before the clock jumps, and answered after that."""
+    script.deliver(0, 0)
+    operation, place = script.history.operation(), ("orders", 0, "billing")
+    script.history.record(1, "nack", "w1", operation, *place, offsets=(0,), until=6.0)
+    script.history.record(0, "fault", "JumpClock", detail="wall time jumps forward by 1 s")
+    script.history.record(1, "nacked", "w1", operation, *place, offsets=(0,))
+    script.deliver(0, 0, attempt=2)
+    assert delays.check(script.history, left()) == []
+    script.settle(0, "nack", "nacked", until=6.0).at(5.9).deliver(0, 0, attempt=3)
+    assert len(delays.check(script.history, left())) == 1
+
+
 def test_a_release_does_not_count(script, left):
     """After a release the same attempt comes again."""
     script.deliver(0, 0).settle(0, "release", "released").deliver(0, 0, attempt=1)

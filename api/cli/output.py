@@ -59,7 +59,10 @@ def show(*things: Any) -> None:
 
 
 def folded(text: str, width: int) -> str:
-    """Lines that are longer than the terminal's, broken between words, and indented to where their words began."""
+    """Lines that are longer than the terminal's, broken between words, and indented to where their words began.
+
+    All that is broken to fit a terminal is broken here. What stands in `quotes`, to be copied, stays whole.
+    """
     lines: list[str] = []
     for line in text.split("\n"):
         if len(line) <= width or COMMAND.match(line):
@@ -67,27 +70,19 @@ def folded(text: str, width: int) -> str:
             continue
         head = MOMENT.match(line)
         start = 0 if head is None or head.end() > width // 2 else head.end()
-        lines += [
-            line[:start] + first if not at else " " * start + first
-            for at, first in enumerate(
-                textwrap.wrap(line[start:], width - start, replace_whitespace=False, break_on_hyphens=False)
-            )
-        ]
-    return "\n".join(lines)
+        kept = QUOTED.sub(lambda found: found[0].replace(" ", GLUE), line[start:])
+        words = textwrap.wrap(
+            kept, width - start, replace_whitespace=False, break_long_words=False, break_on_hyphens=False
+        )
+        lines += [line[:start] + first if not at else " " * start + first for at, first in enumerate(words)]
+    return "\n".join(lines).replace(GLUE, " ")
 
 
 def on_screen(text: str) -> str:
-    """A line for standard error: on a terminal broken between words, but never within `quotes`, which are copied."""
+    """A line for standard error: on a terminal broken between words."""
     if sys.stderr is None or not sys.stderr.isatty():
         return text
-    return unbroken(text, Console(stderr=True).width)
-
-
-def unbroken(text: str, width: int) -> str:
-    """Lines of at most `width`, broken at spaces outside of `quotes`; what is longer stays whole."""
-    kept = QUOTED.sub(lambda found: found[0].replace(" ", GLUE), text)
-    lines = textwrap.wrap(kept, width, break_long_words=False, break_on_hyphens=False)
-    return "\n".join(lines).replace(GLUE, " ")
+    return folded(text, Console(stderr=True).width)
 
 
 def table(
@@ -161,8 +156,8 @@ def _printing() -> Iterator[None]:
 
 
 def say(text: str) -> None:
-    """Print a line on standard error."""
-    click.echo(text, err=True)
+    """Print a line on standard error; on a terminal broken between words."""
+    click.echo(on_screen(text), err=True)
 
 
 def to_json(found: Any) -> str:

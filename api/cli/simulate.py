@@ -100,6 +100,7 @@ class _Simulate(click.Command):
 @click.option("--repro", metavar="FILE", help="Run a stored failure again.")
 @click.option("--report", metavar="FILE.html", help="Draw the (first) failure there.")
 @click.option("--adopt", metavar="FILE.json", help="With --repro, when fixed: keep it as a regression.")
+@click.option("--verbose", is_flag=True, help="Count each kind of fault and each point.")
 @click.option("--list", "listed", is_flag=True, help="Name the scenarios.")
 @json_option
 def simulate(scenarios: tuple[str, ...], as_json: bool, **given: Any) -> int:
@@ -240,7 +241,7 @@ def _sweep(scenarios: tuple[str, ...], jobs: int, as_json: bool, given: dict[str
     if as_json:
         print_json(searched_to_dict(search, rows))
     else:
-        show(*searched_lines(search, rows))
+        show(*searched_lines(search, rows, verbose=given["verbose"]))
     report = search.failures[0].report if search.failures else ""
     if given["report"] is not None and report:
         try:

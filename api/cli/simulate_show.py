@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import RenderableType
 
-from callboard.cli.output import table
+from callboard.cli.output import counted, facts, table
 from callboard.cli.simulate_sweep import Search
 from callboard.simulations.search.coverage import Row, uncovered
 from callboard.simulations.search.sweep import ScenarioTally
@@ -45,8 +45,11 @@ def proof_table(proofs: Sequence[Mapping[str, Any]]) -> RenderableType:
     return table(heads, rows, words=(heads[0], "caught by", "broken promise"))
 
 
-def searched_lines(found: Search, rows: Sequence[Row]) -> Iterator[Any]:
-    """Tables and lines for people: what failed, then what was searched and met."""
+def searched_lines(found: Search, rows: Sequence[Row], *, verbose: bool = False) -> Iterator[Any]:
+    """Tables and lines for people: what failed, then what was searched and met.
+
+    `verbose` gives every fault and point a row; otherwise those are named that were not met.
+    """
     sweep = found.sweep
     if found.resumed:
         yield found.resumed
@@ -64,10 +67,16 @@ def searched_lines(found: Search, rows: Sequence[Row]) -> Iterator[Any]:
     yield table(heads, [_scenario_row(name, tally) for name, tally in sweep.tallies.items()])
     if rows:
         yield ""
-        yield table(("met", "times", "remark"), map(_coverage_row, rows), words=("met", "remark"))
+        if verbose:
+            yield table(("met", "times", "remark"), map(_coverage_row, rows), words=("met", "remark"))
+        else:
+            yield facts(_coverage_facts(rows))
     missing = len(uncovered(rows))
     if missing:
-        yield f"{missing} of {len(rows)} faults and points were not met: only a whole sweep is expected to meet all."
+        yield (
+            f"{missing} of {len(rows)} faults and points were not met: only a whole sweep is expected to meet all."
+            f"{'' if verbose else ' `--verbose` counts each.'}"
+        )
     if not found.failures:
         yield _summary(found)
 
@@ -85,6 +94,35 @@ def _scenario_row(name: str, tally: ScenarioTally) -> tuple[str, ...]:
 def _coverage_row(row: Row) -> tuple[str, ...]:
     rare = f"rare: {row.rare}" if row.rare and not row.hits else ""
     return f"{row.kind} {row.name}", f"{row.hits:,}", "never met" if row.is_missing else rare
+
+
+def _coverage_facts(rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
+    """The same in a few lines: how many were met how often, and the names of those that were not."""
+    for kind, title, met in (("fault", "faults", "hit"), ("sometimes", "points", "reached")):
+        mine = [row for row in rows if row.kind == kind]
+        if not mine:
+            continue
+        count, times = sum(row.hits > 0 for row in mine), sum(row.hits for row in mine)
+        yield (
+            title,
+            f"{count:,} of {counted(len(mine), 'kind' if kind == 'fault' else 'point')} {met}, {times:,} times",
+        )
+        missing = [row.name for row in mine if row.is_missing]
+        if missing:
+            yield f"never {met}", "; ".join(_variants_together(missing))
+        if rare := sum(bool(row.rare) and not row.hits for row in mine):
+            yield "rare", f"{rare:,} more not {met}: no sweep has to"
+
+
+def _variants_together(names: Iterable[str]) -> Iterator[str]:
+    """`FailVerb:sync:EIO` and `FailVerb:open:EIO` as one: `FailVerb (sync:EIO, open:EIO)`."""
+    variants: dict[str, list[str]] = {}
+    for name in names:
+        kind, colon, variant = name.partition(":")
+        whole = " " in kind  # words, not a kind of fault
+        variants.setdefault(name if whole else kind, []).extend([variant] if colon and not whole else [])
+    for kind, found in variants.items():
+        yield f"{kind} ({', '.join(found)})" if found else kind
 
 
 def _summary(found: Search) -> str:

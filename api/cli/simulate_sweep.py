@@ -175,12 +175,10 @@ class Search:
 
         async def make_small(which: tuple[str, str], advance: Advance) -> None:
             result = firsts[which]
-            if not self.quiet:
-                say(
-                    f"{result.scenario}, seed {result.seed}: broken promise: {result.promise}. Making it small."
-                )
             shrunk[which] = await self._shrink(result, advance) if result.stored_in else _unstored(result)
 
+        for result in firsts.values() if not self.quiet else ():  # before the bar, which would be drawn twice
+            say(f"{result.scenario}, seed {result.seed}: broken promise: {result.promise}. Making it small.")
         if firsts:
             with progress("shrinking", quiet=self.quiet) as advance:
                 await run_all([partial(make_small, which, advance) for which in firsts], self.jobs)

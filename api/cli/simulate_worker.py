@@ -115,7 +115,8 @@ def _find_scenario(name: str) -> Scenario:
     found = find_scenario(name)
     if found is None:
         raise StaleFailure(
-            f"there is no scenario {name!r:.60} in this version. Nothing was run. callboard simulate --list names them."
+            f"there is no scenario {name!r:.60} in this version. Nothing was run."
+            " `callboard simulate --list` names them."
         )
     return found
 
@@ -228,8 +229,8 @@ def shrink_stored(answer: Answer, *, file: str, named: list[str], runs: int, sec
     first = run_case(case, QUIET)
     if first.failure is None or promise_of(first.failure) != stored.promise:
         raise StaleFailure(
-            f"{file} does not break its promise again. callboard simulate {stored.scenario} --check-determinism"
-            f" --first-seed {stored.seed} says whether runs of this seed differ."
+            f"{file} does not break its promise again. `callboard simulate {stored.scenario} --check-determinism"
+            f" --first-seed {stored.seed}` says whether runs of this seed differ."
         )
     # A case that takes much longer is no simpler one; only what is stuck may take as long as there is.
     stuck = isinstance(first.failure, SimulationStuck)

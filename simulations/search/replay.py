@@ -185,7 +185,7 @@ def judge(stored: StoredFailure, run: Run) -> Judgement:
         return Judgement(
             Verdict.STALE,
             f"the run ends well, but these faults of its plan no longer have any effect: {named}. It proves nothing"
-            " about this version. Search again: callboard simulate"
-            f" {stored.scenario} --first-seed {stored.seed} --seeds 1",
+            " about this version. Search again: `callboard simulate"
+            f" {stored.scenario} --first-seed {stored.seed} --seeds 1`.",
         )
     return Judgement(Verdict.FIXED, "no promise is broken, and every fault had its effect")

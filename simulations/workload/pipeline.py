@@ -6,6 +6,7 @@ every record, and replayed in the simulated world, under faults.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from fractions import Fraction
@@ -145,7 +146,7 @@ async def _replayed(path: str, directory: str, consumers: int) -> tuple[ReplayRe
     if not account.is_complete.is_set():
         raise StorageError(
             f"{account.records:,} of {account.wanted:,} records were delivered {PATIENCE_S:g} s after the last was"
-            f" published. Look at {directory}: callboard stats -d {directory}.",
+            f" published. Look at it with `callboard stats -d {shlex.quote(directory)}`.",
             path=directory,
         )
     return report, account

@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import signal
 import struct
 import subprocess
@@ -130,6 +131,21 @@ class CommandLine:
         os.close(ours)
         process.wait(TIMEOUT_S)
         return found.decode()
+
+    def screen(self, *arguments: str) -> list[str]:
+        """What such a terminal shows in the end: bars that were drawn again and again, and taken away, are gone."""
+        lines, row = [""], 0
+        for part in re.split(r"(\x1b\[[0-9;?]*[A-Za-z]|\r|\n)", self.on_terminal(*arguments)):
+            if part == "\n":
+                row += 1
+                lines += [""] * (row == len(lines))
+            elif part.startswith("\x1b") and part.endswith("A"):
+                row -= int(part[2:-1] or 1)
+            elif part == "\x1b[2K":
+                lines[row] = ""
+            elif not part.startswith(("\x1b", "\r")):
+                lines[row] += part
+        return [line.rstrip() for line in lines]
 
     def start(self, *arguments: str, stdin: int = subprocess.PIPE) -> Running:
         """Start a command that goes on."""

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 import callboard
-from callboard.cli.output import unbroken
+from callboard.cli.output import folded
 from callboard.control import ControlClient
 
 
@@ -122,7 +122,7 @@ def test_a_directory_without_its_option_is_told_how(command: Any) -> None:
 def test_commands_to_copy_are_never_broken() -> None:
     """On a narrow terminal too; other lines end between words."""
     text = "callboard: StorageError: the journal is damaged. Run `callboard repair -d /a/long/folder --accept` now."
-    lines = unbroken(text, 30).splitlines()
+    lines = folded(text, 30).splitlines()
     assert " ".join(lines) == text
     assert "`callboard repair -d /a/long/folder --accept`" in lines
     assert all(len(line) <= 30 for line in lines if "`" not in line)

@@ -144,6 +144,27 @@ def test_a_sweep_shows_bar_rate_and_time(command: Any) -> None:
     assert max(map(len, words)) <= COLUMNS
 
 
+def test_faults_and_points_are_folded(command: Any) -> None:
+    """How many were met, and the names of those that were not; with `--verbose` a row for each, and its count."""
+    arguments = ("simulate", "plain-actors", "--seeds=3", "--jobs=1", "--fresh")
+    lines = command.screen(*arguments)
+    assert max(map(len, lines)) <= COLUMNS
+    counts = [re.fullmatch(r"faults +(\d+) of (\d+) kinds hit, [\d,]+ times", line) for line in lines]
+    met, known = next((int(found[1]), int(found[2])) for found in counts if found)
+    assert any(line.startswith("points ") for line in lines)
+    assert not any(line.startswith("fault ") for line in lines)
+    verbose = command.screen(*arguments, "--verbose")
+    rows = [line.split() for line in verbose if re.match(r"fault [A-Z]", line)]
+    assert len(rows) == known
+    assert sum("never met" not in line for line in verbose if re.match(r"fault [A-Z]", line)) == met
+    told = " ".join(lines)
+    for row in rows:
+        if row[-1] == "met":
+            assert row[1].split(":")[-1] in told
+    as_json = command.run(*arguments, "--json").json
+    assert len(as_json["faults"]) == known
+
+
 def test_the_bars_of_the_demo_end_full(command: Any) -> None:
     """Each act's bar is about what remains for it to do, and stays there when the act is over."""
     lines = printed(command.on_terminal("demo", "--events=400"))

@@ -142,7 +142,7 @@ def test_a_broken_promise_is_stored_shrunk_and_told(stored: tuple[Path, str], pl
     assert "Workload: messages=30" in story
     assert ">>" in story
     assert (
-        story.index("To see it again:") < story.index("seeds (") < story.index("sometimes many messages")
+        story.index("To see it again:") < story.index("seeds (") < story.index("points  1 of 1 point reached")
     ), "the failure comes first"
     assert "wall time jumps" in story.partition("What was made to fail:")[2].partition("What happened:")[0]
     stored_failure = json.loads((folder / "planted-3.json").read_text())
@@ -155,6 +155,15 @@ def test_a_broken_promise_is_stored_shrunk_and_told(stored: tuple[Path, str], pl
     again = planted.shell(next(line.strip() for line in story.splitlines() if "--repro" in line))
     assert again.code == 6
     assert b"reproduced" in again.out
+
+
+def test_no_bar_stays_above_a_story(planted: Any) -> None:
+    """On a terminal: the failure, its story, then what was met; the bars have gone."""
+    lines = planted.screen("simulate", "planted", "--seeds=8", "--jobs=1")
+    head = "planted, seed 3: broken promise: clocks are not believed"
+    assert lines[:3] == [f"{head}. Making it small.", head, "  30 messages"]
+    assert "━" not in "".join(lines)
+    assert lines.index("To see it again:") < lines.index("faults  1 of 1 kind hit, 13 times")
 
 
 def test_with_keep_going_a_sweep_goes_on(planted: Any) -> None:

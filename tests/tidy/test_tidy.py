@@ -6,6 +6,8 @@ import ast
 import re
 from typing import Any
 
+from callboard.cli.group import COMMANDS
+
 LINE_CHARACTERS_MAX = 120  # for prose; the formatter breaks code at 110
 FILE_LINES_MAX = 700
 FUNCTION_LINES_MAX = 100
@@ -195,3 +197,31 @@ def _documented_methods(house: Any) -> set[str]:
         for method in contract.body
         if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(method)
     }
+
+
+COMMAND_IN_WORDS = re.compile(r"(?<=\w)\W+callboard ([a-z-]+)\b(?![-:.]\w)")
+
+
+def test_commands_in_messages_are_quoted(house: Any) -> None:
+    """What a message tells the reader to type stands in `quotes`, so that no terminal breaks it.
+
+    A line that is nothing but a command, to be copied, needs none; nor do docstrings.
+    """
+    problems = []
+    for source in house.sources:
+        told = [node for node in ast.walk(source.tree) if isinstance(node, ast.Constant | ast.JoinedStr)]
+        inner = {id(part) for node in told if isinstance(node, ast.JoinedStr) for part in node.values}
+        inner |= {
+            id(node.value) for node in ast.walk(source.tree) if isinstance(node, ast.Expr)
+        }  # docstrings
+        for node in told:
+            if id(node) in inner:
+                continue
+            parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+            text = "".join(str(part.value) if isinstance(part, ast.Constant) else "x" for part in parts)
+            problems += [
+                f"{source.path}:{node.lineno}: {found[0]}"
+                for found in COMMAND_IN_WORDS.finditer(re.sub(r"`[^`]*`", "", text))
+                if found[1] in COMMANDS
+            ]
+    house.demand_none(problems)

@@ -7,11 +7,14 @@ words that patterns will match later (`orders.eu.retail`).
 
 from __future__ import annotations
 
+import difflib
 import unicodedata
+from collections.abc import Iterable
+from itertools import islice
 from typing import Final
 
-from callboard.log.errors import InvalidArgument
-from callboard.log.limits import NAME_BYTES_MAX
+from callboard.log.errors import GroupNotFound, InvalidArgument, TopicNotFound
+from callboard.log.limits import NAME_BYTES_MAX, NAMES_COMPARED_MAX
 
 FORBIDDEN: Final = frozenset('/\\:*?"<>|\0')
 
@@ -54,3 +57,29 @@ def check_name(name: object, what: str) -> str:
 def folded(name: str) -> str:
     """The form under which two names collide on disks that ignore case or normalise Unicode."""
     return unicodedata.normalize("NFC", name).casefold()
+
+
+def meant(given: object, known: Iterable[str], later: Iterable[str] = ()) -> str:
+    """What `given` may be a misspelling of, in words; `later` are the words of later versions."""
+    later = frozenset(later)
+    compared = [*islice(known, NAMES_COMPARED_MAX), *sorted(later)]
+    near = difflib.get_close_matches(given, compared, n=1) if isinstance(given, str) else []
+    if not near:
+        return ""
+    return f" (did you mean {near[0]!r}{', which is not in this version' if near[0] in later else ''}?)"
+
+
+def no_topic(name: object, known: Iterable[str]) -> TopicNotFound:
+    """The error for a topic that is none of the known ones."""
+    return TopicNotFound(
+        f"there is no topic {name!r:.300}{meant(name, known)}. Create it with create_topic.", topic=name
+    )
+
+
+def no_group(name: object, known: Iterable[str]) -> GroupNotFound:
+    """The error for a group that is none of the known ones."""
+    return GroupNotFound(
+        f"there is no group {name!r:.300}{meant(name, known)}. A group begins with its first consumer;"
+        " `groups()`, and `callboard group list`, tell which there are.",
+        group=name,
+    )

@@ -139,11 +139,6 @@ class PartitionLacksSpace:
     lacking: bool
 
 
-def lacks_space(path: str, lack: Exception | None) -> PartitionLacksSpace:
-    """The notice of a partition that lacks space for this reason, or, without one, no longer does."""
-    return PartitionLacksSpace(path, "" if lack is None else str(lack), lack is not None)
-
-
 @attrs.frozen
 class OpeningOverdue:
     """A partition has been recovering for so long. Those who use it wait; the others do not."""

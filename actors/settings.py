@@ -10,15 +10,14 @@ For type checkers the keyword arguments have names and types too: `TopicOptions`
 
 from __future__ import annotations
 
-import difflib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal, TypedDict
 
 import attrs
 
-from callboard.actors.names import name_problem
+from callboard.actors.names import meant, name_problem
 from callboard.log import limits
 from callboard.log.errors import ConfigurationError, NotInThisVersion
 
@@ -285,7 +284,7 @@ def _problem(field: SettingField, name: str, value: object) -> str | None:
     if field.kind == "choice":
         if value in field.choices:
             return None
-        return f"{name} is {value!r}, not one of {', '.join(field.choices)}{_meant(value, field.choices)}"
+        return f"{name} is {value!r}, not one of {', '.join(field.choices)}{meant(value, field.choices)}"
     if field.kind == "start":
         return start_problem(name, value)
     if field.kind == "delays" and isinstance(value, Sequence):
@@ -329,17 +328,8 @@ def start_problem(name: str, value: object) -> str | None:
         return None if value.tzinfo is not None else f"{name} is a datetime without a time zone"
     if value in ("beginning", "end"):
         return None
-    meant = _meant(value, ("beginning", "end"))
-    return f'{name} is {value!r}, not "beginning", "end", an offset or a zoned datetime{meant}'
-
-
-def _meant(given: object, known: Iterable[str], later: Iterable[str] = ()) -> str:
-    """What `given` may be a misspelling of, in words; `later` are the words of later versions."""
-    later = frozenset(later)
-    near = difflib.get_close_matches(given, [*known, *sorted(later)], n=1) if isinstance(given, str) else []
-    if not near:
-        return ""
-    return f" (did you mean {near[0]!r}{', which is not in this version' if near[0] in later else ''}?)"
+    near = meant(value, ("beginning", "end"))
+    return f'{name} is {value!r}, not "beginning", "end", an offset or a zoned datetime{near}'
 
 
 def check(
@@ -360,7 +350,7 @@ def check(
         if name in LATER[kind]:
             later.append(f"{name} is not in this version")
         elif name not in fields:
-            problems.append(f"unknown setting {name!r}{_meant(name, fields, LATER[kind])}")
+            problems.append(f"unknown setting {name!r}{meant(name, fields, LATER[kind])}")
         elif (problem := _problem(fields[name], name, value)) is not None:
             problems.append(problem)
         elif fields[name].fixed and stored is not None and value != getattr(stored, name):

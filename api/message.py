@@ -260,7 +260,10 @@ def check_headers(headers: object) -> int:
             )
         if not isinstance(value, (bytes, str)):
             kind = type(value).__name__
-            raise InvalidArgument(f"header {name!r:.60} is {kind}, not bytes or str. Nothing was written.")
+            raise InvalidArgument(
+                f"header {name!r:.60} is {kind}, not bytes or str. Nothing was written."
+                " Encode it first, e.g. json.dumps(value).encode()."
+            )
         try:
             size += len(name.encode()) + (len(value) if isinstance(value, bytes) else len(value.encode()))
         except UnicodeEncodeError as error:

@@ -32,6 +32,7 @@ from callboard.actors.dead_letters.router import DeadLetterRouter
 from callboard.actors.delays.scheduler import Scheduler
 from callboard.actors.groups.renewals import Lingers, Renewals, RenewedLeases
 from callboard.actors.kernel import Actor, ActorRef, ActorStart, Context, Logged, MailboxSpec, Reply
+from callboard.actors.names import no_group, no_topic
 from callboard.actors.outbox.forwarder import Forwarder
 from callboard.actors.partition.commands import Describe, Flush, PartitionStatistics, Read
 from callboard.actors.partition.port import PartitionPort
@@ -53,12 +54,10 @@ from callboard.log.errors import (
     ActorCrashed,
     ActorStopped,
     CallboardError,
-    GroupNotFound,
     InvalidArgument,
     MailboxFull,
     RestartLimitReached,
     RuntimeClosed,
-    TopicNotFound,
     WrongRun,
 )
 from callboard.log.host.clock import HostClock
@@ -392,7 +391,7 @@ class Runtime(ReachesOutboxes, ReadsTopics):
     def _live(self, name: str) -> LiveTopic:
         live = self._directory.find(name) if isinstance(name, str) else None
         if live is None:
-            raise TopicNotFound(f"there is no topic {name!r}. Create it with create_topic.", topic=name)
+            raise no_topic(name, (each.name for each in self._directory.topics()))
         return live
 
     def dead_letters(self, topic: str) -> DeadLetterTopic:
@@ -451,9 +450,10 @@ class Runtime(ReachesOutboxes, ReadsTopics):
 
         Raises `GroupNotFound`.
         """
-        group = next((each for each in await self.groups() if each.name == _group_name(name)), None)
+        groups = {each.name: each for each in await self.groups()}
+        group = groups.get(_group_name(name))
         if group is None:
-            raise GroupNotFound(f"there is no group {name!r}.", group=name)
+            raise no_group(name, groups)
         ports = [port for topic in group.topics for port in self._live(topic).ports]
         found = await self.partition_statistics(ports)
         oldest = [
@@ -620,7 +620,7 @@ class Runtime(ReachesOutboxes, ReadsTopics):
 
 def _group_name(name: object) -> str:
     if not isinstance(name, str):
-        raise GroupNotFound(f"there is no group {name!r:.40}.", group=name)
+        raise no_group(name, ())
     return name
 
 

@@ -15,6 +15,8 @@ GIB: Final = 1024 * MIB
 # -- names
 NAME_BYTES_MAX: Final = 200
 """UTF-8 bytes of a topic or group name; leaves room for suffixes within the 255 bytes of most file systems."""
+NAMES_COMPARED_MAX: Final = 1000
+"""So many names are compared with one that is not known, to tell what may be meant."""
 
 # -- messages
 MESSAGE_BYTES_DEFAULT: Final = 1 * MIB

@@ -55,7 +55,7 @@ from callboard.actors.catalog.patterns import after, check_pattern_of, left_out,
 from callboard.actors.catalog.seeking import Places, seek_group
 from callboard.actors.catalog.state import CatalogState, GroupRecord, TopicRecord
 from callboard.actors.kernel import Actor
-from callboard.actors.names import check_name
+from callboard.actors.names import check_name, no_group, no_topic
 from callboard.actors.notices import OperationFailed, OutboxDropped, SettingsDiffer
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.calls import PartitionCalls
@@ -77,14 +77,12 @@ from callboard.log.errors import (
     CallboardError,
     ConfigurationError,
     DiskFull,
-    GroupNotFound,
     InternalError,
     InvalidArgument,
     LogCorrupt,
     MailboxFull,
     StorageError,
     TopicExists,
-    TopicNotFound,
 )
 from callboard.log.journal.journal import Journal
 from callboard.log.journal.journal_recovery import Owner
@@ -412,7 +410,7 @@ class Catalog(FindsTopics, Actor[CatalogCommand]):
     def _known(self, name: str, found: CatalogState | None = None) -> TopicRecord:
         record = (found or self._state).topic(name)
         if record is None:
-            raise TopicNotFound(f"there is no topic {name!r}. Create it with create_topic.", topic=name)
+            raise no_topic(name, (topic.name for topic in self._state.topics.values()))
         return record
 
     async def _alter_topic(self, message: AlterTopic) -> LiveTopic:
@@ -591,8 +589,10 @@ class Catalog(FindsTopics, Actor[CatalogCommand]):
         ]
         if not ports:
             raise InvalidArgument(
-                f"group {message.name!r} reads no partition {message.partition!r} of topic {message.topic!r}. Nothing"
-                " was changed. `describe_group` tells what it reads."
+                f"group {message.name!r} reads no"
+                f"{'' if message.partition is None else f' partition {message.partition!r} of'} topic"
+                f"{'' if message.topic is None else f' {message.topic!r}'}. Nothing was changed. `describe_group` tells"
+                " what it reads."
             )
         membership = self._directory.membership(record)
         return await seek_group(self._calls, record.name, record.group_id, membership, ports, message.to)
@@ -662,7 +662,7 @@ class Catalog(FindsTopics, Actor[CatalogCommand]):
     def _known_group(self, name: str) -> GroupRecord:
         record = self._state.group(name)
         if record is None:
-            raise GroupNotFound(f"there is no group {name!r}.", group=name)
+            raise no_group(name, (group.name for group in self._state.groups.values()))
         return record
 
     async def _close_forgotten_groups(self, live: LiveTopic) -> None:

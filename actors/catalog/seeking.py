@@ -69,4 +69,4 @@ async def seek_group(
             done = ", ".join(f"{topic}/{partition}" for topic, partition in sorted(places))
             failed[0][1].add_note(f"these were sought: {done}")
         raise failed[0][1]
-    return places
+    return dict(sorted(places.items()))

@@ -73,7 +73,8 @@ class OwedRetry:
 class LogParticipant:
     """The partition's log. `perform` carries out what the core wants done; `make_room` drops what retention allows;
     `recovered` is called when the log has healed, `space_changed` when the disk has become too full for records (with
-    the reason), or takes them again (None). Without `publishers` nobody may publish guarded.
+    the reason), or takes them again (None). After a crash `told_lack` says that it was told last that the disk is too
+    full: what is written first tells how it is now. Without `publishers` nobody may publish guarded.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class LogParticipant:
         make_room: Callable[[], Awaitable[CallboardError | None]],
         recovered: Callable[[], None] = lambda: None,
         space_changed: Callable[[CallboardError | None], None] = lambda lack: None,
+        told_lack: bool = False,
         publishers: Publishers | None = None,
         default_ttl_us: int | None = None,
     ) -> None:
@@ -113,6 +115,7 @@ class LogParticipant:
         self.in_flight: Appends | None = None
         self.lacks_space = False
         """The disk was full when something was last to be written."""
+        self._told_lack = told_lack
         self.heals = 0
         self.failures = 0
 
@@ -226,8 +229,8 @@ class LogParticipant:
     def _judge_space(self, obstacle: CallboardError | None) -> None:
         """Note whether the disk is too full, and tell when that has changed."""
         lacks_space = isinstance(obstacle, DiskFull)
-        if lacks_space != self.lacks_space:
-            self.lacks_space = lacks_space
+        if lacks_space != self.lacks_space or self._told_lack:
+            self.lacks_space, self._told_lack = lacks_space, False
             self._space_changed(obstacle if lacks_space else None)
 
     def _refused(self, error: CallboardError) -> None:

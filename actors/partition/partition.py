@@ -281,7 +281,8 @@ class Partition(Actor[c.PartitionCommand]):
             perform=self._perform,
             make_room=self._make_room,
             recovered=self._tell_new_damage,
-            space_changed=lambda lack: context.emit(notices.lacks_space(context.path, lack)),
+            space_changed=lambda lack: context.emit(self._port.note_lack(lack, context.path)),
+            told_lack=self._port.told_lack,
             publishers=publishers,
             default_ttl_us=spec.settings.default_ttl_us,
         )

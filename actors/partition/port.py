@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 import attrs
 import trio
 
+from callboard.actors.notices import PartitionLacksSpace
 from callboard.actors.partition.commands import PartitionCommand, Settle
 from callboard.actors.partition.group_states import Carried
 from callboard.log.errors import CallboardError, PartitionUnavailable, StorageError
@@ -149,6 +150,8 @@ class PartitionPort:
         """How far the delivery journal was proven, whatever the disk says of it after a restart."""
         self.is_full = False
         """Whether `retention_bytes` was reached when that was looked at last."""
+        self.told_lack = False
+        """Whether it was told last that the disk is too full for its records: a crash does not end that."""
         self.opening_lacks_space: Callable[[StorageError], object] | None = None
         """Called when the partition cannot be opened for want of space."""
         self.budget = Budget(pending_bytes)
@@ -163,6 +166,11 @@ class PartitionPort:
         """Records published with `acks="none"` of which nothing is known yet."""
         self.unawaited_failures = 0
         self.unawaited_error: BaseException | None = None
+
+    def note_lack(self, lack: Exception | None, path: str) -> PartitionLacksSpace:
+        """The notice that the disk is too full for the partition's records, or no longer is."""
+        self.told_lack = lack is not None
+        return PartitionLacksSpace(path, "" if lack is None else str(lack), self.told_lack)
 
     def hand_over(self, ack: Settle) -> None:
         """Have the partition take an ack before anything else, although its mailbox may be full. Never waits.

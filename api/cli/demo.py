@@ -42,9 +42,8 @@ def digests_of(stage: Stage, tally: Tally) -> array[int]:
     """A fingerprint of each event. Raises `InvalidArgument` when there are fewer than two."""
     found = array("Q", (event.digest for event in stage.traffic(tally=tally)))
     if len(found) < 2:
-        reasons = "; ".join(f"line {number}: {reason}" for number, reason in tally.named[:10])
         told = f"{stage.path or '--events'} gives {len(found)} events, and the demo needs two at least."
-        raise InvalidArgument(f"{told} {reasons}".rstrip())
+        raise InvalidArgument(f"{told} {tally.reasons()}".rstrip())
     return found
 
 

@@ -31,7 +31,11 @@ _COMMON = (
 )
 COMMON = re.compile(_COMMON)
 COMBINED = re.compile(_COMMON + rb" " + _QUOTED + rb" " + _QUOTED + rb".*")
-VHOST = re.compile(rb"(?P<vhost>\S+:\d{1,5}) (?!- )" + _COMMON + rb"(?: .*)?")
+VHOST = re.compile(rb"(?P<vhost>\S+) (?!- )" + _COMMON + rb"(?: .*)?")
+BEGINS_WITH_VHOST = re.compile(
+    rb"\S+:\d{1,5} (?!- )|\S+ (?:(?:\d{1,3}\.){3}\d{1,3}|[\da-fA-F]*:[\da-fA-F:.]+) \S+ \S+ \["
+)
+"""A host with a port, or something before an address where a client's identity is expected: else it is the client."""
 SYSLOG = re.compile(
     rb"(?:<\d{1,3}>)?(?:1 (?P<new>\S+)|(?P<old>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d)|(?P<iso>\d{4}-\d\d-\d\dT\S+))"
     rb" (?P<host>\S+) (?P<app>[^\s:\[]+)(?:\[[^\]]*\])?(?:[: ].*)?"
@@ -64,7 +68,7 @@ def access_log(pattern: re.Pattern[bytes], columns: LineColumns) -> Parse:
     """For the common log format, the combined one that appends referer and user agent, and either behind the name of a
     virtual host.
     """
-    key, begins = columns.key or "host", "vhost:port " if "vhost" in pattern.groupindex else ""
+    key, begins = columns.key or "host", "vhost " if "vhost" in pattern.groupindex else ""
 
     def parse(line: bytes) -> Event:
         matched = pattern.fullmatch(line)

@@ -16,6 +16,7 @@ import attrs
 from callboard.log.errors import InvalidArgument
 from callboard.recordings.event import Event
 from callboard.recordings.lines import (
+    BEGINS_WITH_VHOST,
     COMBINED,
     COMMON,
     SYSLOG,
@@ -32,6 +33,8 @@ from callboard.recordings.records import LINE_BYTES_MAX, joined
 from callboard.recordings.times import TimeFormat
 
 BAD_LINES_NAMED_MAX = 20
+REASONS_TOLD_MAX = 10
+"""In an error."""
 _SAMPLE_LINES = 20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -59,6 +62,16 @@ class Tally:
     bad: int = 0
     blank: int = 0
     named: list[tuple[int, str]] = attrs.field(factory=list)
+
+    def reasons(self) -> str:
+        """Why the first bad lines are bad: each reason once, with its lines."""
+        lines: dict[str, list[int]] = {}
+        for number, reason in self.named[:REASONS_TOLD_MAX]:
+            lines.setdefault(reason, []).append(number)
+        return "; ".join(
+            f"line{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}: {reason}"
+            for reason, numbers in lines.items()
+        )
 
     def reject(self, number: int, reason: str) -> None:
         """Count the line `number` as bad."""
@@ -113,17 +126,10 @@ def check_options(form: Format, columns: LineColumns) -> None:
 def detect(sample: Sequence[bytes]) -> Format:
     """The format of a file that starts with the lines of `sample`. Raises `InvalidArgument` if none fits."""
     lines = [line for line in map(bare_line, sample) if line]
-    for line in lines:
-        if line.startswith(b"{"):
-            return Format.JSONL
-        if VHOST.fullmatch(line):
-            return Format.VHOST
-        if COMBINED.fullmatch(line):
-            return Format.COMBINED
-        if COMMON.fullmatch(line):
-            return Format.COMMON
-        if SYSLOG.fullmatch(line):
-            return Format.SYSLOG
+    if not lines:
+        raise InvalidArgument("The traffic begins with blank lines only: name its format, or another file.")
+    if (found := _of_lines(lines)) is not None:
+        return found
     if lines and b"\t" in lines[0]:
         return Format.TSV
     if lines and b"," in lines[0]:
@@ -134,8 +140,25 @@ def detect(sample: Sequence[bytes]) -> Format:
         )
     names = ", ".join(form.value for form in Format)
     raise InvalidArgument(
-        f"The format of the traffic is not recognised from its first lines. Name it: {names}."
+        f"The format of the traffic is not recognised from its first lines. Name it: {names}. Of fields between other"
+        " characters than commas and tabs say which (--delimiter)."
     )
+
+
+def _of_lines(lines: Iterable[bytes]) -> Format | None:
+    """The format that a line is clearly of; None when its lines may be fields of a table, or anything."""
+    for line in lines:
+        if line.startswith(b"{"):
+            return Format.JSONL
+        if VHOST.fullmatch(line) and BEGINS_WITH_VHOST.match(line):
+            return Format.VHOST
+        if COMBINED.fullmatch(line):
+            return Format.COMBINED
+        if COMMON.fullmatch(line):
+            return Format.COMMON
+        if SYSLOG.fullmatch(line):
+            return Format.SYSLOG
+    return None
 
 
 def read_events(
@@ -155,7 +178,7 @@ def read_events(
     if not sample:
         return
     columns = columns or LineColumns()
-    form = form or told_by(columns) or detect(sample)
+    form = form or told_by(columns, sample) or detect(sample)
     parse = parser_of(form, columns)
     every = itertools.chain(sample, remaining)
     records = joined(every, columns.delimiter or ",") if form is Format.CSV else enumerate(every, start=1)
@@ -178,11 +201,10 @@ def read_events(
             yield event
 
 
-def told_by(columns: LineColumns) -> Format | None:
-    """The format that an option is for, if it is for one only."""
-    if columns.delimiter is not None:
-        return Format.CSV
-    return None if columns.year is None else Format.SYSLOG
+def told_by(columns: LineColumns, sample: Sequence[bytes] = ()) -> Format | None:
+    """The format that an option is for, if it is for one only, and no line of `sample` is clearly of another."""
+    named = Format.CSV if columns.delimiter is not None else None if columns.year is None else Format.SYSLOG
+    return named and (_of_lines(map(bare_line, sample)) or named)
 
 
 def parser_of(form: Format, columns: LineColumns) -> Parse:

@@ -109,3 +109,33 @@ async def test_bounds_are_told_with_their_digits(autojump_clock: Any, world: Any
                 pass
         with pytest.raises(callboard.InvalidArgument, match=r"0 to 3,\d{3},\d{3},\d{3} \(100 years\)"):
             await orders.publish(b"tea", delay=-1)
+
+
+async def test_a_misspelt_name_is_told_with_what_was_meant(tmp_path: Any) -> None:
+    """Of a topic and of a group; a name that resembles none is told with how to go on."""
+    async with callboard.open_runtime(tmp_path / "data") as runtime:
+        orders = await runtime.create_topic("orders")
+        await orders.publish(b"value")
+        async with orders.subscribe("billing", start="beginning") as consumer, consumer.receive():
+            pass
+        with pytest.raises(callboard.TopicNotFound, match=r"'order' \(did you mean 'orders'\?\)\. Create it"):
+            runtime.topic("order")
+        with pytest.raises(callboard.TopicNotFound, match=r"'order' \(did you mean 'orders'\?\)\. Create it"):
+            await runtime.alter_topic("order", retention_age=5)
+        for ask in (runtime.describe_group, runtime.reset_group, runtime.delete_group, runtime.alter_group):
+            with pytest.raises(
+                callboard.GroupNotFound, match=r"'biling' \(did you mean 'billing'\?\)\. A group"
+            ):
+                await ask("biling")
+            with pytest.raises(
+                callboard.GroupNotFound, match=r"no group 'x'\. A group begins with its first"
+            ):
+                await ask("x")
+
+
+async def test_a_header_that_is_no_text_is_told_how_to_encode_it(tmp_path: Any) -> None:
+    """As values and keys are."""
+    async with callboard.open_runtime(tmp_path / "data") as runtime:
+        orders = await runtime.create_topic("orders")
+        with pytest.raises(callboard.InvalidArgument, match=r"dict, not bytes or str.* Encode it first"):
+            await orders.publish(b"value", headers={"trace": {"id": 1}})  # type: ignore[dict-item]

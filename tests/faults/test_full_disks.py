@@ -232,3 +232,52 @@ async def test_a_full_disk_is_told_once_and_its_end_once(autojump_clock: Any, wo
         world.disk.free()
         await topic.publish(b"afterwards")
         assert [event.lacking for event in told] == [True, False]
+
+
+@pytest.mark.parametrize("is_still_full", [True, False])
+async def test_a_full_disk_is_told_across_a_crash(
+    autojump_clock: Any, world: Any, is_still_full: bool
+) -> None:
+    """The first message afterwards tells: the warning again while the disk is full, its end when it is not."""
+    told: list[bool] = []
+
+    def note(event: object) -> None:
+        if isinstance(event, callboard.PartitionLacksSpace):
+            told.append(event.lacking)
+
+    async with world.open() as runtime:
+        runtime.subscribe_events(note)
+        topic = await runtime.create_topic("orders")
+        await topic.publish(b"before")
+        world.disk.fill()
+        with pytest.raises(callboard.DiskFull):
+            await topic.publish(b"refused" * 100 * KIB)
+        runtime.crash("topics/orders/0", RuntimeError("a drill"))
+        await trio.sleep(10.0)
+        assert told == [True]
+        if is_still_full:
+            for _ in range(2):
+                with pytest.raises(callboard.DiskFull):
+                    await topic.publish(b"refused" * 100 * KIB)
+            assert told == [True, True]
+        world.disk.free()
+        for _ in range(2):
+            await topic.publish(b"afterwards")
+        assert told == [True, *([True] if is_still_full else []), False]
+
+
+async def test_a_full_disk_is_told_to_the_next_program(autojump_clock: Any, world: Any) -> None:
+    """Once more: it has heard of nothing."""
+    told: list[bool] = []
+
+    def note(event: object) -> None:
+        if isinstance(event, callboard.PartitionLacksSpace):
+            told.append(event.lacking)
+
+    for opening in range(2):
+        async with world.open(on_event=note) as runtime:
+            topic = runtime.topic("orders") if opening else await runtime.create_topic("orders")
+            world.disk.fill()
+            with pytest.raises(callboard.DiskFull):
+                await topic.publish(b"refused" * 100 * KIB)
+    assert told == [True, True]

@@ -34,6 +34,8 @@ def one(line: bytes, form: Format | None = None, **columns: Any) -> tuple[int, b
         (VHOST, Format.VHOST, {}, b"192.0.2.7"),
         (VHOST, Format.VHOST, {"key": "vhost"}, b"shop.example:443"),
         (VHOST, Format.VHOST, {"key": "user"}, b"ada"),
+        (VHOST.replace(b":443", b""), Format.VHOST, {}, b"192.0.2.7"),
+        (VHOST.replace(b":443", b"").replace(b"192.0.2.7", b"2001:db8::7"), Format.VHOST, {}, b"2001:db8::7"),
         (VHOST.partition(b" ")[2], Format.COMBINED, {}, b"192.0.2.7"),
         (VHOST.partition(b' "-"')[0], Format.VHOST, {}, b"192.0.2.7"),
         (NEW, Format.SYSLOG, {}, b"mail.example"),
@@ -47,6 +49,14 @@ def test_a_line_is_told_by_its_looks(line: bytes, form: Format, columns: dict[st
     """Its format is detected, and it has its time, its key, and itself as its value."""
     assert detect([b"", line]) is form
     assert one(line, **columns) == (NOON_US, key, line)
+
+
+def test_a_virtual_host_without_a_port_may_stand_before_a_name() -> None:
+    """Then the format has to be named, because the second word may be what a client says of itself."""
+    line = VHOST.replace(b":443", b"").replace(b"192.0.2.7", b"client.example")
+    assert detect([line]) is Format.COMBINED
+    found = list(read_events([line], form=Format.VHOST))
+    assert [event.key for event in found] == [b"client.example"]
 
 
 @pytest.mark.parametrize("client", [b"::1", b"2001:db8::7", b"localhost"])
@@ -102,6 +112,31 @@ def test_an_option_that_says_nothing_is_refused(form: Format, columns: dict[str,
     """Before anything is read."""
     with pytest.raises(InvalidArgument, match=words):
         list(read_events([b"x"], form=form, columns=LineColumns(**columns)))
+
+
+@pytest.mark.parametrize("line", [b'{"time": 1777636800}', VHOST, NEW, OLD])
+def test_a_delimiter_for_lines_of_another_format_is_refused(line: bytes) -> None:
+    """The format is told by the lines, not by the option that does not fit."""
+    with pytest.raises(InvalidArgument, match="--delimiter is for csv"):
+        list(read_events([line], columns=LineColumns(delimiter=";")))
+
+
+def test_the_reasons_of_bad_lines_are_told_once_each() -> None:
+    """With the numbers of their lines."""
+    tally = Tally()
+    assert not list(read_events([b"{", b"{}", b"[]", b"{}"], form=Format.JSONL, tally=tally))
+    first, second, third = tally.reasons().split("; ")
+    assert first.startswith("line 1: not JSON")
+    assert second == "lines 2, 4: no time field"
+    assert third == "line 3: not a JSON object"
+
+
+def test_what_begins_with_blank_lines_only_is_told() -> None:
+    """And a delimiter is named where the format is not recognised."""
+    with pytest.raises(InvalidArgument, match="blank lines only"):
+        detect([b"", b"\r\n"])
+    with pytest.raises(InvalidArgument, match="--delimiter"):
+        detect([b"a;b"])
 
 
 def test_blank_lines_are_counted_and_a_year_is_asked_for() -> None:

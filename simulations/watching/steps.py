@@ -73,8 +73,10 @@ class TaskSteps(trio.abc.Instrument):
         name = watch.name(task)
         if error is not None and not _is_cancellation(error):
             watch.failed(error, name, raised_at(error), machine)
-        elif was_seen:
-            self._record(machine, "ends" if error is None else "is cancelled", name)
+        elif was_seen and error is None:
+            self._record(machine, "ends", name)
+        elif was_seen and error is not None:
+            self._record(machine, "is cancelled", name, where=raised_at(error))
 
     def _arguments(self, frame: FrameType) -> str:
         """The arguments of a function that has not begun."""

@@ -309,6 +309,36 @@ def test_the_entry_at_which_a_task_failed_is_marked() -> None:
     assert "handler fails: KeyError: 'price'  [test_watching.py:" in mark
 
 
+def test_a_task_that_is_cancelled_is_told_with_its_line() -> None:
+    """Where it waited, and where the cancellation met it; no failure, nor is a nursery that was cancelled whole."""
+
+    async def handler() -> None:
+        await trio.sleep(5)
+
+    async def nurse() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(handler)
+
+    async def main(world: World) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(nurse)
+            await trio.sleep(1)
+            nursery.cancel_scope.cancel()
+        world.always(False, "to have a story")
+
+    went = run(main, seed=1, settings=Settings(watched=True, scheduler="fifo"))
+    handled, nursed = kinds(went, "is cancelled")
+    assert (handled.who, nursed.who) == ("handler", "nurse")
+    waits = {entry.who: entry.where for entry in kinds(went, "waits")}
+    assert handled.where == waits["handler"]
+    story = tell(went, "x", "shop").text()
+    place = handled.where.rpartition("/")[2]
+    assert f"handler waits at {place}" in story
+    assert f"handler is cancelled  [{place}]" in story
+    assert "nurse is cancelled" in story
+    assert not kinds(went, "failed")
+
+
 def test_values_that_cannot_be_shown_do_no_harm() -> None:
     """A `__repr__` that raises is told as the type."""
 

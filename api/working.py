@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from callboard.received import ReceivedMessage
 
 Handler = Callable[["ReceivedMessage"], Awaitable[object]]
-Key = tuple[str, int, bytes | None]
+Key = tuple[str, int, bytes]
 
 CONCURRENCY_MAX: Final = 100_000
 GRACE_S: Final = 30.0
@@ -81,6 +81,30 @@ class Reject(Exception):
         check_nack(None, reason)
         super().__init__(reason or "rejected")
         self.reason = reason
+
+
+@attrs.define(eq=False)
+class HandlerTask:
+    """What a task handles, and the scope it does so in: one for all its messages, until a lease is lost."""
+
+    give_back_unbegun: Callable[[], None]
+    scope: trio.CancelScope = attrs.Factory(trio.CancelScope)
+    message: ReceivedMessage = attrs.field(init=False)
+    is_lost: bool = False
+    """The lease of `message` was lost, and the scope is cancelled."""
+    left: ReceivedMessage | None = None
+    """The message whose handler was left by that cancellation."""
+
+    def lost(self) -> None:
+        """Cancel the handler, unless its message is settled."""
+        if not self.message.settled:
+            self.is_lost = True
+            self.scope.cancel()
+
+    def renewed(self, deadline: float) -> None:
+        """Handlers take their time: what waits is for others to do."""
+        self.message.lease.deadline = deadline
+        self.give_back_unbegun()
 
 
 @attrs.define(eq=False)
@@ -164,8 +188,8 @@ class Working:
 
     def _give_back_unbegun(self) -> None:
         unbegun = [*self._ready, *chain.from_iterable(self._behind.values())]
-        for message in self._ready:
-            self._behind.pop(_key_of(message), None)
+        for key in filter(None, map(_key_of, self._ready)):
+            self._behind.pop(key, None)
         for behind in self._behind.values():
             behind.clear()
         self._ready.clear()
@@ -188,8 +212,8 @@ class Working:
                 if not isinstance(error, TopicNotFound):
                     await trio.sleep(RETRY_S)
                 continue
-            if message.key is not None:
-                key = _key_of(message)
+            key = _key_of(message)
+            if key is not None:
                 behind = self._behind.get(key)
                 if behind is not None:
                     behind.append(message)
@@ -252,8 +276,22 @@ class Working:
     # -- handling
 
     async def _handle_each(self) -> None:
-        ready, passed = self._ready, 0
         self._is_waking = False
+        while not self._ended.is_set():
+            task = HandlerTask(self._give_back_unbegun)
+            try:
+                with task.scope:
+                    await self._handle_in(task)
+            except Exception:
+                if task.left is None:
+                    raise
+            if task.left is not None:  # its handler was cancelled
+                self._tell_lost(task.left)
+                self._after(task.left)
+
+    async def _handle_in(self, task: HandlerTask) -> None:
+        """Handle one message after the other, until a lease is lost: nothing else can be done in a cancelled scope."""
+        ready, passed = self._ready, 0
         while not self._ended.is_set():
             if not ready:
                 self._idle += 1
@@ -267,22 +305,31 @@ class Working:
             if ready:
                 self._wake()
             if self.consumer.is_fresh(message.lease):
-                await self._handle(message)
-                self._let_next(message)
+                await self._handle(message, task)
+                self._after(message)
+                if task.is_lost:
+                    return
             else:
                 self._give_back(message)
-            if len(ready) + self._behind_count <= self._ahead // 2:
-                self._room.set()
+                self._look_for_room()
             passed += 1
             if passed >= PASS_MESSAGES:
                 passed = 0
                 await trio.lowlevel.checkpoint()
 
+    def _after(self, message: ReceivedMessage) -> None:
+        self._let_next(message)
+        self._look_for_room()
+
+    def _look_for_room(self) -> None:
+        if len(self._ready) + self._behind_count <= self._ahead // 2:
+            self._room.set()
+
     def _let_next(self, message: ReceivedMessage) -> None:
         """The message of a key is settled, or given up: the next one is ready."""
-        if message.key is None:
-            return
         key = _key_of(message)
+        if key is None:
+            return
         behind = self._behind.get(key)
         if behind:
             self._behind_count -= 1
@@ -293,49 +340,36 @@ class Working:
 
     def _give_back(self, message: ReceivedMessage) -> None:
         """It waited too long; what waits for it comes after it again (W3)."""
-        behind = self._behind.pop(_key_of(message), deque()) if message.key is not None else deque()
+        key = _key_of(message)
+        behind = self._behind.pop(key, deque()) if key is not None else deque()
         self._behind_count -= len(behind)
         self.consumer.leases.give_back_messages([message, *behind])
 
-    async def _handle(self, message: ReceivedMessage) -> None:
+    async def _handle(self, message: ReceivedMessage, task: HandlerTask) -> None:
         """Call the handler, keep the lease meanwhile, settle by how it ends."""
-        leases, scope, is_lost = self.consumer.runtime.renewed_leases, trio.CancelScope(), False
-
-        def lost() -> None:
-            nonlocal is_lost
-            if not message.settled:
-                is_lost = True
-                scope.cancel()
-
-        def renewed(deadline: float) -> None:
-            message.lease.deadline = deadline
-            self._give_back_unbegun()  # handlers take their time: what waits is for others to do
-
-        held = renewed_lease(self.consumer, message, lost, renewed)
+        leases, task.message = self.consumer.runtime.renewed_leases, message
+        held = renewed_lease(self.consumer, message, task.lost, task.renewed)
         leases.add(held)
         failure: Exception | None = None
         try:
-            with scope:
-                answer = cast(object, self.handler(message))
-                if not isinstance(answer, Awaitable):
-                    raise InvalidArgument(
-                        f"the handler returned {type(answer).__name__}, which nobody can await: make it `async def`"
-                    )
-                await answer
+            answer = cast(object, self.handler(message))
+            if not isinstance(answer, Awaitable):
+                raise InvalidArgument(
+                    f"the handler returned {type(answer).__name__}, which nobody can await: make it `async def`"
+                )
+            await answer
         except Exception as error:  # noqa: BLE001 - it is told, and the message comes again
             failure = error
         except BaseException:
-            if not message.settled:
+            if task.is_lost:
+                task.left = message
+            elif not message.settled:
                 self.consumer.leases.give_back_messages([message])
             raise
         finally:
             leases.remove(held)
-        if is_lost:
-            self._tell(
-                message,
-                "its lease was lost while it ran, and it was cancelled; somebody else has the message, or the group was"
-                " sent elsewhere by seek or reset",
-            )
+        if task.is_lost:
+            self._tell_lost(message)
         elif not message.settled:
             await self._settle(message, failure)
         elif failure is not None:
@@ -361,6 +395,13 @@ class Working:
             return  # who fetches hears of it
         except CallboardError as error:
             self.consumer.runtime.emit(WorkHindered(self.consumer.group, str(error)))
+
+    def _tell_lost(self, message: ReceivedMessage) -> None:
+        self._tell(
+            message,
+            "its lease was lost while it ran, and it was cancelled; somebody else has the message, or the group was"
+            " sent elsewhere by seek or reset",
+        )
 
     def _tell(self, message: ReceivedMessage, cause: str, failure: Exception | None = None) -> None:
         frames = () if failure is None else traceback.format_exception(failure)
@@ -412,8 +453,10 @@ class Working:
             self.consumer.runtime.emit(WorkHindered(self.consumer.group, str(error)))
 
 
-def _key_of(message: ReceivedMessage) -> Key:
-    return message.topic, message.partition, message.key
+def _key_of(message: ReceivedMessage) -> Key | None:
+    """By what it waits for others; None: it has no key."""
+    key = message.key
+    return None if key is None else (message.topic, message.partition, key)
 
 
 def _told(failure: Exception) -> str:

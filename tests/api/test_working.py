@@ -247,30 +247,63 @@ async def test_slow_handlers_leave_what_waits_to_others(autojump_clock: Any, wor
         assert 0 == await pending_of(world, topic)
 
 
-async def test_a_handler_that_loses_its_lease_is_cancelled(autojump_clock: Any, world: Any) -> None:
-    """It is told; the work goes on."""
+async def _left() -> None:
+    await trio.sleep_forever()
+
+
+async def _returns() -> None:
+    try:
+        await trio.sleep_forever()
+    except trio.Cancelled:
+        return
+
+
+async def _raises() -> None:
+    try:
+        await trio.sleep_forever()
+    except trio.Cancelled:
+        raise ValueError("instead") from None
+
+
+async def _raises_beside_it() -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_left)
+        nursery.start_soon(_raises)
+
+
+@pytest.mark.parametrize("concurrency", [1, 2])
+@pytest.mark.parametrize("end", [_left, _raises, _raises_beside_it, _returns])
+async def test_a_handler_that_loses_its_lease_is_cancelled(
+    end: Callable[[], Awaitable[None]], concurrency: int, autojump_clock: Any, world: Any
+) -> None:
+    """It is told once, however the handler takes it; the work goes on, and is not cancelled with it."""
     begun: list[int] = []
-    cancelled: list[int] = []
+    ended: list[int] = []
 
     async def handle(message: ReceivedMessage) -> None:
         begun.append(message.offset)
         if begun.count(0) == 1 and message.offset == 0:
-            try:
-                await trio.sleep_forever()
-            finally:
-                cancelled.append(message.offset)
+            await end()
+            return
+        await trio.sleep(1.0)
+        ended.append(message.offset)
 
     events: list[Any] = []
     async with world.open() as runtime:
         runtime.subscribe_events(events.append)
-        topic = await world.topic_of(runtime, 3)
+        topic = await world.topic_of(runtime, 4)
+        work = partial(work_for, 60.0, topic, handle, concurrency=concurrency, visibility_timeout=5.0)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(partial(work_for, 120.0, topic, handle, concurrency=2, visibility_timeout=5.0))
-            await trio.sleep(1.0)
+            nursery.start_soon(work)
+            await trio.sleep(0.5)
             (group,) = await runtime.groups()
             await runtime._system.actor("groups/group").ask(Fence(group.consumers[0].consumer))
-        assert [0] == cancelled
-        assert any("lease was lost" in e.cause for e in events if isinstance(e, callboard.HandlerFailed))
+        assert 0 == await pending_of(world, topic)
+    assert [0, 1, 2, 3] == sorted(set(ended))
+    told = [
+        event.cause for event in events if isinstance(event, callboard.HandlerFailed) and event.offset == 0
+    ]
+    assert 1 == len([cause for cause in told if "lease was lost" in cause])
 
 
 async def test_a_handler_may_settle_its_message_itself(autojump_clock: Any, world: Any) -> None:

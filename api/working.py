@@ -283,11 +283,12 @@ class Working:
                 with task.scope:
                     await self._handle_in(task)
             except Exception:
-                if task.left is None:
-                    raise
-            if task.left is not None:  # its handler was cancelled
-                self._tell_lost(task.left)
-                self._after(task.left)
+                if task.left is not None:  # raised beside its cancellation
+                    self._after_cancelled(task.left)
+                    continue
+                raise
+            if task.left is not None:
+                self._after_cancelled(task.left)
 
     async def _handle_in(self, task: HandlerTask) -> None:
         """Handle one message after the other, until a lease is lost: nothing else can be done in a cancelled scope."""
@@ -316,6 +317,10 @@ class Working:
             if passed >= PASS_MESSAGES:
                 passed = 0
                 await trio.lowlevel.checkpoint()
+
+    def _after_cancelled(self, message: ReceivedMessage) -> None:
+        self._tell_lost(message)
+        self._after(message)
 
     def _after(self, message: ReceivedMessage) -> None:
         self._let_next(message)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import json
 import os
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from types import ModuleType
 from typing import Any
@@ -155,6 +159,84 @@ def script_of() -> Callable[[pathlib.Path], ModuleType]:
         return module
 
     return module_at
+
+
+FRESH = bool(os.environ.get("CALLBOARD_FRESH_COMMANDS"))
+"""Start every program anew, as users do."""
+PYTHONPATH = os.environ.get("PYTHONPATH")
+
+
+class Forking:
+    """Forks the programs that tests run to their end: most of a short one's time is what it imports."""
+
+    def __init__(self) -> None:
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._server = subprocess.Popen(
+                [sys.executable, pathlib.Path(__file__).with_name("fork_server.py"), str(theirs.fileno())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+
+    def run(
+        self, command: Sequence[str], *, cwd: pathlib.Path, stdin: bytes = b"", timeout: float
+    ) -> subprocess.CompletedProcess[bytes]:
+        """As `subprocess.run` of the installed command, or of `[sys.executable, "-P", "-c", code, ...]`."""
+        if FRESH or os.environ.get("PYTHONPATH") != PYTHONPATH:
+            return subprocess.run(
+                command, cwd=cwd, input=stdin, capture_output=True, timeout=timeout, check=False
+            )
+        argv, code = list(command), "import sys, callboard.cli; sys.exit(callboard.cli.main())"
+        if command[0] == sys.executable:
+            _, _, name, code, *arguments = command
+            argv = [name, *arguments]
+        request = {"argv": argv, "code": code, "folder": str(cwd), "environment": dict(os.environ)}
+        (its_in, our_in), (our_out, its_out), (our_err, its_err) = os.pipe(), os.pipe(), os.pipe()
+        try:
+            socket.send_fds(self._control, [json.dumps(request).encode()], [its_in, its_out, its_err])
+        finally:
+            for number in (its_in, its_out, its_err):
+                os.close(number)
+        self._control.settimeout(timeout)
+        with ThreadPoolExecutor(3) as threads:
+            threads.submit(_write_all, our_in, stdin)
+            out, err = threads.submit(_read_all, our_out), threads.submit(_read_all, our_err)
+            try:
+                exit_code = int(self._control.recv(100))
+            except TimeoutError:
+                self.close()
+                raise
+        return subprocess.CompletedProcess(command, exit_code, out.result(), err.result())
+
+    def close(self) -> None:
+        """End the server, and a program that does not end."""
+        self._control.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._server.pid, signal.SIGKILL)
+        self._server.communicate()
+
+
+def _read_all(number: int) -> bytes:
+    with open(number, "rb") as stream:
+        return stream.read()
+
+
+def _write_all(number: int, data: bytes) -> None:
+    with contextlib.suppress(BrokenPipeError), open(number, "wb", buffering=0) as stream:
+        view = memoryview(data)
+        while view:
+            view = view[stream.write(view) :]
+
+
+@pytest.fixture(scope="session")
+def forking() -> Iterator[Forking]:
+    """Forks the programs of all tests of the process."""
+    forking = Forking()
+    yield forking
+    forking.close()
 
 
 @attrs.define

@@ -9,13 +9,11 @@ import os
 import pty
 import re
 import signal
-import socket
 import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +22,7 @@ import pytest
 
 _SIZES = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR")
 COMMAND = Path(sys.executable).with_name("callboard")
-PYTHONPATH = os.environ.get("PYTHONPATH")
 TIMEOUT_S = 120
-FRESH = bool(os.environ.get("CALLBOARD_FRESH_COMMANDS"))
-"""Have every command import all it needs, as users' commands do; else `run` forks those that end by themselves."""
 
 
 @attrs.frozen
@@ -79,87 +74,19 @@ class Running:
         return Finished(self.process.returncode, out, err.decode())
 
 
-class CommandServer:
-    """Forks a process for each command that is run: most of a short command's time is what it imports."""
-
-    def __init__(self) -> None:
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._control.settimeout(TIMEOUT_S)
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, Path(__file__).with_name("command_server.py"), str(theirs.fileno())],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
-
-    def run(self, arguments: Sequence[str | bytes], folder: Path, stdin: bytes) -> Finished:
-        """Run a command to its end."""
-        request = {
-            "argv": [str(COMMAND), *map(os.fsdecode, arguments)],
-            "folder": str(folder),
-            "environment": dict(os.environ),
-        }
-        (its_in, our_in), (our_out, its_out), (our_err, its_err) = os.pipe(), os.pipe(), os.pipe()
-        try:
-            socket.send_fds(self._control, [json.dumps(request).encode()], [its_in, its_out, its_err])
-        finally:
-            for theirs in (its_in, its_out, its_err):
-                os.close(theirs)
-        with ThreadPoolExecutor(3) as threads:
-            threads.submit(_write_all, our_in, stdin)
-            out, err = threads.submit(_read_all, our_out), threads.submit(_read_all, our_err)
-            try:
-                code = int(self._control.recv(100))
-            except TimeoutError:
-                self.close()
-                raise
-        return Finished(code, out.result(), err.result().decode())
-
-    def close(self) -> None:
-        """End the server, and a command that does not end."""
-        self._control.close()
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        _put_away(self._process)
-
-
-def _read_all(number: int) -> bytes:
-    with open(number, "rb") as stream:
-        return stream.read()
-
-
-def _write_all(number: int, data: bytes) -> None:
-    with contextlib.suppress(BrokenPipeError), open(number, "wb", buffering=0) as stream:
-        view = memoryview(data)
-        while view:
-            view = view[stream.write(view) :]
-
-
 class CommandLine:
     """Runs commands in a folder."""
 
-    def __init__(self, folder: Path, stack: contextlib.ExitStack, server: CommandServer) -> None:
+    def __init__(self, folder: Path, stack: contextlib.ExitStack, forking: Any) -> None:
         self.folder = folder
         self._stack = stack
-        self._server = server
+        self._forking = forking
 
     def run(self, *arguments: str | bytes, stdin: bytes = b"", code: int | None = 0) -> Finished:
         """Run to the end; `code` is what it has to exit with. A traceback is never all right."""
-        if FRESH or os.environ.get("PYTHONPATH") != PYTHONPATH:
-            done = subprocess.run(
-                [COMMAND, *arguments],
-                cwd=self.folder,
-                input=stdin,
-                capture_output=True,
-                timeout=TIMEOUT_S,
-                check=False,
-            )
-            found = Finished(done.returncode, done.stdout, done.stderr.decode())
-        else:
-            found = self._server.run(arguments, self.folder, stdin)
+        command = [str(COMMAND), *map(os.fsdecode, arguments)]
+        done = self._forking.run(command, cwd=self.folder, stdin=stdin, timeout=TIMEOUT_S)
+        found = Finished(done.returncode, done.stdout, done.stderr.decode())
         assert "Traceback" not in found.err, found.err
         assert code in (None, found.code), found
         return found
@@ -238,19 +165,11 @@ def _put_away(process: subprocess.Popen[bytes]) -> None:
                 pipe.close()
 
 
-@pytest.fixture(scope="session")
-def command_server() -> Iterator[CommandServer]:
-    """Forks the commands of all tests of the process."""
-    server = CommandServer()
-    yield server
-    server.close()
-
-
 @pytest.fixture
-def command(tmp_path: Path, command_server: CommandServer) -> Iterator[CommandLine]:
+def command(tmp_path: Path, forking: Any) -> Iterator[CommandLine]:
     """The command line, in an empty folder."""
     with contextlib.ExitStack() as stack:
-        yield CommandLine(tmp_path, stack, command_server)
+        yield CommandLine(tmp_path, stack, forking)
 
 
 @pytest.fixture

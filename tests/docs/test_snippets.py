@@ -10,10 +10,10 @@ Vocabulary: a *block* is fenced with ```python. It runs as a program of its own 
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -95,19 +95,12 @@ SNIPPETS = [
 
 
 @pytest.mark.parametrize("snippet", [one for one in SNIPPETS if one.reason is None], ids=str)
-def test_the_snippet_runs(snippet: Snippet, tmp_path: Path) -> None:
+def test_the_snippet_runs(snippet: Snippet, tmp_path: Path, forking: Any) -> None:
     """The program ends without an error."""
-    run = subprocess.run(
-        [sys.executable, "-P", "-c", RUN, snippet.page],
-        input=snippet.text,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS_MAX,
-        check=False,
-    )
+    program = [sys.executable, "-P", "-c", RUN, snippet.page]
+    run = forking.run(program, cwd=tmp_path, stdin=snippet.text.encode(), timeout=SECONDS_MAX)
     if run.returncode:
-        pytest.fail(f"{snippet}\n{run.stdout}{run.stderr}", pytrace=False)
+        pytest.fail(f"{snippet}\n{(run.stdout + run.stderr).decode()}", pytrace=False)
 
 
 def test_exemptions_have_reasons() -> None:

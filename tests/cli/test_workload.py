@@ -77,7 +77,7 @@ def test_places_are_checked_before_spark_starts(command: Any) -> None:
     assert "Name two" in found.err
 
 
-@pytest.mark.usefixtures("spark_packages")
+@pytest.mark.usefixtures("one_java")
 def test_a_log_becomes_a_recording_a_profile_and_a_larger_recording(command: Any) -> None:
     """The jobs run from the command line, one after the other, and say what they did as JSON."""
     lines = [
@@ -161,7 +161,7 @@ def test_what_cannot_be_compared_is_refused(command: Any) -> None:
         assert words in found.err
 
 
-@pytest.mark.usefixtures("spark_and_java")
+@pytest.mark.usefixtures("one_java")
 def test_a_recording_is_compared_with_its_profile_and_deliveries_are_analysed(orders: Any) -> None:
     """Both jobs run from the command line on what other commands made."""
     lines = b"".join(b"%d\n" % number for number in range(40))
@@ -183,7 +183,7 @@ def test_a_recording_is_compared_with_its_profile_and_deliveries_are_analysed(or
     assert b"orders/1" in table.out
 
 
-@pytest.mark.usefixtures("spark_and_java")
+@pytest.mark.usefixtures("one_java")
 def test_what_cannot_be_analysed_is_refused(orders: Any) -> None:
     """A folder that is none, or no runtime's, is told before Spark starts; so is a place that cannot be written."""
     for arguments, code, words in (

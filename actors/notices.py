@@ -226,6 +226,16 @@ class OutboxHeld:
 
 
 @attrs.frozen
+class ScheduleHeld:
+    """A firing of a schedule (topic/name) cannot be published now: it waits, as do those behind it, and is tried
+    again.
+    """
+
+    schedule: str
+    cause: str
+
+
+@attrs.frozen
 class OutboxDropped:
     """Acks of a partition have published messages to a topic that was deleted since, or theirs was: they are gone."""
 
@@ -240,6 +250,15 @@ class OutboxLost:
 
     partition: str
     records: int
+
+
+@attrs.frozen
+class ScheduleMissed:
+    """Firings of a schedule (topic/name) were missed and stay away, as its setting `missed` says."""
+
+    schedule: str
+    firings: int
+    """As far as they were counted: `MISSED_COUNTED_MAX` at a time."""
 
 
 @attrs.frozen

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from callboard.actors.notices import PartitionStuck as PartitionStuck
     from callboard.actors.notices import ProducerForgotten as ProducerForgotten
     from callboard.actors.notices import PublishersLost as PublishersLost
+    from callboard.actors.notices import ScheduleHeld as ScheduleHeld
+    from callboard.actors.notices import ScheduleMissed as ScheduleMissed
     from callboard.actors.notices import SettingsDiffer as SettingsDiffer
     from callboard.actors.notices import TopicFound as TopicFound
     from callboard.actors.notices import TopicPassedOver as TopicPassedOver
@@ -101,6 +103,7 @@ if TYPE_CHECKING:
     from callboard.receiving import Receiving as Receiving
     from callboard.runtime import Runtime as Runtime
     from callboard.runtime import open_runtime as open_runtime
+    from callboard.schedules import Schedule as Schedule
     from callboard.statistics import ConsumerInfo as ConsumerInfo
     from callboard.statistics import DelayedStatistics as DelayedStatistics
     from callboard.statistics import ForwardingStatistics as ForwardingStatistics
@@ -109,6 +112,7 @@ if TYPE_CHECKING:
     from callboard.statistics import GroupPlace as GroupPlace
     from callboard.statistics import OutboxStatistics as OutboxStatistics
     from callboard.statistics import RuntimeStatistics as RuntimeStatistics
+    from callboard.statistics import ScheduleStatistics as ScheduleStatistics
     from callboard.supervision import Backoff as Backoff
     from callboard.supervision import ChildSpec as ChildSpec
     from callboard.supervision import SupervisorSpec as SupervisorSpec
@@ -168,6 +172,8 @@ _HOMES = {
         "PartitionStuck",
         "ProducerForgotten",
         "PublishersLost",
+        "ScheduleHeld",
+        "ScheduleMissed",
         "SettingsDiffer",
         "TopicFound",
         "TopicPassedOver",
@@ -204,6 +210,7 @@ _HOMES = {
     "received": ("ReceivedBatch", "ReceivedMessage"),
     "receiving": ("Batches", "Receiving"),
     "runtime": ("Runtime", "open_runtime"),
+    "schedules": ("Schedule",),
     "statistics": (
         "ConsumerInfo",
         "DelayedStatistics",
@@ -213,6 +220,7 @@ _HOMES = {
         "ForwardingStatistics",
         "OutboxStatistics",
         "RuntimeStatistics",
+        "ScheduleStatistics",
     ),
     "supervision": ("Backoff", "ChildSpec", "SupervisorSpec", "TreeNode"),
     "topic": ("Topic",),

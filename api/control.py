@@ -4,30 +4,35 @@ A Unix socket `control.sock` in the runtime's directory, mode 0600. Each request
 little-endian length, then CBOR. A request is a map with `verb` and its arguments; an answer is a map with `ok` and
 either `result` or `error` and `kind`. One request at a time per connection; everything is bounded.
 
-============== ======================================= ============================================
-verb           arguments                               result
-============== ======================================= ============================================
-ping                                                   the protocol's version
-tree                                                   the live tree
-stats                                                  offsets, sizes and states of partitions and groups
-describe       `topic`                                 a topic's settings and partitions
-describe_group `group`                                 a group's members and places
-seek_group     `group`, `to`, `topic`, `partition`     where the group is, partition by partition
-alter_group    `group`, `settings`                     all settings of the group
-delete_group   `group`                                 None, once it is forgotten
-events                                                 what happened lately
-restart        `path`                                  None, once the actor was restarted
-list_dead      choice, `limit`                         dead letters in a topic
-count_dead     choice                                  how many there are, by reason
-redrive_dead   choice, `to`, `limit`, `rate`,          how many were redriven, and passed over
-               `dry_run`
-purge_dead     choice, `limit`                         how many were purged
-============== ======================================= ============================================
+=============== ======================================= ============================================
+verb            arguments                               result
+=============== ======================================= ============================================
+ping                                                    the protocol's version
+tree                                                    the live tree
+stats                                                   offsets, sizes and states of partitions and groups
+describe        `topic`                                 a topic's settings and partitions
+describe_group  `group`                                 a group's members and places
+seek_group      `group`, `to`, `topic`, `partition`     where the group is, partition by partition
+alter_group     `group`, `settings`                     all settings of the group
+delete_group    `group`                                 None, once it is forgotten
+events                                                  what happened lately
+restart         `path`                                  None, once the actor was restarted
+schedules       `topic`                                 its recurring publishes
+add_schedule    `topic`, `name`, `settings`             the recurring publish
+change_schedule `topic`, `name`, `change`               None, once it is synced
+next_due        `topic`, `name`, `count`                instants in ISO 8601
+list_dead       choice, `limit`                         dead letters in a topic
+count_dead      choice                                  how many there are, by reason
+redrive_dead    choice, `to`, `limit`, `rate`,          how many were redriven, and passed over
+                `dry_run`
+purge_dead      choice, `limit`                         how many were purged
+=============== ======================================= ============================================
 
 Choice is `topic`, `group`, `origin`, `reason`: the dead letters of that topic that are meant (`dead_letter_control`).
 
 All arguments are text. `to` is "beginning", "end", an offset, an instant in ISO 8601, or empty for where the group
-began; an empty `topic` or `partition` means all; `settings` is a JSON object of what is to change.
+began; an empty `topic` or `partition` means all; `settings` is a JSON object of what is to change, or
+of a schedule (`callboard.schedules.settings_text`); `change` is "pause", "resume" or "remove".
 """
 
 from __future__ import annotations
@@ -51,6 +56,7 @@ from callboard.dead_letter_control import answer_dead_letters
 from callboard.dead_letter_topics import DeadLetterTopic
 from callboard.log.errors import CallboardError, ControlError, InternalError, InvalidArgument
 from callboard.message import parse_instant
+from callboard.schedules import Schedule, find_schedule, plain_schedule, settings_of_text
 from callboard.supervision import TreeNode
 from callboard.topic import Topic
 
@@ -66,6 +72,10 @@ VERBS: Final[dict[str, list[str]]] = {
     "events": [],
     "restart": ["path"],
     **DEAD_VERBS,
+    "schedules": ["topic"],
+    "add_schedule": ["topic", "name", "settings"],
+    "change_schedule": ["topic", "name", "change"],
+    "next_due": ["topic", "name", "count"],
 }
 """Each with its arguments."""
 NAME: Final = "control.sock"
@@ -98,6 +108,9 @@ class Controlled(Protocol):
 
     def dead_letters(self, topic: str) -> DeadLetterTopic:
         """What was forwarded to a topic."""
+
+    def schedules(self) -> Sequence[Schedule]:
+        """The recurring publishes of all topics."""
 
     async def stats(self) -> Any:
         """Everything countable, as attrs values."""
@@ -273,6 +286,24 @@ async def _sought(runtime: Controlled, group: str, to: str, topic: str, partitio
     ]
 
 
+async def _changed(schedule: Schedule, change: str) -> None:
+    match change:
+        case "pause":
+            await schedule.pause()
+        case "resume":
+            await schedule.resume()
+        case "remove":
+            await schedule.remove()
+        case _:
+            raise InvalidArgument(f"{change!r:.40} is no change of a schedule. Nothing was changed.")
+
+
+def _parse_count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise InvalidArgument(f"{text!r:.60} is no number.")
+    return int(text)
+
+
 async def answer(
     runtime: Controlled,
     verb: str,
@@ -282,7 +313,10 @@ async def answer(
     group: str = "",
     to: str = "",
     partition: str = "",
+    name: str = "",
     settings: str = "",
+    change: str = "",
+    count: str = "",
     **others: str,
 ) -> Any:
     """What one of `VERBS` results in, as maps and lists. Raises what the runtime raises."""
@@ -323,6 +357,17 @@ async def answer(
             await runtime.delete_group(group)
         case "restart":
             await runtime.restart(path)
+        case "schedules":
+            schedules = runtime.topic(topic).schedules() if topic else runtime.schedules()
+            return [plain(plain_schedule(each)) for each in schedules]
+        case "add_schedule":
+            made = await runtime.topic(topic).schedule(name, **settings_of_text(settings))
+            return plain(plain_schedule(made))
+        case "change_schedule":
+            await _changed(find_schedule(runtime.topic(topic).schedules(), topic, name), change)
+        case "next_due":
+            schedule = find_schedule(runtime.topic(topic).schedules(), topic, name)
+            return [each.isoformat() for each in schedule.next(_parse_count(count))]
     return None
 
 

@@ -172,6 +172,16 @@ LINES: Final[dict[object, Line]] = {
         "{partition}: {records} messages that acks have published are damaged or missing, and will not be delivered."
         " Look with `callboard verify`.",
     ),
+    notices.ScheduleHeld: Line(
+        "partitions",
+        logging.WARNING,
+        "schedule {schedule} cannot publish: {cause} What is due waits, and is tried again by itself.",
+    ),
+    notices.ScheduleMissed: Line(
+        "partitions",
+        logging.WARNING,
+        "schedule {schedule} has missed {firings} firings, which stay away as its setting `missed` says.",
+    ),
     notices.GroupExpired: Line(
         "groups",
         logging.WARNING,

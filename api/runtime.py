@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, tzinfo
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack, overload
@@ -36,6 +36,8 @@ from callboard.actors.names import no_group, no_topic
 from callboard.actors.outbox.forwarder import Forwarder
 from callboard.actors.partition.commands import Describe, Flush, PartitionStatistics, Read
 from callboard.actors.partition.port import PartitionPort
+from callboard.actors.recurring.recurring import Recurring
+from callboard.actors.recurring.schedules import LiveSchedule
 from callboard.actors.settings import (
     GroupChanges,
     GroupOptions,
@@ -63,6 +65,7 @@ from callboard.log.errors import (
 from callboard.log.host.clock import HostClock
 from callboard.log.host.disk import HostDisk
 from callboard.log.host.entropy import HostEntropy
+from callboard.log.host.zones import load_zone
 from callboard.log.limits import USUAL, Limits
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Disk, Lock
@@ -72,6 +75,7 @@ from callboard.outboxes import ReachesOutboxes
 from callboard.publishing.partitioning import Partitioner
 from callboard.reading_several import ReadsTopics
 from callboard.reporting import Reporter
+from callboard.schedules import Schedule
 from callboard.statistics import (
     GroupDescription,
     GroupInfo,
@@ -81,6 +85,7 @@ from callboard.statistics import (
     forwarding_statistics,
     group_infos,
     outbox_statistics,
+    schedule_statistics,
 )
 from callboard.supervision import ChildSpec, SupervisorSpec, System, TreeNode, open_system
 from callboard.supervision.policies import IMMEDIATE
@@ -140,7 +145,7 @@ class Runtime(ReachesOutboxes, ReadsTopics):
         self.renewed_leases = RenewedLeases(self._timers)
         self.lingers = Lingers(self._timers)
         self.limits = limits
-        self._directory = Directory(self._timers, limits)
+        self._directory = Directory(self._timers, limits, load_zone)
         self._state = "new"
         self._run: TrioToken | None = None
         self._lock: Lock | None = None
@@ -192,6 +197,7 @@ class Runtime(ReachesOutboxes, ReadsTopics):
                 self._start_router,
                 self._start_scheduler,
                 self._start_forwarder,
+                self._start_recurring,
             )
             self._directory.catalog = supervisors.child("catalog")
             await self._system.__aenter__()
@@ -246,6 +252,13 @@ class Runtime(ReachesOutboxes, ReadsTopics):
         """Acks of a topic have published something."""
         start = partial(Forwarder, self._directory)
         self._system.root.add_child(ChildSpec(name="outbox", start=start, significant=False, awaited=False))
+
+    def _start_recurring(self) -> None:
+        """A topic has recurring publishes."""
+        start = partial(Recurring, self._directory.schedules, self._timers)
+        self._system.root.add_child(
+            ChildSpec(name="recurring", start=start, significant=False, awaited=False)
+        )
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -365,6 +378,14 @@ class Runtime(ReachesOutboxes, ReadsTopics):
         """Who moves delayed messages to their topics; for the other modules of the package."""
         return self._system.root.child("scheduler")
 
+    def zone(self, name: str) -> tzinfo:
+        """A time zone; for the other modules of the package."""
+        return load_zone(name)
+
+    def schedules_of(self, topic_id: str) -> Sequence[LiveSchedule]:
+        """The recurring publishes of a topic; for the other modules of the package."""
+        return self._directory.schedules.of_topic(topic_id)
+
     # -- topics
 
     async def create_topic(
@@ -405,6 +426,11 @@ class Runtime(ReachesOutboxes, ReadsTopics):
         """All topics, by name."""
         self.check_open()
         return tuple(Topic(self, live) for live in self._directory.topics())
+
+    def schedules(self) -> tuple[Schedule, ...]:
+        """The recurring publishes of all topics, by topic and name."""
+        self.check_open()
+        return tuple(Schedule(self, live) for live in self._directory.schedules)
 
     async def alter_topic(self, name: str, **settings: Unpack[TopicChanges]) -> Topic:
         """Change settings of a topic (all but `partitions`). Raises as `create_topic` does, and `TopicNotFound`."""
@@ -583,6 +609,7 @@ class Runtime(ReachesOutboxes, ReadsTopics):
             delayed=delayed_statistics(self._directory),
             outbox=outbox_statistics(self._directory),
             forwarding=forwarding_statistics(self._directory, groups, partitions),
+            schedules=tuple(map(schedule_statistics, self._directory.schedules)),
         )
 
     async def partition_statistics(self, ports: Sequence[PartitionPort]) -> tuple[PartitionStatistics, ...]:

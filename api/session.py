@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import tzinfo
 from typing import Any, Protocol
 
 from callboard.actors.catalog.directory import LiveTopic
@@ -11,6 +12,7 @@ from callboard.actors.kernel import ActorRef
 from callboard.actors.partition.commands import PartitionStatistics
 from callboard.actors.partition.outbox import Outbox
 from callboard.actors.partition.port import PartitionPort
+from callboard.actors.recurring.schedules import LiveSchedule
 from callboard.log.limits import Limits
 from callboard.log.seams.clock import Clock
 
@@ -43,6 +45,12 @@ class Session(Protocol):
 
     def scheduler(self) -> ActorRef[Any]:
         """Who moves delayed messages to their topics; there is one when a topic has some."""
+
+    def zone(self, name: str) -> tzinfo:
+        """The time zone of that name. Raises `InvalidArgument`."""
+
+    def schedules_of(self, topic_id: str) -> Sequence[LiveSchedule]:
+        """The recurring publishes of a topic."""
 
     def emit(self, event: Any) -> None:
         """Put an event into the runtime's log of events, and tell its subscribers."""

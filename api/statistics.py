@@ -12,11 +12,13 @@ import attrs
 from callboard.actors.partition.commands import PartitionStatistics
 from callboard.actors.settings import GroupSettings
 from callboard.actors.timers.timers import TimerStatistics
+from callboard.log.errors import InvalidArgument
 from callboard.message import from_us
 
 if TYPE_CHECKING:
     from callboard.actors.catalog.directory import Directory
     from callboard.actors.catalog.state import GroupRecord
+    from callboard.actors.recurring.schedules import LiveSchedule
 
 
 @attrs.frozen
@@ -111,6 +113,26 @@ class OutboxStatistics:
 
 
 @attrs.frozen
+class ScheduleStatistics:
+    """A recurring publish."""
+
+    topic: str
+    name: str
+    partition: int
+    is_paused: bool
+    next_due: datetime | None
+    """What is published next; it lies in the past while it waits for room. None while the schedule is paused."""
+    last_due: datetime | None
+    """The due instant of what was published last."""
+    fired: int
+    """Firings published since the directory was opened."""
+    passed_over: int
+    """Firings that were missed and stay away, found since the directory was opened; long spans are counted to 1,000."""
+    problem: str | None
+    """Why a firing waits."""
+
+
+@attrs.frozen
 class RuntimeStatistics:
     """Everything countable, now."""
 
@@ -126,6 +148,8 @@ class RuntimeStatistics:
     forwarding: tuple[ForwardingStatistics, ...] = ()
     """Topics that groups name for their dead letters."""
     """Partitions whose messages were acked with publishes."""
+    schedules: tuple[ScheduleStatistics, ...] = ()
+    """Recurring publishes."""
 
 
 @attrs.frozen
@@ -289,4 +313,26 @@ def delayed_statistics(directory: Directory) -> tuple[DelayedStatistics, ...]:
             waiting.lost,
         )
         for waiting in directory.waiting
+    )
+
+
+def schedule_statistics(live: LiveSchedule) -> ScheduleStatistics:
+    """How a recurring publish stands."""
+    record, position, problem = live.record, live.position, live.problem
+    following = None
+    if not record.is_paused:
+        try:
+            following = position.next_us(live.rule())
+        except InvalidArgument as error:  # its zone is not known on this machine
+            problem = str(error)
+    return ScheduleStatistics(
+        live.port.topic,
+        record.spec.name,
+        record.spec.partition,
+        record.is_paused,
+        None if following is None else from_us(following),
+        None if position.fired_us is None else from_us(position.fired_us),
+        live.fired,
+        position.passed_over,
+        problem,
     )

@@ -21,6 +21,7 @@ from callboard.publishing.partitioning import Partitioner
 from callboard.publishing.producer import Producer
 from callboard.publishing.publisher import Publisher, publisher_of
 from callboard.reading import BatchReader, RecordReader
+from callboard.schedules import Missed, Schedule, add_schedule
 from callboard.working import GRACE_S, Handler, Working
 
 if TYPE_CHECKING:
@@ -172,6 +173,57 @@ class Topic:
         """The messages that wait until they are due: to be listed, counted and cancelled."""
         self._runtime.check_open()
         return DelayedMessages(self._runtime, self._live)
+
+    async def schedule(
+        self,
+        name: str,
+        *,
+        value: bytes,
+        cron: str | None = None,
+        zone: str | None = None,
+        every: float | None = None,
+        missed: Missed = "latest",
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        ttl: float | None = None,
+        priority: int | None = None,
+        partition: int | None = None,
+    ) -> Schedule:
+        """Publish something again and again: `await topic.schedule("report", cron="0 9 * * MON-FRI", value=b"now")`.
+
+        Make the schedule of that name, or find it if it has the same settings. It is durable, and published for by
+        whatever process has the directory open. `cron` is an expression of five fields (minute, hour, day of the month,
+        month, day of the week; six: seconds first), whose times are those of `zone`, "UTC" without one. In its place
+        `every` says how many seconds lie between due instants. Each due instant is published once, with headers
+        `callboard-schedule` and `callboard-due`; `timestamp` is the due instant. `missed` says what becomes of those
+        that passed while the directory was closed: at the next opening the "latest" comes, or "all" (the latest 100),
+        or none ("skip"). `key`, `headers`, `ttl`, `priority` and `partition` are as in `publish`; without a key
+        and a partition the name decides the partition. Returns when the schedule is synced.
+
+        Raises `InvalidArgument` for what cannot be published, or is never due; `ScheduleExists` when the name has other
+        settings; `TopicNotFound`.
+        """
+        self._runtime.check_open()
+        return await add_schedule(
+            self._runtime,
+            self._live,
+            name,
+            value=value,
+            cron=cron,
+            zone=zone,
+            every=every,
+            missed=missed,
+            key=key,
+            headers=headers,
+            ttl=ttl,
+            priority=priority,
+            partition=partition,
+        )
+
+    def schedules(self) -> tuple[Schedule, ...]:
+        """The recurring publishes of the topic, by name."""
+        self._runtime.check_open()
+        return tuple(Schedule(self._runtime, live) for live in self._runtime.schedules_of(self.topic_id))
 
     def producer(self, name: str) -> Producer:
         """Somebody who publishes under a name, each message once whatever fails: `async with topic.producer("import")`.

@@ -36,7 +36,10 @@ API = {
     ),
     "Publish and read": (
         "What a topic takes and gives.",
-        "Producer Message Receipt Receipts ScheduledReceipt Record RecordBatch RecordReader BatchReader Partitioner",
+        (
+            "Producer Message Receipt Receipts ScheduledReceipt Schedule Record RecordBatch RecordReader BatchReader"
+            " Partitioner"
+        ),
     ),
     "Consume in a group": (
         "What a group's consumers are given, and how they settle it.",
@@ -53,7 +56,7 @@ API = {
         "What `Runtime.stats`, `Runtime.groups` and `Topic.describe` give.",
         (
             "RuntimeStatistics PartitionStatistics GroupStatistics GroupInfo ConsumerInfo TimerStatistics"
-            " DelayedStatistics ForwardingStatistics OutboxStatistics GroupDescription GroupPlace"
+            " DelayedStatistics ForwardingStatistics OutboxStatistics ScheduleStatistics GroupDescription GroupPlace"
         ),
     ),
     "Actors of your own": (
@@ -71,8 +74,8 @@ API = {
             " HandlerFailed JournalSalvaged"
             " LeaseReleaseFailed MemberStalled OpeningLacksSpace OpeningOverdue OperationFailed OutboxDropped"
             " OutboxHeld OutboxLost PartitionFull PartitionLacksSpace"
-            " PartitionStuck ProducerForgotten PublishersLost SettingsDiffer TopicFound TopicPassedOver UnreadDropped"
-            " WorkHindered"
+            " PartitionStuck ProducerForgotten PublishersLost ScheduleHeld ScheduleMissed SettingsDiffer TopicFound"
+            " TopicPassedOver UnreadDropped WorkHindered"
         ),
     ),
     "Seams": (

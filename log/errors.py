@@ -42,6 +42,8 @@ __all__ = [
     "RecordingInvalid",
     "RestartLimitReached",
     "RuntimeClosed",
+    "ScheduleExists",
+    "ScheduleNotFound",
     "SequenceOutOfOrder",
     "StaleIncarnation",
     "StorageError",
@@ -109,6 +111,14 @@ class TopicExists(CallboardError):
 
 class GroupNotFound(CallboardError, LookupError):
     """There is no consumer group of that name (`group`)."""
+
+
+class ScheduleNotFound(CallboardError, LookupError):
+    """The topic has no schedule of that name (`topic`, `schedule`)."""
+
+
+class ScheduleExists(CallboardError):
+    """The topic has a schedule of that name with other settings (`topic`, `schedule`)."""
 
 
 class OffsetOutOfRange(CallboardError, LookupError):

@@ -42,6 +42,19 @@ that is read."""
 PUBLISHED_BYTES_MAX: Final = 128 * MIB
 """A larger record of who has published what is taken for damage."""
 
+# -- recurring publishes
+SCHEDULES_MAX: Final = 1000
+"""Schedules in a directory."""
+SCHEDULE_BYTES_MAX: Final = 16 * KIB
+"""Of what a schedule publishes, with key and headers: all of it is in the catalog."""
+CRON_LETTERS_MAX: Final = 200
+SCHEDULE_EVERY_S_MIN: Final = 0.1
+SCHEDULE_EVERY_S_MAX: Final = 100 * 366 * 86_400.0
+CATCH_UP_MAX: Final = 100
+"""Firings of one schedule that were missed and are published all the same: the latest of them."""
+MISSED_COUNTED_MAX: Final = 1000
+"""Firings that were missed and passed over are counted up to this at a time."""
+
 # -- topics
 PARTITIONS_MAX: Final = 1024
 TOPICS_MAX: Final = 10_000

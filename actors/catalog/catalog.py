@@ -31,6 +31,7 @@ import trio
 
 from callboard.actors.catalog import state
 from callboard.actors.catalog.commands import (
+    AddSchedule,
     Admission,
     AlterGroup,
     AlterTopic,
@@ -45,6 +46,8 @@ from callboard.actors.catalog.commands import (
     GroupIdle,
     IsTopic,
     ListGroups,
+    PauseSchedule,
+    RemoveSchedule,
     SeekGroup,
 )
 from callboard.actors.catalog.dead_letter_topics import check_dead_letter_topic
@@ -52,6 +55,7 @@ from callboard.actors.catalog.directory import Directory, LiveTopic
 from callboard.actors.catalog.finding import FindsTopics
 from callboard.actors.catalog.operations import Afterwards, CatalogOperations
 from callboard.actors.catalog.patterns import after, check_pattern_of, left_out, matching, passed_over
+from callboard.actors.catalog.schedule_changes import ChangesSchedules
 from callboard.actors.catalog.seeking import Places, seek_group
 from callboard.actors.catalog.state import CatalogState, GroupRecord, TopicRecord
 from callboard.actors.kernel import Actor
@@ -109,7 +113,7 @@ class _Decision:
     error: CallboardError | None = None
 
 
-class Catalog(FindsTopics, Actor[CatalogCommand]):
+class Catalog(FindsTopics, ChangesSchedules, Actor[CatalogCommand]):
     """See the module. Its durable state is `CatalogState`; what is live is in the shared `Directory`."""
 
     defers_interrupts = True
@@ -133,6 +137,9 @@ class Catalog(FindsTopics, Actor[CatalogCommand]):
             DeleteTopic: self._delete_topic,
             EnableDelays: self._enable_delays,
             EnableOutbox: self._enable_outbox,
+            AddSchedule: self._add_schedule,
+            RemoveSchedule: self._change_schedule,
+            PauseSchedule: self._change_schedule,
             EnsureGroup: self._ensure_group,
             AlterGroup: self._alter_group,
             SeekGroup: self._seek_group,
@@ -235,6 +242,8 @@ class Catalog(FindsTopics, Actor[CatalogCommand]):
             return record is not None and not record.deleting
         match message:
             case CreateTopic() | AlterTopic() | DeleteTopic() | EnableDelays() | EnableOutbox():
+                subject = f"topic {message.name}"
+            case AddSchedule() | RemoveSchedule() | PauseSchedule():
                 subject = f"topic {message.name}"
             case GroupIdle(group_id) | EndGroup(group_id):
                 group = self._state.groups.get(group_id)
@@ -399,6 +408,7 @@ class Catalog(FindsTopics, Actor[CatalogCommand]):
             self._directory.launch_waiting(live)
         if record.outbox:
             self._directory.launch_outboxes(live)
+        self._directory.schedules.follow(live.ports, record.schedules)
         return live
 
     async def _launch_later(self, record: TopicRecord) -> None:

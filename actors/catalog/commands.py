@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from callboard.actors.recurring.spec import ScheduleSpec
 from callboard.actors.settings import Start
 from callboard.actors.topic_patterns import TopicPattern
 
@@ -58,6 +59,38 @@ class IsTopic:
     """Answered at once with whether there is a topic with that id, which is not being deleted."""
 
     topic_id: str
+
+
+@attrs.frozen(eq=False)
+class AddSchedule:
+    """Have a topic publish something again and again. Answered with a `LiveSchedule`, also when it is there already.
+
+    Raises `TopicNotFound`, `ScheduleExists` for one of that name with other settings.
+    """
+
+    name: str
+    """Of the topic."""
+    topic_id: str
+    spec: ScheduleSpec
+
+
+@attrs.frozen(eq=False)
+class RemoveSchedule:
+    """Answered with None. Raises `TopicNotFound`, `ScheduleNotFound`."""
+
+    name: str
+    topic_id: str
+    schedule: str
+
+
+@attrs.frozen(eq=False)
+class PauseSchedule:
+    """Have it rest, or go on from now. Answered with None. Raises as `RemoveSchedule` does."""
+
+    name: str
+    topic_id: str
+    schedule: str
+    is_paused: bool
 
 
 @attrs.frozen(eq=False)
@@ -143,6 +176,9 @@ CatalogCommand = (
     | EnableDelays
     | EnableOutbox
     | IsTopic
+    | AddSchedule
+    | RemoveSchedule
+    | PauseSchedule
     | EnsureGroup
     | AlterGroup
     | SeekGroup

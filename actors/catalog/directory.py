@@ -9,6 +9,7 @@ there yet, and stop what still is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import UTC
 from functools import partial
 from typing import Any
 
@@ -39,6 +40,8 @@ from callboard.actors.partition.partition import Partition
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.partition.record_window import WindowBudget
 from callboard.actors.partition.spec import PartitionSpec
+from callboard.actors.recurring.schedules import Schedules
+from callboard.actors.recurring.spec import Zones
 from callboard.actors.settings import TopicSettings
 from callboard.actors.timers.timers import Timers
 from callboard.log.errors import CallboardError, StorageError
@@ -98,8 +101,9 @@ class LiveGroup:
 class Directory:
     """Live topics by name and id, live groups by id."""
 
-    def __init__(self, timers: Timers, limits: Limits = USUAL) -> None:
+    def __init__(self, timers: Timers, limits: Limits = USUAL, zones: Zones = lambda _: UTC) -> None:
         self.timers = timers
+        self.schedules = Schedules(zones, timers.clock)
         self._limits = limits
         self._start_router: Callable[[], object] | None = None
         self._start_scheduler: Callable[[], object] | None = None
@@ -124,10 +128,13 @@ class Directory:
         start_router: Callable[[], object] | None = None,
         start_scheduler: Callable[[], object] | None = None,
         start_forwarder: Callable[[], object] | None = None,
+        start_recurring: Callable[[], object] | None = None,
     ) -> None:
         """Name the supervisors below which topics and coordinators are started, and what starts the dead-letter router,
-        the actor of delayed records and that of outboxes, the first time that each is needed.
+        the actor of delayed records, that of outboxes and that of recurring publishes, the first time that each is
+        needed.
         """
+        self.schedules.start = start_recurring
         self._topics = topics
         self._groups = groups
         self._start_router = start_router
@@ -319,6 +326,7 @@ class Directory:
                 port.wake_restart_waiters()
                 self.waiting.remove(port)
                 self.outboxes.remove(port)
+            self.schedules.retire(record.topic_id)
             if self._by_name.get(live.name) is live:
                 del self._by_name[live.name]
         elif record.name in self._by_name:

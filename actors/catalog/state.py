@@ -25,6 +25,7 @@ import attrs
 import cbor2
 
 from callboard.actors.names import folded, name_problem
+from callboard.actors.recurring.spec import ScheduleRecord, spec_of
 from callboard.actors.settings import (
     GROUP_FIELDS,
     TOPIC_FIELDS,
@@ -54,6 +55,10 @@ TOPIC_DELAYS: Final = 11
 TOPIC_OUTBOX: Final = 12
 GROUP_PATTERN: Final = 13
 GROUP_FOUND: Final = 14
+SCHEDULE_ADDED: Final = 15
+SCHEDULE_REMOVED: Final = 16
+SCHEDULE_PAUSED: Final = 17
+SCHEDULE_RESUMED: Final = 18
 
 TOPIC_STATE: Final = ("name", "topic", "settings", "deleting")
 TOPIC_BESIDES: Final = ("delays", "outbox")
@@ -61,6 +66,9 @@ TOPIC_BESIDES: Final = ("delays", "outbox")
 published too."""
 TAKES_DEAD_LETTERS: Final = "dead_letters"
 """What a topic has besides that a group has named for its dead letters."""
+SCHEDULES: Final = "schedules"
+"""What a topic with recurring publishes has besides, mandatory: what is due would never come."""
+SCHEDULE_STATE: Final = ("schedule", "settings", "created_us", "since_us", "paused")
 GROUP_STATE: Final = ("name", "group", "settings", "idle_since_us", "topics")
 PATTERN_STATE: Final = ("words", "dead_letters", "found")
 SNAPSHOT: Final = ("next_group", "topics", "groups", "consumers_reserved")
@@ -87,6 +95,7 @@ class TopicRecord:
     """Whether it has outbox partitions for what acks publish."""
     takes_dead_letters: bool = False
     """Whether a group has ever named it for its dead letters: no pattern matches it that does not ask for them."""
+    schedules: tuple[ScheduleRecord, ...] = ()
     unknown_fields: dict[str, Any] = attrs.field(factory=dict)
     """What else a later version knows of the topic."""
 
@@ -224,6 +233,39 @@ class CatalogState:
     def _topic_outbox(self, topic_id: str) -> TopicRecord:
         return attrs.evolve(self.topics[topic_id], outbox=True)
 
+    def _schedule_added(
+        self, topic_id: str, schedule_id: int, stored: dict[str, Any], since_us: int
+    ) -> TopicRecord:
+        topic, spec, since = self.topics[topic_id], spec_of(stored), _instant(since_us)
+        is_new = all(each.schedule_id != schedule_id for each in topic.schedules)
+        if type(schedule_id) is not int or not 0 < schedule_id < 2**64 or since is None or not is_new:
+            raise ValueError("an id or instant that no catalog writes")
+        if spec.partition >= topic.settings.partitions:
+            raise ValueError("a partition that the topic does not have")
+        made = ScheduleRecord(schedule_id, spec, since, since)
+        return attrs.evolve(topic, schedules=(*topic.schedules, made))
+
+    def _schedule_removed(self, topic_id: str, schedule_id: int) -> TopicRecord:
+        topic, gone = self.topics[topic_id], self._schedule(topic_id, schedule_id)
+        return attrs.evolve(topic, schedules=tuple(each for each in topic.schedules if each is not gone))
+
+    def _schedule_paused(self, topic_id: str, schedule_id: int) -> TopicRecord:
+        return self._with_schedule(topic_id, schedule_id, is_paused=True)
+
+    def _schedule_resumed(self, topic_id: str, schedule_id: int, since_us: int) -> TopicRecord:
+        if _instant(since_us) is None:
+            raise ValueError("a time that is none")
+        return self._with_schedule(topic_id, schedule_id, is_paused=False, since_us=since_us)
+
+    def _schedule(self, topic_id: str, schedule_id: int) -> ScheduleRecord:
+        return {each.schedule_id: each for each in self.topics[topic_id].schedules}[schedule_id]
+
+    def _with_schedule(self, topic_id: str, schedule_id: int, **changes: Any) -> TopicRecord:
+        before = self._schedule(topic_id, schedule_id)
+        after, topic = attrs.evolve(before, **changes), self.topics[topic_id]
+        schedules = tuple(after if each is before else each for each in topic.schedules)
+        return attrs.evolve(topic, schedules=schedules)
+
     def _topic_deleted(self, topic_id: str) -> None:
         del self.topics[topic_id]
         for group_id, group in self.groups.items():
@@ -276,7 +318,11 @@ class CatalogState:
         for topic in self.topics.values():
             facts = (topic.name, topic.topic_id, stored_settings(topic, topic.settings), topic.deleting)
             names = [name for name in TOPIC_BESIDES if getattr(topic, name)]
-            besides: dict[str, Any] = {**dict.fromkeys(names, True), MUST: names} if names else {}
+            besides: dict[str, Any] = dict.fromkeys(names, True)
+            if topic.schedules:
+                besides[SCHEDULES] = [_stored_schedule(each) for each in topic.schedules]
+            if besides:
+                besides[MUST] = list(besides)
             if topic.takes_dead_letters:
                 besides[TAKES_DEAD_LETTERS] = True
             topics.append(_map(TOPIC_STATE, facts, {**topic.unknown_fields, **besides}))
@@ -307,13 +353,15 @@ class CatalogState:
     def _restore(self, found: Any) -> None:
         self._unknown_fields = unknown_fields(found, SNAPSHOT, "the catalog's snapshot")
         for topic in found["topics"]:
-            known = (*TOPIC_STATE, *TOPIC_BESIDES, TAKES_DEAD_LETTERS)
+            known = (*TOPIC_STATE, *TOPIC_BESIDES, SCHEDULES, TAKES_DEAD_LETTERS)
             unknown = unknown_fields(topic, known, "a topic in the catalog")
             self.apply((TOPIC_CREATED, topic["name"], topic["topic"], topic["settings"]), unknown)
             if topic.get("delays"):
                 self.apply((TOPIC_DELAYS, topic["topic"]))
             if topic.get("outbox"):
                 self.apply((TOPIC_OUTBOX, topic["topic"]))
+            for schedule in topic.get(SCHEDULES, ()):
+                self._restore_schedule(topic["topic"], schedule)
             if topic["deleting"]:
                 self.apply((TOPIC_DELETING, topic["topic"]))
             if topic.get(TAKES_DEAD_LETTERS):
@@ -334,6 +382,14 @@ class CatalogState:
         self.next_group_id = max(self.next_group_id, int(found["next_group"]))
         self._consumers_reserved(found.get("consumers_reserved", 1))
 
+    def _restore_schedule(self, topic_id: str, found: Any) -> None:
+        unknown_fields(found, SCHEDULE_STATE, "a schedule in the catalog")
+        schedule_id = found["schedule"]
+        self.apply((SCHEDULE_ADDED, topic_id, schedule_id, found["settings"], found["created_us"]))
+        self.apply((SCHEDULE_RESUMED, topic_id, schedule_id, found["since_us"]))
+        if found["paused"]:
+            self.apply((SCHEDULE_PAUSED, topic_id, schedule_id))
+
 
 EVENTS: Final[dict[int, tuple[Callable[..., TopicRecord | GroupRecord | None], tuple[str, ...]]]] = {
     TOPIC_CREATED: (CatalogState._topic_created, ("name", "topic", "settings")),
@@ -342,6 +398,10 @@ EVENTS: Final[dict[int, tuple[Callable[..., TopicRecord | GroupRecord | None], t
     TOPIC_DELETED: (CatalogState._topic_deleted, ("topic",)),
     TOPIC_DELAYS: (CatalogState._topic_delays, ("topic",)),
     TOPIC_OUTBOX: (CatalogState._topic_outbox, ("topic",)),
+    SCHEDULE_ADDED: (CatalogState._schedule_added, ("topic", "schedule", "settings", "since_us")),
+    SCHEDULE_REMOVED: (CatalogState._schedule_removed, ("topic", "schedule")),
+    SCHEDULE_PAUSED: (CatalogState._schedule_paused, ("topic", "schedule")),
+    SCHEDULE_RESUMED: (CatalogState._schedule_resumed, ("topic", "schedule", "since_us")),
     GROUP_OPENED: (CatalogState._group_opened, ("name", "group", "settings", "idle_since_us")),
     GROUP_JOINED: (CatalogState._group_joined, ("group", "topic")),
     GROUP_IDLE: (CatalogState._group_idle, ("group", "idle_since_us")),
@@ -361,6 +421,17 @@ def _pattern_fields(group: GroupRecord) -> dict[str, Any]:
         return {}
     facts = (group.pattern.words, group.pattern.dead_letters, sorted(group.found))
     return {"pattern": _map(PATTERN_STATE, facts, {}), MUST: ["pattern"]}
+
+
+def _stored_schedule(schedule: ScheduleRecord) -> dict[str, Any]:
+    items = (
+        schedule.schedule_id,
+        schedule.spec.stored(),
+        schedule.created_us,
+        schedule.since_us,
+        schedule.is_paused,
+    )
+    return dict(zip(SCHEDULE_STATE, items, strict=True))
 
 
 def changed(settings: TopicSettings | GroupSettings) -> dict[str, Any]:

@@ -100,6 +100,12 @@ class ForgetProducer(NamedTuple):
     producer_id: int
 
 
+class LastSequence(NamedTuple):
+    """Answered with the last sequence of a producer that the log has, for all that is known; None without one."""
+
+    producer_id: int
+
+
 @attrs.frozen
 class Flush:
     """Answered once everything told before is durable (or has failed)."""
@@ -377,6 +383,7 @@ PartitionCommand = (
     | PublishMany
     | BeginProducer
     | ForgetProducer
+    | LastSequence
     | Flush
     | Fetch
     | WaitForReady

@@ -26,7 +26,7 @@ import cbor2
 from callboard.actors.kernel import Context
 from callboard.actors.notices import ProducerForgotten, PublishersLost
 from callboard.actors.partition.admission import Admission
-from callboard.actors.partition.commands import ForgetProducer, Token
+from callboard.actors.partition.commands import ForgetProducer, LastSequence, Token
 from callboard.actors.partition.producers import Producer, Run
 from callboard.actors.partition.queues import Appends, Sequencer
 from callboard.actors.partition.spec import PartitionSpec
@@ -74,6 +74,12 @@ class Publishers:
         self.admission.producers.remove(message.producer_id)
         if reply is not None:
             reply.answer(None)
+
+    def last(self, message: LastSequence, reply: Token | None) -> None:
+        """How far a producer has come."""
+        known = self.admission.producers.get(message.producer_id)
+        if reply is not None:
+            reply.answer(None if known is None else known.last)
 
     # -- opening --------------------------------------------------------------------------------------------
 

@@ -43,6 +43,7 @@ COMMANDS = {
     "rehearse": "callboard.cli.rehearse:rehearse_command",
     "repair": "callboard.cli.maintenance:repair",
     "replay": "callboard.cli.replay:replay_command",
+    "schedule": "callboard.cli.schedules:schedule",
     "simulate": "callboard.cli.simulate:simulate",
     "simulate-worker": "callboard.cli.simulate_worker:simulate_worker",
     "stats": "callboard.cli.inspect:stats",

@@ -88,7 +88,7 @@ def publish(
     common = Message(
         b"",
         None if key is None else bytes_of(key),
-        _headers(headers),
+        headers_of(headers),
         ttl=ttl,
         delay=None if delay is None else check_delay(delay),
         deliver_at=None if deliver_at is None else _instant(deliver_at),
@@ -248,7 +248,8 @@ def _instant(text: str) -> datetime:
         ) from error
 
 
-def _headers(given: tuple[str, ...]) -> dict[str, bytes]:
+def headers_of(given: tuple[str, ...]) -> dict[str, bytes]:
+    """Headers as options give them. Raises `InvalidArgument`: which one is wrong."""
     headers: dict[str, bytes] = {}
     for item in given:
         name, equals, value = item.partition("=")

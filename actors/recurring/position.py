@@ -1,0 +1,106 @@
+"""How far a schedule has come, and what is to be published now. Pure.
+
+Both clocks are arguments. Wall time decides what is due; the monotonic clock only tells whether the wall clock was set.
+
+Vocabulary
+----------
+fired   the last due instant whose message is in the topic.
+passed  what lies up to here is passed over: it was before the schedule began, or was missed and stays away.
+skew    wall time minus monotonic time. It grows when the wall clock is set forward, or the machine sleeps.
+missed  what became due while nobody looked: before the first look, or while the skew grew by more than `JUMP_US`.
+
+Invariants
+----------
+R1  Nothing is due whose instant is later than the wall clock, or not later than the last one that was fired.
+R2  Due instants come in order, and none is left out that is not passed over.
+R3  What is passed over was missed, and `missed` of the schedule says so; of "all" the latest `CATCH_UP_MAX` come.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from callboard.actors.recurring.cron import Rule, latest
+from callboard.log.limits import CATCH_UP_MAX, MISSED_COUNTED_MAX
+
+JUMP_US: Final = 60_000_000
+"""A wall clock that is set forward by no more has leapt over nothing."""
+AT_A_TIME: Final = 64
+"""So many firings are published together at most."""
+
+
+class Position:
+    """See the module."""
+
+    def __init__(self, missed: str, since_us: int) -> None:
+        self._missed = missed
+        self._passed_us = since_us
+        self._fired_us: int | None = None
+        self._skew_us: int | None = None
+        self.passed_over = 0
+        """Firings that were missed and stay away, as far as they were counted."""
+
+    @property
+    def fired_us(self) -> int | None:
+        """The last due instant that was published, as far as it is known."""
+        return self._fired_us
+
+    @property
+    def from_us(self) -> int:
+        """What is due next is later than this."""
+        return self._passed_us if self._fired_us is None else max(self._passed_us, self._fired_us)
+
+    @property
+    def watches_clock(self) -> bool:
+        """Whether a wall clock that is set back makes something due that was not published: then look now and then."""
+        return self._fired_us is None or self._passed_us > self._fired_us
+
+    def begin(self, since_us: int, mono_us: int, wall_us: int) -> None:
+        """It is made, or resumed, now: nothing is missed, and only what is due from here on counts."""
+        self._passed_us = since_us
+        self._skew_us = wall_us - mono_us
+
+    def fired(self, due_us: int | None) -> None:
+        """The topic has the firing of this due instant, and all before it."""
+        if due_us is not None:
+            self._fired_us = due_us if self._fired_us is None else max(due_us, self._fired_us)
+
+    def look(self, rule: Rule, mono_us: int, wall_us: int) -> list[int]:
+        """The first due instants that are to be published now, at most `AT_A_TIME`."""
+        before, self._skew_us = self._skew_us, wall_us - mono_us
+        self._passed_us = min(self._passed_us, wall_us)  # a clock that was set back comes by again
+        if before is None or self._skew_us - before > JUMP_US:
+            self._pass_over(rule, wall_us)
+        return _dues(rule, self.from_us, wall_us, AT_A_TIME)
+
+    def _pass_over(self, rule: Rule, wall_us: int) -> None:
+        """What is due by now was missed (R3)."""
+        start = self.from_us
+        if self._missed == "skip":
+            passed = wall_us
+        else:
+            passed = start
+            stop, wanted = wall_us, CATCH_UP_MAX if self._missed == "all" else 1
+            for _ in range(wanted):
+                due = latest(rule, start, stop)
+                if due is None:
+                    return  # all that was missed comes
+                stop = passed = due - 1
+        if passed > start:
+            self.passed_over += len(_dues(rule, start, passed, MISSED_COUNTED_MAX))
+            self._passed_us = passed
+
+    def next_us(self, rule: Rule) -> int | None:
+        """The first due instant that was neither published nor passed over."""
+        return rule.after(self.from_us)
+
+
+def _dues(rule: Rule, after_us: int, until_us: int, limit: int) -> list[int]:
+    found: list[int] = []
+    while len(found) < limit:
+        due = rule.after(after_us)
+        if due is None or due > until_us:
+            break
+        found.append(due)
+        after_us = due
+    return found

@@ -1,0 +1,95 @@
+"""The actor of recurring publishes: a task for each schedule, which sleeps until it is due, and publishes.
+
+A schedule publishes as a source, whose sequence is the due instant: the partition knows which one was the last, and
+takes none twice. So nothing has to be remembered anywhere else: a task begins by asking the partition.
+
+Invariants
+----------
+F1  A firing is published when the wall clock has reached its due instant, never before.
+F2  Firings of a schedule are published in order: one that cannot be stored holds up those behind it.
+F3  A firing that was sent and not answered is sent again under the same number.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from callboard.actors.kernel import Actor
+from callboard.actors.notices import ScheduleHeld, ScheduleMissed
+from callboard.actors.partition import commands as c
+from callboard.actors.partition.calls import PartitionCalls
+from callboard.actors.recurring.spec import firings
+from callboard.actors.timers.timers import LOOK_S, NEVER
+from callboard.log.errors import ActorStopped, CallboardError
+
+if TYPE_CHECKING:
+    from callboard.actors.recurring.schedules import LiveSchedule, Schedules
+    from callboard.actors.timers.timers import Timers
+
+PAUSE_S: Final = 0.1
+PAUSE_MAX_S: Final = 30.0
+"""After a failure it is tried again after the first; the pause doubles up to the second."""
+
+
+class Recurring(Actor[None]):
+    """See the module. It has no messages."""
+
+    def __init__(self, schedules: Schedules, timers: Timers) -> None:
+        self._schedules = schedules
+        self._timers = timers
+        self._calls = PartitionCalls(timers)
+
+    async def started(self) -> None:
+        """Serve all schedules there are, and those to come."""
+        self._schedules.begin()
+        self.context.start_task(self._serve_new, name="schedules")
+
+    async def _serve_new(self) -> None:
+        while True:
+            for live in await self._schedules.new():
+                self.context.start_task(self._run, live, name=live.label)
+
+    async def _run(self, live: LiveSchedule) -> None:
+        """Serve one; after a failure anew, until it is removed, its topic is deleted, or the runtime closes."""
+        pause_s = PAUSE_S
+        while not live.is_over:
+            fired = live.fired
+            try:
+                await self._serve(live)
+            except ActorStopped:
+                return
+            except CallboardError as error:
+                if live.problem is None:
+                    self.context.emit(ScheduleHeld(live.label, str(error)))
+                live.problem = str(error)
+            if live.fired > fired:
+                pause_s = PAUSE_S
+            await self._timers.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+
+    async def _serve(self, live: LiveSchedule) -> None:
+        calls, clock, position = self._calls, self.context.clock, live.position
+        rule = live.rule()
+        position.fired(await calls.ask(live.port, c.LastSequence(live.record.schedule_id)))
+        timers = self._timers
+        with timers.instant(live.flag) as instant, timers.timer(live.flag) as again:
+            while not live.is_over:
+                passed_over = position.passed_over
+                is_paused = live.record.is_paused
+                dues = (
+                    [] if is_paused else position.look(rule, round(clock.monotonic() * 1e6), clock.wall_us())
+                )
+                if position.passed_over > passed_over:
+                    self.context.emit(ScheduleMissed(live.label, position.passed_over - passed_over))
+                if dues:
+                    await calls.store(live.port, firings(live.record, dues))
+                    position.fired(dues[-1])
+                    live.fired += len(dues)
+                live.problem = None
+                if not dues:
+                    following = None if is_paused else position.next_us(rule)
+                    instant.arm(NEVER if following is None else following / 1e6)
+                    watches = following is not None and position.watches_clock
+                    again.arm(clock.monotonic() + LOOK_S if watches else NEVER)
+                    await live.flag.wait()
+        await calls.ask(live.port, c.ForgetProducer(live.record.schedule_id))

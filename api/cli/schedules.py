@@ -1,0 +1,183 @@
+"""`callboard schedule`: recurring publishes, also beside a runtime that has the directory open with control=True."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from callboard.actors.names import check_name
+from callboard.actors.recurring.cron import check_cron
+from callboard.cli.inspect import ask_runtime
+from callboard.cli.options import bytes_of, directory_option, json_option
+from callboard.cli.output import plain_bytes, print_json, say, show, table
+from callboard.cli.publish import headers_of
+from callboard.schedules import NEXT_MAX, settings_text
+
+
+@click.group()
+def schedule() -> None:
+    """List, add, pause, resume and remove recurring publishes.
+
+    Also while a runtime has the directory open with control=True. A command that opens the directory itself publishes
+    what is due meanwhile, as any opening does.
+    """
+
+
+@schedule.command("list")
+@click.argument("topic", default="")
+@directory_option
+@json_option
+def list_schedules(topic: str, directory: str, as_json: bool) -> None:
+    """Print the schedules of TOPIC, or of all topics."""
+    (found,) = ask_runtime(directory, {"verb": "schedules", "topic": topic})
+    if as_json:
+        print_json([_plain(each) for each in found])
+        return
+    if not found:
+        say("no schedules")
+        return
+    rows = [
+        (
+            f"{each['topic']}/{each['partition']}",
+            each["name"],
+            _when(each),
+            "paused" if each["paused"] else (each["next_due"] or "never")[:19],
+            (each["last_due"] or "")[:19],
+            f"{each['fired']:,}",
+            each["problem"] or "",
+        )
+        for each in found
+    ]
+    heads = ("partition", "name", "when", "next (UTC)", "last (UTC)", "fired", "waits because")
+    show(table(heads, rows, words=("partition", "name", "when", "next (UTC)", "last (UTC)", "waits because")))
+
+
+def _when(found: dict[str, Any]) -> str:
+    return f"every {found['every']:g} s" if found["cron"] is None else f"{found['cron']} {found['zone']}"
+
+
+def _plain(found: dict[str, Any]) -> dict[str, Any]:
+    headers = {name: plain_bytes(item) for name, item in found["headers"].items()}
+    return {
+        **found,
+        "value": plain_bytes(found["value"]),
+        "key": plain_bytes(found["key"]),
+        "headers": headers,
+    }
+
+
+@schedule.command()
+@click.argument("topic")
+@click.argument("name")
+@click.argument("value")
+@click.option("--cron", default=None, help='Five fields, such as "0 9 * * MON-FRI"; six: seconds first.')
+@click.option("--zone", default=None, help="Time zone of --cron, such as Europe/Berlin.  [default: UTC]")
+@click.option("--every", type=float, default=None, help="Seconds between due instants, in place of --cron.")
+@click.option(
+    "--missed",
+    type=click.Choice(["latest", "all", "skip"]),
+    default="latest",
+    show_default=True,
+    help="What becomes of firings that were missed while the directory was closed.",
+)
+@click.option("--key", default=None, help="Key of the messages.")
+@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="Header of the messages.")
+@click.option("--ttl", type=float, default=None, help="Seconds until each message expires.")
+@click.option("--priority", type=click.IntRange(0, 9), default=None, help="Priority of the messages.")
+@click.option("--partition", type=click.IntRange(min=0), default=None, help="The partition.")
+@directory_option
+@json_option
+def add(
+    topic: str,
+    name: str,
+    value: str,
+    cron: str | None,
+    zone: str | None,
+    every: float | None,
+    missed: str,
+    key: str | None,
+    headers: tuple[str, ...],
+    ttl: float | None,
+    priority: int | None,
+    partition: int | None,
+    directory: str,
+    as_json: bool,
+) -> None:
+    """Publish VALUE to TOPIC again and again; do nothing when the schedule NAME is there with these settings."""
+    check_name(topic, "topic")
+    check_name(name, "schedule")
+    given = {
+        "value": bytes_of(value),
+        "cron": None if cron is None else check_cron(cron),
+        "zone": zone,
+        "every": every,
+        "missed": missed,
+        "key": None if key is None else bytes_of(key),
+        "headers": headers_of(headers),
+        "ttl": ttl,
+        "priority": priority,
+        "partition": partition,
+    }
+    request = {"verb": "add_schedule", "topic": topic, "name": name, "settings": settings_text(given)}
+    (found,) = ask_runtime(directory, request)
+    if as_json:
+        print_json(_plain(found))
+    else:
+        say(f"schedule {name} of {topic}: {_when(found)}, next {found['next_due']}")
+
+
+@schedule.command("next")
+@click.argument("topic")
+@click.argument("name")
+@click.option("--count", type=click.IntRange(1, NEXT_MAX), default=5, show_default=True, help="So many.")
+@directory_option
+@json_option
+def next_due(topic: str, name: str, count: int, directory: str, as_json: bool) -> None:
+    """Print the next due instants, in the schedule's time zone."""
+    request = {"verb": "next_due", "topic": topic, "name": name, "count": str(count)}
+    (found,) = ask_runtime(directory, request)
+    if as_json:
+        print_json({"topic": topic, "name": name, "next": found})
+    else:
+        show("\n".join(found))
+
+
+def _change(change: str, topic: str, name: str, directory: str, as_json: bool) -> None:
+    request = {"verb": "change_schedule", "topic": topic, "name": name, "change": change}
+    ask_runtime(directory, request)
+    done = {"remove": "removed", "pause": "paused", "resume": "resumed"}[change]
+    if as_json:
+        print_json({"topic": topic, "name": name, done: True})
+    else:
+        say(f"schedule {name} of {topic} is {done}")
+
+
+@schedule.command()
+@click.argument("topic")
+@click.argument("name")
+@directory_option
+@json_option
+def remove(topic: str, name: str, directory: str, as_json: bool) -> None:
+    """Remove a schedule. What it published stays."""
+    _change("remove", topic, name, directory, as_json)
+
+
+@schedule.command()
+@click.argument("topic")
+@click.argument("name")
+@directory_option
+@json_option
+def pause(topic: str, name: str, directory: str, as_json: bool) -> None:
+    """Have a schedule publish nothing until it is resumed; what is due meanwhile counts for nothing."""
+    _change("pause", topic, name, directory, as_json)
+
+
+@schedule.command()
+@click.argument("topic")
+@click.argument("name")
+@directory_option
+@json_option
+def resume(topic: str, name: str, directory: str, as_json: bool) -> None:
+    """Have a paused schedule go on with the first due instant from now on."""
+    _change("resume", topic, name, directory, as_json)

@@ -53,6 +53,7 @@ from callboard.actors.catalog.commands import (
 from callboard.actors.catalog.dead_letter_topics import check_dead_letter_topic
 from callboard.actors.catalog.directory import Directory, LiveTopic
 from callboard.actors.catalog.finding import FindsTopics
+from callboard.actors.catalog.forgetting import ForgetsGroups
 from callboard.actors.catalog.operations import Afterwards, CatalogOperations
 from callboard.actors.catalog.patterns import after, check_pattern_of, left_out, matching, passed_over
 from callboard.actors.catalog.schedule_changes import ChangesSchedules
@@ -76,8 +77,6 @@ from callboard.actors.settings import (
     topic_settings,
 )
 from callboard.log.errors import (
-    ActorCrashed,
-    ActorStopped,
     CallboardError,
     ConfigurationError,
     DiskFull,
@@ -113,7 +112,7 @@ class _Decision:
     error: CallboardError | None = None
 
 
-class Catalog(FindsTopics, ChangesSchedules, Actor[CatalogCommand]):
+class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand]):
     """See the module. Its durable state is `CatalogState`; what is live is in the shared `Directory`."""
 
     defers_interrupts = True
@@ -650,48 +649,11 @@ class Catalog(FindsTopics, ChangesSchedules, Actor[CatalogCommand]):
         await self._directory.retire_coordinator(record)
         return Afterwards(partial(self._close_group, latest))
 
-    async def _close_group(self, record: GroupRecord) -> None:
-        """Have every partition of its topics forget the group."""
-        async with trio.open_nursery() as nursery:
-            for port in self._directory.ports(record):
-                nursery.start_soon(self._close_group_at, port, record.group_id)
-
-    async def _close_group_at(self, port: PartitionPort, group_id: int) -> None:
-        """Have a partition forget a group. One that cannot do it now does it at the next start."""
-        while True:
-            try:
-                await port.ref.ask(c.CloseGroup(group_id))
-            except ActorCrashed:
-                continue
-            except ActorStopped:
-                return  # its topic was deleted, or the runtime closes: the next opening sees to it
-            except CallboardError as error:
-                self._operation_failed(f"forgetting group {group_id} at {port.label}", error)
-            return
-
     def _known_group(self, name: str) -> GroupRecord:
         record = self._state.group(name)
         if record is None:
             raise no_group(name, (group.name for group in self._state.groups.values()))
         return record
-
-    async def _close_forgotten_groups(self, live: LiveTopic) -> None:
-        """Delivery states of groups that do not read the topic any more would hold retention back for ever."""
-        async with trio.open_nursery() as nursery:
-            for port in live.ports:
-                nursery.start_soon(self._close_forgotten_at, port)
-
-    async def _close_forgotten_at(self, port: PartitionPort) -> None:
-        """Once the partition has recovered."""
-        try:
-            statistics = await port.ref.ask(c.Describe())
-        except CallboardError:
-            return
-        for group in statistics.groups:
-            record = self._state.groups.get(group.group_id)
-            is_read = record is not None and (record.pattern is None or port.topic_id in record.topic_ids)
-            if not is_read:
-                await self._close_group_at(port, group.group_id)
 
 
 def _differing(stored: GroupSettings, wanted: GroupSettings, given: Mapping[str, Any]) -> list[str]:

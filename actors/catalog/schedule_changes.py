@@ -56,9 +56,4 @@ class ChangesSchedules:
         await self._decide(decide)
         await self._confirm()
         record = scheduling.known_topic(self._state, topic_id, name)
-        began = next(
-            (each for each in record.schedules if each.spec.name == schedule and each.since_us == now_us),
-            None,
-        )
-        ports = self._launch(record).ports
-        self._directory.schedules.follow(ports, record.schedules, began=began)
+        self._launch(record)

@@ -100,6 +100,12 @@ class ForgetProducer(NamedTuple):
     producer_id: int
 
 
+class KeepSchedules(NamedTuple):
+    """Forget all schedules but these: they publish no more. Answered with None; tell nobody a schedule less."""
+
+    schedule_ids: frozenset[int]
+
+
 class LastSequence(NamedTuple):
     """Answered with the last sequence of a producer that the log has, for all that is known; None without one."""
 
@@ -383,6 +389,7 @@ PartitionCommand = (
     | PublishMany
     | BeginProducer
     | ForgetProducer
+    | KeepSchedules
     | LastSequence
     | Flush
     | Fetch

@@ -131,6 +131,7 @@ class Partition(Actor[c.PartitionCommand]):
             c.PublishMany: core.publish_many,
             c.BeginProducer: core.begin_producer,
             c.ForgetProducer: lambda message, reply, _: self._publishers.forget(message, reply),
+            c.KeepSchedules: lambda message, reply, _: self._publishers.keep_schedules(message, reply),
             c.LastSequence: lambda message, reply, _: self._publishers.last(message, reply),
             c.Fetch: core.fetch,
             c.WaitForReady: core.wait_for_ready,

@@ -8,7 +8,8 @@ The table follows the log: what it says of a producer was read from its records,
 producer that has published nothing for `PRODUCER_AGE_S`, or the one that has been silent longest when there are too
 many, is forgotten; a record that it published before would be taken for a new one then, and its next one is refused
 unless the sequence is 0 or the publish `rises`. Not so a *source*: a producer of epoch `SOURCE_EPOCH`, behind which
-stands another part of the broker. There is only one life of each, and it stays until `remove`.
+stands another part of the broker, or of epoch `SCHEDULE_EPOCH`, which is a schedule. There is only one life of each,
+and it stays until `remove`, or `keep_schedules` without it.
 
 Power loss may take a record that was not synced and keep a later one. Then the window *lacks* a sequence, and that
 record may still be published.
@@ -29,7 +30,7 @@ T4  No record is accepted whose epoch is below the highest known for its produce
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import pairwise
 from typing import Final
 
@@ -43,7 +44,9 @@ SEQUENCE_END: Final = 2**64
 """One above the highest sequence."""
 SOURCE_EPOCH: Final = 2**32 - 1
 """Stands for a producer with one life only: it is not fenced, and not forgotten by age or number."""
-EPOCH_MAX: Final = SOURCE_EPOCH - 1
+SCHEDULE_EPOCH: Final = SOURCE_EPOCH - 1
+"""The same for one that is a schedule: who knows which schedules there are can have all others forgotten."""
+EPOCH_MAX: Final = SCHEDULE_EPOCH - 1
 PRODUCER_AGE_S: Final = 7 * 86_400
 MICROSECONDS: Final = 1_000_000
 
@@ -183,7 +186,7 @@ class ProducerTable:
         """This is known of a producer from now on."""
         others = self._others
         others.pop(producer_id, None)
-        if producer.epoch == SOURCE_EPOCH:
+        if producer.epoch >= SCHEDULE_EPOCH:
             self._sources[producer_id] = producer
             return
         self._sources.pop(producer_id, None)
@@ -211,6 +214,12 @@ class ProducerTable:
         self._others.pop(producer_id, None)
         self._begun.pop(producer_id, None)
 
+    def keep_schedules(self, schedule_ids: Collection[int]) -> None:
+        """Of the sources that are schedules there are these, and no others any more."""
+        for producer_id, producer in list(self._sources.items()):
+            if producer.epoch == SCHEDULE_EPOCH and producer_id not in schedule_ids:
+                del self._sources[producer_id]
+
 
 def heard(known: Producer | None, producer_run: ProducerRun, offset: int, time_us: int) -> Producer:
     """What is known of the producer after the records of `producer_run`, stored from `offset` on."""
@@ -218,7 +227,7 @@ def heard(known: Producer | None, producer_run: ProducerRun, offset: int, time_u
     run = sequence, count, offset
     if known is None:
         # Nobody but a source begins elsewhere than at 0: what lies before is lacking.
-        before = ((0, 0, offset),) if sequence and epoch != SOURCE_EPOCH else ()
+        before = ((0, 0, offset),) if sequence and epoch < SCHEDULE_EPOCH else ()
         return Producer(epoch, sequence + count - 1, time_us, (*before, run))
     return known.with_run(epoch, run, time_us)
 

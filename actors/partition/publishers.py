@@ -26,7 +26,7 @@ import cbor2
 from callboard.actors.kernel import Context
 from callboard.actors.notices import ProducerForgotten, PublishersLost
 from callboard.actors.partition.admission import Admission
-from callboard.actors.partition.commands import ForgetProducer, LastSequence, Token
+from callboard.actors.partition.commands import ForgetProducer, KeepSchedules, LastSequence, Token
 from callboard.actors.partition.producers import Producer, Run
 from callboard.actors.partition.queues import Appends, Sequencer
 from callboard.actors.partition.spec import PartitionSpec
@@ -72,6 +72,12 @@ class Publishers:
     def forget(self, message: ForgetProducer, reply: Token | None) -> None:
         """A producer publishes no more."""
         self.admission.producers.remove(message.producer_id)
+        if reply is not None:
+            reply.answer(None)
+
+    def keep_schedules(self, message: KeepSchedules, reply: Token | None) -> None:
+        """All other schedules publish no more."""
+        self.admission.producers.keep_schedules(message.schedule_ids)
         if reply is not None:
             reply.answer(None)
 

@@ -8,10 +8,13 @@ Invariants
 F1  A firing is published when the wall clock has reached its due instant, never before.
 F2  Firings of a schedule are published in order: one that cannot be stored holds up those behind it.
 F3  A firing that was sent and not answered is sent again under the same number.
+F4  A partition forgets a schedule when that has been removed: at once, or when the next incarnation serves another one
+    there.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from callboard.actors.kernel import Actor
@@ -23,6 +26,7 @@ from callboard.actors.timers.timers import LOOK_S, NEVER
 from callboard.log.errors import ActorStopped, CallboardError
 
 if TYPE_CHECKING:
+    from callboard.actors.partition.port import PartitionPort
     from callboard.actors.recurring.schedules import LiveSchedule, Schedules
     from callboard.actors.timers.timers import Timers
 
@@ -46,7 +50,10 @@ class Recurring(Actor[None]):
 
     async def _serve_new(self) -> None:
         while True:
-            for live in await self._schedules.new():
+            new = await self._schedules.new()
+            for port in dict.fromkeys(live.port for live in new):
+                self.context.start_task(self._forget_removed, port, name="removed schedules")
+            for live in new:
                 self.context.start_task(self._run, live, name=live.label)
 
     async def _run(self, live: LiveSchedule) -> None:
@@ -66,6 +73,13 @@ class Recurring(Actor[None]):
                 pause_s = PAUSE_S
             await self._timers.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
+        await self._forget_removed(live.port)
+
+    async def _forget_removed(self, port: PartitionPort) -> None:
+        """F4. Asked once, with those that there are now: by the time of a repetition a later one could have fired."""
+        with suppress(CallboardError):
+            await port.ref.ask(c.Flush())  # what was sent for them is stored, or never will be
+            await port.ref.ask(c.KeepSchedules(self._schedules.at(port)))
 
     async def _serve(self, live: LiveSchedule) -> None:
         calls, clock, position = self._calls, self.context.clock, live.position
@@ -92,4 +106,3 @@ class Recurring(Actor[None]):
                     watches = following is not None and position.watches_clock
                     again.arm(clock.monotonic() + LOOK_S if watches else NEVER)
                     await live.flag.wait()
-        await calls.ask(live.port, c.ForgetProducer(live.record.schedule_id))

@@ -71,6 +71,10 @@ class Schedules:
         """Those of a topic, by name."""
         return [live for live in self if live.port.topic_id == topic_id]
 
+    def at(self, port: PartitionPort) -> frozenset[int]:
+        """The ids of those that publish to a partition."""
+        return frozenset(schedule_id for schedule_id, live in self._all.items() if live.port is port)
+
     def follow(
         self,
         ports: Sequence[PartitionPort],
@@ -78,7 +82,7 @@ class Schedules:
         *,
         began: ScheduleRecord | None = None,
     ) -> None:
-        """A topic with these partitions has these schedules; `began` was made, or resumed, just now."""
+        """A topic with these partitions has these schedules; `began` was made just now."""
         wanted = {record.schedule_id: record for record in records}
         if ports:
             for live in self.of_topic(ports[0].topic_id):
@@ -86,13 +90,14 @@ class Schedules:
                     self._end(live)
         for record in records:
             live = self._all.get(record.schedule_id) or self._begin(ports, record)
-            if record is not live.record or record is began:
-                live.record = record
-                if record is began:
-                    live.position.begin(
-                        record.since_us, round(self._clock.monotonic() * 1e6), self._clock.wall_us()
-                    )
-                live.flag.set()
+            if record is began or record.since_us != live.record.since_us:
+                live.position.begin(
+                    record.since_us, round(self._clock.monotonic() * 1e6), self._clock.wall_us()
+                )
+            elif record == live.record:
+                continue
+            live.record = record
+            live.flag.set()
 
     def _begin(self, ports: Sequence[PartitionPort], record: ScheduleRecord) -> LiveSchedule:
         position = Position(record.spec.missed, record.since_us)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import attrs
 
-from callboard.actors.partition.producers import SOURCE_EPOCH
+from callboard.actors.partition.producers import SCHEDULE_EPOCH
 from callboard.actors.recurring.cron import EPOCH, Cron, Every, Rule
 from callboard.log.format.columns import Columns
 from callboard.log.format.fields import unknown_fields
@@ -122,5 +122,5 @@ def firings(record: ScheduleRecord, dues_us: Sequence[int]) -> Columns:
         list(dues_us),
         priorities=None if spec.priority is None else [spec.priority] * count,
         ttls=None if spec.ttl_us is None else [spec.ttl_us] * count,
-        producers=[(1, record.schedule_id, SOURCE_EPOCH, due_us) for due_us in dues_us],
+        producers=[(1, record.schedule_id, SCHEDULE_EPOCH, due_us) for due_us in dues_us],
     )

@@ -6,10 +6,13 @@ import math
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import attrs
 import pytest
 import trio
 
 import callboard
+from callboard.actors.partition.calls import PartitionCalls
+from callboard.actors.partition.producers import SCHEDULE_EPOCH
 from callboard.actors.recurring import recurring
 from callboard.log import limits
 from callboard.log.errors import (
@@ -20,6 +23,7 @@ from callboard.log.errors import (
     TopicFull,
     TopicNotFound,
 )
+from callboard.log.format.columns import Columns
 
 MINUTES = {"cron": "* * * * *"}
 
@@ -274,6 +278,42 @@ async def test_a_removed_schedule_publishes_no_more(autojump_clock: Any, world: 
         assert await dues(orders) == ["12:01:00", "12:02:00"]
     async with world.open() as runtime:
         assert len(runtime.schedules()) == 1
+
+
+async def test_what_a_crash_left_of_removed_schedules_is_forgotten(autojump_clock: Any, world: Any) -> None:
+    """A partition that knows a schedule which is no more forgets it when another one is served there."""
+    at(world, "2025-06-02 12:00:30")
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders")
+        gone = [(1, 7, SCHEDULE_EPOCH, 5)]
+        batch = Columns.build([b"of a schedule"], None, [{}], [0], producers=gone)
+        port = runtime._directory.find("orders").ports[0]
+        await PartitionCalls(runtime._directory.timers).store(port, batch)
+        assert (await orders.describe())[0].producers == 1
+        made = await orders.schedule("tick", value=b"", **MINUTES)
+        await trio.sleep(1)
+        assert (await orders.describe())[0].producers == 0
+        await trio.sleep(60)
+        await orders.schedule("tock", value=b"", partition=0, **MINUTES)
+        await trio.sleep(1)
+        assert (await orders.describe())[0].producers == 1
+        assert made.statistics().fired == 1
+
+
+async def test_a_schedule_that_the_catalog_resumed_before_it_crashed(autojump_clock: Any, world: Any) -> None:
+    """What was due while it was paused stays away, although nobody who saw it resumed is left."""
+    at(world, "2025-06-02 12:00:30")
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders")
+        made = await orders.schedule("tick", value=b"", **MINUTES)
+        await made.pause()
+        await trio.sleep(180)
+        schedules = runtime._directory.schedules
+        (live,) = schedules
+        resumed = attrs.evolve(live.record, is_paused=False, since_us=world.clock.wall_us())
+        schedules.follow([live.port], [resumed])
+        await trio.sleep(60)
+        assert await dues(orders) == ["12:04:00"]
 
 
 async def test_schedules_go_with_their_topic(autojump_clock: Any, world: Any) -> None:

@@ -383,12 +383,12 @@ class CatalogState:
         self._consumers_reserved(found.get("consumers_reserved", 1))
 
     def _restore_schedule(self, topic_id: str, found: Any) -> None:
-        unknown_fields(found, SCHEDULE_STATE, "a schedule in the catalog")
+        unknown = unknown_fields(found, SCHEDULE_STATE, "a schedule in the catalog")
         schedule_id = found["schedule"]
         self.apply((SCHEDULE_ADDED, topic_id, schedule_id, found["settings"], found["created_us"]))
         self.apply((SCHEDULE_RESUMED, topic_id, schedule_id, found["since_us"]))
-        if found["paused"]:
-            self.apply((SCHEDULE_PAUSED, topic_id, schedule_id))
+        topic = self._with_schedule(topic_id, schedule_id, is_paused=found["paused"], unknown=unknown)
+        self.topics[topic_id] = topic
 
 
 EVENTS: Final[dict[int, tuple[Callable[..., TopicRecord | GroupRecord | None], tuple[str, ...]]]] = {
@@ -431,7 +431,7 @@ def _stored_schedule(schedule: ScheduleRecord) -> dict[str, Any]:
         schedule.since_us,
         schedule.is_paused,
     )
-    return dict(zip(SCHEDULE_STATE, items, strict=True))
+    return _map(SCHEDULE_STATE, items, schedule.unknown)
 
 
 def changed(settings: TopicSettings | GroupSettings) -> dict[str, Any]:

@@ -104,6 +104,8 @@ class ScheduleRecord:
     since_us: int
     """Due instants count from here: from when it was made, or resumed."""
     is_paused: bool = False
+    unknown: dict[str, Any] = attrs.field(factory=dict, eq=False, repr=False)
+    """What else a later version knows of it."""
 
 
 def due_text(due_us: int) -> str:

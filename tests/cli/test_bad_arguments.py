@@ -49,6 +49,11 @@ GIVEN = {
     "recording verify": ["recording"],
     "rehearse": ["data", "--topic=orders", "--group=billing", "--handler=json:loads"],
     "replay": ["recording", "--into=data", "--topic=copied"],
+    "schedule add": ["orders", "beat", "value", "--every=3600"],
+    "schedule next": ["orders", "hourly"],
+    "schedule pause": ["orders", "hourly"],
+    "schedule remove": ["orders", "hourly"],
+    "schedule resume": ["orders", "hourly"],
     "simulate replay": ["recording"],
     "topic alter": ["orders", "retention_age=60"],
     "topic create": ["other"],
@@ -127,6 +132,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for arguments in (
             ["topic", "create", "orders"],
             ["publish", "orders", "a", "b"],
+            ["schedule", "add", "orders", "hourly", "value", "--cron=0 * * * *"],
             ["consume", "orders", "--group=billing", "--durable", "--max=1"],
             ["record", "--topic=orders", "--out=recording"],
         ):

@@ -135,6 +135,27 @@ def catalog_patterns() -> list[bytes]:
     return [*events, replayed_catalog(events).snapshot()]
 
 
+def catalog_schedules() -> list[bytes]:
+    report = {"name": "report", "value": b"now", "partition": 0, "cron": "0 9 * * MON-FRI", "zone": "Europe/Berlin",
+              "missed": "all", "key": b"k", "headers": {"a": b"\xff"}, "ttl_us": FOREVER, "priority": 10}  # fmt: skip
+    beat = {"name": "beat", "value": b"", "partition": 2, "every_us": 500_000}
+    last = 2**64 - 1
+    events = [
+        catalog.encode(event)
+        for event in (
+            (catalog.TOPIC_CREATED, "orders", "00ff", {"partitions": 3}),
+            (catalog.SCHEDULE_ADDED, "00ff", 7, report, NOON_US),
+            (catalog.SCHEDULE_ADDED, "00ff", last, beat, NOON_US + 1),
+            (catalog.SCHEDULE_ADDED, "00ff", 8, {**beat, "name": "gone"}, NOON_US + 2),
+            (catalog.SCHEDULE_PAUSED, "00ff", 7),
+            (catalog.SCHEDULE_RESUMED, "00ff", 7, NOON_US + 3),
+            (catalog.SCHEDULE_PAUSED, "00ff", last),
+            (catalog.SCHEDULE_REMOVED, "00ff", 8),
+        )
+    ]
+    return [*events, replayed_catalog(events).snapshot()]
+
+
 def outbox_headers() -> list[bytes]:
     heads = [
         Addressed(Target("00ff", 0), 1, 2),
@@ -243,6 +264,7 @@ CASES: dict[str, Callable[[], list[bytes]]] = {
     "catalog_delays": catalog_delays,
     "catalog_outbox": catalog_outbox,
     "catalog_patterns": catalog_patterns,
+    "catalog_schedules": catalog_schedules,
     "outbox_headers": outbox_headers,
     "delivery_outbox": delivery_outbox,
     "delayed_headers": delayed_headers,
@@ -415,6 +437,7 @@ def test_every_kind_has_a_golden_record() -> None:
     """A new kind of record or event gets a case here."""
     events = golden("catalog_events") + golden("catalog_group_altered")[:-1] + golden("catalog_delays")[:-1]
     events += golden("catalog_outbox")[:-1] + golden("catalog_patterns")[:-1]
+    events += golden("catalog_schedules")[:-1]
     assert set(catalog.EVENTS) == {cbor2.loads(event)["kind"] for event in events}
     written = golden("delivery_records") + golden("delivery_passed")[:-1] + golden("delivery_dead")[:-1]
     written += golden("delivery_sought")[:-1] + golden("delivery_outbox")[:-1]
@@ -462,6 +485,33 @@ def test_a_group_of_a_pattern_is_read() -> None:
         assert (sorted(group.topic_ids), sorted(group.found)) == (["00aa", "00bb"], ["00bb"])
         assert state.snapshot() == stored
     assert cbor2.loads(stored)["groups"][0]["must"] == ["pattern"]
+
+
+def test_a_topic_with_schedules_is_read() -> None:
+    """What is published, when, and since when; older versions refuse it, since nothing would come."""
+    *events, stored = golden("catalog_schedules")
+    for state in (replayed_catalog(events), CatalogState()):
+        if not state.topics:
+            state.restore(stored)
+        report, beat = state.topics["00ff"].schedules
+        assert (report.schedule_id, report.created_us, report.since_us) == (7, NOON_US, NOON_US + 3)
+        assert (beat.schedule_id, beat.created_us, beat.since_us) == (2**64 - 1, NOON_US + 1, NOON_US + 1)
+        assert (report.is_paused, beat.is_paused) == (False, True)
+        assert (report.spec.cron, report.spec.zone, report.spec.missed) == (
+            "0 9 * * MON-FRI",
+            "Europe/Berlin",
+            "all",
+        )
+        assert (report.spec.value, report.spec.key, report.spec.headers) == (b"now", b"k", {"a": b"\xff"})
+        assert (report.spec.ttl_us, report.spec.priority, report.spec.partition) == (FOREVER, 10, 0)
+        assert (beat.spec.every_us, beat.spec.missed, beat.spec.partition) == (500_000, "latest", 2)
+        assert state.snapshot() == stored
+    found = cbor2.loads(stored)
+    assert found["topics"][0]["must"] == ["schedules"]
+    found["topics"][0]["schedules"][1] |= {"colour": "red", "settings": {**beat.spec.stored(), "by": 4}}
+    later = CatalogState()
+    later.restore(cbor2.dumps(found))
+    assert cbor2.loads(later.snapshot()) == found
 
 
 def test_a_group_that_was_sought_elsewhere_is_read() -> None:

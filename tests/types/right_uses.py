@@ -240,6 +240,13 @@ async def publishes_once(topic: callboard.Topic) -> None:
     assert_type(await topic.delayed().list(limit=3), tuple[callboard.DelayedMessage, ...])
     assert_type(await topic.publish_batch([b"v"], delays=[30, None]), callboard.Receipts)
     assert_type(await topic.publish(b"v", ttl=30, priority=9), callboard.Receipt)
+    report = await topic.schedule(
+        "report", cron="0 9 * * MON-FRI", zone="Europe/Berlin", value=b"now", missed="all"
+    )
+    assert_type(report, callboard.Schedule)
+    assert_type(report.next(3), tuple[datetime, ...])
+    assert_type(report.statistics(), callboard.ScheduleStatistics)
+    assert_type(topic.schedules(), tuple[callboard.Schedule, ...])
     async with topic.producer("import") as producer:
         assert_type(producer, callboard.Producer)
         assert_type(await producer.publish(b"v", key=b"k"), callboard.Receipt)

@@ -17,7 +17,7 @@ class VirtualClock:
     A clock that is carried into another run continues where it was last looked at.
     """
 
-    __slots__ = ("_anchor", "_base_us", "_run", "_seen_us", "monotonic")
+    __slots__ = ("_anchor", "_base_us", "_run", "_seen_us", "jumps", "monotonic")
 
     def __init__(self, start_us: int = START_US, monotonic: Callable[[], float] = trio.current_time) -> None:
         self.monotonic = monotonic
@@ -25,6 +25,8 @@ class VirtualClock:
         self._base_us = self._seen_us = start_us
         self._anchor = 0.0
         self._run: object = None
+        self.jumps: list[tuple[int, int]] = []
+        """What it showed before it jumped, and then."""
 
     def wall_us(self) -> int:
         """Microseconds since 1970-01-01T00:00:00Z."""
@@ -37,6 +39,7 @@ class VirtualClock:
 
     def set_wall_us(self, wall_us: int) -> None:
         """Let the wall clock jump to an instant, either way; the monotonic clock does not notice."""
+        self.jumps.append((self.wall_us(), wall_us))
         self._run, self._anchor = trio.lowlevel.current_trio_token(), self.monotonic()
         self._base_us = self._seen_us = wall_us
 

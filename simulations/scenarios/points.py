@@ -103,6 +103,14 @@ DELAYED: Final = (
     "the scheduler crashed and came back",
     "delayed messages were held",
 )
+RECURRING: Final = (
+    "firings were missed and stay away",
+    "a firing was held",
+    "the actor of schedules crashed and came back",
+    "a schedule lost its topic",
+    "a schedule was paused",
+    "a zone's clocks changed",
+)
 PUBLISHED: Final = (
     "an ack published",
     "a full outbox refused an ack",
@@ -148,6 +156,7 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "failing-messages": FAILING,
     "forwarded-letters": FORWARDED,
     "delayed-messages": DELAYED,
+    "recurring-publishes": RECURRING,
     "acked-and-published": PUBLISHED,
     "sought-groups": SOUGHT,
     "drained-consumers": (

@@ -48,6 +48,7 @@ from callboard.simulations.scenarios.pattern_runs import PatternGroups
 from callboard.simulations.scenarios.program_runs import ActorPrograms
 from callboard.simulations.scenarios.rare_calls import RareCalls
 from callboard.simulations.scenarios.recorded_runs import RecordedDay, RecordedTraffic
+from callboard.simulations.scenarios.recurring_runs import RecurringPublishes
 from callboard.simulations.scenarios.retention_runs import RetentionAgainstReaders
 from callboard.simulations.scenarios.scenario import Scenario
 from callboard.simulations.scenarios.seek_runs import SoughtGroups
@@ -82,6 +83,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         FailingMessages(),
         ForwardedLetters(),
         DelayedMessages(),
+        RecurringPublishes(),
         AckedAndPublished(),
         SoughtGroups(),
         DrainedConsumers(),

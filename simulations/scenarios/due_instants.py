@@ -29,40 +29,41 @@ STARTS: Final = (
 )
 """Zones, and moments before their clocks change; 0 stands for whenever the world begins."""
 CRONS: Final = (
-    ("*/2 * * * * *", 2, (0, 24), False),
-    ("*/5 * 1-3 * * *", 5, (1, 4), False),
-    ("0-59/5 0-59 0-4 * * *", 5, (0, 5), True),
+    ("*/2 * * * * *", range(0, 60, 2), (0, 24), False),
+    ("*/5 * 1-2 * * *", range(0, 60, 5), (1, 3), False),
+    ("3-59/5 0-59 0-2 * * *", range(3, 60, 5), (0, 3), True),
 )
 """Expressions, with the arguments of `Cron` that say what they mean."""
 
 
 @attrs.frozen
 class Every:
-    """Due so many microseconds apart, from when the schedule was made."""
+    """Due so many microseconds apart, one of them when the schedule was made."""
 
     every_us: int
 
-    def dues(self, created_us: int, until_us: int) -> list[int]:
-        """Later than the one, and not later than the other."""
-        return list(range(created_us + self.every_us, until_us + 1, self.every_us))
+    def dues(self, created_us: int, since_us: int, until_us: int) -> list[int]:
+        """Those later than the one moment, and not later than the other."""
+        first = since_us + self.every_us - (since_us - created_us) % self.every_us
+        return list(range(first, until_us + 1, self.every_us))
 
 
 @attrs.frozen
 class Cron:
-    """Due when a clock in the zone shows a second that can be divided by `step`, in hours from one to below another.
+    """Due when a clock in the zone shows one of the seconds, in hours from one to below another.
 
     With `once` each such time of each day is due once: when the clock shows it, or one behind it, for the first time.
     """
 
     expression: str
-    step: int
+    seconds: range
     hours: tuple[int, int]
     once: bool
     zone: ZoneInfo
 
-    def dues(self, created_us: int, until_us: int) -> list[int]:
-        """Later than the one, and not later than the other."""
-        first, last = created_us // SECOND_US, until_us // SECOND_US
+    def dues(self, created_us: int, since_us: int, until_us: int) -> list[int]:
+        """Those later than the one moment, and not later than the other."""
+        first, last = since_us // SECOND_US, until_us // SECOND_US
         highest = max(self._shown(at) for at in range(first - FOLD_S, first + 1))
         found = []
         for at in range(first + 1, last + 1):
@@ -83,7 +84,7 @@ class Cron:
         return datetime.fromtimestamp(at_s, self.zone).replace(tzinfo=None, fold=0)
 
     def _matches(self, shown: datetime) -> bool:
-        return shown.second % self.step == 0 and self.hours[0] <= shown.hour < self.hours[1]
+        return shown.second in self.seconds and self.hours[0] <= shown.hour < self.hours[1]
 
 
 When = Every | Cron

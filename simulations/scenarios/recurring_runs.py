@@ -276,8 +276,8 @@ class _Recurring:
     async def _session(self, machine: Machine) -> bool:
         """Whether all is done."""
         if not self._is_new:
-            self._closings.append(_Leap(self._alive_us, self._wall, self._wall + self._slack))
-        self._is_new = False
+            self._closings.append(_Leap(self._alive_us, self._wall, self._wall + HELD_US))
+        self._is_new, self._opened_us = False, 0
         async with machine.open_runtime() as runtime:
             orders = await runtime.create_topic("orders", partitions=max(1, self.workload.partitions))
             await runtime.create_topic("short-lived")
@@ -285,7 +285,8 @@ class _Recurring:
                 nursery.start_soon(restart_failed, runtime, name="operator")
                 for partition in range(orders.partitions):
                     nursery.start_soon(self._read, orders, partition, name=f"reader {partition}")
-                await self._settled(runtime, within=1.0)
+                if await self._settled(runtime, within=1.0) and self._closings:
+                    self._closings[-1] = attrs.evolve(self._closings[-1], high=self._wall)
                 self._opened_us = self._alive_us = self._wall
                 self._check_list(runtime)
                 while self._steps:
@@ -306,8 +307,8 @@ class _Recurring:
                 nursery.cancel_scope.cancel()
         return True
 
-    async def _settled(self, runtime: Any, within: float | None = None) -> None:
-        """Wait until everything that is due was published."""
+    async def _settled(self, runtime: Any, within: float | None = None) -> bool:
+        """Wait until everything that is due was published; whether it was in time."""
         until = trio.current_time() + (LIVENESS_S if within is None else within)
         while trio.current_time() < until:
             stands = [schedule.statistics() for schedule in runtime.schedules()]
@@ -319,8 +320,9 @@ class _Recurring:
                 if not each.is_paused
             ):
                 self._has_missed |= any(each.passed_over for each in stands)
-                return
+                return True
             await self.world.rest(0.1)
+        return False
 
     # -- the operator
 
@@ -496,13 +498,19 @@ class _Recurring:
             self._check_early(made, due_us, appended_us)
             self._check_stopped(made, due_us)
         until = now_us if made.end_called is None else min(made.end_called, now_us)
-        expected = made.when.dues(created_us, max([until, *dues]))
+        set_back_to = [after for before, after in self._jumps if after < before]
+        since = min([created_us, *set_back_to])  # a clock that was set back comes by again
+        expected = made.when.dues(created_us, since, max([until, *dues]))
         if wrong := sorted(set(dues) - set(expected)):
             raise self._broken(f"{made.value!r} has come for {wrong[0]}, which was not due by {made.when}")
         self._check_policy(made, came)
         found = set(dues)
         for index, due_us in enumerate(expected):
-            if due_us <= until and due_us not in found and not self._is_excused(made, expected, index):
+            if (
+                created_us < due_us <= until
+                and due_us not in found
+                and not self._is_excused(made, expected, index)
+            ):
                 raise self._broken(
                     f"{made.value!r} ({made.missed}, {made.when}) was due at {due_us}, and has not come"
                 )
@@ -529,8 +537,10 @@ class _Recurring:
         if self._was_set_back:
             return
         allowed = {"skip": 0, "latest": 1, "all": CATCH_UP_MAX}[made.missed]
-        for leap in self._closings:
-            late = [due_us for due_us, appended_us in came if due_us <= leap.low <= appended_us]
+        leaps = [(0, leap.low) for leap in self._closings]
+        leaps += [(before, after) for before, after in self._jumps if after - before > LEAP_US]
+        for before, after in leaps:
+            late = [due_us for due_us, appended_us in came if before < due_us <= after <= appended_us]
             if len(late) > allowed:
                 raise self._broken(
                     f"{made.value!r} has come for {late}, all missed, and it is to {made.missed}"
@@ -556,7 +566,7 @@ class _Recurring:
     def _leaps(self) -> list[_Leap]:
         slack = self._slack
         forward = [(before, after) for before, after in self._jumps if after > before]
-        leaps = [attrs.evolve(leap, high=leap.low + slack) for leap in self._closings]
+        leaps = list(self._closings)
         if sum(after - before for before, after in forward) > LEAP_US:
             leaps += [_Leap(before, after, after + LEAP_US + slack) for before, after in forward]
         return leaps

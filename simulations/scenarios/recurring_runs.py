@@ -77,19 +77,15 @@ NAMES: Final = tuple(f"beat-{number}" for number in range(6))
 class RecurringTraffic:
     """A workload: how many things the operator does, with schedules in how many partitions, and when it begins."""
 
-    steps: int = 10
+    messages: int = 10
+    """Things that the operator does."""
     partitions: int = 1
     start: int = 0
     """Which of `STARTS`."""
     limits: DrawnLimits = ()
 
-    @property
-    def messages(self) -> int:
-        """How much there is to do."""
-        return self.steps
-
     def __attrs_post_init__(self) -> None:
-        check_counts(type(self).__name__, {"steps": (self.steps, COUNT_MAX)})
+        check_counts(type(self).__name__, {"messages": (self.messages, COUNT_MAX)})
 
 
 @attrs.define(eq=False)
@@ -184,7 +180,7 @@ class RecurringPublishes:
     def workload(self, entropy: SeededEntropy) -> RecurringTraffic:
         """A few schedules that are due every few seconds, or more often."""
         return RecurringTraffic(
-            steps=between(entropy, 2, 16),
+            messages=between(entropy, 2, 16),
             partitions=one_of(entropy, (1, 1, 2)),
             start=between(entropy, 0, len(STARTS) - 1),
             limits=draw_limits(entropy, BROKER_LIMITS),
@@ -222,7 +218,7 @@ class _Recurring:
                 one_of(draws, MISSED),
                 one_of(draws, kinds),
             )
-            for kind in ("add", *(one_of(draws, STEPS) for _ in range(max(0, workload.steps))))
+            for kind in ("add", *(one_of(draws, STEPS) for _ in range(max(0, workload.messages))))
         )
         self._made: list[_Made] = []
         self._closings: list[_Leap] = []

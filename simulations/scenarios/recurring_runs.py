@@ -533,7 +533,8 @@ class _Recurring:
         if self._was_set_back:
             return
         allowed = {"skip": 0, "latest": 1, "all": CATCH_UP_MAX}[made.missed]
-        leaps = [(0, leap.low) for leap in self._closings]
+        # What was opened in the moment in which it was closed says nothing of what came in that moment.
+        leaps = [(0, leap.low) for leap in self._closings if leap.low > leap.before]
         leaps += [(before, after) for before, after in self._jumps if after - before > LEAP_US]
         for before, after in leaps:
             late = [due_us for due_us, appended_us in came if before < due_us <= after <= appended_us]

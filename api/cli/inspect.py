@@ -97,6 +97,8 @@ def stats(directory: str, as_json: bool) -> None:
         label = f"{outbox['topic']}/{outbox['partition']}"
         told = ", ".join(f"{outbox[key]:,} {key}" for key in _OUTBOX_COUNTS)
         show(f"published with acks of {label}: {told}")
+    if found["schedules"]:
+        show(_schedules(found["schedules"]))
     timers = found["timers"]
     show(
         f"timers (ends of leases, pauses before retries, delays): {timers['armed']:,} wait,"
@@ -110,6 +112,21 @@ def _forwarding(found: list[dict[str, Any]]) -> Any:
     ]
     heads = ("dead letters for", "forwarded", "kept", "held because")
     return table(heads, rows, words=("dead letters for", "held because"))
+
+
+def _schedules(found: list[dict[str, Any]]) -> str:
+    fired, over = (sum(each[count] for each in found) for count in ("fired", "passed_over"))
+    paused = sum(each["is_paused"] for each in found)
+    lines = [
+        f"schedules: {len(found):,}, {paused:,} paused; {fired:,} firings published, {over:,} passed over since the"
+        " directory was opened"
+    ]
+    lines += [
+        f"schedule {each['topic']}/{each['name']} waits: {each['problem']}"
+        for each in found
+        if each["problem"]
+    ]
+    return "\n".join(lines)
 
 
 def _show_losses(partitions: list[dict[str, Any]]) -> None:

@@ -13,11 +13,13 @@ def test_schedules_are_added_listed_changed_and_removed(command: Any) -> None:
     """From one command to the next: they are in the directory."""
     command.run("topic", "create", "orders")
     assert "no schedules" in command.run("schedule", "list").err
+    assert "schedules" not in command.run("stats").out.decode()
     cron = ["--cron", "0 0 29 2 *", "--zone", "Europe/Berlin"]
     added = command.run(
         "schedule", "add", "orders", "leap", "tea", *cron, "--key", "k", "--header", "a=b", "--json"
     )
     found = added.json
+    assert "schedules: 1, 0 paused; 0 firings published" in command.run("stats").out.decode()
     assert (found["name"], found["cron"], found["zone"]) == ("leap", "0 0 29 2 *", "Europe/Berlin")
     assert (found["value"], found["key"], found["headers"], found["missed"]) == (
         "tea",

@@ -117,16 +117,14 @@ def _forwarding(found: list[dict[str, Any]]) -> Any:
 def _schedules(found: list[dict[str, Any]]) -> str:
     fired, over = (sum(each[count] for each in found) for count in ("fired", "passed_over"))
     paused = sum(each["is_paused"] for each in found)
-    lines = [
+    told = (
         f"schedules: {len(found):,}, {paused:,} paused; {fired:,} firings published, {over:,} passed over since the"
         " directory was opened"
-    ]
-    lines += [
-        f"schedule {each['topic']}/{each['name']} waits: {each['problem']}"
-        for each in found
-        if each["problem"]
-    ]
-    return "\n".join(lines)
+    )
+    waits = [each for each in found if each["problem"]]
+    return "\n".join(
+        (told, *(f"schedule {each['topic']}/{each['name']} waits: {each['problem']}" for each in waits))
+    )
 
 
 def _show_losses(partitions: list[dict[str, Any]]) -> None:

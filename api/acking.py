@@ -185,7 +185,8 @@ class AcksWithPublishes:
         finally:
             outbox.end(open_ack, is_named=is_named)
         if lost:
-            raise lease_lost({port: lost}, "ack, with what it publishes,", self._group)
+            were_sought = [port.was_sought(self.group_id, lease_id) for lease_id, _ in parts]
+            raise lease_lost({port: lost}, "ack, with what it publishes,", self._group, were_sought)
 
     async def _store(self, outbox: Outbox, payloads: Sequence[Payload], lease_id: int) -> int:
         """Have the payloads stored, synced; returns where the first is. Nothing is published by that."""

@@ -17,7 +17,7 @@ H3  Such acks are sent at the latest when the consumer fetches, flushes or ends,
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import repeat
 from typing import TYPE_CHECKING, Final
@@ -80,6 +80,8 @@ class ConsumerLeases(AcksWithPublishes):
         self._lost: dict[PartitionPort, list[tuple[int, int]]] = {}
         """Of acks that nobody waited for."""
         self._lost_ranges = 0
+        self._were_sought: set[bool] = set()
+        """Of their leases, whether a seek has ended them."""
         self._failed: CallboardError | None = None
 
     # -- counting
@@ -185,6 +187,7 @@ class ConsumerLeases(AcksWithPublishes):
         """Settle ranges of leases; what messages and batches call. Raises `LeaseLost`, `TopicNotFound`."""
         self.runtime.check_open()
         lost: list[tuple[int, int]] = []
+        were_sought: set[bool] = set()
         counted: list[tuple[ConsumerLease, int]] = []
         try:
             for lease, ranges in settled:
@@ -193,14 +196,16 @@ class ConsumerLeases(AcksWithPublishes):
                 valid = self._count(lease, count)
                 again = valid and lease.has_unsure_acks and verb == "ack"
                 message = c.Settle(self.group_id, verb, lease.lease_id, ranges, delay_s, reason, again=again)
-                lost += await self._settle_now(lease.port, message, valid)
+                if here := await self._settle_now(lease.port, message, valid):
+                    lost += here
+                    were_sought.add(lease.port.was_sought(self.group_id, lease.lease_id))
         except BaseException:  # it is there to be settled once more
             for lease, count in counted:
                 lease.has_unsure_acks |= verb == "ack"
                 self._count_again(lease, count)
             raise
         if lost:
-            raise self._lease_lost({settled[0][0].port: lost}, verb)
+            raise lease_lost({settled[0][0].port: lost}, verb, self._group, were_sought)
 
     def hand_over_ack(self, lease: ConsumerLease, offset: int) -> None:
         """Ack without waiting, also for room in the mailbox; without effect when the lease has run out."""
@@ -308,7 +313,7 @@ class ConsumerLeases(AcksWithPublishes):
             port, message = gathered.lease.port, gathered.command(self.group_id)
             self._note_sent(port)
             try:
-                self._note_lost(port, await self._settle_now(port, message, gathered.valid))
+                self._note_lost(port, message, await self._settle_now(port, message, gathered.valid))
             except TopicNotFound as error:
                 self._note_failed(error)
             except BaseException:
@@ -321,10 +326,11 @@ class ConsumerLeases(AcksWithPublishes):
         if self._failed is None or isinstance(self._failed, TopicNotFound):
             self._failed = error
 
-    def _note_lost(self, port: PartitionPort, lost: c.Ranges) -> None:
+    def _note_lost(self, port: PartitionPort, ack: c.Settle, lost: c.Ranges) -> None:
         if lost:
             self._lost.setdefault(port, []).extend(lost)
             self._lost_ranges += len(lost)
+            self._were_sought.add(port.was_sought(self.group_id, ack.lease_id))
 
     async def _take_outcomes(self) -> None:
         """Take the outcomes that have come. Waits for one only while very many acks have none."""
@@ -355,7 +361,7 @@ class ConsumerLeases(AcksWithPublishes):
                 self._sent.append(sent.asked_again())
                 self._note_sent(port)
             else:
-                self._note_lost(port, lost)
+                self._note_lost(port, sent.message, lost)
         except MailboxFull:
             return False
         except ActorStopped:
@@ -384,7 +390,7 @@ class ConsumerLeases(AcksWithPublishes):
             self._sent.appendleft(sent)
             raise
         else:
-            self._note_lost(port, lost)
+            self._note_lost(port, message, lost)
 
     async def flush(self, *, is_leaving: bool = False) -> None:
         """See `Consumer.flush`. Leaving, nothing is said of acks in deleted topics."""
@@ -443,7 +449,8 @@ class ConsumerLeases(AcksWithPublishes):
                 raise self.stopped(lease.port) from error
             break
         if not kept:
-            raise self._lease_lost({lease.port: [(offset, offset + 1)]}, "extend")
+            was_sought = lease.port.was_sought(self.group_id, lease.lease_id)
+            raise lease_lost({lease.port: [(offset, offset + 1)]}, "extend", self._group, [was_sought])
         lease.deadline = asked_at + seconds
 
     # -- errors
@@ -451,10 +458,8 @@ class ConsumerLeases(AcksWithPublishes):
     def _lost_meanwhile(self) -> LeaseLost:
         """The error for acks that nobody waited for, and that came too late."""
         lost, self._lost, self._lost_ranges = self._lost, {}, 0
-        return self._lease_lost(lost, "ack")
-
-    def _lease_lost(self, lost: Mapping[PartitionPort, Sequence[tuple[int, int]]], verb: str) -> LeaseLost:
-        return lease_lost(lost, verb, self._group)
+        were_sought, self._were_sought = self._were_sought, set()
+        return lease_lost(lost, "ack", self._group, were_sought)
 
 
 class ReceivedMessage(PublishesWithAck, Record):

@@ -13,6 +13,7 @@ import trio
 
 from callboard.actors.groups.renewals import RENEW_AT, RenewedLease
 from callboard.log.errors import CallboardError, ConsumerDrained, InvalidArgument, LeaseLost
+from callboard.settling import loss_of
 
 if TYPE_CHECKING:
     from callboard.actors.settings import GroupSettings
@@ -139,8 +140,7 @@ class Receiving(Generic[M]):
     def _loss(self, message: ReceivedMessage) -> LeaseLost:
         return LeaseLost(
             f"the lease on {message.topic}/{message.partition}@{message.offset} was lost while its handler ran; the"
-            " handler was cancelled. Somebody else has, or had, the message, or its group was sent elsewhere by seek or"
-            " reset.",
+            f" handler was cancelled: {loss_of(message.lease, self._consumer.leases.group_id)}.",
             lost=((message.offset, message.offset + 1),),
             group=self._consumer.group,
         )

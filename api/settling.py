@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
 
 from callboard.actors.groups.renewals import Lingers
 from callboard.actors.kernel import Reply
 from callboard.actors.partition.commands import Ranges, Settle
 from callboard.actors.partition.port import PartitionPort
 from callboard.log.errors import ActorCrashed, CallboardError, InvalidArgument, LeaseLost, MailboxFull
+
+SOUGHT: Final = "the group was sent elsewhere by seek or reset after the message had been delivered"
+"""Why a lease is lost that a seek has ended."""
 
 
 class Leased(Protocol):
@@ -99,20 +102,35 @@ class Releases:
         return True
 
 
-def lease_lost(lost: Mapping[PartitionPort, Sequence[tuple[int, int]]], verb: str, group: str) -> LeaseLost:
-    """The error for what a receipt no longer holds."""
+def lease_lost(
+    lost: Mapping[PartitionPort, Sequence[tuple[int, int]]],
+    verb: str,
+    group: str,
+    were_sought: Collection[bool],
+) -> LeaseLost:
+    """The error for what a receipt no longer holds. `were_sought`: of each lease, whether a seek has ended it."""
     named = [
         f"{port.label} offset {start}" + (f" to {stop - 1}" if stop > start + 1 else "")
         for port, ranges in lost.items()
         for start, stop in ranges
     ]
+    causes = [SOUGHT] if True in were_sought else []
+    advice = ""
+    if not were_sought or False in were_sought:
+        causes.insert(0, "it ran out and the message was leased again, or it was settled")
+        advice = " If leases run out, use a longer visibility_timeout, extend(), or receive()."
     return LeaseLost(
-        f"the lease on {', '.join(named[:5])}{' and more' if len(named) > 5 else ''} is lost: it ran out and the"
-        f" message was leased again, it was settled, or the group was sent elsewhere by seek or reset. This {verb}"
-        " had no effect on it. If leases run out, use a longer visibility_timeout, extend(), or receive().",
+        f"the lease on {', '.join(named[:5])}{' and more' if len(named) > 5 else ''} is lost: {', or '.join(causes)}."
+        f" This {verb} had no effect on it.{advice}",
         lost=tuple([span for ranges in lost.values() for span in ranges]),
         group=group,
     )
+
+
+def loss_of(lease: Leased, group_id: int) -> str:
+    """Why a lease was lost whose message is with its handler."""
+    is_sought = lease.port.was_sought(group_id, lease.lease_id)
+    return SOUGHT if is_sought else "somebody else has, or had, the message"
 
 
 def without(ranges: list[tuple[int, int]], offsets: list[int]) -> list[tuple[int, int]]:

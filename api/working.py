@@ -38,7 +38,7 @@ from callboard.log.errors import (
     TopicNotFound,
 )
 from callboard.receiving import renewed_lease
-from callboard.settling import check_nack, check_seconds
+from callboard.settling import check_nack, check_seconds, loss_of
 
 if TYPE_CHECKING:
     from callboard.received import ReceivedMessage
@@ -402,11 +402,8 @@ class Working:
             self.consumer.runtime.emit(WorkHindered(self.consumer.group, str(error)))
 
     def _tell_lost(self, message: ReceivedMessage) -> None:
-        self._tell(
-            message,
-            "its lease was lost while it ran, and it was cancelled; somebody else has the message, or the group was"
-            " sent elsewhere by seek or reset",
-        )
+        why = loss_of(message.lease, self.consumer.leases.group_id)
+        self._tell(message, f"its lease was lost while it ran, and it was cancelled: {why}")
 
     def _tell(self, message: ReceivedMessage, cause: str, failure: Exception | None = None) -> None:
         frames = () if failure is None else traceback.format_exception(failure)

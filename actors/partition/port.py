@@ -197,8 +197,12 @@ class PartitionPort:
 
     def is_outdated(self, group_id: int, lease_id: int) -> bool:
         """Whether the topic is deleted, or the group was sought elsewhere after that lease was given."""
+        return self.is_deleted or self.was_sought(group_id, lease_id)
+
+    def was_sought(self, group_id: int, lease_id: int) -> bool:
+        """Whether the group was sent elsewhere, by seek or reset, after that lease was given: it ended with that."""
         sought = self.carried.first_sought
-        return self.is_deleted or (bool(sought) and lease_id < sought.get(group_id, 0))
+        return bool(sought) and lease_id < sought.get(group_id, 0)
 
     def add_restart_waiter(self, waiter: RestartWaiter) -> None:
         """Have `waiter` look again when the partition is back."""

@@ -19,7 +19,7 @@ import trio
 from rich.console import Console
 
 from callboard.cli.files import BareFile, temporary_directory
-from callboard.cli.group import end_at_sigterm, run
+from callboard.cli.group import run
 from callboard.cli.options import json_option
 from callboard.cli.output import facts, print_json, show, table
 from callboard.control import plain
@@ -289,7 +289,6 @@ def bench(
                 found = [await measure(made) for measure in wanted]
         return found
 
-    end_at_sigterm()
     with temporary_directory(keep=False, parent=folder) as directory:
         found = run(work)
     measured = [line for line in found if isinstance(line, Measured)]

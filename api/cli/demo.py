@@ -23,7 +23,7 @@ from callboard.cli.demo_account import DemoHistory, Left, account_table
 from callboard.cli.demo_stage import DEAD_TOPIC, ONE, THREE, TOPIC, TWO, Stage
 from callboard.cli.demo_work import identify, kept, origin_of, unsettled
 from callboard.cli.files import empty_directory, read_record_lines, temporary_directory
-from callboard.cli.group import end_at_sigterm, first_error, run
+from callboard.cli.group import first_error, run
 from callboard.cli.output import progress, say, show, to_json
 from callboard.cli.processes import spawn_callboard
 from callboard.log.errors import CallboardError, InvalidArgument
@@ -164,7 +164,6 @@ def demo(directory: str | None, keep: bool, as_json: bool, **options: Any) -> No
 
     Exits with 3 when the account does not balance.
     """
-    end_at_sigterm()  # also before the acts begin, so that no directory is left
     with contextlib.ExitStack() as stack:
         if directory is None:
             directory = stack.enter_context(temporary_directory(keep=keep))

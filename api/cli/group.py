@@ -92,14 +92,22 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM, in a command that does not run in trio."""
 
 
-def end_at_sigterm() -> None:
-    """Let SIGTERM end the command as Ctrl-C does, so that it cleans up."""
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM end a command as Ctrl-C does, so that it cleans up."""
 
     def end(number: int, frame: object) -> NoReturn:
         raise Terminated
 
-    if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
-        signal.signal(signal.SIGTERM, end)
+    before = signal.getsignal(signal.SIGTERM)
+    if before is signal.SIG_IGN:
+        yield
+        return
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def run_command_line() -> None:
@@ -119,7 +127,8 @@ def run_command_line() -> None:
 
 def _run_command() -> int:
     try:
-        code = callboard.main(prog_name="callboard", standalone_mode=False)
+        with _ended_by_sigterm():
+            code = callboard.main(prog_name="callboard", standalone_mode=False)
     except (click.exceptions.Abort, KeyboardInterrupt) as error:
         is_terminated = Terminated in (type(error), type(error.__cause__))
         return exits.TERMINATED if is_terminated else exits.INTERRUPTED

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from callboard.cli.files import empty_directory, temporary_directory, working_folder
-from callboard.cli.group import end_at_sigterm, first_error, run
+from callboard.cli.group import first_error, run
 from callboard.cli.options import json_option
 from callboard.cli.output import print_json, progress, show, table
 from callboard.cli.replay import speed_option
@@ -87,7 +87,6 @@ def rehearse_command(
     """
     require_directory(directory)
     function = handler_named(handler)
-    end_at_sigterm()
     mute_groups()  # it tells in figures how often the handler fails
     with contextlib.ExitStack() as stack:
         if keep is None:

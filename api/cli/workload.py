@@ -8,7 +8,6 @@ import attrs
 import click
 
 from callboard.cli import files
-from callboard.cli.group import end_at_sigterm
 from callboard.cli.options import bucket_option, delimiter_of, json_option, spark_options
 from callboard.cli.output import facts, print_json, progress, show, size_text, table
 from callboard.cli.workload_analyse import analyse
@@ -42,7 +41,6 @@ def workload() -> None:
     Needs `pip install 'callboard[spark]'` and Java 17 or later.
     """
     mute_spark()
-    end_at_sigterm()
 
 
 workload.add_command(compare)

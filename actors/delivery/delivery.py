@@ -135,10 +135,10 @@ class Delivery(FailingState):
         self.events.append(("L", lease_id, consumer, tuple(chain.from_iterable(lease.ranges))))
         return lease
 
-    def claimed(self, lease: Lease) -> tuple[tuple[int, int, int], ...]:
-        """What of a lease, as it was given, is still held or was settled: all but what was given back or ran out."""
+    def claimed(self, lease: Lease, nacked: Iterable[OffsetRange] = ()) -> tuple[tuple[int, int, int], ...]:
+        """What of a lease, as it was given, is held, `nacked` or settled: all but what was given back or ran out."""
         left = self._leases.get(lease.lease_id)
-        held = [] if left is None else [row[:2] for row in left.rows]
+        held = merged(sorted([*nacked, *(() if left is None else [row[:2] for row in left.rows])]))
         claimed = []
         for start, stop, attempt in lease.ranges:
             gone = [

@@ -40,12 +40,13 @@ from callboard.actors.delivery.failing import LIMIT_REACHED, PROCESS_ENDED
 from callboard.actors.delivery.receipts import Lease, OffsetRange, Settlement, between
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
+from callboard.actors.partition.carried import Carried, Nack
 from callboard.actors.partition.choice_rules import ChoiceRules
 from callboard.actors.partition.commands import SYNCED, Token
 from callboard.actors.partition.dead_letter_rules import DeadLetterRules
 from callboard.actors.partition.distribution import Draw, Load, load_of
 from callboard.actors.partition.expiry import ExpiryRules
-from callboard.actors.partition.group_states import DELAY_MAX_S, Carried, Group, GroupStates, PendingLease
+from callboard.actors.partition.group_states import DELAY_MAX_S, Group, GroupStates, PendingLease
 from callboard.actors.partition.member_rules import MemberRules
 from callboard.actors.partition.outbox_rules import OutboxRules
 from callboard.actors.partition.ownership import Ownership
@@ -475,6 +476,9 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
                 self._settled_in(group, settlement.accepted, now)
         elif verb == "nack":
             settlement = group.nack(lease_id, ranges, delay_s, reason, now, chance)
+            if settlement.accepted:
+                nack = Nack(lease_id, settlement.accepted, delay_s, reason, now, chance)
+                self._carried.nacked.append((group_id, nack))
             self._died_in(group, now)
         elif verb == "reject":
             settlement = delivery.reject(lease_id, ranges, now, reason)

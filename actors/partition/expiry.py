@@ -27,7 +27,8 @@ from callboard.log.format.columns import FOREVER, NO_TIME, Columns, first_expiry
 
 if TYPE_CHECKING:
     from callboard.actors.delivery.receipts import Lease
-    from callboard.actors.partition.group_states import Carried, Group
+    from callboard.actors.partition.carried import Carried
+    from callboard.actors.partition.group_states import Group
     from callboard.actors.partition.record_window import WindowRecords
 
 LOOK_LEAST_S: Final = 1.0

@@ -29,7 +29,7 @@ group it is about, one that only a later version understands `FormatTooNew`; nei
 from __future__ import annotations
 
 import struct
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import attrs
@@ -68,11 +68,8 @@ SENT_FIELDS: Final = ("kind", "numbers")
 SNAPSHOT_FIELDS: Final = ("groups", "named_end", "outbox")
 GROUP_ID_END: Final = 2**32
 DELAY_MAX_S: Final = 1e9
-EXTENDED_SIFT_AT: Final = 64
 LOST_LEASES_MAX: Final = 2**32
 """More leases than a lost part of a journal can have granted."""
-UNSYNCED_MAX: Final = 1024
-"""When so many leases are given that no sync of the journal covers, the next commit syncs."""
 Stored = tuple[int, int, Any, dict[str, Any]]
 """Kind, group id, body (the events, or whether a group is durable and where it starts), and fields not known here."""
 
@@ -232,142 +229,6 @@ class PendingLease(NamedTuple):
     lease: Lease
     max_bytes: int
     """How much it wants of it, or one batch."""
-
-
-@attrs.define(eq=False)
-class Carried:
-    """What the cores of one partition hand on to each other within a process."""
-
-    settings: dict[int, DeliverySettings] = attrs.field(factory=dict)
-    """By group id."""
-    extended: dict[tuple[int, int], float] = attrs.field(factory=dict)
-    """By group's and lease's id: until when, if a renewal would end it earlier than its consumer was told."""
-    kept_until: dict[int, float] = attrs.field(factory=dict)
-    """By group's id: until when leases may last that were given before its visibility timeout was made shorter."""
-    fences: dict[tuple[int, int], int] = attrs.field(factory=dict)
-    """By group's and consumer's id: the generation that its fetches must not be below."""
-    owners: dict[int, Ownership] = attrs.field(factory=dict)
-    """By group's id: who owns the partition, of exclusive groups."""
-    first_leases: dict[int, int] = attrs.field(factory=dict)
-    """By group's id: the first lease that this process can have given."""
-    first_sought: dict[int, int] = attrs.field(factory=dict)
-    """By group's id, of those that were sought elsewhere: the first lease since then."""
-    released: list[tuple[int, int, Sequence[OffsetRange]]] = attrs.field(factory=list)
-    """By group's and lease's id: what of a lease was given back, or never handed over, while the journal may not say
-    so. Whoever releases without waiting does not ask again."""
-    holders: frozenset[tuple[int, int]] = frozenset()
-    """By group's and consumer's id: who had leases when the last core ended."""
-    unsynced: dict[int, dict[int, Lease]] = attrs.field(factory=dict)
-    """By group's and lease's id: the leases that consumers know of and that no sync of the journal covers, as given."""
-    unsynced_count: int = 0
-    next_leases: dict[int, int] = attrs.field(factory=dict)
-    """By group's id: the first lease that this process has not given. The journal may have lost leases, if a sync of it
-    failed and the core ended before it was whole again; their ids are not given to others."""
-    departed: dict[tuple[int, int], None] = attrs.field(factory=dict)
-    """Those of them that left while there was no core to release their leases."""
-    has_expiries: bool = False
-    """A record is known that has a time to live."""
-    keep_expired: set[int] = attrs.field(factory=set)
-    """By id: the groups that keep what expires as dead letters, until their settings are known."""
-    names: dict[tuple[int, int], str] = attrs.field(factory=dict)
-    """By group's and consumer's id: the names of members."""
-    _given_back: int = 0
-    """How many of these were given back before the journal's last commit ended."""
-    sift_at: int = EXTENDED_SIFT_AT
-
-    def set(self, group_id: int, settings: DeliverySettings, now: float) -> DeliverySettings:
-        """A group has these settings, unless later ones are known; returns the latest."""
-        known = self.settings.get(group_id)
-        if known is None or settings.version >= known.version:
-            if known is not None and settings.visibility_timeout < known.visibility_timeout:
-                until = now + known.visibility_timeout
-                self.kept_until[group_id] = max(until, self.kept_until.get(group_id, until))
-            known = self.settings[group_id] = settings
-        return known
-
-    def ended(self, groups: Iterable[Group]) -> None:
-        """A core is given up: what nobody has heard of is to be released, what consumers have is theirs."""
-        holders = []
-        for group in groups:
-            leases = group.delivery.leases()
-            holders += [(group.group_id, lease.consumer) for lease in leases]
-            self.released += [
-                (group.group_id, lease_id, [row[:2] for row in pending.lease.ranges])
-                for lease_id, pending in group.pending.items()
-            ]
-            for lease_id, lease in self.unsynced.get(group.group_id, {}).items():
-                self.unsynced[group.group_id][lease_id] = lease._replace(ranges=group.delivery.claimed(lease))
-            self.next_leases[group.group_id] = group.delivery.next_lease_id
-        self.holders = frozenset(holders)
-
-    def resume(self, group: Group, now: float) -> None:
-        """Give consumers the leases back that the journal lost, with what they may have acked since: they ask again."""
-        delivery, deadline = group.delivery, now + self.lease_s(group.group_id, now)
-        for lease in self.unsynced.get(group.group_id, {}).values():
-            if lease.lease_id >= delivery.next_lease_id:
-                delivery.resume(lease, deadline=deadline, now=now)
-        delivery.next_lease_id = max(delivery.next_lease_id, self.next_leases.get(group.group_id, 0))
-
-    def begun(self, groups: Container[int]) -> None:
-        """A core begins: its journal tells of these groups, and of none of what was given back."""
-        self.released = [row for row in self.released if row[0] in groups]
-        self._given_back = 0
-
-    def journalled(self, leases: Iterable[PendingLease], *, synced: bool) -> bool:
-        """A commit of the journal has ended, with these leases: it tells of all that was given back before the one
-        before it ended. Returns whether so many leases are unsynced that the next one has to sync.
-        """
-        if self.released:
-            del self.released[: self._given_back]
-            self._given_back = len(self.released)
-        if synced:
-            self.unsynced.clear()
-            self.unsynced_count = 0
-            return False
-        for pending in leases:
-            self.unsynced.setdefault(pending.group.group_id, {})[pending.lease.lease_id] = pending.lease
-            self.unsynced_count += 1
-        return self.unsynced_count >= UNSYNCED_MAX
-
-    def depart(self, group_id: int, consumer: int) -> None:
-        """The consumer leaves, and there is no core: the next one releases what it has leased."""
-        if (group_id, consumer) in self.holders:
-            self.departed[group_id, consumer] = None
-
-    def release_departed(self, groups: Iterable[Group]) -> None:
-        """Have the leases of those released who left while there was no core."""
-        if self.departed:
-            self.released += [
-                (group.group_id, lease.lease_id, [row[:2] for row in lease.ranges])
-                for group in groups
-                for lease in group.delivery.leases()
-                if (group.group_id, lease.consumer) in self.departed
-            ]
-            self.departed.clear()
-
-    def forget(self, group_id: int) -> None:
-        """The group is closed."""
-        by_group: tuple[dict[int, Any], ...] = (self.settings, self.kept_until, self.first_leases)
-        by_group += (self.first_sought, self.owners, self.unsynced, self.next_leases)
-        for rows in by_group:
-            rows.pop(group_id, None)
-        self.keep_expired.discard(group_id)
-        keyed: tuple[dict[tuple[int, int], Any], ...] = (self.fences, self.names)
-        for known in keyed:
-            for key in [key for key in known if key[0] == group_id]:
-                del known[key]
-
-    def lease_s(self, group_id: int, now: float) -> float:
-        """How long leases of the group last when they are renewed now: never less than their consumers were told."""
-        settings = self.settings.get(group_id) or DeliverySettings()
-        return max(settings.visibility_timeout, self.kept_until.get(group_id, now) - now)
-
-    def extend(self, key: tuple[int, int], deadline: float, now: float) -> None:
-        """A lease lasts until `deadline`, whatever a renewal makes of it."""
-        if len(self.extended) >= self.sift_at:
-            self.extended = {key: until for key, until in self.extended.items() if until > now}
-            self.sift_at = max(EXTENDED_SIFT_AT, 2 * len(self.extended))
-        self.extended[key] = deadline
 
 
 class GroupStates:

@@ -21,8 +21,9 @@ from callboard.actors.partition.ownership import Ownership
 
 if TYPE_CHECKING:
     from callboard.actors.partition import commands as c
+    from callboard.actors.partition.carried import Carried
     from callboard.actors.partition.commands import Token
-    from callboard.actors.partition.group_states import Carried, Group
+    from callboard.actors.partition.group_states import Group
     from callboard.actors.partition.queues import JournalQueue
 
 

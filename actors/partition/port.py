@@ -16,8 +16,8 @@ import attrs
 import trio
 
 from callboard.actors.notices import PartitionLacksSpace
+from callboard.actors.partition.carried import Carried
 from callboard.actors.partition.commands import PartitionCommand, Settle
-from callboard.actors.partition.group_states import Carried
 from callboard.log.errors import CallboardError, PartitionUnavailable, StorageError
 from callboard.log.journal.journal import ProvenEnd
 from callboard.log.limits import PENDING_BYTES_MAX

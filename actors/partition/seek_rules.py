@@ -9,8 +9,9 @@ from callboard.log.errors import OffsetOutOfRange
 
 if TYPE_CHECKING:
     from callboard.actors.partition import commands as c
+    from callboard.actors.partition.carried import Carried
     from callboard.actors.partition.commands import DeliverySettings, Token
-    from callboard.actors.partition.group_states import Carried, Group, GroupStates
+    from callboard.actors.partition.group_states import Group, GroupStates
     from callboard.actors.partition.queues import JournalQueue
 
 

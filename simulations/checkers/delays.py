@@ -1,13 +1,14 @@
 """What was nacked with a delay is not handed out before.
 
 Also when the partition, or the process, has restarted meanwhile. Nacks are given to the system and not synced: a power
-cut may take the delay, and so may a sync that failed. Between two processes the delay is kept in the time of day, so
-that a clock that jumps moves it.
+cut may take the delay, and so may a sync that failed, from whoever opens the directory next. Between two processes the
+delay is kept in the time of day, so that a clock that jumps moves it.
 """
 
 from __future__ import annotations
 
-from callboard.simulations.checkers.attempts import SYNC_FAILS
+from callboard.simulations.checkers.attempts import REOPENED, SYNC_FAILS
+from callboard.simulations.checkers.closed_well import CLOSED
 from callboard.simulations.checkers.terms import DEFAULT, Terms
 from callboard.simulations.history.entry import HistoryEntry
 from callboard.simulations.history.recorder import History
@@ -17,8 +18,15 @@ from callboard.simulations.violations import Violation
 PROMISE = "a message that was nacked with a delay waits as long"
 SLACK_S = 1e-3
 """The time of day, in which a delay outlives its process, is counted in microseconds."""
-FORGETTING = (SYNC_FAILS, "JumpClock")
-"""How the labels of faults begin that move a delay, or take it; also that of a nack which is not answered yet."""
+JUMPS = "JumpClock"
+"""How the label of a fault begins that moves delays; also that of a nack which is not answered yet."""
+
+ENDS = ("power cut", "booted", "note", CLOSED)
+
+
+def is_opening(entry: HistoryEntry) -> bool:
+    """Whether the directory is opened anew, or about to be."""
+    return entry.kind != "note" or entry.detail.startswith(REOPENED)
 
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
@@ -27,11 +35,19 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
         return []
     begun: dict[int, HistoryEntry] = {}
     delayed: dict[tuple[str, str, int, int], HistoryEntry] = {}
-    found = []
-    for entry in history.of("fault", "power cut", "nack", "nacked", "delivered"):
-        if entry.kind == "power cut" or (entry.kind == "fault" and entry.who.startswith(FORGETTING)):
-            delayed.clear()
-            begun.clear()
+    found, sync_failed = [], False
+    for entry in history.of("fault", *ENDS, "nack", "nacked", "delivered"):
+        if entry.kind == "fault":
+            sync_failed = sync_failed or entry.who.startswith(SYNC_FAILS)
+            if entry.who.startswith(JUMPS):
+                delayed.clear()
+                begun.clear()
+            continue
+        if entry.kind in ENDS:
+            if entry.kind == "power cut" or (sync_failed and is_opening(entry)):
+                delayed.clear()
+                begun.clear()
+                sync_failed = False
             continue
         if entry.kind == "nack":
             begun[entry.operation] = entry

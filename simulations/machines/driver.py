@@ -30,6 +30,7 @@ from callboard.simulations.machines.partition_model import (
     ACKED,
     LEASED,
     NACKED,
+    NACKED_LATE,
     RAN_OUT,
     RELEASED,
     ConsumerLease,
@@ -332,7 +333,8 @@ class FastPathDriver:
             group.ledger.refused(lease_id, lost, self.now)
         group.ledger.asks(lease_id, ranges)
         if accepted:
-            partition.pending.append((NACKED if is_counted else RELEASED, group, accepted))
+            nacked = NACKED if is_counted else NACKED_LATE
+            partition.pending.append((nacked if verb == "nack" else RELEASED, group, accepted))
         self.trace.append(code | lease_id << 8)
         if verb == "nack" and "nack" in self.triggers:
             self.passing("nack", partition.path)

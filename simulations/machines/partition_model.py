@@ -22,6 +22,7 @@ import attrs
 from callboard.actors.delivery.delivery import Delivery
 from callboard.actors.delivery.events import GroupEvents
 from callboard.actors.delivery.receipts import OffsetRange
+from callboard.actors.partition.carried import Carried
 from callboard.actors.partition.commands import DeliverySettings, LeasedRecords
 from callboard.actors.partition.core import PartitionCore
 from callboard.actors.partition.effects import (
@@ -30,7 +31,7 @@ from callboard.actors.partition.effects import (
     Arm,
     Journalled,
 )
-from callboard.actors.partition.group_states import Carried, GroupStates, PendingLease
+from callboard.actors.partition.group_states import GroupStates, PendingLease
 from callboard.actors.partition.lease_reading import LeaseReading
 from callboard.actors.partition.queues import Appends
 from callboard.log.errors import PublishFailed
@@ -48,6 +49,9 @@ NACKED: Final = 2
 RAN_OUT: Final = 3
 RELEASED: Final = 4
 VOIDED: Final = 5
+NACKED_LATE: Final = 6
+"""It counts no attempt, unless a crash takes it out of the journal that the lease had run out."""
+HANDED_BACK: Final = (NACKED, NACKED_LATE, RELEASED)
 
 Pending = tuple[int, "GroupModel", Any]
 """(what, where, the lease or the ranges)"""
@@ -165,7 +169,7 @@ class PartitionModel:
         self.undelivered: list[Pending] = []
         """Of crashed incarnations: nobody has heard of them."""
         self.unwritten: list[Pending] = []
-        """Settlements that went down with an incarnation: their leases live on without an owner."""
+        """Settlements that went down with an incarnation: the next one repeats nacks; else leases go on alone."""
         # the journal
         self.written: list[Record] = []
         self.synced = 0
@@ -370,7 +374,7 @@ class PartitionModel:
                     if not plan.sync:
                         self.told.append((kind, group, what))
         self.undelivered += [entry for entry in self.pending if entry[0] == LEASED]
-        self.unwritten += [entry for entry in self.pending if entry[0] in (ACKED, NACKED, RELEASED)]
+        self.unwritten += [entry for entry in self.pending if entry[0] in (ACKED, *HANDED_BACK)]
         while (waiting := self.core.sequencer.take()) is not None:
             _fail(waiting)
         self.core.end()
@@ -378,10 +382,15 @@ class PartitionModel:
         self.pending = []
 
     def recover(self, now: float, wall_offset_s: float) -> None:
-        """A new incarnation of the same process: leases live on, what nobody heard of is released."""
+        """A new incarnation of the same process: leases live on, nacks are repeated, the unheard is released."""
         self._take_up(self._rebuilt(wall_offset_s), now, restarted=True)
         for _, group, lease in self.undelivered:
             self.pending.append((RELEASED, group, tuple([row[:2] for row in lease.ranges])))
+        self.pending += [entry for entry in self.unwritten if entry[0] == NACKED]
+        for kind, group, what in self.unwritten:
+            if kind == NACKED_LATE:
+                group.ledger.loosen(what, 1)
+        self.unwritten = [entry for entry in self.unwritten if entry[0] not in (NACKED, NACKED_LATE)]
         self.undelivered = []
         self.is_up = True
 
@@ -407,8 +416,8 @@ class PartitionModel:
         for kind, group, what in self.told:
             if kind == RAN_OUT:
                 group.ledger.loosen(what.ranges, 0)
-            elif kind in (NACKED, RELEASED):
-                group.ledger.loosen(what, kind == RELEASED)
+            elif kind in HANDED_BACK:
+                group.ledger.loosen(what, kind != NACKED)
         for group in self.groups:
             group.ledger.ended(lost.get(group.group_id, frozenset()))
             group.leased.clear()

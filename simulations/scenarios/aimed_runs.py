@@ -179,7 +179,7 @@ class LostLeases(BrokerRun):
         return Plan(tuple(faults))
 
     def workload(self, entropy: SeededEntropy) -> Traffic:
-        """Consumers that take their time, and settle what they have been given back."""
+        """Consumers that take their time, settle what they have been given back, and nack some of it."""
         return Traffic(
             messages=between(entropy, 40, 80),
             partitions=1,
@@ -188,6 +188,8 @@ class LostLeases(BrokerRun):
             styles=("one by one", "one by one"),
             consumers=between(entropy, 1, 3),
             handling_s=one_of(entropy, (0.02, 0.2, 0.5)),
+            nack_every=one_of(entropy, (0, 2, 3)),
+            nack_delay_s=one_of(entropy, (0.1, 1.0)),
             visibility_s=10.0,
         )
 

@@ -13,6 +13,7 @@ import pytest
 import trio
 import trio.testing
 
+from callboard.actors.partition.carried import Carried
 from callboard.actors.partition.commands import (
     Fetch,
     Flush,
@@ -32,7 +33,7 @@ from callboard.actors.partition.effects import (
     Journalled,
     Refuse,
 )
-from callboard.actors.partition.group_states import Carried, GroupStates
+from callboard.actors.partition.group_states import GroupStates
 from callboard.actors.partition.participants import JournalParticipant, LogParticipant
 from callboard.actors.partition.queues import GATHER_S, LINGER_S, NEVER, Due
 from callboard.log.errors import (

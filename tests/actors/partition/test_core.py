@@ -11,10 +11,11 @@ import pytest
 from callboard.actors.delivery.events import GroupEvents
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
+from callboard.actors.partition.carried import UNSYNCED_MAX, Carried
 from callboard.actors.partition.choice import KeyOrder
 from callboard.actors.partition.commands import JITTER
 from callboard.actors.partition.core import NOTICE_LASTS_S, PartitionCore
-from callboard.actors.partition.group_states import UNSYNCED_MAX, Carried, GroupStates
+from callboard.actors.partition.group_states import GroupStates
 from callboard.actors.partition.lease_reading import LeaseReading
 from callboard.actors.partition.record_window import window_records
 from callboard.log.errors import InvalidArgument, StorageError
@@ -463,10 +464,47 @@ def test_a_lost_lease_is_not_held_for_a_consumer_that_gave_it_back() -> None:
     core.settle(c.Settle(1, "nack", pending.lease.lease_id, [(0, 1)], delay_s=0.0), None, 0.5, 0.0)
     core = successor(core, opened)
     again = leased(core, now=1.0, count=3)
-    assert again.lease.ranges == ((0, 1, 1),)
+    assert again.lease.ranges == ((0, 1, 2),)
     core.settle(c.Settle(1, "ack", pending.lease.lease_id, [(1, 3)]), None, 1.0)
     (group,) = core.states
     assert group.delivery.settled_ranges() == [(1, 3)]
+
+
+@pytest.mark.parametrize("is_lease_known", [False, True])
+def test_a_nack_that_the_journal_lost_is_made_again(is_lease_known: bool) -> None:
+    """The message waits as long as its nack said, and the attempt counts; what is still leased stays leased."""
+    core = core_with(3)
+    opened = core.states.snapshot(0.0)
+    core._carried.first_leases[1] = 1
+    pending = leased(core, count=3)
+    core.delivered(pending)
+    if is_lease_known:
+        opened = core.states.snapshot(0.0)
+    core.settle(c.Settle(1, "nack", pending.lease.lease_id, [(0, 1)], delay_s=50.0), None, 0.5, 0.0)
+    for now in (1.0, 2.0):
+        core = successor(core, opened)
+        (group,) = core.states
+        assert group.delivery.leased_in(0, 3) == [(1, 3)]
+        assert core.fetch(c.Fetch(1, 8, 1, 1 << 20), None, now) is None
+    again = leased(core, now=51.0, consumer=8, count=1)
+    assert again.lease.ranges == ((0, 1, 2),)
+
+
+def test_nacks_are_remembered_until_a_sync_covers_them_and_bounded() -> None:
+    """The commit after the last that may be remembered syncs."""
+    core = core_with(UNSYNCED_MAX + 2)
+    lease = leased(core, count=UNSYNCED_MAX)
+    core.delivered(lease)
+    for offset in range(UNSYNCED_MAX):
+        core.settle(c.Settle(1, "nack", lease.lease.lease_id, [(offset, offset + 1)], 9.0), None, 0.0)
+    for is_synced in (False, True):
+        assert len(core._carried.nacked) == UNSYNCED_MAX
+        core.fetch(c.Fetch(1, 7, 1, 1 << 20), "fetches", 0.0)
+        work = core.journal.take()
+        assert work is not None
+        assert work.sync == is_synced
+        core.journalled(work)
+    assert not core._carried.nacked
 
 
 def test_leases_that_no_sync_covers_are_bounded() -> None:

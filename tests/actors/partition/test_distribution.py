@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
+from callboard.actors.partition.carried import Carried
 from callboard.actors.partition.core import PartitionCore
 from callboard.actors.partition.distribution import DISTRIBUTIONS, load_of
-from callboard.actors.partition.group_states import Carried, GroupStates
+from callboard.actors.partition.group_states import GroupStates
 from callboard.actors.settings import GROUP_FIELDS, GroupSettings
 
 NAMES = sorted(DISTRIBUTIONS)

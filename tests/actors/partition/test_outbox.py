@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from callboard.actors.delivery.events import DeliveryEventInvalid, decode_events
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
+from callboard.actors.partition.carried import Carried
 from callboard.actors.partition.core import PartitionCore
-from callboard.actors.partition.group_states import SENT, Carried, GroupStates
+from callboard.actors.partition.group_states import SENT, GroupStates
 from callboard.actors.partition.outbox import Outbox, outbox_settings
 from callboard.actors.partition.outbox_entries import (
     NUMBERS_SKIPPED,

@@ -9,8 +9,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
+from callboard.actors.partition.carried import Carried
 from callboard.actors.partition.core import PartitionCore
-from callboard.actors.partition.group_states import Carried, GroupStates
+from callboard.actors.partition.group_states import GroupStates
 
 GROUP = 1
 SETTINGS = c.DeliverySettings(visibility_timeout=10.0, backoff=0.0, is_exclusive=True)

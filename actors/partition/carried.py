@@ -1,0 +1,196 @@
+"""What the cores of one partition hand on to each other within a process: what the journal may not say.
+
+A lease that no sync covers is given back when a failed sync takes it out of the journal. What its consumer nacked or
+released is nacked and released again: consumers were told, or did not wait, and do not ask again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+import attrs
+
+from callboard.actors.delivery.receipts import Lease, OffsetRange
+from callboard.actors.partition.commands import DeliverySettings, Ranges
+from callboard.actors.partition.group_states import Group, PendingLease
+from callboard.actors.partition.ownership import Ownership
+
+EXTENDED_SIFT_AT: Final = 64
+UNSYNCED_MAX: Final = 1024
+"""When so many leases and nacks are made that no sync of the journal covers, the next commit syncs."""
+
+
+class Nack(NamedTuple):
+    """A nack as it was made; the parameters of `Group.nack`."""
+
+    lease_id: int
+    ranges: Ranges
+    delay_s: float | None
+    reason: str | None
+    now: float
+    chance: float
+
+
+@attrs.define(eq=False)
+class Carried:
+    """What the cores of one partition hand on to each other within a process."""
+
+    settings: dict[int, DeliverySettings] = attrs.field(factory=dict)
+    """By group id."""
+    extended: dict[tuple[int, int], float] = attrs.field(factory=dict)
+    """By group's and lease's id: until when, if a renewal would end it earlier than its consumer was told."""
+    kept_until: dict[int, float] = attrs.field(factory=dict)
+    """By group's id: until when leases may last that were given before its visibility timeout was made shorter."""
+    fences: dict[tuple[int, int], int] = attrs.field(factory=dict)
+    """By group's and consumer's id: the generation that its fetches must not be below."""
+    owners: dict[int, Ownership] = attrs.field(factory=dict)
+    """By group's id: who owns the partition, of exclusive groups."""
+    first_leases: dict[int, int] = attrs.field(factory=dict)
+    """By group's id: the first lease that this process can have given."""
+    first_sought: dict[int, int] = attrs.field(factory=dict)
+    """By group's id, of those that were sought elsewhere: the first lease since then."""
+    released: list[tuple[int, int, Sequence[OffsetRange]]] = attrs.field(factory=list)
+    """By group's and lease's id: what of a lease was given back, or never handed over, while the journal may not say
+    so. Whoever releases without waiting does not ask again."""
+    holders: frozenset[tuple[int, int]] = frozenset()
+    """By group's and consumer's id: who had leases when the last core ended."""
+    unsynced: dict[int, dict[int, Lease]] = attrs.field(factory=dict)
+    """By group's and lease's id: the leases that consumers know of and that no sync of the journal covers, as given."""
+    nacked: list[tuple[int, Nack]] = attrs.field(factory=list)
+    """By group's id: the nacks that no sync of the journal covers. Whoever made them does not ask again."""
+    unsynced_count: int = 0
+    next_leases: dict[int, int] = attrs.field(factory=dict)
+    """By group's id: the first lease that this process has not given. The journal may have lost leases, if a sync of it
+    failed and the core ended before it was whole again; their ids are not given to others."""
+    departed: dict[tuple[int, int], None] = attrs.field(factory=dict)
+    """Those of them that left while there was no core to release their leases."""
+    has_expiries: bool = False
+    """A record is known that has a time to live."""
+    keep_expired: set[int] = attrs.field(factory=set)
+    """By id: the groups that keep what expires as dead letters, until their settings are known."""
+    names: dict[tuple[int, int], str] = attrs.field(factory=dict)
+    """By group's and consumer's id: the names of members."""
+    _given_back: int = 0
+    """How many of these were given back before the journal's last commit ended."""
+    _nacked_before: int = 0
+    """How many of these were made before the journal's last commit ended."""
+    sift_at: int = EXTENDED_SIFT_AT
+
+    def set(self, group_id: int, settings: DeliverySettings, now: float) -> DeliverySettings:
+        """A group has these settings, unless later ones are known; returns the latest."""
+        known = self.settings.get(group_id)
+        if known is None or settings.version >= known.version:
+            if known is not None and settings.visibility_timeout < known.visibility_timeout:
+                until = now + known.visibility_timeout
+                self.kept_until[group_id] = max(until, self.kept_until.get(group_id, until))
+            known = self.settings[group_id] = settings
+        return known
+
+    def ended(self, groups: Iterable[Group]) -> None:
+        """A core is given up: what nobody has heard of is to be released, what consumers have is theirs."""
+        holders = []
+        for group in groups:
+            leases = group.delivery.leases()
+            holders += [(group.group_id, lease.consumer) for lease in leases]
+            self.released += [
+                (group.group_id, lease_id, [row[:2] for row in pending.lease.ranges])
+                for lease_id, pending in group.pending.items()
+            ]
+            nacks = self._nacks_of(group)
+            for lease_id, lease in self.unsynced.get(group.group_id, {}).items():
+                nacked = [span for nack in nacks.get(lease_id, ()) for span in nack.ranges]
+                claimed = group.delivery.claimed(lease, nacked)
+                self.unsynced[group.group_id][lease_id] = lease._replace(ranges=claimed)
+            self.next_leases[group.group_id] = group.delivery.next_lease_id
+        self.holders = frozenset(holders)
+
+    def resume(self, group: Group, now: float) -> None:
+        """Give consumers the leases back that the journal lost, with what they may have acked since: they ask again.
+
+        What they have nacked is nacked again, where the journal lost that.
+        """
+        delivery, deadline = group.delivery, now + self.lease_s(group.group_id, now)
+        nacks = self._nacks_of(group)
+        for lease_id in [known for known in nacks if known < delivery.next_lease_id]:
+            for nack in nacks.pop(lease_id):
+                group.nack(*nack)
+        for lease in self.unsynced.get(group.group_id, {}).values():
+            if lease.lease_id >= delivery.next_lease_id:
+                delivery.resume(lease, deadline=deadline, now=now)
+                for nack in nacks.get(lease.lease_id, ()):
+                    group.nack(*nack)
+        delivery.next_lease_id = max(delivery.next_lease_id, self.next_leases.get(group.group_id, 0))
+
+    def _nacks_of(self, group: Group) -> dict[int, list[Nack]]:
+        """By lease, in the order in which they were made."""
+        found: dict[int, list[Nack]] = {}
+        for group_id, nack in self.nacked:
+            if group_id == group.group_id:
+                found.setdefault(nack.lease_id, []).append(nack)
+        return found
+
+    def begun(self, groups: Container[int]) -> None:
+        """A core begins: its journal tells of these groups, and of none of what was given back."""
+        self.released = [row for row in self.released if row[0] in groups]
+        self.nacked = [row for row in self.nacked if row[0] in groups]
+        self._given_back = self._nacked_before = 0
+
+    def journalled(self, leases: Iterable[PendingLease], *, synced: bool) -> bool:
+        """A commit of the journal has ended, with these leases: it tells of all that was given back before the one
+        before it ended. Returns whether so many leases and nacks are unsynced that the next one has to sync.
+        """
+        if self.released:
+            del self.released[: self._given_back]
+            self._given_back = len(self.released)
+        if synced:
+            del self.nacked[: self._nacked_before]
+        self._nacked_before = len(self.nacked)
+        if synced:
+            self.unsynced.clear()
+            self.unsynced_count = 0
+            return False
+        for pending in leases:
+            self.unsynced.setdefault(pending.group.group_id, {})[pending.lease.lease_id] = pending.lease
+            self.unsynced_count += 1
+        return self.unsynced_count + len(self.nacked) >= UNSYNCED_MAX
+
+    def depart(self, group_id: int, consumer: int) -> None:
+        """The consumer leaves, and there is no core: the next one releases what it has leased."""
+        if (group_id, consumer) in self.holders:
+            self.departed[group_id, consumer] = None
+
+    def release_departed(self, groups: Iterable[Group]) -> None:
+        """Have the leases of those released who left while there was no core."""
+        if self.departed:
+            self.released += [
+                (group.group_id, lease.lease_id, [row[:2] for row in lease.ranges])
+                for group in groups
+                for lease in group.delivery.leases()
+                if (group.group_id, lease.consumer) in self.departed
+            ]
+            self.departed.clear()
+
+    def forget(self, group_id: int) -> None:
+        """The group is closed."""
+        by_group: tuple[dict[int, Any], ...] = (self.settings, self.kept_until, self.first_leases)
+        by_group += (self.first_sought, self.owners, self.unsynced, self.next_leases)
+        for rows in by_group:
+            rows.pop(group_id, None)
+        self.keep_expired.discard(group_id)
+        keyed: tuple[dict[tuple[int, int], Any], ...] = (self.fences, self.names)
+        for known in keyed:
+            for key in [key for key in known if key[0] == group_id]:
+                del known[key]
+
+    def lease_s(self, group_id: int, now: float) -> float:
+        """How long leases of the group last when they are renewed now: never less than their consumers were told."""
+        settings = self.settings.get(group_id) or DeliverySettings()
+        return max(settings.visibility_timeout, self.kept_until.get(group_id, now) - now)
+
+    def extend(self, key: tuple[int, int], deadline: float, now: float) -> None:
+        """A lease lasts until `deadline`, whatever a renewal makes of it."""
+        if len(self.extended) >= self.sift_at:
+            self.extended = {key: until for key, until in self.extended.items() if until > now}
+            self.sift_at = max(EXTENDED_SIFT_AT, 2 * len(self.extended))
+        self.extended[key] = deadline

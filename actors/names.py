@@ -16,6 +16,11 @@ from typing import Final
 from callboard.log.errors import GroupNotFound, InvalidArgument, TopicNotFound
 from callboard.log.limits import NAME_BYTES_MAX, NAMES_COMPARED_MAX
 
+OWN: Final = "callboard."
+"""What the names of the broker's own topics and groups begin with: nobody else makes any."""
+HANDLED: Final = "callboard.handled"
+"""The broker's own group in which dead letters that were redriven or purged are settled."""
+OWN_GROUPS: Final = frozenset({HANDLED})
 FORBIDDEN: Final = frozenset('/\\:*?"<>|\0')
 
 
@@ -52,6 +57,26 @@ def check_name(name: object, what: str) -> str:
             name=name,
         )
     return name
+
+
+def check_not_own(name: str, what: str) -> None:
+    """Raise `InvalidArgument` for the name of a new topic or group that would look like the broker's own."""
+    if name.startswith(OWN) and not (what == "group" and name in OWN_GROUPS):
+        raise InvalidArgument(
+            f"{name!r:.80} cannot be the name of a {what}: names that begin with {OWN!r} are the broker's own. Nothing"
+            " was written; choose another name.",
+            name=name,
+        )
+
+
+def check_not_own_group(name: object) -> None:
+    """Raise `InvalidArgument` for a group of the broker's own, which nobody else reads in or changes."""
+    if isinstance(name, str) and name in OWN_GROUPS:
+        raise InvalidArgument(
+            f"{name!r} is a group of the broker's own: it holds which dead letters were redriven or purged, and"
+            " without it they would come back. Nothing was changed; name another group.",
+            name=name,
+        )
 
 
 def folded(name: str) -> str:

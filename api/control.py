@@ -78,6 +78,10 @@ VERBS: Final[dict[str, list[str]]] = {
     "next_due": ["topic", "name", "count"],
 }
 """Each with its arguments."""
+CHANGING: Final = frozenset(
+    {"seek_group", "alter_group", "delete_group", "restart", "redrive_dead", "purge_dead"}
+)
+"""Those that are not only looked at."""
 NAME: Final = "control.sock"
 VERSION: Final = 1
 CONNECTIONS_MAX: Final = 16
@@ -85,6 +89,8 @@ CONNECTIONS_MAX: Final = 16
 BACKLOG: Final = 128
 REQUEST_TIMEOUT_S: Final = 30.0
 """A connection that asks nothing for so long is closed, and a client waits so long for an answer."""
+ANSWER_GRACE_S: Final = 3.0
+"""How long what has been asked may take to be answered once the runtime closes: less than the actor's grace."""
 ACCEPT_PAUSE_S: Final = 0.1
 UNIX_PATH_BYTES_MAX: Final = 100
 WORN_OUT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -147,6 +153,7 @@ class ControlServer:
         _is_stale(self._path)
         self._socket: trio.socket.SocketType | None = None
         self._free = trio.Semaphore(CONNECTIONS_MAX)
+        self._answering: set[trio.CancelScope] = set()
 
     async def listen(self) -> None:
         """Make the socket: from here on clients are answered, or wait. The directory's lock makes its name ours."""
@@ -167,8 +174,12 @@ class ControlServer:
     async def serve(self, context: Context[Any]) -> None:
         """The actor: accept connections until it is to stop, which is all that its mailbox ever tells."""
         context.start_task(self.accept_all)
-        while True:
-            await context.next()
+        try:
+            while True:
+                await context.next()
+        finally:
+            for scope in self._answering:
+                scope.deadline = min(scope.deadline, trio.current_time() + ANSWER_GRACE_S)
 
     async def accept_all(self) -> None:
         """Accept connections and serve them until cancelled."""
@@ -215,12 +226,19 @@ class ControlServer:
                 return False
             if request is None:
                 return False
-            frame = encode(await self._answer(request))
-            if len(frame) > ANSWER_BYTES_MAX:
-                words = f"the answer takes {len(frame)} bytes, too many for one frame."
-                frame = encode(_refusal(ControlError(words)))
-            await stream.send_all(frame)
-            return True
+            # What is asked may be what ends the program, as forgetting the group of its worker does: it is answered.
+            deadline = trio.current_effective_deadline()
+            with trio.CancelScope(shield=True, deadline=deadline) as scope:
+                self._answering.add(scope)
+                try:
+                    frame = encode(await self._answer(request))
+                    if len(frame) > ANSWER_BYTES_MAX:
+                        words = f"the answer takes {len(frame)} bytes, too many for one frame."
+                        frame = encode(_refusal(ControlError(words)))
+                    await stream.send_all(frame)
+                    return True
+                finally:
+                    self._answering.discard(scope)
         return False
 
     async def _answer(self, request: Any) -> dict[str, Any]:
@@ -397,16 +415,23 @@ class ControlClient:
                     await send_frame(stream, {"verb": verb, **arguments})
                     found = await receive_frame(stream, ANSWER_BYTES_MAX)
         except (trio.BrokenResourceError, trio.TooSlowError) as error:
-            words = f"{runtime} did not answer {verb!r}. Try again; if it hangs, restart it."
+            words = f"{runtime} did not answer {verb!r}. {_then(verb)} If it hangs, restart it."
             raise self._error(words) from error
         if not isinstance(found, dict):
-            raise self._error(f"{runtime} closed the connection without an answer to {verb!r}. Try again.")
+            raise self._error(f"{runtime} closed the connection without an answer to {verb!r}. {_then(verb)}")
         if not found.get("ok"):
             raise self._error(f"{found.get('error')}", kind=found.get("kind"))
         return found.get("result")
 
     def _error(self, words: str, *, is_listening: bool = True, kind: str | None = None) -> ControlError:
         return ControlError(words, directory=self._directory, is_listening=is_listening, kind=kind)
+
+
+def _then(verb: str) -> str:
+    """What to do about a request that was not answered."""
+    if verb in CHANGING:
+        return "It may have been done all the same: look before you try again."
+    return "Try again."
 
 
 def _refusal(error: CallboardError) -> dict[str, Any]:

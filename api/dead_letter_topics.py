@@ -27,6 +27,7 @@ import trio
 
 from callboard.actors.catalog.commands import ListGroups
 from callboard.actors.dead_letters import forwarding as f
+from callboard.actors.names import HANDLED
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.addressing import FOR_GROUP
 from callboard.consumer import Consumer
@@ -49,8 +50,6 @@ if TYPE_CHECKING:
     from callboard.actors.partition.port import PartitionPort
     from callboard.session import Session
 
-HANDLED: Final = "callboard.handled"
-"""The group in which what was redriven or purged is settled."""
 READ_RECORDS: Final = 1000
 EPOCH: Final = 1
 HANDLED_S: Final = 5.0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Never, Unpack, cast, overload
 
 import trio
 
-from callboard.actors.names import check_name
+from callboard.actors.names import check_name, check_not_own_group
 from callboard.actors.settings import GroupOptions
 from callboard.actors.topic_patterns import MANY, ONE, TopicPattern, check_pattern
 from callboard.log.errors import InvalidArgument
@@ -72,7 +72,7 @@ class ReadsTopics:
         """
         self.check_open()
         lives, wanted = read_topics(self._live, topics, pattern, dead_letters)
-        return self._consumer(lives, check_name(group, "group"), settings, name, wanted)
+        return self._consumer(lives, _checked(group), settings, name, wanted)
 
     @overload
     async def work(
@@ -121,8 +121,13 @@ class ReadsTopics:
         """
         self.check_open()
         lives, wanted = read_topics(self._live, topics, pattern, dead_letters)
-        consumer = self._consumer(lives, check_name(group, "group"), settings, name, wanted)
+        consumer = self._consumer(lives, _checked(group), settings, name, wanted)
         await Working(consumer, cast("Handler", handler), concurrency, grace).run(task_status)
+
+
+def _checked(group: object) -> str:
+    check_not_own_group(group)
+    return check_name(group, "group")
 
 
 def read_topics(

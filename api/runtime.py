@@ -32,7 +32,7 @@ from callboard.actors.dead_letters.router import DeadLetterRouter
 from callboard.actors.delays.scheduler import Scheduler
 from callboard.actors.groups.renewals import Lingers, Renewals, RenewedLeases
 from callboard.actors.kernel import Actor, ActorRef, ActorStart, Context, Logged, MailboxSpec, Reply
-from callboard.actors.names import no_group, no_topic
+from callboard.actors.names import check_not_own_group, no_group, no_topic
 from callboard.actors.outbox.forwarder import Forwarder
 from callboard.actors.partition.commands import Describe, Flush, PartitionStatistics, Read
 from callboard.actors.partition.port import PartitionPort
@@ -457,7 +457,7 @@ class Runtime(ReachesOutboxes, ReadsTopics):
         return Consumer(self, lives, group, settings, name, pattern)
 
     async def groups(self) -> tuple[GroupInfo, ...]:
-        """All consumer groups, by name."""
+        """All consumer groups, by name, the broker's own too: `GroupInfo.own`."""
         return group_infos(await self.ask_catalog(ListGroups()), self._directory)
 
     async def alter_group(self, name: str, **settings: Unpack[GroupChanges]) -> GroupSettings:
@@ -468,7 +468,7 @@ class Runtime(ReachesOutboxes, ReadsTopics):
 
         Raises `GroupNotFound`, `ConfigurationError` with all problems of the settings.
         """
-        altered: GroupSettings = await self.ask_catalog(AlterGroup(_group_name(name), settings))
+        altered: GroupSettings = await self.ask_catalog(AlterGroup(_changed(name), settings))
         return altered
 
     async def describe_group(self, name: str) -> GroupDescription:
@@ -517,7 +517,7 @@ class Runtime(ReachesOutboxes, ReadsTopics):
         if problem is not None:
             raise InvalidArgument(f"{problem}. Nothing was changed.")
         sought: dict[tuple[str, int], int] = await self.ask_catalog(
-            SeekGroup(_group_name(name), to, topic, partition)
+            SeekGroup(_changed(name), to, topic, partition)
         )
         return sought
 
@@ -526,14 +526,13 @@ class Runtime(ReachesOutboxes, ReadsTopics):
     ) -> dict[tuple[str, int], int]:
         """Have a group begin anew, where its setting `start` says; otherwise as `seek_group`."""
         sought: dict[tuple[str, int], int] = await self.ask_catalog(
-            SeekGroup(_group_name(name), None, topic, partition)
+            SeekGroup(_changed(name), None, topic, partition)
         )
         return sought
 
     async def delete_group(self, name: str) -> None:
         """Forget a group: its place in every topic is lost. Raises `GroupNotFound`."""
-        _group_name(name)
-        await self.ask_catalog(DeleteGroup(name))
+        await self.ask_catalog(DeleteGroup(_changed(name)))
 
     # -- actors
 
@@ -649,6 +648,12 @@ def _group_name(name: object) -> str:
     if not isinstance(name, str):
         raise no_group(name, ())
     return name
+
+
+def _changed(name: object) -> str:
+    """The name of a group that may be changed."""
+    check_not_own_group(name)
+    return _group_name(name)
 
 
 def open_runtime(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from callboard.actors.names import OWN_GROUPS
 from callboard.actors.partition.commands import PartitionStatistics
 from callboard.actors.settings import GroupSettings
 from callboard.actors.timers.timers import TimerStatistics
@@ -49,6 +50,11 @@ class GroupInfo:
     """Which topics it reads, when they are not named: `topics` has those that match now."""
     dead_letters: bool = False
     """Whether topics for dead letters match the pattern too."""
+
+    @property
+    def own(self) -> bool:
+        """Whether it is the broker's own: nobody else reads in it or changes it."""
+        return self.name in OWN_GROUPS
 
     @property
     def durable(self) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Never, Unpack
 import trio
 
 from callboard.actors.catalog.directory import LiveTopic
+from callboard.actors.names import check_not_own_group
 from callboard.actors.partition.commands import Acks, Flush, PartitionStatistics
 from callboard.actors.settings import GroupOptions, Start, TopicSettings
 from callboard.consumer import Consumer
@@ -280,6 +281,7 @@ class Topic:
         belong to it too. Entering raises `ConfigurationError` with every problem.
         """
         self._runtime.check_open()
+        check_not_own_group(group)
         return Consumer(self._runtime, (self._live,), group, settings, name)
 
     async def work(

@@ -60,7 +60,7 @@ from callboard.actors.catalog.schedule_changes import ChangesSchedules
 from callboard.actors.catalog.seeking import Places, seek_group
 from callboard.actors.catalog.state import CatalogState, GroupRecord, TopicRecord
 from callboard.actors.kernel import Actor
-from callboard.actors.names import check_name, no_group, no_topic
+from callboard.actors.names import check_name, check_not_own, no_group, no_topic
 from callboard.actors.notices import OperationFailed, OutboxDropped, SettingsDiffer
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.calls import PartitionCalls
@@ -355,6 +355,7 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
                 )
             await self._confirm()
             return self._launch(record)
+        check_not_own(name, "topic")
         topic_id = self.context.entropy.bytes(8).hex()
 
         def decide(draft: CatalogState) -> list[state.Event]:
@@ -541,6 +542,7 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
         check_pattern_of(found, message.name, record, message.pattern)
         events: list[state.Event] = []
         if record is None:
+            check_not_own(message.name, "group")
             if len(found.groups) >= GROUPS_MAX:
                 raise InvalidArgument(
                     f"there are {GROUPS_MAX} groups, and no more are allowed. Delete some first."

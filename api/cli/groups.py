@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from callboard.actors.names import check_name
+from callboard.actors.names import OWN_GROUPS, check_name, check_not_own_group
 from callboard.actors.settings import GROUP_FIELDS, check
 from callboard.cli.inspect import ask_runtime
-from callboard.cli.options import directory_option, json_option, parse_settings
+from callboard.cli.options import all_option, directory_option, json_option, parse_settings
 from callboard.cli.output import facts, print_json, say, show, table, to_json
 from callboard.cli.streams import is_interactive
 from callboard.cli.topics import report_settings, setting_rows, settings_argument
@@ -30,11 +30,13 @@ def group() -> None:
 
 
 @group.command("list")
+@all_option
 @directory_option
 @json_option
-def list_groups(directory: str, as_json: bool) -> None:
+def list_groups(directory: str, with_own: bool, as_json: bool) -> None:
     """List groups with their members and lag."""
     (found,) = ask_runtime(directory, {"verb": "stats"})
+    found["groups"] = [each for each in found["groups"] if with_own or each["name"] not in OWN_GROUPS]
     stands = [place for partition in found["partitions"] for place in partition["groups"]]
     rows = []
     for each in found["groups"]:
@@ -104,6 +106,7 @@ def alter_group(name: str, settings: tuple[str, ...], directory: str, as_json: b
     Also while a runtime has the directory open with control=True: they hold for its consumers from then on.
     """
     check_name(name, "group")
+    check_not_own_group(name)
     given = parse_settings(settings, GROUP_FIELDS)
     check("group", GROUP_FIELDS, given, f"group {name!r}")
     request = {"verb": "alter_group", "group": name, "settings": to_json(given)}
@@ -150,6 +153,7 @@ def _seek(
     name: str, to: str, topic: str | None, partition: int | None, directory: str, as_json: bool
 ) -> None:
     check_name(name, "group")
+    check_not_own_group(name)
     request = {
         "verb": "seek_group",
         "group": name,
@@ -171,14 +175,20 @@ def _seek(
 @directory_option
 @json_option
 def delete(name: str, yes: bool, directory: str, as_json: bool) -> None:
-    """Forget a group: its place in every topic is lost."""
+    """Forget a group: its place in every topic is lost.
+
+    Also while a runtime has the directory open with control=True: consumers of the group then fail with GroupNotFound.
+    """
     check_name(name, "group")
+    check_not_own_group(name)
     require_directory(directory)
     if not yes:
         if not is_interactive():
             raise InvalidArgument("nobody is there to be asked: say --yes. Nothing was deleted.")
         if not click.confirm(
-            f"Forget group {name!r} in {directory}, with its place in every topic?", err=True
+            f"Forget group {name!r} in {directory}, with its place in every topic? Consumers that it has now fail"
+            " with GroupNotFound.",
+            err=True,
         ):
             raise click.ClickException("Nothing was deleted.")
     ask_runtime(directory, {"verb": "delete_group", "group": name})

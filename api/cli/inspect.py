@@ -9,9 +9,10 @@ from typing import Any
 import click
 from rich.tree import Tree
 
+from callboard.actors.names import OWN_GROUPS
 from callboard.cli.found import find_topic
 from callboard.cli.group import run
-from callboard.cli.options import directory_option, json_option
+from callboard.cli.options import all_option, directory_option, json_option
 from callboard.cli.output import print_json, show, size_text, table
 from callboard.control import ControlClient, answer
 from callboard.log.errors import ControlError, DirectoryLocked
@@ -66,10 +67,14 @@ _GROUP_COUNTS = ("floor", "ready", "leased", "pending", "redelivered", "expired"
 
 
 @click.command()
+@all_option
 @directory_option
 @json_option
-def stats(directory: str, as_json: bool) -> None:
-    """Show offsets, sizes, states and groups of every partition."""
+def stats(directory: str, with_own: bool, as_json: bool) -> None:
+    """Show offsets, sizes, states and groups of every partition.
+
+    With --json all groups are there, those of the broker's own too.
+    """
     (found,) = ask_runtime(directory, {"verb": "stats"})
     if as_json:
         print_json(found)
@@ -82,6 +87,8 @@ def stats(directory: str, as_json: bool) -> None:
         counts.insert(2, size_text(partition["size_bytes"]))
         rows.append((label, partition["state"], *counts))
         for group in partition["groups"]:
+            if names.get(group["group_id"]) in OWN_GROUPS and not with_own:
+                continue
             counts = [f"{group[key]:,}" for key in _GROUP_COUNTS]
             groups.append((names.get(group["group_id"], "?"), label, *counts))
     heads = ("partition", "state", "start", "end", "size", "commits", "failed", "lost")

@@ -25,6 +25,9 @@ directory_option = click.option(
     help="The runtime's directory.",
 )
 F = TypeVar("F", bound=Callable[..., Any])
+all_option = click.option(
+    "--all", "with_own", is_flag=True, help="Also the groups of the broker's own, such as callboard.handled."
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import click
 
-from callboard.actors.names import check_name
+from callboard.actors.names import OWN_GROUPS, check_name
 from callboard.actors.settings import (
     GROUP_FIELDS,
     TOPIC_FIELDS,
@@ -154,9 +154,12 @@ def describe(name: str, directory: str, as_json: bool) -> None:
     """Show a topic's settings, partitions and groups."""
     found, statistics = ask_runtime(directory, {"verb": "describe", "topic": name}, {"verb": "stats"})
     found["groups"] = [group for group in statistics["groups"] if name in group["topics"]]
+    own = {group["group_id"] for group in found["groups"] if group["name"] in OWN_GROUPS}
     if as_json:
         print_json(found)
         return
+    for partition in found["partitions"]:
+        partition["groups"] = [each for each in partition["groups"] if each["group_id"] not in own]
     _show_topic(found)
 
 

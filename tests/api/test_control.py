@@ -229,6 +229,39 @@ async def test_it_stops_when_it_is_asked_to(tmp_path: Path) -> None:
     assert ended.cause is None
 
 
+async def test_what_ends_the_program_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deleting the group of its worker: the runtime closes after the answer, however late that is."""
+    ended, closing = trio.Event(), trio.Event()
+    delete = callboard.Runtime.delete_group
+
+    async def delete_late(runtime: Any, name: str) -> None:
+        await delete(runtime, name)
+        await ended.wait()  # the program has met what was deleted
+        await closing.wait()
+
+    monkeypatch.setattr(callboard.Runtime, "delete_group", delete_late)
+
+    async def run(task_status: trio.TaskStatus[None]) -> None:
+        async with opened(tmp_path) as runtime:
+            topic = runtime.topic("orders")
+            with pytest.raises(callboard.GroupNotFound):
+                async with topic.subscribe("billing") as consumer:
+                    task_status.started()
+                    await consumer.get()
+            ended.set()
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(run)
+        nursery.start_soon(_let_go, ended, closing)
+        assert await ControlClient(str(tmp_path)).request("delete_group", group="billing") is None
+
+
+async def _let_go(ended: trio.Event, closing: trio.Event) -> None:
+    await ended.wait()
+    await trio.testing.wait_all_tasks_blocked()
+    closing.set()
+
+
 async def test_a_path_too_long_for_a_socket_is_refused_at_open(tmp_path: Path) -> None:
     """The error says what to do, nothing stays open, and without control=True the directory works."""
     directory = tmp_path / ("d" * 100)

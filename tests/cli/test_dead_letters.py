@@ -56,6 +56,34 @@ def test_dead_letters_are_redriven_once(returns: Any) -> None:
     assert "redrove 0" in returns.run("dead-letters", "redrive", "returns").err
 
 
+def test_the_group_of_the_broker_stays(returns: Any) -> None:
+    """It is listed only when asked for, and nobody deletes, moves, alters or joins it: what was purged stays purged."""
+    returns.run("dead-letters", "purge", "returns", "--limit", "1", "--yes")
+    for command in (("group", "list"), ("stats",), ("topic", "describe", "returns")):
+        assert "callboard.handled" not in returns.run(*command).out.decode()
+    for command in (("group", "list", "--all"), ("stats", "--all"), ("group", "list", "--all", "--json")):
+        assert "callboard.handled" in returns.run(*command).out.decode()
+    for verb, *rest in (("delete", "--yes"), ("reset",), ("seek", "beginning"), ("alter", "max_in_flight=5")):
+        told = returns.run("group", verb, "callboard.handled", *rest, code=2).err
+        assert "is a group of the broker's own" in told
+    told = returns.run("consume", "returns", "--group", "callboard.handled", "--max", "1", code=2).err
+    assert "is a group of the broker's own" in told
+    assert (
+        sum(each["messages"] for each in returns.run("dead-letters", "count", "returns", "--json").json) == 2
+    )
+
+
+def test_names_of_the_brokers_own_are_not_given(returns: Any) -> None:
+    """No topic and no group begins with `callboard.`, unless it was there before."""
+    for command in (
+        ("topic", "create", "callboard.orders"),
+        ("publish", "callboard.orders", "x", "--create"),
+        ("consume", "returns", "--group", "callboard.mine", "--max", "1"),
+    ):
+        told = returns.run(*command, code=2).err
+        assert "names that begin with 'callboard.' are the broker's own" in told
+
+
 def test_purging_needs_a_yes(returns: Any) -> None:
     """Then they are gone."""
     assert "--yes" in returns.run("dead-letters", "purge", "returns", code=2).err

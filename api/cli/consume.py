@@ -38,7 +38,11 @@ READERS_OPEN_MAX: Final = 64
 """Partitions whose files `--follow` keeps open between two looks."""
 Show = Callable[[Sequence[Record]], bytes]
 place_option = click.option(
-    "--from", "start", default="beginning", show_default=True, help="beginning, end, an offset or an instant."
+    "--from",
+    "start",
+    default="beginning",
+    show_default=True,
+    help="beginning, end, an offset, or an instant (ISO 8601, UTC without a zone).",
 )
 
 

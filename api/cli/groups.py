@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import click
@@ -10,7 +11,7 @@ import click
 from callboard.actors.names import OWN_GROUPS, check_name, check_not_own_group
 from callboard.actors.settings import GROUP_FIELDS, check
 from callboard.cli.inspect import ask_runtime
-from callboard.cli.options import all_option, directory_option, json_option, parse_settings
+from callboard.cli.options import all_option, directory_option, json_option, parse_settings, zoned
 from callboard.cli.output import facts, print_json, say, show, table, to_json
 from callboard.cli.streams import is_interactive
 from callboard.cli.topics import report_settings, setting_rows, settings_argument
@@ -131,11 +132,14 @@ def where(command: Command) -> Command:
 @directory_option
 @json_option
 def seek(name: str, to: str, topic: str | None, partition: int | None, directory: str, as_json: bool) -> None:
-    """Have a group go on from TO: beginning, end, an instant (ISO 8601), or an offset of one partition.
+    """Have a group go on from TO: beginning, end, an instant (ISO 8601, UTC without a zone), or an offset of one
+    partition.
 
     Also while a runtime has the directory open with control=True: its consumers go on from there.
     """
-    parse_place(to)
+    place = parse_place(to)
+    if isinstance(place, datetime):
+        to = zoned(to).isoformat()
     _seek(name, to, topic, partition, directory, as_json)
 
 

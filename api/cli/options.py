@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from callboard.actors.settings import SettingField
+from callboard.cli.output import say
 from callboard.cli.streams import check_directory
 from callboard.log.errors import InvalidArgument
 from callboard.message import parse_instant
@@ -60,6 +61,14 @@ def bucket_option(text: str) -> Callable[[F], F]:
     )
 
 
+def zoned(text: str) -> datetime:
+    """An instant in ISO 8601. One without a zone is UTC, which is told. Raises `ValueError`."""
+    instant = parse_instant(text)
+    if datetime.fromisoformat(text).tzinfo is None:
+        say(f"{text} has no zone: it is taken as {instant.isoformat()}")
+    return instant
+
+
 def parse_start(text: str) -> int | str | datetime:
     """ "beginning", "end", an offset, or an ISO 8601 instant (UTC unless it says otherwise)."""
     if text in ("beginning", "end"):
@@ -68,7 +77,7 @@ def parse_start(text: str) -> int | str | datetime:
         check_start("the place to start", int(text))
         return int(text)
     try:
-        return parse_instant(text)
+        return zoned(text)
     except ValueError:
         raise InvalidArgument(
             f'{text!r:.60} is no place to start: use "beginning", "end", an offset, or an instant such as'

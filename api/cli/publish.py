@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import click
@@ -15,19 +15,24 @@ from callboard.actors.partition.commands import Acks
 from callboard.cli.found import find_topic
 from callboard.cli.group import run
 from callboard.cli.messages import FIELDS, message_from_json
-from callboard.cli.options import bytes_of, directory_option, json_option
+from callboard.cli.options import bytes_of, directory_option, json_option, zoned
 from callboard.cli.output import Advance, counted, print_json, progress, say
 from callboard.cli.streams import LineReader, is_interactive
 from callboard.log.errors import InvalidArgument, MessageTooLarge, TopicNotFound
 from callboard.log.limits import BATCH_RECORDS_MAX, MESSAGE_BYTES_MAX
-from callboard.message import Message, check_delay, check_headers, check_key, parse_instant, ttl_us
+from callboard.message import Message, ScheduledReceipt, check_delay, check_headers, check_key, ttl_us
 from callboard.offline import require_directory
+from callboard.publishing.delaying import has_delays
 from callboard.runtime import Runtime, open_runtime
 from callboard.topic import Topic
 
 BATCH_RECORDS: Final = 1000
 JSON_LINE_BYTES_MAX: Final = 4 * MESSAGE_BYTES_MAX
 """Limit of a JSON line: escapes and base64 make it longer than its message."""
+WAITING_SHOWN_MAX: Final = 10
+"""So many delayed messages get a line each."""
+WAITING_TOLD_MAX: Final = 10_000
+"""So many delayed messages are told with --json."""
 PASSED_OVER: Final = frozenset({"topic", "partition", "offset", "append_time", "attempt"})
 """The other fields that `consume --json` prints; they are ignored, so that its output can be published again."""
 
@@ -45,7 +50,12 @@ PASSED_OVER: Final = frozenset({"topic", "partition", "offset", "append_time", "
 )
 @click.option("--ttl", type=float, default=None, help="Seconds until each message expires.")
 @click.option("--delay", type=float, default=None, help="Seconds that each message waits before it is due.")
-@click.option("--deliver-at", default=None, metavar="TIME", help="When each message is due, ISO 8601.")
+@click.option(
+    "--deliver-at",
+    default=None,
+    metavar="TIME",
+    help="When each message is due: ISO 8601, UTC without a zone.",
+)
 @click.option("--dedup-id", default=None, help="Id of the one VALUE: the topic stores it once.")
 @click.option(
     "--expected-offset",
@@ -118,12 +128,13 @@ def publish(
     if not create:
         require_directory(directory)
     stored: dict[int, int] = {}
+    waiting = Waiting()
 
     async def work() -> None:
         async with open_runtime(directory) as runtime:
             target = await _topic(runtime, topic, create=create, partition=partition)
             with progress("publishing", quiet=as_json or bool(values) or is_interactive()) as advance:
-                feed = Feed(target, partition, acks, stored, advance)
+                feed = Feed(target, partition, acks, stored, waiting, advance)
                 if is_single:
                     message = attrs.evolve(common, value=bytes_of(values[0]))
                     await feed.publish_single(message, dedup_id, expected_offset)
@@ -137,18 +148,55 @@ def publish(
         run(work)
         is_done = True
     finally:
-        if is_done or stored or as_json:  # else the error says all there is to say
-            _report(topic, stored, as_json)
+        if is_done or stored or waiting.count or as_json:  # else the error says all there is to say
+            _report(topic, stored, waiting, as_json)
 
 
-def _report(topic: str, stored: dict[int, int], as_json: bool) -> None:
+@attrs.define
+class Waiting:
+    """The delayed messages among those that were published."""
+
+    count: int = 0
+    first: list[ScheduledReceipt] = attrs.Factory(list)
+    """The first of them, WAITING_TOLD_MAX at most; none with acks="none", which tells no ids."""
+
+    def note(self, receipt: ScheduledReceipt, acks: Acks) -> None:
+        """Another one is published."""
+        self.count += 1
+        if acks != "none" and len(self.first) < WAITING_TOLD_MAX:
+            self.first.append(receipt)
+
+
+def _report(topic: str, stored: dict[int, int], waiting: Waiting, as_json: bool) -> None:
     if as_json:
-        print_json({"topic": topic, "published": sum(stored.values()), "partitions": stored})
-    else:
+        found: dict[str, Any] = {
+            "topic": topic,
+            "published": sum(stored.values()),
+            "partitions": stored,
+        }
+        if waiting.count:
+            found |= {"waiting": waiting.count, "scheduled": [_scheduled(one) for one in waiting.first]}
+        print_json(found)
+        return
+    for one in waiting.first[:WAITING_SHOWN_MAX]:
+        say(
+            f"a message waits for {topic} in partition {one.partition} with id {one.schedule_id}: it is due"
+            f" {one.due.isoformat(timespec='seconds')}"
+        )
+    more = waiting.count - min(len(waiting.first), WAITING_SHOWN_MAX)
+    if more:
+        what = counted(more, "other message" if waiting.first else "message")
+        say(f"{what} {'waits' if more == 1 else 'wait'} for {topic}: see `callboard delayed list {topic}`")
+    if stored or not waiting.count:
         counts = ", ".join(f"{count:,} in partition {index}" for index, count in sorted(stored.items()))
         say(
             f"published {counted(sum(stored.values()), 'message')} to {topic}{': ' if counts else ''}{counts}"
         )
+
+
+def _scheduled(one: ScheduledReceipt) -> dict[str, Any]:
+    """What cancels it, and when it is due."""
+    return {"partition": one.partition, "schedule_id": one.schedule_id, "due": one.due.isoformat()}
 
 
 async def _topic(runtime: Runtime, name: str, *, create: bool, partition: int | None) -> Topic:
@@ -172,11 +220,19 @@ class Feed:
     partition: int | None
     acks: Acks
     stored: dict[int, int]
+    waiting: Waiting
     advance: Advance
 
     async def publish(self, messages: Sequence[Message]) -> None:
         """Publish one batch, if there is anything in it."""
         receipts = await self.topic.publish_batch(messages, partition=self.partition, acks=self.acks)
+        if has_delays(messages):
+            for message, receipt in zip(messages, receipts, strict=True):
+                if message.is_delayed and isinstance(receipt, ScheduledReceipt):
+                    self.waiting.note(receipt, self.acks)
+                else:
+                    self._count(receipt.partition, 1)
+            return
         for partition, _, count in receipts.ranges:
             self._count(partition, count)
 
@@ -241,7 +297,7 @@ def _checked(message: Message, limit_bytes: int) -> Message:
 
 def _instant(text: str) -> datetime:
     try:
-        return parse_instant(text)
+        return zoned(text)
     except ValueError as error:
         raise InvalidArgument(
             f"--deliver-at is {text!r:.40}, not a time in ISO 8601. Nothing was written."

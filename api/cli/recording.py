@@ -13,7 +13,7 @@ import click
 from callboard.cli import exits
 from callboard.cli.group import run
 from callboard.cli.messages import record_to_json
-from callboard.cli.options import bytes_of, directory_option, json_option, parse_start
+from callboard.cli.options import bytes_of, directory_option, json_option, parse_start, zoned
 from callboard.cli.output import facts, print_json, say, show, size_text, to_json
 from callboard.cli.streams import write_out
 from callboard.log.errors import InvalidArgument, RecordingInvalid
@@ -35,8 +35,12 @@ from callboard.recordings.writer import RecordingWriter, new_recording
 
 HEAD_RECORDS: Final = 10
 
-from_option = click.option("--from", "start", default=None, help="Records from this instant on.")
-to_option = click.option("--to", "stop", default=None, help="Records before this instant.")
+from_option = click.option(
+    "--from", "start", default=None, help="Records from this instant on (ISO 8601, UTC without a zone)."
+)
+to_option = click.option(
+    "--to", "stop", default=None, help="Records before this instant (ISO 8601, UTC without a zone)."
+)
 key_option = click.option(
     "--key", "keys", multiple=True, help="Only keys that match this pattern, such as 'user-*'."
 )
@@ -162,10 +166,11 @@ def parse_span(start: str | None, stop: str | None) -> Span:
     """The span between two instants, each perhaps left out."""
     bounds: list[int | None] = []
     for text in (start, stop):
-        place = None if text is None else parse_start(text)
-        if place is not None and not isinstance(place, datetime):
-            raise InvalidArgument(f"{text!r:.40} is no instant such as 2026-11-21T12:00:00+00:00.")
-        bounds.append(None if place is None else to_us(place))
+        try:
+            bounds.append(None if text is None else to_us(zoned(text)))
+        except ValueError:
+            words = f"{text!r:.40} is no instant such as 2026-11-21T12:00:00+00:00. Nothing was done."
+            raise InvalidArgument(words) from None
     return Span(*bounds)
 
 
@@ -264,8 +269,15 @@ async def made_at(out: str, partitions: int, source: dict[str, str]) -> AsyncIte
 @click.argument("directory_argument", metavar="[DIR]", required=False)
 @click.option("--topic", required=True, help="The topic to copy.")
 @out_option
-@click.option("--from", "start", default="beginning", help="beginning, end, an offset or an instant.")
-@click.option("--to", "stop", default="end", help="end, an offset or an instant.")
+@click.option(
+    "--from",
+    "start",
+    default="beginning",
+    help="beginning, end, an offset, or an instant (ISO 8601, UTC without a zone).",
+)
+@click.option(
+    "--to", "stop", default="end", help="end, an offset, or an instant (ISO 8601, UTC without a zone)."
+)
 @key_option
 @header_option
 @click.option("--hash-keys", "salt", default=None, help="Replace keys by hashes; the salt keeps them secret.")

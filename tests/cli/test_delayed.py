@@ -25,6 +25,30 @@ def test_delayed_messages_are_published_listed_and_cancelled(command: Any) -> No
     assert "3 messages of orders wait" in command.run("delayed", "count", "orders").err
 
 
+def test_a_delayed_message_is_told_with_its_id(command: Any) -> None:
+    """It waits, until when, and what cancels it: for people and scripts. What is not delayed is published as ever."""
+    told = command.run("publish", "orders", "tea", "--deliver-at", "2999-01-01", "--create").err
+    assert "2999-01-01 has no zone: it is taken as 2999-01-01T00:00:00+00:00" in told
+    assert (
+        "a message waits for orders in partition 0 with id 0: it is due 2999-01-01T00:00:00+00:00"
+        in told.splitlines()
+    )
+    assert "published" not in told
+    lines = json.dumps({"value": "ham", "delay": 7200}) + "\n" + json.dumps({"value": "now"}) + "\n"
+    found = command.run("publish", "orders", "--json-lines", "--json", stdin=lines.encode()).json
+    assert (found["published"], found["waiting"]) == (1, 1)
+    (waits,) = found["scheduled"]
+    given = (str(waits["partition"]), str(waits["schedule_id"]))
+    assert command.run("delayed", "cancel", "orders", *given, "--json").json["cancelled"] == [
+        waits["schedule_id"]
+    ]
+    told = command.run("publish", "orders", *"abcdefghijkl", "--delay", "60").err
+    assert len(told.splitlines()) == 11
+    assert "2 other messages wait for orders" in told
+    told = command.run("publish", "orders", "x", "--delay", "60", "--acks", "none").err
+    assert "1 message waits for orders" in told
+
+
 def test_what_cannot_be_is_refused(command: Any) -> None:
     """In one line, before anything is written."""
     command.run("topic", "create", "orders")

@@ -95,6 +95,8 @@ def publish(
     The first invalid line ends the command, which names it; the lines before it are stored.
     """
     check_name(topic, "topic")
+    if delay is not None and deliver_at is not None:
+        raise InvalidArgument("--delay and --deliver-at both say when a message is due. Nothing was written.")
     common = Message(
         b"",
         None if key is None else bytes_of(key),
@@ -103,8 +105,6 @@ def publish(
         delay=None if delay is None else check_delay(delay),
         deliver_at=None if deliver_at is None else _instant(deliver_at),
     )
-    if delay is not None and deliver_at is not None:
-        raise InvalidArgument("--delay and --deliver-at both say when a message is due. Nothing was written.")
     is_single = dedup_id is not None or expected_offset is not None
     if is_single and common.is_delayed:
         raise InvalidArgument(
@@ -158,12 +158,12 @@ class Waiting:
 
     count: int = 0
     first: list[ScheduledReceipt] = attrs.Factory(list)
-    """The first of them, WAITING_TOLD_MAX at most; none with acks="none", which tells no ids."""
+    """The first of them, WAITING_TOLD_MAX at most."""
 
-    def note(self, receipt: ScheduledReceipt, acks: Acks) -> None:
+    def note(self, receipt: ScheduledReceipt) -> None:
         """Another one is published."""
         self.count += 1
-        if acks != "none" and len(self.first) < WAITING_TOLD_MAX:
+        if len(self.first) < WAITING_TOLD_MAX:
             self.first.append(receipt)
 
 
@@ -185,7 +185,7 @@ def _report(topic: str, stored: dict[int, int], waiting: Waiting, as_json: bool)
         )
     more = waiting.count - min(len(waiting.first), WAITING_SHOWN_MAX)
     if more:
-        what = counted(more, "other message" if waiting.first else "message")
+        what = counted(more, "other message")
         say(f"{what} {'waits' if more == 1 else 'wait'} for {topic}: see `callboard delayed list {topic}`")
     if stored or not waiting.count:
         counts = ", ".join(f"{count:,} in partition {index}" for index, count in sorted(stored.items()))
@@ -229,7 +229,7 @@ class Feed:
         if has_delays(messages):
             for message, receipt in zip(messages, receipts, strict=True):
                 if message.is_delayed and isinstance(receipt, ScheduledReceipt):
-                    self.waiting.note(receipt, self.acks)
+                    self.waiting.note(receipt)
                 else:
                     self._count(receipt.partition, 1)
             return

@@ -45,8 +45,6 @@ def test_a_delayed_message_is_told_with_its_id(command: Any) -> None:
     told = command.run("publish", "orders", *"abcdefghijkl", "--delay", "60").err
     assert len(told.splitlines()) == 11
     assert "2 other messages wait for orders" in told
-    told = command.run("publish", "orders", "x", "--delay", "60", "--acks", "none").err
-    assert "1 message waits for orders" in told
 
 
 def test_what_cannot_be_is_refused(command: Any) -> None:

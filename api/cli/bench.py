@@ -1,15 +1,15 @@
 """`callboard bench`: how fast this machine and disk are. The scripts in `benchmarks/` measure by it too.
 
-The bare baseline writes the same bytes, appended to a file and synced with fdatasync after each write, as a program
-would that wanted durability and nothing else. The second baseline overwrites a preallocated file instead, which no
-append-only program can do without preparing for it. A ratio is the median over interleaved pairs: each pair measures
-Callboard and the bare file right after each other, because machines drift.
+The bare baseline writes the same bytes, appended to a file and synced after each write by the call that Callboard makes
+too (`BareFile`), as a program would that wanted durability and nothing else. The second baseline overwrites a
+preallocated file instead, which no append-only program can do without preparing for it. A ratio is the median over
+interleaved pairs: each pair measures Callboard and the bare file right after each other, because machines drift.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Final
 
@@ -21,7 +21,7 @@ from rich.console import Console
 from callboard.cli.files import BareFile, temporary_directory
 from callboard.cli.group import run
 from callboard.cli.options import json_option
-from callboard.cli.output import facts, print_json, show, table
+from callboard.cli.output import facts, print_json, say, show, table
 from callboard.control import plain
 from callboard.log.errors import InvalidArgument
 from callboard.log.limits import BATCH_BYTES_MAX
@@ -229,7 +229,10 @@ MEASURES: dict[str, Callable[[Bench], Awaitable[Measured | Latency]]] = {
 
 LEGEND: Final = (
     ("msg/s", 'messages of Callboard per second, synced (acks "all")'),
-    ("append msg/s", "the same bytes appended to a bare file, with an fdatasync after each write"),
+    (
+        "append msg/s",
+        "the same bytes appended to a bare file, each write synced by the call that Callboard makes",
+    ),
     ("of append", "msg/s divided by append msg/s, measured right after each other: the median of the pairs"),
     (
         "worst to best",
@@ -237,6 +240,8 @@ LEGEND: Final = (
     ),
     ("of overwrite", "msg/s divided by the rate of overwriting a prepared file, which syncs faster"),
 )
+NOISE_MAX: Final = 10
+"""When the best pair is so many times the worst, the disk was too noisy."""
 LATENCY_LEGEND: Final = (
     ("latency", "from the call of publish until the handler has the message"),
     ("p50, p99", "half of the messages are faster; 99 of 100 are"),
@@ -247,6 +252,17 @@ def _row(line: Measured) -> tuple[str, ...]:
     spread = f"{line.worst:.2f} to {line.best:.2f}"
     ratios = f"{line.of_bare:.2f}", spread, f"{line.of_overwrite:.2f}"
     return line.name, f"{line.rate:,.0f}", f"{line.bare_rate:,.0f}", *ratios
+
+
+def noise(measured: Iterable[Measured]) -> str | None:
+    """What to tell of lines whose pairs differ so much that their median says nothing."""
+    noisy = [line.name for line in measured if line.best > NOISE_MAX * line.worst]
+    if not noisy:
+        return None
+    return (
+        f"this disk is too noisy to compare: the best pair is more than {NOISE_MAX} times the worst in"
+        f" {'; '.join(noisy)}. Run again with more --pairs and --seconds, or when the machine is idle."
+    )
 
 
 @click.command()
@@ -274,7 +290,7 @@ def bench(
     folder: str | None,
     as_json: bool,
 ) -> None:
-    """Measure publishing, consuming and latency, compared with a bare write + fdatasync of the same bytes."""
+    """Measure publishing, consuming and latency, compared with bare synced writes of the same bytes."""
     for part in only:
         if not any(part in name for name in MEASURES):
             raise InvalidArgument(
@@ -299,6 +315,8 @@ def bench(
     if measured:
         heads = ("work", "msg/s", "append msg/s", "of append", "worst to best", "of overwrite")
         show(table(heads, map(_row, measured)), "", facts(LEGEND))
+        if warning := noise(measured):
+            say(warning)
     if latencies:
         rows = [
             (one.name, *(f"{s * 1e3:,.2f} ms" for s in (one.p50, one.p99, one.worst))) for one in latencies

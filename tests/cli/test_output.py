@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from callboard.cli import output
+from callboard.cli.bench import Measured, noise
+from callboard.cli.files import BareFile
+from callboard.log.host.verbs import RWF_DSYNC
 
 CONTROLS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 COLUMNS = 80
@@ -173,6 +178,33 @@ def test_the_bars_of_the_demo_end_full(command: Any) -> None:
         assert bars[-1].split()[-2] == "100%", act
     assert "The account balances." in lines
     assert max(map(len, lines)) <= COLUMNS
+
+
+def test_a_bench_warns_of_noise() -> None:
+    """Where the best pair is more than ten times the worst, the median says nothing."""
+    quiet = Measured("quiet", 1.0, 1.0, 1.0, 1.0, worst=0.5, best=5.0)
+    loud = Measured("loud", 1.0, 1.0, 2.31, 1.0, worst=0.79, best=12.8)
+    assert noise([quiet]) is None
+    told = noise([quiet, loud])
+    assert told is not None
+    assert told.startswith("this disk is too noisy to compare")
+    assert "in loud." in told
+
+
+def test_the_bare_file_is_synced_as_callboard_syncs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By one call where the system has it: otherwise the two would not be measured alike."""
+    if not RWF_DSYNC:
+        pytest.skip("the system has no RWF_DSYNC")
+    calls: list[int] = []
+    write = os.pwritev
+
+    def pwritev(descriptor: int, buffers: Any, offset: int, flags: int = 0) -> int:
+        calls.append(flags)
+        return write(descriptor, buffers, offset, flags)
+
+    monkeypatch.setattr(os, "pwritev", pwritev)
+    assert BareFile(str(tmp_path)).rate(100, 0.01) > 0
+    assert set(calls) == {RWF_DSYNC}
 
 
 def test_a_bench_explains_its_columns(command: Any) -> None:

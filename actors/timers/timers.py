@@ -14,6 +14,7 @@ T2  The actor sleeps no longer than until the earliest armed moment, rounded up 
     armed, no longer than `LOOK_S`.
 T3  A timer's flag is set before the timer is forgotten: a crash in between makes it come twice, never not at all.
 T4  An owner is told that its moment has come by the clock, not by the flag, and once for each arming.
+T5  A turn sets no flag before its moment by the clock of the turn.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import attrs
 import trio
 
 from callboard.actors.timers.wheel import TICK_MAX, UNARMED, Slot, Wheel
+from callboard.log.errors import InternalError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -250,6 +252,8 @@ class Timers:
             wheel.arm(timer, tick_from(timer.deadline))
         for wheel, tick in ((self._deadlines, now), (self._instants, wall)):
             for slot in wheel.advance(tick):
+                if slot.tick > tick:
+                    raise InternalError(f"a timer came {slot.tick - tick} ms too early", invariant="T5")
                 self._come(slot)
         deadline, instant = self._deadlines.next_deadline(), self._instants.next_deadline()
         if deadline is not None:

@@ -17,11 +17,13 @@ from callboard.simulations.faults.kinds import (
     CrashConsumer,
     CrashInBatch,
     CrashOnMessage,
+    DelayMailbox,
     FailVerb,
     Fault,
     JumpClock,
     KillProcess,
     PowerCut,
+    SlowDisk,
     Stall,
 )
 from callboard.simulations.faults.swarm import FaultSpace
@@ -176,6 +178,17 @@ def amid_work(entropy: Entropy, actor: str, path: str, last: int) -> list[Fault]
         CrashActor(After("disk.sync", 1 + int(entropy.random() * last), path), actor)
         for _ in range(int(entropy.random() * 4))
     ]
+
+
+def slowly(entropy: Entropy, actor: str, path: str, horizon_s: float) -> list[Fault]:
+    """In some seeds an actor, or the disk under `path`, is slow for seconds: what others do comes in between."""
+    if entropy.random() < 0.5:
+        return []
+    at_s, for_s = round(entropy.random() * horizon_s, 3), round(1.0 + 4.0 * entropy.random(), 2)
+    by_s = round(10 ** (-3 + 2 * entropy.random()), 4)
+    if entropy.random() < 0.5:
+        return [DelayMailbox(At(at_s), actor, by_s, for_s)]
+    return [SlowDisk(At(at_s), path, by_s, for_s)]
 
 
 def at_jumps(entropy: Entropy, actor: str, horizon_s: float) -> list[Fault]:

@@ -75,6 +75,8 @@ class HandedOn:
     consumers: int = 1
     outbox: int = 1000
     """How many messages an outbox keeps."""
+    sessions: int = 1
+    """The messages come in so many parts. When one is handed on, the directory is closed, and opened again."""
     limits: DrawnLimits = ()
 
     def __attrs_post_init__(self) -> None:
@@ -84,6 +86,7 @@ class HandedOn:
                 "messages": (self.messages, COUNT_MAX),
                 "publishes": (self.publishes, COUNT_MAX),
                 "consumers": (self.consumers, COUNT_MAX),
+                "sessions": (self.sessions, COUNT_MAX),
             },
         )
 
@@ -100,6 +103,8 @@ class _Attempt:
     told_at: float = 0.0
     counts: bool | None = False
     """Whether its ack counts; None when nobody knows."""
+    has_come: bool = False
+    """Whether what it published is there."""
 
 
 class AckedAndPublished:
@@ -139,7 +144,10 @@ class AckedAndPublished:
 
     def aimed(self, entropy: SeededEntropy) -> list[Fault]:
         """In some seeds the actors crash that do not hold the records, at any step."""
-        return aimed.at_steps(entropy, self.space, ("outbox", "groups/billing", "timer-wheel"))
+        return [
+            *aimed.at_steps(entropy, self.space, ("outbox", "groups/billing", "timer-wheel")),
+            *aimed.slowly(entropy.fork("slowly"), "topics/orders/0", "/0/delivery/", 0.5),
+        ]
 
     def workload(self, entropy: SeededEntropy) -> HandedOn:
         """Few messages, each handed on several times."""
@@ -150,6 +158,7 @@ class AckedAndPublished:
             publishes=one_of(entropy, (1, 2, 2, 5)),
             consumers=one_of(entropy, (1, 1, 2, 3)),
             outbox=one_of(entropy, (5, 10, 1000)),
+            sessions=one_of(entropy.fork("sessions"), (1, 1, 2, 4)),
             limits=draw_limits(entropy, BROKER_LIMITS),
         )
 
@@ -175,6 +184,8 @@ class _HandingOn:
         self._number = 0
         self._acked: set[bytes] = set()
         """Orders that were acked for certain."""
+        self._part = 1
+        """Of the messages, by sessions."""
         self._was_refused = self._was_lost = self._was_unknown = self._discarded = False
 
     async def watch(self) -> None:
@@ -196,8 +207,10 @@ class _HandingOn:
                     raise
                 await self.world.rest(OPERATOR_S)
             else:
-                self.is_done = True
-                return
+                if self._part >= self.workload.sessions:
+                    self.is_done = True
+                    return
+                self._part += 1
 
     async def _session(self, machine: Machine) -> None:
         async with machine.open_runtime() as runtime:
@@ -210,11 +223,8 @@ class _HandingOn:
                     async with trio.open_nursery() as consumers:
                         for number in range(max(1, self.workload.consumers)):
                             consumers.start_soon(self._consume, orders, name=f"consumer {number}")
-                for statistics in (await runtime.stats()).outbox:
-                    self._discarded |= statistics.discarded > 0
-                    if statistics.lost or statistics.dropped:
-                        raise self._broken(f"{statistics}")
                 await self._look(targets)
+                await self._look_at_statistics(runtime)
                 nursery.cancel_scope.cancel()
 
     @property
@@ -225,7 +235,8 @@ class _HandingOn:
         """What is not stored yet; each order has a value of its own."""
         await self._served(orders)
         stored = {record.value async for record in orders.read()}
-        for number in range(max(0, self.workload.messages)):
+        messages, sessions = max(0, self.workload.messages), max(1, self.workload.sessions)
+        for number in range(messages * min(self._part, sessions) // sessions):
             value = b"order %d" % number
             if value not in stored:
                 await orders.publish(value, partition=number % orders.partitions)
@@ -376,12 +387,29 @@ class _HandingOn:
                 raise self._broken(f"of {list(attempt.values)} some have come, and others not")
             if attempt.counts and not all(there):
                 raise self._broken(f"{list(attempt.values)} have not come, and their ack counts")
+            attempt.has_come = any(there)
             self._was_unknown |= attempt.counts is None
             for order in attempt.orders if any(there) else ():
                 if order in counted:
                     raise self._broken(f"{order!r} counted twice")
                 counted[order] = attempt
         self._check_order(places)
+
+    async def _look_at_statistics(self, runtime: Any) -> None:
+        """What is discarded was stored for acks that do not count: no more than these had."""
+        again = {entry.who for entry in self.world.history.of("ActorRestarted")}
+        for statistics in (await runtime.stats()).outbox:
+            self._discarded |= statistics.discarded > 0
+            if statistics.lost or statistics.dropped:
+                raise self._broken(f"{statistics}")
+            unnamed = sum(
+                len(attempt.values)
+                for attempt in self._attempts
+                if not attempt.has_come and attempt.partition == statistics.partition
+            )
+            is_stored_once = f"topics/orders/outbox-{statistics.partition}" not in again
+            if is_stored_once and statistics.discarded > unnamed:
+                raise self._broken(f"{unnamed} payloads were stored for acks that do not count: {statistics}")
 
     def _check_order(self, places: dict[bytes, tuple[str, int, int]]) -> None:
         told = [attempt for attempt in self._attempts if attempt.counts]

@@ -144,10 +144,14 @@ class AckedAndPublished:
 
     def aimed(self, entropy: SeededEntropy) -> list[Fault]:
         """In some seeds the actors crash that do not hold the records, at any step."""
-        return [
+        slowly, refusing = entropy.fork("slowly"), entropy.fork("refusing")
+        found = [
             *aimed.at_steps(entropy, self.space, ("outbox", "groups/billing", "timer-wheel")),
-            *aimed.slowly(entropy.fork("slowly"), "topics/orders/0", "/0/delivery/", 0.5),
+            *aimed.slowly(slowly, "topics/orders/0", "/0/delivery/", 0.5),
         ]
+        if refusing.random() < 0.5:  # a target, just when there is something for it
+            found += aimed.amid(refusing, self.space, "acked", 12, one_of(refusing, ("/0/0000", "/1/0000")))
+        return found
 
     def workload(self, entropy: SeededEntropy) -> HandedOn:
         """Few messages, each handed on several times."""

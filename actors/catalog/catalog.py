@@ -46,6 +46,7 @@ from callboard.actors.catalog.commands import (
     GroupIdle,
     IsTopic,
     ListGroups,
+    ListTopics,
     PauseSchedule,
     RemoveSchedule,
     SeekGroup,
@@ -236,6 +237,8 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
         """Answer at once what needs nobody else, and begin an operation for the rest."""
         if isinstance(message, ListGroups):
             return tuple(self._state.groups.values())
+        if isinstance(message, ListTopics):
+            return tuple(self._state.topics.values())
         if isinstance(message, IsTopic):
             record = self._state.topics.get(message.topic_id)
             return record is not None and not record.deleting

@@ -169,6 +169,11 @@ class ListGroups:
     """Answered at once with a tuple of `GroupRecord`s."""
 
 
+@attrs.frozen(eq=False)
+class ListTopics:
+    """Answered at once with a tuple of `TopicRecord`s, also of topics that are being deleted."""
+
+
 CatalogCommand = (
     CreateTopic
     | AlterTopic
@@ -186,4 +191,5 @@ CatalogCommand = (
     | EndGroup
     | DeleteGroup
     | ListGroups
+    | ListTopics
 )

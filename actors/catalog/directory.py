@@ -43,7 +43,7 @@ from callboard.actors.partition.spec import PartitionSpec
 from callboard.actors.recurring.schedules import Schedules
 from callboard.actors.recurring.spec import Zones
 from callboard.actors.settings import TopicSettings
-from callboard.actors.timers.timers import Timers
+from callboard.actors.timers.timers import Flag, Timers
 from callboard.log.errors import CallboardError, StorageError
 from callboard.log.limits import USUAL, Limits
 from callboard.supervision import Backoff, ChildSpec, Supervisor, SupervisorSpec
@@ -117,6 +117,8 @@ class Directory:
         self.dead = DeadFlags()
         self.waiting = WaitingPartitions()
         self.outboxes = Outboxes()
+        self.endings: set[Flag] = set()
+        """Set when topics or groups have ended."""
         self.openings = Openings(limits.openings, limits.opening_bytes)
         self.windows = WindowBudget(limits.window_bytes)
         self.catalog: ActorRef[Any]
@@ -166,11 +168,15 @@ class Directory:
     def flag_dead(self, record: GroupRecord) -> None:
         """Have the router look at what the group's partitions keep."""
         if record.settings.dead_letter_topic is not None:
-            start, self._start_router = self._start_router, None
-            if start is not None:
-                start()
+            self._route()
             for port in self.ports(record):
                 self.dead.raise_for(port, record.group_id)
+
+    def _route(self) -> None:
+        """Start the router, the first time."""
+        start, self._start_router = self._start_router, None
+        if start is not None:
+            start()
 
     def membership(self, record: GroupRecord) -> Membership:
         """A group's settings and members; shared by all incarnations of its coordinator."""
@@ -228,6 +234,8 @@ class Directory:
             port.ref = supervisor.child(str(port.index))
         live = LiveTopic(record.name, record.topic_id, record.settings, ports, partitions)
         self._by_id[record.topic_id] = self._by_name[record.name] = live
+        if record.takes_dead_letters:
+            self._route()  # the topic may know sources that have ended
         return live
 
     def _spec(self, name: str, topic_id: str, port: PartitionPort, settings: TopicSettings) -> PartitionSpec:
@@ -334,6 +342,7 @@ class Directory:
         if record.name in self._topics:
             await self._topics.stop_child(record.name)
         self._by_id.pop(record.topic_id, None)
+        self._tell_ending()
 
     async def launch_coordinator(self, record: GroupRecord) -> LiveGroup:
         """Start the group's coordinator unless it is there."""
@@ -363,6 +372,15 @@ class Directory:
                 await self._groups.stop_child(record.name)
             del self._live_groups[record.group_id]
         self._memberships.pop(record.group_id, None)
+        self._tell_ending()
+
+    def _tell_ending(self) -> None:
+        for flag in self.endings:
+            flag.set()
+
+    def live_groups(self) -> Iterable[int]:
+        """The ids of the groups whose coordinators were started in this run."""
+        return list(self._live_groups)
 
 
 def _partition_failed(port: PartitionPort, path: str, cause: BaseException | None) -> CallboardError:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from hashlib import blake2b
 from typing import Final
 
 import attrs
 
 from callboard.actors.delivery.failing import DeadLetter
 from callboard.actors.partition.producers import SOURCE_EPOCH
+from callboard.actors.partition.source_ids import of_dead_letters
 from callboard.log.format.columns import Columns
 
 PREFIX: Final = "callboard-"
@@ -50,8 +50,7 @@ class Origin:
     @property
     def producer_id(self) -> int:
         """Who publishes them."""
-        words = f"dead letters of {self.topic_id}/{self.partition} in {self.group_id}"
-        return int.from_bytes(blake2b(words.encode(), digest_size=8).digest(), "little") or 1
+        return of_dead_letters(self.topic_id, self.partition, self.group_id)
 
 
 @attrs.frozen

@@ -17,16 +17,18 @@ R3  A line drains one source at a time, from the lowest number up.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from callboard.actors.catalog.ended_sources import EndedSources
 from callboard.actors.dead_letters.forwarding import Found, Origin, forwarded
 from callboard.actors.delivery.failing import DeadLetter
 from callboard.actors.kernel import Actor
 from callboard.actors.notices import DeadLettersHeld
 from callboard.actors.partition import commands as c
-from callboard.actors.partition.calls import PartitionCalls, record_in
+from callboard.actors.partition.calls import PartitionCalls, SourceEnded, record_in
 from callboard.actors.partition.dead_flags import Source
 from callboard.actors.partition.participants import wall_offset
 from callboard.actors.timers.timers import Flag
@@ -81,6 +83,7 @@ class DeadLetterRouter(Actor[None]):
     async def started(self) -> None:
         """Look at every flag that is up, then at those that are raised."""
         self.context.start_task(self._route, name="router")
+        self.context.start_task(EndedSources(self._directory).forget, name="ended sources")
 
     async def _route(self) -> None:
         flags = self._directory.dead
@@ -173,10 +176,17 @@ class DeadLetterRouter(Actor[None]):
                 break
         batch = forwarded(origin, found, wall_offset(self.context.clock))
         try:
-            await self._calls.store(live.ports[port.index % len(live.ports)], batch)
+            await self._calls.store(
+                live.ports[port.index % len(live.ports)], batch, partial(self._is_live, source)
+            )
+        except SourceEnded:
+            raise
         except ActorStopped as error:  # it was deleted meanwhile
             raise _missing(topic, port.label) from error
         return found[-1].letter.number
+
+    def _is_live(self, source: Source) -> bool:
+        return not source.port.is_deleted and self._directory.is_live_group(source.group_id)
 
     async def _read(self, port: PartitionPort, letter: DeadLetter, name: str | None) -> Found:
         who = name or (None if letter.consumer is None else str(letter.consumer))

@@ -25,13 +25,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from callboard.actors.delays.pending import Pending
-from callboard.actors.delays.stored import moments_of, moved, source_id
+from callboard.actors.delays.stored import moments_of, moved
 from callboard.actors.delivery.receipts import merged
 from callboard.actors.kernel import Actor, Reply
 from callboard.actors.notices import DelayedHeld, DelayedLost
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.calls import PartitionCalls, record_in
 from callboard.actors.partition.delayed import OPEN_WAITING, WAITING, Waiting
+from callboard.actors.partition.source_ids import of_delays
 from callboard.actors.timers.timers import Flag
 from callboard.log.errors import ActorCrashed, ActorStopped, CallboardError
 from callboard.log.limits import BATCH_RECORDS_MAX, MIB, READ_BYTES_DEFAULT
@@ -128,7 +129,7 @@ class Line:
         self._wants_more = Flag()
         self._is_over = False
         port = waiting.target
-        self._source = source_id(port.topic_id, port.index)
+        self._source = of_delays(port.topic_id, port.index)
 
     def asked(self, message: Question, reply: Reply) -> None:
         """Somebody asks."""
@@ -311,7 +312,7 @@ class Line:
         with timers.timer(self._flag) as again:
             while True:
                 try:
-                    return await self._calls.store(target, batch)
+                    return await self._calls.store(target, batch, self._is_live)
                 except ActorStopped:
                     raise
                 except CallboardError as error:
@@ -323,6 +324,9 @@ class Line:
                     await self._flag.wait()
                     while self._questions:
                         await self._answer()
+
+    def _is_live(self) -> bool:
+        return not self._waiting.port.is_deleted
 
     async def _found(self, letters: Sequence[DeadLetter]) -> list[tuple[int, tuple[Columns | None, int]]]:
         """The first of these with their records, as many as fit: (index, (columns or None, index in these))."""

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from callboard.actors.partition.producers import SOURCE_EPOCH
@@ -110,12 +109,6 @@ def waiting_columns(columns: Columns, dues: Sequence[Due], run: int) -> Columns:
     set_headers(columns, headers)
     columns.event_times = columns.ttls = None
     return columns
-
-
-def source_id(topic_id: str, partition: int) -> int:
-    """Who publishes what was delayed in a partition."""
-    words = f"delayed records of {topic_id}/{partition}"
-    return int.from_bytes(blake2b(words.encode(), digest_size=8).digest(), "little") or 1
 
 
 def moved(source: int, found: Sequence[tuple[int, Columns, int]]) -> Columns:

@@ -28,13 +28,15 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from callboard.actors.catalog.commands import IsTopic
+from callboard.actors.catalog.ended_sources import EndedSources
 from callboard.actors.delivery.receipts import OFFSET_END, OffsetRange, between, merged
 from callboard.actors.kernel import Actor
 from callboard.actors.notices import OutboxDropped, OutboxHeld, OutboxLost
-from callboard.actors.outbox.stored import HEADER, Addressed, Target, addressed, published, source_id
+from callboard.actors.outbox.stored import HEADER, Addressed, Target, addressed, published
 from callboard.actors.partition import commands as c
-from callboard.actors.partition.calls import PartitionCalls, record_in
+from callboard.actors.partition.calls import PartitionCalls, SourceEnded, record_in
 from callboard.actors.partition.outbox import OPEN_OUTBOX, OUTBOX, Outbox
+from callboard.actors.partition.source_ids import of_outbox
 from callboard.log.errors import ActorStopped, CallboardError, StorageError, TopicNotFound
 from callboard.log.limits import MIB, READ_BYTES_DEFAULT
 
@@ -62,6 +64,7 @@ class Forwarder(Actor[None]):
         """Serve all outboxes there are, and those to come."""
         self._directory.outboxes.begin()
         self.context.start_task(self._serve_new, name="forwarder")
+        self.context.start_task(EndedSources(self._directory).forget, name="ended sources")
 
     async def _serve_new(self) -> None:
         while True:
@@ -91,7 +94,7 @@ class Line:
         self._last = -1
         """The number of the last entry that is in a lane, or was."""
         source = outbox.source
-        self._source = source_id(source.topic_id, source.index)
+        self._source = of_outbox(source.topic_id, source.index)
 
     async def run(self) -> None:
         """Until the topic is deleted."""
@@ -219,13 +222,18 @@ class Line:
             await self._gone(gone)
         if batch:
             try:
-                await self._calls.store(live.ports[partition], published(self._source, batch))
+                await self._calls.store(live.ports[partition], published(self._source, batch), self._is_live)
+            except SourceEnded:
+                raise
             except ActorStopped as error:  # it was deleted meanwhile: who asks again hears so
                 raise _missing(topic_id) from error
             await self._forget([entry for entry, record in found if record is not None])
             self._outbox.forwarded += len(batch)
         for _ in found:
             lane.entries.popleft()
+
+    def _is_live(self) -> bool:
+        return not self._outbox.source.is_deleted
 
     async def _drop(self, lane: Lane) -> None:
         """The topic is not there: if it never will be, nor will what is for it."""

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 from callboard.actors.partition.producers import SOURCE_EPOCH
@@ -96,12 +95,6 @@ def payload_columns(payloads: Sequence[Payload], group_id: int, lease_id: int) -
         headers,
         priorities=None if all(each is None for each in priorities) else priorities,
     )
-
-
-def source_id(topic_id: str, partition: int) -> int:
-    """Who publishes what the acks of a partition publish."""
-    words = f"outbox of {topic_id}/{partition}"
-    return int.from_bytes(blake2b(words.encode(), digest_size=8).digest(), "little") or 1
 
 
 def published(source: int, found: Sequence[tuple[int, Columns, int]]) -> Columns:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from callboard.actors.partition import commands as c
-from callboard.log.errors import ActorCrashed, MailboxFull
+from callboard.log.errors import ActorCrashed, ActorStopped, MailboxFull
 
 if TYPE_CHECKING:
     from callboard.actors.partition.port import PartitionPort
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 PAUSE_S: Final = 0.1
 """A full mailbox is tried again after this."""
 REFUSING: Final = frozenset({"stuck", "failed"})
+
+
+class SourceEnded(ActorStopped):
+    """What a source sends was not sent, since the source has ended."""
 
 
 class PartitionCalls:
@@ -39,11 +43,20 @@ class PartitionCalls:
             except MailboxFull:
                 await self._timers.sleep(PAUSE_S)
 
-    async def store(self, target: PartitionPort, batch: Columns) -> None:
-        """Publish what a source sends, synced. Raises as `ask` does."""
+    async def store(
+        self, target: PartitionPort, batch: Columns, is_live: Callable[[], bool] = lambda: True
+    ) -> None:
+        """Publish what a source sends, synced, while the source lives. Raises as `ask` does, and `SourceEnded`.
+
+        It is in the target's mailbox in the step in which the source was seen to live: so whoever sees that a source
+        has ended, and then asks the target for something, asks behind all that the source has sent.
+        """
         size = batch.size_bytes
         if target.state in REFUSING or not await target.budget.take(size):
             raise target.unavailable()
+        if not is_live():
+            target.budget.give_back(size)
+            raise SourceEnded(f"what was for {target.label} is of a topic, or a group, that was deleted")
         message = c.PublishMany(batch, c.Level.ALL, size, c.Guard(rises=True))
         try:
             reply = target.ref.ask_nowait(message)

@@ -113,6 +113,20 @@ class LastSequence(NamedTuple):
 
 
 @attrs.frozen
+class ListSources:
+    """Answered with the ids of all sources that the partition knows."""
+
+
+class ForgetSources(NamedTuple):
+    """Sources that have ended are forgotten. After a crash they may be known again.
+
+    Tell it when all that they have sent is stored or has failed: after a `Flush`.
+    """
+
+    producer_ids: Sequence[int]
+
+
+@attrs.frozen
 class Flush:
     """Answered once everything told before is durable (or has failed)."""
 
@@ -391,6 +405,8 @@ PartitionCommand = (
     | ForgetProducer
     | KeepSchedules
     | LastSequence
+    | ListSources
+    | ForgetSources
     | Flush
     | Fetch
     | WaitForReady

@@ -133,6 +133,8 @@ class Partition(Actor[c.PartitionCommand]):
             c.ForgetProducer: lambda message, reply, _: self._publishers.forget(message, reply),
             c.KeepSchedules: lambda message, reply, _: self._publishers.keep_schedules(message, reply),
             c.LastSequence: lambda message, reply, _: self._publishers.last(message, reply),
+            c.ListSources: lambda _, reply, __: self._publishers.list_sources(reply),
+            c.ForgetSources: lambda message, reply, _: self._publishers.forget_sources(message, reply),
             c.Fetch: core.fetch,
             c.WaitForReady: core.wait_for_ready,
             c.Settle: self._settle,

@@ -26,8 +26,14 @@ import cbor2
 from callboard.actors.kernel import Context
 from callboard.actors.notices import ProducerForgotten, PublishersLost
 from callboard.actors.partition.admission import Admission
-from callboard.actors.partition.commands import ForgetProducer, KeepSchedules, LastSequence, Token
-from callboard.actors.partition.producers import Producer, Run
+from callboard.actors.partition.commands import (
+    ForgetProducer,
+    ForgetSources,
+    KeepSchedules,
+    LastSequence,
+    Token,
+)
+from callboard.actors.partition.producers import SOURCE_EPOCH, Producer, Run
 from callboard.actors.partition.queues import Appends, Sequencer
 from callboard.actors.partition.spec import PartitionSpec
 from callboard.log.errors import DiskFull, LogCorrupt, PublishFailed, StorageError, lacks_space
@@ -63,6 +69,8 @@ class Publishers:
     _owner: str = ""
     """The partition's path, for what is emitted."""
     _beyond_bytes: int = 0
+    _has_forgotten: bool = False
+    """Whether the file still names sources that were forgotten."""
 
     @property
     def path(self) -> str:
@@ -86,6 +94,20 @@ class Publishers:
         known = self.admission.producers.get(message.producer_id)
         if reply is not None:
             reply.answer(None if known is None else known.last)
+
+    def list_sources(self, reply: Token | None) -> None:
+        """Answer with the ids of all sources."""
+        producers = self.admission.producers
+        if reply is not None:
+            reply.answer(tuple([each for each, known in producers if known.epoch == SOURCE_EPOCH]))
+
+    def forget_sources(self, message: ForgetSources, reply: Token | None) -> None:
+        """They have ended, and all that they sent is decided. The file says so with the next commit, or at closing."""
+        for producer_id in message.producer_ids:
+            self.admission.producers.remove(producer_id)
+        self._has_forgotten |= bool(message.producer_ids)
+        if reply is not None:
+            reply.answer(None)
 
     # -- opening --------------------------------------------------------------------------------------------
 
@@ -183,9 +205,10 @@ class Publishers:
         return self._is_due(log)
 
     def _is_due(self, log: PartitionLog) -> bool:
+        beyond_bytes = max(self._limits.publishers_every_bytes, self._beyond_bytes)
         return (
             self.admission.is_guarded
-            and self.admission.noted_bytes > max(self._limits.publishers_every_bytes, self._beyond_bytes)
+            and (self._has_forgotten or self.admission.noted_bytes > beyond_bytes)
             and not (log.is_dirty or log.needs_healing)
         )
 
@@ -202,14 +225,14 @@ class Publishers:
         """
         if (
             self.admission.is_guarded
-            and self.admission.noted_bytes
+            and (self._has_forgotten or self.admission.noted_bytes)
             and not (log.is_dirty or log.needs_healing)
         ):
             with suppress(StorageError):
                 await self._store(log)
 
     async def _store(self, log: PartitionLog) -> None:
-        self.admission.noted_bytes = 0  # also when it fails: then later
+        self.admission.noted_bytes, self._has_forgotten = 0, False  # also when it fails: then later
         if not self.is_behind(log):
             await self._write(log.durable_end)
 

@@ -1,18 +1,21 @@
 """The scenario of dead letters that are forwarded to a topic, while partitions, the router and all else fail.
 
-Each message's value says whether it is rejected, fails or is handled. In the end each that was given up is in the topic
-for dead letters exactly once, as it was published, with its reason, in the order of failure of its partition and group;
-and nothing else is there.
+Each message's value says whether it is rejected, fails or is handled; in some seeds some are late, and expire if nobody
+takes them in time. In the end each that was given up, and each that has expired, is in the topic for dead letters
+exactly once, as it was published, with its reason, in the order of failure of its partition and group; and nothing else
+is there. Then the groups are deleted, and the topic forgets them.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import trio
 
-from callboard.log.errors import CallboardError, DeadLettersFull, LeaseLost
+from callboard.log.errors import CallboardError, DeadLettersFull, GroupNotFound, LeaseLost
 from callboard.simulations.checkers import no_bugs
 from callboard.simulations.checkers.terms import DEFAULT
 from callboard.simulations.faults import aimed
@@ -44,6 +47,9 @@ VISIBILITY_S: Final = 2.0
 IDLE_S: Final = 3.0
 FATES: Final = ("good", "good", "reject", "reject", "fail")
 TARGET: Final = "dead"
+TTLS_S: Final = (0.01, 0.2, 1.0, 3.0)
+EXPIRED: Final = b"expired"
+SLACK_S: Final = 0.001
 STEPS_MAX: Final = 200
 """After so many steps at most a redrive is cancelled."""
 
@@ -60,6 +66,10 @@ class ForwardedTraffic:
     max_deliveries: int = 2
     interruptions: int = 0
     """How often a redrive is begun and cancelled."""
+    late: float = 0.0
+    """How many of the messages have a time to live; the groups keep what expires as dead letters."""
+    pause_s: float = 0.0
+    """From publishing to the first consumer."""
     limits: DrawnLimits = ()
 
     def __attrs_post_init__(self) -> None:
@@ -110,6 +120,8 @@ class ForwardedLetters:
             dead_letters=one_of(entropy, (2, 5, 100)),
             max_deliveries=one_of(entropy, (2, 3)),
             interruptions=one_of(entropy.fork("interruptions"), (0, 2, 5)),
+            late=one_of(entropy.fork("late"), (0.0, 0.0, 0.4)),
+            pause_s=one_of(entropy.fork("pause"), (0.0, 0.1, 2.0)),
             limits=draw_limits(entropy, BROKER_LIMITS),
         )
 
@@ -132,13 +144,20 @@ class _Forwarding:
         self._draws = world.entropy.fork("redrives")
         draws = world.entropy.fork("fates")
         self.fates = [one_of(draws, FATES) for _ in range(max(0, workload.messages))]
+        late = world.entropy.fork("late")
+        self._ttls = [one_of(late, TTLS_S) if late.random() < workload.late else None for _ in self.fates]
+        self._published: dict[tuple[int, int], datetime] = {}
+        """By partition and offset, when."""
+        self._taken: set[tuple[str, int, int]] = set()
+        """What a consumer has had in hand: it is not to expire any more."""
+        self._expired = 0
         self._stored: dict[tuple[int, int], bytes] = {}
         """By partition and offset, what was published."""
         self._acked: set[tuple[str, int, int]] = set()
         self._rejected: list[tuple[str, int, int]] = []
         """Group, partition and offset, in the order in which the rejects were told."""
         self._forwarded = 0
-        self._is_redriving = False
+        self._is_redriving = self._is_ending = False
         self._given_up: list[tuple[str, int, int]] = []
         """Group, partition and offset of what was forwarded."""
         self._handled: dict[tuple[str, int, int], bytes] = {}
@@ -173,14 +192,30 @@ class _Forwarding:
             groups = GROUPS[: max(1, self.workload.groups)]
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(restart_failed, runtime, name="operator")
+                if self._is_ending:
+                    await self._end_groups(runtime, dead)
+                    nursery.cancel_scope.cancel()
+                    return
                 await self._publish(orders)
+                if self.workload.late:
+                    await self.world.rest(self.workload.pause_s)
                 await self._handle_all(orders, groups)
                 await self._look(dead)
                 self._is_redriving = True
                 await self._redrive(runtime.dead_letters(TARGET))
                 await self._handle_all(orders, groups)
                 await self._look_at_redriven(orders)
+                self._is_ending = True
+                await self._end_groups(runtime, dead)
                 nursery.cancel_scope.cancel()
+
+    async def _end_groups(self, runtime: Any, dead: Any) -> None:
+        """When the groups are deleted, nobody publishes to the topic for dead letters, which knows nobody then."""
+        for group in GROUPS[: max(1, self.workload.groups)]:
+            with suppress(GroupNotFound):
+                await runtime.delete_group(group)
+        while any(part.producers for part in await dead.describe()):
+            await self.world.rest(1.0)
 
     async def _handle_all(self, orders: Any, groups: Any) -> None:
         """Consume while there is something, then wait until all that was given up is forwarded.
@@ -218,11 +253,13 @@ class _Forwarding:
         count = sum(part.next_offset for part in await orders.describe())
         for number in range(count, 0 if self._is_redriving else len(self.fates)):
             value, headers = f"{self.fates[number]} {number}".encode(), {"number": str(number)}
-            await orders.publish(value, key=b"%d" % number, headers=headers)
+            ttl = self._ttls[number]
+            await orders.publish(value, key=b"%d" % number, headers=headers, ttl=ttl)
         await self._served(orders)
         async for record in orders.read():
             if "callboard-for-group" not in record.headers:
                 self._stored[record.partition, record.offset] = record.value
+                self._published[record.partition, record.offset] = record.timestamp
 
     async def _is_over(self, orders: Any, groups: Any, *, with_dead: bool = True) -> bool:
         parts = await orders.describe()
@@ -240,6 +277,7 @@ class _Forwarding:
             max_deliveries=max(1, self.workload.max_deliveries),
             visibility_timeout=VISIBILITY_S,
             backoff=0.1,
+            **({"dead_letter_expired": True} if self.workload.late else {}),
         ) as consumer:
             while (message := await consumer.get(timeout=IDLE_S)) is not None:
                 try:
@@ -253,6 +291,7 @@ class _Forwarding:
             await message.ack()
             return
         place = group, message.partition, message.offset
+        self._taken.add(place)
         if place in self._rejected:
             raise self._broken(f"offset {place} comes again, and it was rejected")
         fate = (message.value or b"").split()[0]
@@ -316,13 +355,30 @@ class _Forwarding:
             if int(told["callboard-number"]) <= before:
                 raise self._broken(f"{place} was forwarded behind number {before}")
             numbers[group, partition] = int(told["callboard-number"])
-            if value.startswith(b"good") and not self.world.hits:
+            if record.headers["callboard-reason"] == EXPIRED:
+                self._check_expired(place, told)
+            elif value.startswith(b"good") and not self.world.hits:
                 raise self._broken(f"{place} is healthy, nothing has failed, and it is forwarded")
         self._forwarded, self._given_up = len(places), places
         for place in self._rejected:
             if place not in places:
                 raise self._broken(f"{place} was rejected, and is not forwarded")
+        for partition, offset in self._stored:
+            for group in GROUPS[: max(1, self.workload.groups)]:
+                place = group, partition, offset
+                if place not in places and place not in self._taken:
+                    raise self._broken(f"nobody had {place} in hand, and it is not forwarded")
         self._check_order(places)
+
+    def _check_expired(self, place: tuple[str, int, int], told: dict[str, str]) -> None:
+        """It had a time to live, and that was over."""
+        ttl = self._ttls[int(self._stored[place[1:]].split()[1])]
+        if ttl is None:
+            raise self._broken(f"{place} has no time to live, and has expired")
+        lived = datetime.fromisoformat(told["callboard-failed-at"]) - self._published[place[1:]]
+        if lived.total_seconds() < ttl - SLACK_S:
+            raise self._broken(f"{place} has expired after {lived}, and was to live for {ttl} s")
+        self._expired += 1
 
     def _check_order(self, places: list[tuple[str, int, int]]) -> None:
         """What was rejected one after the other is forwarded so."""
@@ -344,6 +400,7 @@ class _Forwarding:
         self.world.sometimes("a dead letter was forwarded", self._forwarded > 0)
         self.world.sometimes("the router crashed and came back", crashed)
         self.world.sometimes("dead letters were held", bool(history.of("DeadLettersHeld")))
+        self.world.sometimes("a dead letter had expired", self._expired > 0)
 
     def _broken(self, words: str) -> Violation:
         return self.world.broken(Violation(PROMISE, words))

@@ -95,6 +95,7 @@ FORWARDED: Final = (
     "a dead letter was forwarded",
     "the router crashed and came back",
     "dead letters were held",
+    "a dead letter had expired",
 )
 DELAYED: Final = (
     "a delayed message was cancelled",

@@ -15,10 +15,10 @@ from callboard.actors.delays.stored import (
     due_of,
     moments_of,
     moved,
-    source_id,
     waiting_columns,
 )
 from callboard.actors.partition.producers import SOURCE_EPOCH
+from callboard.actors.partition.source_ids import of_delays
 from callboard.log.format.columns import FOREVER, Columns
 from callboard.log.format.frame import encode_frame
 
@@ -70,4 +70,4 @@ def test_a_header_that_nobody_wrote_says_nothing(header: bytes | None) -> None:
 
 def test_each_waiting_partition_is_a_source_of_its_own() -> None:
     """Also when a topic is made again under its name: its id is another."""
-    assert len({source_id("a", 0), source_id("a", 1), source_id("b", 0)}) == 3
+    assert len({of_delays("a", 0), of_delays("a", 1), of_delays("b", 0)}) == 3

@@ -14,9 +14,9 @@ from callboard.actors.outbox.stored import (
     addressed,
     payload_columns,
     published,
-    source_id,
 )
 from callboard.actors.partition.producers import SOURCE_EPOCH
+from callboard.actors.partition.source_ids import of_outbox
 
 TIMES = st.none() | st.integers(-(2**62), 2**63 - 1)
 
@@ -62,7 +62,7 @@ def test_a_payload_is_published_as_it_was_given() -> None:
     stored = payload_columns(payloads, 7, 9)
     assert (stored.event_times, stored.ttls) == (None, None)
     assert addressed(stored.headers(0)[HEADER]) == Addressed(target, 7, 9, 5, 6)
-    source = source_id("cd", 0)
+    source = of_outbox("cd", 0)
     batch = published(source, [(3, stored, 0), (5, stored, 1)])
     assert batch.value_list() == [b"one", b"two"]
     assert batch.key_list() == [b"key", None]
@@ -75,4 +75,4 @@ def test_a_payload_is_published_as_it_was_given() -> None:
 
 def test_sources_differ() -> None:
     """Each partition of each topic is one."""
-    assert len({source_id(topic, partition) for topic in ("ab", "cd") for partition in range(3)}) == 6
+    assert len({of_outbox(topic, partition) for topic in ("ab", "cd") for partition in range(3)}) == 6

@@ -3,7 +3,8 @@
 An operator creates topics that match the pattern of the group and topics that do not, publishes to them and deletes
 some. One of those that match is where another group has its dead letters. In the end one more topic is created. The
 group has to settle what is in each topic that matches, once an ack has returned never again, and to see no message of
-any other. When nothing fails any more, messages come one by one: each consumer of a shared group has its turn.
+any other. When nothing fails any more, messages come one by one: each consumer of a shared group has its turn, or is
+served by what it has in flight, or at random.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.scenarios.draws import ACTORS_MAX, COUNT_MAX, between, check_counts, one_of
 from callboard.simulations.scenarios.operator import OPERATOR_S, is_passing, restart_failed
+from callboard.simulations.scenarios.turns import TakesTurns
 from callboard.simulations.violations import Violation
 
 if TYPE_CHECKING:
@@ -214,13 +216,17 @@ class _PatternRun:
     async def _take_turns(self, runtime: Any) -> None:
         """One message after the other: by round-robin each consumer is given one in as many turns as there are."""
         topic, count = runtime.topic(LAST), max(1, self.workload.consumers)
+        if self.workload.distribution != "round-robin":
+            draws = self.world.entropy.fork("turns")
+            await TakesTurns(self.world, draws, self.workload.distribution, count).take(topic)
+            return
         await self.world.rest(TURN_S)
         self._served.clear()
         for _ in range(count + 1):
             self._number += 1
             await topic.publish(b"%d" % self._number)
             await self.world.rest(TURN_S)
-        if self.workload.distribution == "round-robin" and len(self._served) < count:
+        if len(self._served) < count:
             words = f"of {count} consumers that wait only {sorted(self._served)} were given messages"
             raise self.world.broken(Violation(TURNS_PROMISE, words))
 

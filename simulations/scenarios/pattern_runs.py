@@ -44,8 +44,8 @@ LIVENESS_S: Final = 120.0
 STORM_S: Final = 6.0
 """How long topics and consumers come and go."""
 LOOK_S: Final = 0.2
-TURN_S: Final = 1.0
-"""Between two messages that come one by one: everybody waits again."""
+TURN_S: Final = 1.31
+"""Between two messages that come one by one: everybody waits again, and nobody just then begins to."""
 
 
 @attrs.frozen(kw_only=True)

@@ -35,7 +35,7 @@ async def seek_group(
     if isinstance(to, int) and len(ports) != 1:
         raise InvalidArgument(
             f"group {group!r} reads {len(ports)} partitions there, and {to} is an offset of one. Nothing was changed."
-            " Say which topic and partition are meant, or seek to a time."
+            " Say which topic and partition are meant (in commands: --topic and --partition), or seek to a time."
         )
     places: Places = {}
     failed: list[tuple[PartitionPort, CallboardError]] = []

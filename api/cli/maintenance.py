@@ -159,8 +159,8 @@ def _summary(report: VerifyReport) -> str:
         return f"{what}: sound"
     damaged = sum(not log.ok for log in report.logs)
     return (
-        f"{what}: {len(report.problems):,} problems in {damaged:,} of them. `callboard repair --dry-run` says what"
-        " can be done."
+        f"{what}: {counted(len(report.problems), 'problem')} in {damaged:,} of them. `callboard repair --dry-run` says"
+        " what can be done."
     )
 
 
@@ -187,9 +187,9 @@ def _tell_repair(report: RepairReport, names: Names, *, is_all: bool) -> None:
     if not report.actions:
         show("nothing is damaged: nothing to do" if is_all else "no bytes are damaged")
     elif report.dry_run:
-        show(f"{len(report.actions):,} things to do; nothing was changed")
+        show(f"{counted(len(report.actions), 'thing')} to do; nothing was changed")
     else:
-        show(f"{len(report.actions):,} things done")
+        show(f"{counted(len(report.actions), 'thing')} done")
 
 
 def _log(log: LogReport, names: Names) -> dict[str, Any]:

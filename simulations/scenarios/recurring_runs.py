@@ -116,6 +116,7 @@ class _Made:
     ended: int | None = None
     """The latest that the wall clock had shown when its end was told."""
     lost_its_topic: bool = False
+    """What it published went with it."""
 
 
 @attrs.define(eq=False)
@@ -398,10 +399,10 @@ class _Recurring:
 
     async def _delete(self, runtime: Any, step: _Step) -> None:
         if step.all_made is None:
-            alive = [made for made in self._made if made.topic == "short-lived" and made.end_called is None]
-            step.all_made = alive
-            for made in alive:
-                made.end_called, made.lost_its_topic = self._wall, True
+            of_topic = [made for made in self._made if made.topic == "short-lived"]
+            step.all_made = [made for made in of_topic if made.end_called is None]
+            for made in of_topic:
+                made.end_called, made.lost_its_topic = made.end_called or self._wall, True
         topic = runtime.topic("short-lived")
         schedules = topic.schedules()
         try:

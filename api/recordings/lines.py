@@ -159,7 +159,8 @@ class Table:
         try:
             return next(csv.reader([text], delimiter=self._separator, strict=True), [])
         except csv.Error as error:
-            raise BadLine(f"not CSV: {error}") from None
+            why = "a quoted field is not closed" if "end of data" in str(error) else str(error)
+            raise BadLine(f"not CSV: {why}") from None
 
     def _find_columns(self, fields: Sequence[str]) -> bool:
         """Find the columns; True when `fields` is a header."""

@@ -131,6 +131,13 @@ def test_the_reasons_of_bad_lines_are_told_once_each() -> None:
     assert third == "line 3: not a JSON object"
 
 
+def test_a_quoted_field_that_is_not_closed_is_told_as_that() -> None:
+    """As by a reader of single lines, of a record that goes on in the next one."""
+    tally = Tally()
+    assert not list(read_events([b"time,text", b'1777636800,"a'], tally=tally))
+    assert tally.named == [(2, "not CSV: a quoted field is not closed")]
+
+
 def test_what_begins_with_blank_lines_only_is_told() -> None:
     """And a delimiter is named where the format is not recognised."""
     with pytest.raises(InvalidArgument, match="blank lines only"):

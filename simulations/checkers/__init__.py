@@ -52,6 +52,7 @@ from callboard.simulations.checkers import (
 from callboard.simulations.checkers.terms import DEFAULT, Intensity, Terms
 from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving
+from callboard.simulations.history.unobserved import judged
 from callboard.simulations.violations import Violation
 
 __all__ = ["CHECKERS", "Checker", "Intensity", "Terms", "check_all", "enforce"]
@@ -112,8 +113,17 @@ def check_all(
     terms: Terms = DEFAULT,
     checkers: Iterable[Checker] = tuple(CHECKERS.values()),
 ) -> list[Violation]:
-    """Every violation, in the order of the entries at which they show; those without an entry last."""
-    found = [violation for check in checkers for violation in check(history, surviving, terms)]
+    """Every violation, in the order of the entries at which they show; those without an entry last.
+
+    Topics and groups into which clients have reached that are not observed are not judged (`history.unobserved`).
+    """
+    known = judged(history, surviving)
+    found = [violation for check in checkers for violation in check(known.history, known.surviving, terms)]
+    if known.history is not history:
+        found = [
+            Violation(each.promise, each.words, None if each.first is None else known.original(each.first))
+            for each in found
+        ]
     return sorted(found, key=lambda violation: violation.first.number if violation.first else len(history))
 
 

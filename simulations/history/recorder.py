@@ -12,7 +12,7 @@ Y2  After `ended(machine)`, nothing more is recorded of that machine: a dead com
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from itertools import chain
 from typing import Any, Final
@@ -21,6 +21,7 @@ import trio
 
 from callboard.actors.notices import DamageFound
 from callboard.simulations.history.entry import ALTERED, HistoryEntry
+from callboard.simulations.history.unobserved import Unobserved
 
 ENTRIES_MAX: Final = 2_000_000
 """Half a gigabyte. The replay of a whole recorded day writes a sixth of it."""
@@ -54,10 +55,13 @@ class History:
         self._beside: dict[int, tuple[Mapping[str, bytes], datetime | None]] = {}
         self.stored: set[int] = set()
         """Ids of messages whose publisher was told that they are stored."""
+        self.unobserved = Unobserved()
+        """What checkers do not judge."""
         self.now = now
         self._full = full
         self._limit = ENTRIES_MAX if limit is None else limit
         self._operations = 0
+        self._told_operations = 0
         self._ended = 0
 
     # -- messages
@@ -146,6 +150,18 @@ class History:
         if self.tell is not None:
             self.tell(fields)
 
+    def tell_of(self, machine: int, kind: str, who: str = "", **fields: Any) -> None:
+        """Add an entry for the story alone: no checker hears of it. Fields as in `record`."""
+        before = len(self.entries)
+        self.record(machine, kind, who, **fields)
+        if len(self.entries) > before:
+            self.unobserved.told.add(before)
+
+    def told_operation(self) -> int:
+        """A number for an operation that is there for the story alone: below zero, so that none of the others moves."""
+        self._told_operations -= 1
+        return self._told_operations
+
     def operation(self) -> int:
         """A number for a new operation, or a new life of a consumer."""
         self._operations += 1
@@ -193,13 +209,21 @@ class History:
 
     def until(self, count: int) -> History:
         """The history as it was with `count` entries, to go on with in another way. The messages are the same."""
-        earlier = History(self.now, limit=self._limit)
-        earlier.ids, earlier.keys, earlier._beside = self.ids, self.keys, self._beside
-        earlier.entries = self.entries[:count]
-        for entry in earlier.entries:
-            earlier._by_kind[entry.kind].append(entry)
-        earlier._operations = self._operations
-        return earlier
+        return self._with(self.entries[:count])
+
+    def of_these(self, entries: Iterable[HistoryEntry]) -> History:
+        """The history as if nothing but these of its entries had been recorded, numbered anew (Y1)."""
+        return self._with([entry._replace(number=number) for number, entry in enumerate(entries)])
+
+    def _with(self, entries: list[HistoryEntry]) -> History:
+        other = History(self.now, limit=self._limit)
+        other.ids, other.keys, other._beside = self.ids, self.keys, self._beside
+        other.chosen, other.stored = self.chosen, self.stored
+        other.entries = entries
+        for entry in entries:
+            other._by_kind[entry.kind].append(entry)
+        other._operations = self._operations
+        return other
 
     # -- looking
 

@@ -15,6 +15,7 @@ from callboard.simulations.watching.tasks import (
     told,
     waiting_tasks,
 )
+from callboard.simulations.watching.unobserved_calls import unobserved_calls
 from callboard.simulations.watching.watch import Watch
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "code_at",
     "shown_place",
     "told",
+    "unobserved_calls",
     "waiting_tasks",
     "watched_calls",
 ]

@@ -40,7 +40,7 @@ class TaskSteps(trio.abc.Instrument):
             arguments = self._arguments(frame)
             detail = f"{name} with {arguments}" if arguments else name
             where = str(place_of(frame))
-            watch.history.record(machine, "starts", parent, detail=detail, where=where)
+            watch.history.tell_of(machine, "starts", parent, detail=detail, where=where)
 
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
         """A task has gone on, and waits again, or has ended."""
@@ -90,7 +90,7 @@ class TaskSteps(trio.abc.Instrument):
     def _record(self, machine: int, kind: str, who: str, detail: str = "", where: str = "") -> None:
         if self._count < STEPS_MAX:
             self._count += 1
-            self._watch.history.record(machine, kind, who, detail=detail, where=where)
+            self._watch.history.tell_of(machine, kind, who, detail=detail, where=where)
 
 
 def _reference(awaited_object: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -42,7 +42,7 @@ class Watch:
         self.names = names
         self.history = history
         self.machine_of = machine_of
-        self.messages = Messages()
+        self.messages = Messages(history.ids)
         self.is_over = False
         """Nothing is recorded any more: the run is being torn down."""
         self.take_waiting: Callable[[trio.lowlevel.Task | None], Sequence[WaitingTask]] = lambda _: ()
@@ -87,18 +87,18 @@ class Watch:
         if self.is_over:
             return
         who, place, machine = self.here()
-        self.history.record(machine, kind, **{"who": who, "where": str(place or ""), **fields})
+        self.history.tell_of(machine, kind, **{"who": who, "where": str(place or ""), **fields})
 
     @contextmanager
     def operation(self) -> Iterator[int]:
         """An operation of the task that is being stepped, which the history tells of; gives its number."""
         task = _current()
         if task is None:
-            yield self.history.operation()
+            yield self.history.told_operation()
             return
         self.busy[task] = self.busy.get(task, 0) + 1
         try:
-            yield self.history.operation()
+            yield self.history.told_operation()
         finally:
             self.busy[task] -= 1
             if not self.busy[task]:
@@ -107,7 +107,7 @@ class Watch:
     def stuck(self, why: str) -> None:
         """The run is ended from outside: nothing more of it is told."""
         if not self.is_over:
-            self.history.record(0, "stuck", detail=why)
+            self.history.tell_of(0, "stuck", detail=why)
             self.stuck_at = self.history.entries[-1]
             self.is_over = True
 
@@ -118,7 +118,7 @@ class Watch:
         if self.is_over or all(self.entry_of(leaf) is not None for leaf in leaves(error)):
             return
         before = len(self.history)
-        self.history.record(
+        self.history.tell_of(
             machine, kind, who, detail=str(error) if kind == "broken" else summary(error), where=where
         )
         if len(self.history) == before:
@@ -148,9 +148,13 @@ class Watch:
 
 
 class Messages:
-    """Numbers for messages, of topics and of actors: those that come back are known by where they lie."""
+    """Numbers for messages, of topics and of actors: those that come back are known by where they lie.
 
-    def __init__(self) -> None:
+    `observed`: those of messages that observed clients have published, by their bytes.
+    """
+
+    def __init__(self, observed: Mapping[bytes, int]) -> None:
+        self._observed = observed
         self._count = 0
         self._places: dict[tuple[str, int, int], int] = {}
         self._placed: set[int] = set()
@@ -178,6 +182,8 @@ class Messages:
         if place not in self._places:
             candidates = self._unplaced.get((topic, value, key), deque())
             free = next((number for number in candidates if number not in self._placed), None)
+            if free is None:
+                free = self._observed.get(value) if value is not None else None
             self.stored(self._next() if free is None else free, *place)
         return self._places[place]
 

@@ -20,7 +20,14 @@ from callboard.simulations.faults import NO_FAULTS, Plan
 from callboard.simulations.faults.injector import Injector, tasks_cancelled_by, waits_for_steps
 from callboard.simulations.history import History, HistoryEntry
 from callboard.simulations.violations import Violation
-from callboard.simulations.watching import TaskSteps, WaitingTask, Watch, told, watched_calls
+from callboard.simulations.watching import (
+    TaskSteps,
+    WaitingTask,
+    Watch,
+    told,
+    unobserved_calls,
+    watched_calls,
+)
 from callboard.simulations.watching.watch import raised_at
 from callboard.simulations.world import schedulers
 from callboard.simulations.world.driver import MEMBER, Driver, TaskOwner
@@ -168,6 +175,7 @@ class _Running:
             spawned_in_scopes(tasks_cancelled_by(world.plan), world.task_scopes),
             _no_collection(),
             nullcontext() if world.watch is None else watched_calls(world.watch),
+            unobserved_calls(world.history.unobserved),
         ):
             try:
                 trio.run(self._run, clock=self._clock)

@@ -180,7 +180,8 @@ class World:
         if self.watch is None:
             self.history.note("note", f"{words}{more}")
         else:
-            self.watch.record("note", detail=f"{words}{more}")
+            who, place, machine = self.watch.here()
+            self.history.record(machine, "note", who, detail=f"{words}{more}", where=str(place or ""))
 
     def hit(self, index: int, label: str) -> None:
         """Fault number `index` of the plan had an effect; `label` names its kind for the counts."""

@@ -72,6 +72,22 @@ RANDOM_FUNCTIONS: Final = [
 """Those that draw from the generator that all share."""
 
 
+TIME: Final = "Take time from the clock of the world, as trio.current_time() does"
+CHANCE: Final = "Take randomness from the entropy of the world"
+SLEEP: Final = "Wait with trio.sleep, which takes virtual time"
+THREADS: Final = (
+    "There are no threads in a run: call the function in a task, or give the program another one in its place"
+)
+PROCESSES: Final = (
+    "There are no processes in a run: give the program something in memory in the place of what starts one"
+)
+SOCKETS: Final = (
+    "There is no network in a run: give the program something in memory in the place of its connection, as "
+    "trio.testing.memory_stream_pair does"
+)
+FILES: Final = "Take files from the disk of the world"
+IN_THREAD: Final = "trio.to_thread.run_sync"
+
 NAMED: Final = ("__name__", "__doc__")
 """What a watched call has of the call itself."""
 
@@ -101,10 +117,16 @@ class GuardedCall:
     """Whether it leaves the world outside alone, with these arguments."""
     only_reads: Callable[..., bool] = lambda *_args, **_kwargs: False
     """Whether it only reads a file, with these arguments: on request, what a file contains is taken as given."""
+    advice: str = ""
+    """What to do instead."""
+    called: str = ""
+    """Its name for people, where that is not the name of the function that is replaced."""
 
     @property
     def call(self) -> str:
         """Its name for people."""
+        if self.called:
+            return self.called
         if self.owner is builtins:
             return self.name
         module = f"{self.owner.__module__}." if isinstance(self.owner, type) else ""
@@ -113,15 +135,31 @@ class GuardedCall:
 
 @contextmanager
 def guard(
-    mode: EscapeMode, source: random.Random, wall_us: Callable[[], int], monotonic: Callable[[], float]
+    mode: EscapeMode,
+    source: random.Random,
+    wall_us: Callable[[], int],
+    monotonic: Callable[[], float],
+    escaped: Callable[[EscapedDeterminism], object] = lambda _: None,
 ) -> Iterator[None]:
-    """Replace the calls while inside. `source`, `wall_us` and `monotonic` serve the mode "control"."""
+    """Replace the calls while inside. `source`, `wall_us` and `monotonic` serve the mode "control".
+
+    `escaped` hears of every call that is refused, before the error is raised: whoever catches that hides it from none.
+    """
     if mode == "ignore":
         yield
         return
     calls = _refused() if mode == "refuse" else _calls(source, wall_us, monotonic)
-    with _replaced(calls, mode):
-        yield
+    before = _HEARS[0]
+    _HEARS[0] = escaped
+    try:
+        with _replaced(calls, mode):
+            yield
+    finally:
+        _HEARS[0] = before
+
+
+_HEARS: Final[list[Callable[[EscapedDeterminism], object]]] = [lambda _: None]
+"""Who hears of escapes in the run that is under way: there is one at a time."""
 
 
 def _calls(
@@ -129,13 +167,16 @@ def _calls(
 ) -> list[GuardedCall]:
     """All that this Python has."""
     calls = [
-        *_clocks(wall_us, monotonic),
-        *_calendars(wall_us),
-        *_chances(source),
+        *_advised(TIME, [*_clocks(wall_us, monotonic), *_calendars(wall_us)]),
+        *_advised(CHANCE, _chances(source)),
         *_effects(),
         *_files(),
     ]
     return [guarded for guarded in calls if hasattr(guarded.owner, guarded.name)]
+
+
+def _advised(advice: str, calls: list[GuardedCall]) -> list[GuardedCall]:
+    return [attrs.evolve(guarded, advice=advice) for guarded in calls]
 
 
 @functools.cache
@@ -193,16 +234,20 @@ def _chances(source: random.Random) -> list[GuardedCall]:
 def _effects() -> list[GuardedCall]:
     processes = ("fork", "forkpty", "system", "posix_spawn", "posix_spawnp", "execv", "execve", "pipe")
     sockets = ("connect", "connect_ex", "bind", "sendto", "sendmsg")
+
+    def effect(owner: Any, name: str, advice: str, called: str = "") -> GuardedCall:
+        return GuardedCall(owner, name, has_effect=True, may_import=False, advice=advice, called=called)
+
     return [
-        GuardedCall(time, "sleep", has_effect=True, may_import=False),
-        GuardedCall(threading.Thread, "start", has_effect=True, may_import=False),
-        GuardedCall(_thread, "start_new_thread", has_effect=True, may_import=False),
-        *(GuardedCall(owner, name, has_effect=True, may_import=False) for owner, name in thread_calls()),
-        GuardedCall(subprocess.Popen, "__init__", has_effect=True, may_import=False),
-        *(GuardedCall(os, name, has_effect=True, may_import=False) for name in processes),
-        *(GuardedCall(socket.socket, name, has_effect=True, may_import=False) for name in sockets),
-        GuardedCall(socket, "socketpair", has_effect=True, may_import=False),
-        GuardedCall(socket, "getaddrinfo", has_effect=True, may_import=False),
+        effect(time, "sleep", SLEEP),
+        effect(threading.Thread, "start", THREADS),
+        effect(_thread, "start_new_thread", THREADS),
+        *(effect(owner, name, THREADS, IN_THREAD) for owner, name in thread_calls()),
+        effect(subprocess.Popen, "__init__", PROCESSES, "subprocess.Popen"),
+        *(effect(os, name, PROCESSES) for name in processes),
+        *(effect(socket.socket, name, SOCKETS) for name in sockets),
+        effect(socket, "socketpair", SOCKETS),
+        effect(socket, "getaddrinfo", SOCKETS),
     ]
 
 
@@ -213,7 +258,7 @@ def _files() -> list[GuardedCall]:
         *("chmod", "chown", "utime"),
     )
     looks = ("listdir", "scandir", "stat", "lstat", "access", "readlink")
-    return [
+    calls = [
         *(
             GuardedCall(owner, "open", has_effect=True, is_harmless=_opens_nothing, only_reads=_opens_to_read)
             for owner in (builtins, io)
@@ -230,6 +275,7 @@ def _files() -> list[GuardedCall]:
         ),
         GuardedCall(sqlite3, "connect", has_effect=True, is_harmless=_is_in_memory),
     ]
+    return _advised(FILES, calls)
 
 
 def _opens_nothing(file: object = "", *_args: object, **_kwargs: object) -> bool:
@@ -292,13 +338,14 @@ def _watched(
             return original(*args, **kwargs)
         helps = guarded.control is not None or guarded.only_reads(*args, **kwargs)
         remedy = '; or, if the call is in a library, run with escapes="control"' if helps else ""
-        raise EscapedDeterminism(
+        error = EscapedDeterminism(
             f"{guarded.call}() was called {where}, in a simulated run: what it returns or does is not decided by "
-            "the seed. Take time from the clock, randomness from the entropy and files from the disk of the world"
-            f"{remedy}.",
+            f"the seed. {guarded.advice}{remedy}.",
             call=guarded.call,
             where=where.removeprefix("at "),
         )
+        _HEARS[0](error)
+        raise error
 
     return watched
 

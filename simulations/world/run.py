@@ -171,7 +171,9 @@ class _Running:
         library = Generator(f"{world.seed}/library")
         with (
             installed(driver.decide),
-            guard(self._settings.escapes, library, world.clock.wall_us, self._clock.current_time),
+            guard(
+                self._settings.escapes, library, world.clock.wall_us, self._clock.current_time, world.escaped
+            ),
             spawned_in_scopes(tasks_cancelled_by(world.plan), world.task_scopes),
             _no_collection(),
             nullcontext() if world.watch is None else watched_calls(world.watch),
@@ -186,7 +188,8 @@ class _Running:
                 self._failure.add_note(f"It could not even be torn down: {error.__cause__!r}")
         if self._interruption is not None:
             raise self._interruption
-        failure = getattr(driver.scheduler, "stale", None) or world.violation or self._failure
+        broken = world.escape or world.violation
+        failure = getattr(driver.scheduler, "stale", None) or broken or self._failure
         first = failure.first if isinstance(failure, Violation) else None
         waiting = getattr(failure, "waiting", ())
         if world.watch is not None:
@@ -235,7 +238,7 @@ class _Running:
                 if world.watch is not None:
                     world.watch.is_over = True
                 self._virtual_s = world.now
-                end = self._stopped or world.violation or self._failure
+                end = self._stopped or world.escape or world.violation or self._failure
                 self._trace.line("end", "well" if end is None else type(end).__name__)
                 self._trace.close()
                 world.tear_down()

@@ -96,6 +96,8 @@ class World:
         self.on_heal: list[Callable[[], None]] = []
         self.violation: Violation | None = None
         """The first broken promise, whoever swallowed its exception."""
+        self.escape: BaseException | None = None
+        """The first call around the seams, whoever swallowed its exception, if no promise was broken before."""
         self.names = TaskNames()
         self.watch: Watch | None = None
         """Records what the program under test does, when the run is watched."""
@@ -163,6 +165,14 @@ class World:
                 who, place, machine = self.watch.here()
                 self.watch.failed(violation, who, str(place or ""), machine, "broken")
         return violation
+
+    def escaped(self, error: BaseException) -> None:
+        """Keep the first call that reached around the seams: from there on no seed decides the run."""
+        if self.escape is None and self.violation is None and not self._is_over:
+            self.escape = error
+            if self.watch is not None:
+                who, place, machine = self.watch.here()
+                self.watch.failed(error, who, str(place or ""), machine)
 
     def waiting(self, stepped: trio.lowlevel.Task | None = None) -> list[WaitingTask]:
         """Where each live task waits, and for what, in order of creation; without the one that is `stepped`."""

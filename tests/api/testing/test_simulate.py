@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -387,3 +388,71 @@ def test_an_attempt_that_never_ends_is_given_up(run_file: Any) -> None:
             assert not workload
     """)
     result.stdout.fnmatch_lines(["*Workload: (5,)"])
+
+
+SWALLOWED = """
+    import time
+
+    class Clerk(callboard.Actor[str]):
+        async def receive(self, message):
+            if message == "now":
+                time.time()
+
+    @simulate(seeds=2, faults=None)
+    async def test_actor(world):
+        async def life(machine):
+            async with machine.open_runtime() as runtime:
+                clerk = await runtime.spawn(Clerk, name="clerk")
+                await clerk.tell("now")
+                await trio.sleep(10)
+
+        await world.machine_until_done(life)
+
+    @simulate(seeds=2, faults=None)
+    async def test_handler(world):
+        async def life(machine):
+            async with machine.open_runtime() as runtime:
+                topic = await runtime.create_topic("t")
+                await topic.publish(b"1")
+                async with trio.open_nursery() as nursery:
+
+                    async def handle(message):
+                        if message.attempt == 1:
+                            time.time()
+                        nursery.cancel_scope.cancel()
+
+                    nursery.start_soon(topic.work, handle, "g")
+
+        await world.machine_until_done(life)
+
+    @simulate(seeds=2, faults=None)
+    async def test_except(world):
+        try:
+            time.time()
+        except Exception:
+            pass
+"""
+
+
+def test_an_escape_counts_even_if_it_is_swallowed(run_file: Any) -> None:
+    """A supervisor restarts the actor, a group delivers again, an `except` hides it: the test fails all the same."""
+    result = run_file(SWALLOWED)
+    result.assert_outcomes(failed=3)
+    text = result.stdout.str()
+    assert len(re.findall(r"^test_it\.py:\d+: EscapedDeterminism$", text, re.MULTILINE)) == 3
+    assert text.count("broken promise: raised: EscapedDeterminism") == 3
+
+
+def test_what_replaces_an_escape_is_told(run_file: Any) -> None:
+    """A thread is not told to take time from a clock, and is called what the program called."""
+    result = run_file(
+        """
+        @simulate(seeds=1)
+        async def test_it(world):
+            await trio.to_thread.run_sync(print)
+        """
+    )
+    text = result.stdout.str()
+    assert "trio.to_thread.run_sync() was called at" in text
+    assert "There are no threads in a run" in text
+    assert "Take time" not in text

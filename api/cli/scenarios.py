@@ -6,6 +6,7 @@ A program's module is imported from the folder in which the command was called, 
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Iterable
 from importlib import import_module
@@ -19,9 +20,12 @@ from callboard.simulations.scenarios import registry
 from callboard.simulations.scenarios.registry import Weight
 from callboard.simulations.scenarios.scenario import Scenario
 from callboard.simulations.search.values import to_plain
+from callboard.simulations.watching.watch import raised_at
 from callboard.simulations.world import World
+from callboard.simulations.world.computing import EndlessWorkload, limited_drawing
 
 SEPARATOR: Final = ":"
+NAME: Final = re.compile(r"[A-Za-z0-9-]+")
 WEIGHT: Final = Weight(share=1.0, cost_s=0.1, least=1)
 """Of a program's scenario, of which nothing is known."""
 
@@ -63,11 +67,17 @@ def find_scenario(name: str) -> Scenario | None:
         found: Any = import_module(module_name)
         for part in attribute.split("."):
             found = getattr(found, part)
+    except Exception as error:
+        raise InvalidArgument(
+            f"{name!r:.200} cannot be imported: {told_with_line(error)}. Nothing was run. "
+            "Name it as package.module:Scenario, from the folder that has the package."
+        ) from error
+    try:
         scenario: Any = found() if inspect.isclass(found) else found
     except Exception as error:
         raise InvalidArgument(
-            f"{name!r:.200} cannot be imported: {type(error).__name__}: {error}. Nothing was run. "
-            "Name it as package.module:Scenario, from the folder that has the package."
+            f"{name!r:.200} cannot be made by calling the class without arguments: {told_with_line(error)}."
+            " Nothing was run. Give its arguments defaults, or name an object of the class."
         ) from error
     problems = _problems(scenario)
     if problems:
@@ -77,6 +87,9 @@ def find_scenario(name: str) -> Scenario | None:
 
 def _problems(scenario: Any) -> list[str]:
     problems = []
+    own_name = getattr(scenario, "name", None)
+    if not isinstance(own_name, str) or NAME.fullmatch(own_name) is None:
+        problems.append("it has no `name` of letters, digits and hyphens")
     if not isinstance(getattr(scenario, "space", None), FaultSpace):
         problems.append("it has no FaultSpace `space`")
     if not inspect.iscoroutinefunction(getattr(scenario, "main", None)):
@@ -84,10 +97,25 @@ def _problems(scenario: Any) -> list[str]:
     if not callable(getattr(scenario, "workload", None)):
         return [*problems, "it has no method `workload(entropy)`"]
     try:
-        to_plain(scenario.workload(SeededEntropy(0)))
+        with limited_drawing("its workload(entropy)"):
+            drawn = scenario.workload(SeededEntropy(0))
+    except EndlessWorkload as error:
+        return [*problems, str(error).rstrip(".")]
     except Exception as error:  # noqa: BLE001 - the method is the program's
+        return [*problems, f"its workload(entropy) raises {told_with_line(error)}"]
+    try:
+        to_plain(drawn)
+    except Exception as error:  # noqa: BLE001 - the values are the program's
         problems.append(f"its workload(entropy) does not draw what can be stored: {error}")
     return problems
+
+
+def told_with_line(error: Exception) -> str:
+    """An error of the program, with the line where it was raised."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{type(error).__name__}: {error.msg}, at {error.filename}:{error.lineno}"
+    where = raised_at(error)
+    return f"{type(error).__name__}: {error}{f', at {where}' if where else ''}"
 
 
 def packages_of(names: Iterable[str]) -> set[str]:

@@ -26,7 +26,7 @@ import callboard
 from callboard.cli.files import TraceFile, read_whole, seconds_now, write_whole
 from callboard.cli.output import to_json
 from callboard.cli.processes import end_after_computing, live_as_long_as_parent
-from callboard.cli.scenarios import file_name, find_scenario, is_of_a_program
+from callboard.cli.scenarios import file_name, find_scenario, is_of_a_program, told_with_line
 from callboard.cli.streams import input_lines
 from callboard.log.errors import CallboardError, InvalidArgument
 from callboard.log.host.entropy import HostEntropy
@@ -151,7 +151,17 @@ def _drive_machines(seed: int) -> dict[str, Any]:
 
 
 def _run_seed(scenario: Scenario, seed: int, folder: str) -> dict[str, Any]:
-    workload, plan = draw(scenario, seed)
+    try:
+        workload, plan = draw(scenario, seed)
+    except Exception as error:
+        if not is_of_a_program(scenario.name):
+            raise
+        return {
+            "scenario": scenario.name,
+            "seed": seed,
+            "promise": "the workload can be drawn",
+            "words": told_with_line(error),
+        }
     case = Case(workload, plan)
     run = _runner(scenario, seed)(case, QUIET)
     found: dict[str, Any] = {
@@ -173,7 +183,8 @@ def _store_failure(
 ) -> dict[str, Any]:
     """Run the seed again with its schedule recorded, and store what is needed to meet the failure again."""
     promise, words = promise_of(failure), words_of(failure)
-    again = _runner(scenario, seed)(case, attrs.evolve(QUIET, record_schedule=True))
+    computes = getattr(failure, "computes", False)  # as a second run would, for as long
+    again = run if computes else _runner(scenario, seed)(case, attrs.evolve(QUIET, record_schedule=True))
     note = f"as a sweep found it, under the scheduler {run.scheduler}"
     if again.failure is None or promise_of(again.failure) != promise:
         note = "a second run of the same seed went otherwise: run --check-determinism on it"
@@ -225,8 +236,9 @@ def shrink_stored(answer: Answer, *, file: str, named: list[str], runs: int, sec
     """Make a stored failure small, store it beside with its story and report, and tell the story."""
     stored, drawing, run_case, case = _read(file, named)
     end = seconds_now() + seconds
-    budget = RunBudget(runs, lambda: seconds_now() > end)
     first = run_case(case, QUIET)
+    computes = getattr(first.failure, "computes", False)  # as each attempt would, for as long
+    budget = RunBudget(0 if computes else runs, lambda: seconds_now() > end)
     if first.failure is None or promise_of(first.failure) != stored.promise:
         raise StaleFailure(
             f"{file} does not break its promise again. `callboard simulate {stored.scenario} --check-determinism"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import time
 import traceback
 from collections.abc import Iterable, Sequence
 from types import TracebackType
@@ -14,7 +15,7 @@ from types import TracebackType
 import attrs
 
 from callboard.simulations.search.coverage import points
-from callboard.simulations.search.replay import words_of
+from callboard.simulations.search.replay import shown_workload, words_of
 from callboard.simulations.search.shrink import Case, RunBudget, shrink
 from callboard.simulations.search.story import tell
 from callboard.simulations.violations import Violation
@@ -28,8 +29,10 @@ from callboard.testing.trial import Trial, points_passed
 MACHINERY = ("trio.", "outcome", "callboard.simulations.", "callboard.testing.")
 NUMBER = re.compile(r"\d+(\.\d+)?")
 TICKS_MAX = 2_000_000
-"""Scheduler ticks of all attempts together, about ten to twenty seconds. With a limit in seconds, the same failure
-would not always shrink to the same result."""
+"""Scheduler ticks of all attempts together, about ten to twenty seconds: the usual end, so that the same failure always
+shrinks to the same result."""
+SHRINK_S = 60.0
+"""As `callboard simulate --shrink-seconds`. What takes no ticks counts here: a large workload that is drawn anew."""
 LEAST_TICKS = 100_000
 """The minimum of an attempt's limit."""
 
@@ -80,7 +83,9 @@ def _explained(
         )
         unexplained.__cause__ = without_machinery(failure, trial.file)  # all that is known of it
         return unexplained
-    workload = [] if small.case.workload is None else [f"Workload: {small.case.workload!r}"]
+    workload = (
+        [] if small.case.workload is None else [f"Workload: {shown_workload(repr(small.case.workload))}"]
+    )
     found = f"Found with scheduler {run.scheduler!r}. {_shrunk(case, small)}"
     small.run.failure.add_note(account(trial.name, small.run, [*workload, found], asked))
     return without_machinery(small.run.failure, trial.file)
@@ -93,14 +98,17 @@ class Small:
     case: Case
     run: Run
     runs: int
+    is_unfinished: bool = False
+    """The time was up before all had been tried."""
 
 
 def smallest(trial: Trial, seed: int, case: Case, run: Run) -> Small | None:
     """Shrink this failed run. None if the same seed does not fail in the same way again.
 
-    A run that alone takes more ticks than all attempts may take, usually an endless loop, is not shrunk.
+    A run that alone takes more ticks than all attempts may take, usually an endless loop, is not shrunk; nor is one
+    that computes for ever, as every attempt would.
     """
-    if run.ticks > TICKS_MAX:
+    if run.ticks > TICKS_MAX or getattr(run.failure, "computes", False):
         return Small(case, run, 0)
     failure = run.failure
     wanted = _kind(failure, trial.file)
@@ -117,9 +125,10 @@ def smallest(trial: Trial, seed: int, case: Case, run: Run) -> Small | None:
 
     if fails(case, record=False) is None:
         return None
-    budget = RunBudget(out_of_time=lambda: ticks > TICKS_MAX)
+    end = time.monotonic() + SHRINK_S
+    budget = RunBudget(out_of_time=lambda: ticks > TICKS_MAX or time.monotonic() > end)
     found = shrink(case, fails, budget, drawing=trial.drawing(seed))
-    return Small(found.case, trial.run(seed, found.case, watched=True), found.runs)
+    return Small(found.case, trial.run(seed, found.case, watched=True), found.runs, time.monotonic() > end)
 
 
 def _kind(failure: BaseException | None, file: str) -> object:
@@ -149,6 +158,8 @@ def account(name: str, run: Run, remarks: Sequence[str], asked: Asked) -> str:
 
 
 def _shrunk(case: Case, small: Small) -> str:
+    if getattr(small.run.failure, "computes", False):
+        return "Not made smaller: every attempt would compute for as long."
     if not small.runs:
         return f"Not made smaller: it took {small.run.ticks:,} scheduler ticks."
     before, after = len(case.plan.faults), len(small.case.plan.faults)
@@ -156,7 +167,8 @@ def _shrunk(case: Case, small: Small) -> str:
     parts = [f"faults {before} to {after}"] if before else []
     parts.append(f"tasks out of turn in {choices} ticks" if choices else "every task in its turn")
     runs = f"{small.runs} more run{'' if small.runs == 1 else 's'}"
-    return f"Shrunk by {runs}: {', '.join(parts)}."
+    more = f" There was more to try after {SHRINK_S:g} s." if small.is_unfinished else ""
+    return f"Shrunk by {runs}: {', '.join(parts)}.{more}"
 
 
 def without_machinery(failure: BaseException, file: str) -> BaseException:

@@ -21,6 +21,7 @@ from callboard.simulations.faults.when import AWAIT
 from callboard.simulations.search.redrawing import Drawing
 from callboard.simulations.search.shrink import Case
 from callboard.simulations.world import Run, Settings, World, run, schedulers
+from callboard.simulations.world.computing import limited_drawing
 from callboard.testing.guard import no_draws
 
 SEEDS: Final = 300
@@ -67,8 +68,10 @@ class Trial:
             plan = draw_plan(entropy.fork("plan"), for_a_program(self.faults))
         elif self.faults is not None:
             plan = self.faults
-        workload = None if self.workload is None else self.workload(entropy.fork("workload"))
-        return Case(workload, plan)
+        if self.workload is None:
+            return Case(None, plan)
+        with limited_drawing(f"workload of {self.name}"):
+            return Case(self.workload(entropy.fork("workload")), plan)
 
     def drawing(self, seed: int) -> Drawing | None:
         """How this seed's workload is drawn; None without one."""

@@ -49,10 +49,10 @@ from callboard.simulations.checkers import (
     tree_order,
     watchers,
 )
+from callboard.simulations.checkers.judged import judged
 from callboard.simulations.checkers.terms import DEFAULT, Intensity, Terms
 from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving
-from callboard.simulations.history.unobserved import judged
 from callboard.simulations.violations import Violation
 
 __all__ = ["CHECKERS", "Checker", "Intensity", "Terms", "check_all", "enforce"]

@@ -11,6 +11,7 @@ from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults import Fault, Plan
 from callboard.simulations.faults.swarm import FaultSpace, draw_plan
 from callboard.simulations.world import Run, Settings, Tape, World, run
+from callboard.simulations.world.computing import limited_drawing
 
 STILL_TICKS: Final = 50_000
 """Scheduler ticks at one virtual instant, many times what a run ever takes, after which it is ended: half a second."""
@@ -63,7 +64,8 @@ def draw(scenario: Scenario, seed: int) -> tuple[Any, Plan]:
         plan = draw_plan(entropy.fork("plan"), scenario.space, horizon_s)
         if isinstance(scenario, Aimed):
             plan = Plan((*plan.faults, *scenario.aimed(entropy.fork("aimed"))))
-    return scenario.workload(entropy.fork("workload")), plan
+    with limited_drawing("the scenario's workload(entropy)"):
+        return scenario.workload(entropy.fork("workload")), plan
 
 
 def run_scenario(

@@ -23,6 +23,7 @@ from typing import Any, Final, TypeVar, cast
 import attrs
 
 from callboard.simulations.entropy import SeededEntropy
+from callboard.simulations.world.computing import limited_drawing
 
 Drawn = float | bytes
 Draws = tuple[tuple[str, tuple[Drawn, ...]], ...]
@@ -52,15 +53,22 @@ class Drawing:
     def draw(self, draws: Draws = ()) -> DrawnWorkload:
         """What the function makes of `draws`, and of the seed's own numbers where these do not fit, or are too few."""
         taken: dict[str, list[Drawn]] = {}
-        workload = self._function(_Redrawing(self._seed, dict(draws), taken))
+        with limited_drawing("the function that draws the workload"):
+            workload = self._function(_Redrawing(self._seed, dict(draws), taken))
         return DrawnWorkload(tuple((place, tuple(values)) for place, values in taken.items()), workload)
 
-    def simpler(self, drawn: DrawnWorkload) -> Iterator[DrawnWorkload]:
-        """Other workloads that are one step simpler (W1, W2), the boldest first."""
+    def simpler(
+        self, drawn: DrawnWorkload, check_time: Callable[[], object] = lambda: None
+    ) -> Iterator[DrawnWorkload]:
+        """Other workloads that are one step simpler (W1, W2), the boldest first.
+
+        Between two of them many may be drawn that are not: before each `check_time()` is called, and may raise.
+        """
         weight = _weight(drawn)
         for place, values in drawn.draws:
             for at, value in enumerate(values):
                 for smaller in _smaller(value):
+                    check_time()
                     changed = (*values[:at], smaller, *values[at + 1 :])
                     found = self._tried(_with(drawn.draws, place, changed))
                     if found is None or found.draws == drawn.draws:
@@ -69,6 +77,7 @@ class Drawing:
                         yield found
                     fewer = len(values) - len(dict(found.draws).get(place, ()))
                     for first in range(at + 1, len(values) - fewer + 1 if fewer > 0 else 0):
+                        check_time()
                         left = (*changed[:first], *changed[first + fewer :])
                         other = self._tried(_with(drawn.draws, place, left))
                         if other is not None and _weight(other) < weight:

@@ -32,6 +32,8 @@ from callboard.simulations.search.values import from_plain, to_plain
 from callboard.simulations.violations import Violation
 from callboard.simulations.world import Run, Settings, StaleTape, Tape
 
+WORKLOAD_CHARACTERS_MAX: Final = 2_000
+"""So much of a workload is told; the stored failure has the rest."""
 NAME: Final = re.compile(r"[A-Za-z_]\w*")
 TICK_LIMIT: Final = Settings().tick_limit
 
@@ -148,13 +150,21 @@ def trial_of(
     return trial
 
 
+def shown_workload(words: str) -> str:
+    """A workload in words, cut in its middle when it is large."""
+    if len(words) <= WORKLOAD_CHARACTERS_MAX:
+        return words
+    half = WORKLOAD_CHARACTERS_MAX // 2
+    return f"{words[:half]} ... {len(words) - 2 * half:,} characters left out ... {words[-half:]}"
+
+
 def remarks(case: Case) -> list[str]:
     """What a case is, in words: a line for the workload without what is nothing, and one for the schedule."""
     lines = []
     if attrs.has(type(case.workload)):
         fields = attrs.asdict(case.workload, recurse=False).items()
         told = [f"{name}={value!r}" for name, value in fields if value not in (0, "", (), None)]
-        lines.append(f"Workload: {', '.join(told) or 'nothing'}")
+        lines.append(f"Workload: {shown_workload(', '.join(told)) or 'nothing'}")
     if case.tape is not None:
         choices = case.tape.choices
         lines.append(

@@ -8,7 +8,7 @@ smaller workload and the other way round, so rounds are repeated until nothing g
 Invariants
 ----------
 K1  The case that is kept has always been run, and broke the same promise.
-K2  Not more runs than the budget allows, and none is begun after its time.
+K2  Not more runs than the budget allows, and none is begun, and no workload drawn, after its time.
 K3  The workload is one that its drawing function can make; one that the function did not draw is left as it is.
 """
 
@@ -70,9 +70,15 @@ class RunBudget:
 
     def take(self) -> None:
         """Take one run. Raises `BudgetSpent` when there is none left."""
-        if self.spent >= self._runs_max or self._out_of_time():
+        if self.spent >= self._runs_max:
             raise BudgetSpent
+        self.check_time()
         self.spent += 1
+
+    def check_time(self) -> None:
+        """Raises `BudgetSpent` when there is no time left."""
+        if self._out_of_time():
+            raise BudgetSpent
 
 
 @attrs.frozen
@@ -203,7 +209,8 @@ class _Shrinking:
             failed.add(words)
             return False
 
-        greedy(self._drawn, self._drawing.simpler, holds)
+        drawing = self._drawing
+        greedy(self._drawn, lambda drawn: drawing.simpler(drawn, self._budget.check_time), holds)
 
     def _schedule(self) -> None:
         self._what = "schedule"

@@ -7,6 +7,7 @@ import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, Final
 
 import trio
@@ -217,6 +218,15 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
             yield from leaves(inner)
     else:
         yield error
+
+
+def frames_of(error: BaseException) -> list[FrameType]:
+    """The frames that an error went through, outermost first."""
+    found, traceback = [], error.__traceback__
+    while traceback is not None:
+        found.append(traceback.tb_frame)
+        traceback = traceback.tb_next
+    return found
 
 
 def raised_at(error: BaseException) -> str:

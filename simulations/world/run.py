@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
@@ -28,8 +29,9 @@ from callboard.simulations.watching import (
     unobserved_calls,
     watched_calls,
 )
-from callboard.simulations.watching.watch import raised_at
+from callboard.simulations.watching.watch import frames_of, raised_at
 from callboard.simulations.world import schedulers
+from callboard.simulations.world.computing import StillComputing, limited_computing
 from callboard.simulations.world.driver import MEMBER, Driver, TaskOwner
 from callboard.simulations.world.escapes import EscapeMode, guard
 from callboard.simulations.world.tape import Tape
@@ -40,6 +42,7 @@ from callboard.simulations.world.trio_hooks import (
     installed,
     live_async_generators,
     spawned_in_scopes,
+    stepped_task,
 )
 from callboard.simulations.world.world import CURRENT, OUTSIDE, SimulationStuck, World, machine_of
 
@@ -67,6 +70,8 @@ class Settings:
     record_schedule: bool = False
     virtual_limit_s: float = 30 * DAY_S
     tick_limit: int = 20_000_000
+    computing_limit_s: float | None = None
+    """Processor time that one step of one task may take; None: `computing.LIMIT_S`."""
     still_ticks: int = 500_000
     """So many ticks at one virtual instant, and the run is ended as one that spins."""
     escapes: EscapeMode = "refuse"
@@ -160,6 +165,8 @@ class _Running:
             self._driver.steps = self._world.steps
         self._scope = trio.CancelScope()
         self._stopped: SimulationStuck | None = None
+        self._computing = ""
+        """What computes without waiting, and where."""
         self._forced = False
         self._failure: BaseException | None = None
         self._interruption: BaseException | None = None
@@ -178,6 +185,7 @@ class _Running:
             _no_collection(),
             nullcontext() if world.watch is None else watched_calls(world.watch),
             unobserved_calls(world.history.unobserved),
+            limited_computing(self._settings.computing_limit_s, self._step, self._computes),
         ):
             try:
                 trio.run(self._run, clock=self._clock)
@@ -231,9 +239,8 @@ class _Running:
                         self._check_generators()
                 except BaseException as error:  # noqa: BLE001 - the run's outcome
                     if world.watch is not None and not isinstance(error, trio.Cancelled):
-                        world.watch.failed(
-                            error, world.watch.name(trio.lowlevel.current_task()), raised_at(error), 0
-                        )
+                        who = world.names.of(trio.lowlevel.current_task(), 0, frames_of(error))
+                        world.watch.failed(error, who, raised_at(error), 0)
                     self._fail(error)
                 if world.watch is not None:
                     world.watch.is_over = True
@@ -270,9 +277,37 @@ class _Running:
         )
         if world.watch is not None:
             world.watch.stuck(why)
+        self._end()
+
+    def _step(self) -> tuple[int, int]:
+        """Which step is under way: tells it apart from the one before and the one after."""
+        return self._driver.ticks, id(stepped_task())
+
+    def _computes(self, where: str, seconds: float, frames: list[FrameType]) -> BaseException:
+        """A step of the program computes for ever at this line. Called in a signal handler: ends the run soon."""
+        if self._stopped is not None:
+            return StillComputing()
+        task = stepped_task()
+        name = self._world.names.of(task, machine_of(task) or 0, frames)
+        self._computing = (
+            f"{name} computes without ever waiting: for {seconds:g} s of processor time, and is at {where}"
+        )
+        self._stopped = SimulationStuck(
+            f"{self._computing}. Meanwhile nothing else can run. Let it wait, with `await trio.lowlevel.checkpoint()`, "
+            "or end",
+            waiting=(),
+            computes=True,
+        )
+        trio.lowlevel.current_trio_token().run_sync_soon(self._end)
+        return self._stopped
+
+    def _end(self) -> None:
+        """Cancel what is under way."""
+        if self._world.watch is not None and self._computing:
+            self._world.watch.stuck(self._computing)
         self._scope.cancel()
-        if world.machine is not None:
-            world.machine.over.set()
+        if self._world.machine is not None:
+            self._world.machine.over.set()
 
     def _watch_generators(self) -> None:
         """Remember who begins each async generator. When the run ends trio puts the hooks back."""

@@ -41,10 +41,11 @@ SOMETIMES: Final = "sometimes: "
 class SimulationStuck(CallboardError):
     """The run did not come to an end: everybody waits for ever, or it went past its limits.
 
-    `waiting` says where each task was, and what it waited for.
+    `waiting` says where each task was, and what it waited for. `computes`: one of them never waits at all.
     """
 
-    waiting: tuple[WaitingTask, ...]
+    waiting: tuple[WaitingTask, ...] = ()
+    computes: bool = False
 
 
 class _Outside:

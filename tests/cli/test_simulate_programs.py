@@ -120,6 +120,85 @@ def test_what_is_no_scenario_is_refused(shop: Any, name: str, why: str) -> None:
     assert why in shop.run("simulate", name, code=2).err
 
 
+WRONG = """
+from shop.till import Till
+
+
+class Raises(Till):
+    def workload(self, entropy):
+        raise ValueError("a bad draw")
+
+
+class Later(Till):
+    def workload(self, entropy):
+        if entropy.integer(3) == 5:
+            raise ValueError("a bad draw")
+        return super().workload(entropy)
+
+
+class Needs(Till):
+    def __init__(self, shop):
+        self.shop = shop
+
+
+class Unnamed(Till):
+    name = "a till"
+
+
+class Endless(Till):
+    def workload(self, entropy):
+        while True:
+            pass
+
+
+class Computes(Till):
+    async def main(self, world, workload):
+        while True:
+            pass
+"""
+
+
+@pytest.fixture
+def wrong(shop: Any) -> Any:
+    """With scenarios that are wrong."""
+    (shop.folder / "shop/wrong.py").write_text(WRONG)
+    (shop.folder / "shop/broken.py").write_text("import os\n\nx = 1 / 0\n")
+    return shop
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("wrong:Raises", r"its workload\(entropy\) raises ValueError: a bad draw, at \S+/shop/wrong\.py:7"),
+        ("wrong:Needs", r"by calling the class without arguments: TypeError: Needs\.__init__\(\) missing"),
+        ("wrong:Unnamed", r"it has no `name` of letters, digits and hyphens"),
+        (
+            "wrong:Endless",
+            r"its workload\(entropy\) computes without end: .* and is at \S+/shop/wrong\.py:(27|28|29)",
+        ),
+        ("broken:X", r"cannot be imported: ZeroDivisionError: division by zero, at \S+/shop/broken\.py:3"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_line(wrong: Any, name: str, why: str) -> None:
+    """What the program itself raised, and where."""
+    told = " ".join(wrong.run("simulate", f"shop.{name}", code=2).err.split())
+    assert re.search(why, told), told
+
+
+def test_a_workload_that_cannot_be_drawn_is_a_failure_of_its_seed(wrong: Any) -> None:
+    """Told with the error and its line; nothing is stored that could be run again."""
+    out = wrong.run("simulate", "shop.wrong:Later", "--seeds=60", "--jobs=1", code=6).out.decode()
+    assert "broken promise: the workload can be drawn" in out
+    assert re.search(r"ValueError: a bad draw, at \S+/shop/wrong\.py:13", out), out
+
+
+def test_a_scenario_that_computes_for_ever_is_told_with_its_line(wrong: Any) -> None:
+    """After some seconds of processor time, and stored and told as any other failure."""
+    out = wrong.run("simulate", "shop.wrong:Computes", "--seeds=1", "--jobs=1", code=6).out.decode()
+    told = " ".join(out.split())
+    assert re.search(r"main computes without ever waiting: .* and is at \S+/shop/wrong\.py:3[45]", told), out
+
+
 def test_the_scenario_of_the_guide_runs(command: Any) -> None:
     """The page's classes in a module of their own, as it says."""
     (block,) = (

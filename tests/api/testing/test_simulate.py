@@ -456,3 +456,43 @@ def test_what_replaces_an_escape_is_told(run_file: Any) -> None:
     assert "trio.to_thread.run_sync() was called at" in text
     assert "There are no threads in a run" in text
     assert "Take time" not in text
+
+
+def test_a_body_that_never_waits_is_told_with_its_line(
+    run_file: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not shrunk, as each attempt would compute for as long."""
+    monkeypatch.setattr("callboard.simulations.world.computing.LIMIT_S", 0.2)
+    result = run_file(
+        """
+        @simulate(seeds=2)
+        async def test_it(world):
+            while True:
+                pass
+        """
+    )
+    result.assert_outcomes(failed=1)
+    text = result.stdout.str()
+    assert re.search(
+        r"SimulationStuck: test_it computes without ever waiting: .* is at \S+test_it\.py:\d+", text
+    )
+    assert "Not made smaller: every attempt would compute for as long." in text
+
+
+def test_shrinking_a_large_workload_ends_in_time(run_file: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while workloads are drawn of which none is run; what is told of it is cut."""
+    monkeypatch.setattr("callboard.testing.search.SHRINK_S", 0.5)
+    result = run_file(
+        """
+        def many(entropy):
+            return tuple(entropy.integer(7) for _ in range(20_000))
+
+        @simulate(seeds=1, workload=many)
+        async def test_it(world, workload):
+            assert not workload
+        """
+    )
+    result.assert_outcomes(failed=1)
+    text = result.stdout.str()
+    assert "There was more to try after 0.5 s." in text
+    assert "characters left out" in text

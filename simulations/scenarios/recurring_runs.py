@@ -20,6 +20,7 @@ from callboard.log.limits import CATCH_UP_MAX
 from callboard.simulations.checkers import no_bugs
 from callboard.simulations.checkers.terms import DEFAULT
 from callboard.simulations.faults import aimed
+from callboard.simulations.faults.kinds import FailVerb, FullDisk
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.scenarios.draws import (
@@ -50,6 +51,8 @@ LEAP_US: Final = 60 * SECOND
 """A wall clock that is set forward by more has leapt over what was due, which is seen within as long."""
 HELD_US: Final = 60 * SECOND
 """A firing waits no longer for what has failed."""
+RESTARTED_US: Final = 4 * SECOND
+"""While no disk refuses anything, crashes delay it by no more."""
 PROMPT_US: Final = SECOND
 """While nothing fails, what is due comes within this."""
 MISSED: Final = ("latest", "all", "skip")
@@ -484,7 +487,10 @@ class _Recurring:
     @property
     def _slack(self) -> int:
         """How long a firing may be held."""
-        return HELD_US if self.world.hits else PROMPT_US
+        if not self.world.hits:
+            return PROMPT_US
+        refuses = any(isinstance(fault, FailVerb | FullDisk) for fault in self.world.plan.faults)
+        return HELD_US if refuses or self.world.history.of("ScheduleHeld") else RESTARTED_US
 
     def _check(self, made: _Made, created_us: int, came: list[tuple[int, int]], now_us: int) -> None:
         dues = [due_us for due_us, _ in came]

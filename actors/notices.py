@@ -82,6 +82,8 @@ class HandlerFailed:
     attempt: int
     cause: str
     frames: tuple[str, ...] = attrs.field(default=(), repr=False)
+    place: str | None = None
+    """The innermost frame of the user's code, as `shop.py:41 in deep`."""
 
 
 @attrs.frozen

@@ -4,7 +4,9 @@
 logged. There is one line for each event, with its path, its cause, and what to do; the frames of a crash follow as a
 debug record. All fields of the event stand in the record's attribute `callboard`, beside its name. No handler is
 installed: a program that configures nothing sees warnings and errors on stderr, as `logging` does by itself. Of one
-event at one place five lines a minute are told; the next one, or closing, says how many were left out.
+event at one place (a group, an actor, a partition) five lines a minute are told; the next one, or closing, says how
+many were left out. Failures of users' code are of one kind only when the exception's type and the line of code are the
+same: a new kind is told at once, however many others there are.
 
 =======================  ===============================================================
 logger                   tells of
@@ -19,14 +21,15 @@ logger                   tells of
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
-from collections.abc import Callable
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable
 from typing import Any, Final, NamedTuple
 
 import attrs
 
 from callboard.actors import notices
 from callboard.actors.kernel import events
+from callboard.log.limits import CAUSE_CHARACTERS
 
 
 class Line(NamedTuple):
@@ -41,7 +44,7 @@ LINES: Final[dict[object, Line]] = {
     events.IncarnationCrashed: Line(
         "actors",
         logging.WARNING,
-        "{path} crashed ({cause}). Its supervisor restarts it, or says that it does not.",
+        "{path} crashed ({cause}{at}). Its supervisor restarts it, or says that it does not.",
     ),
     events.ActorRestarted: Line(
         "actors", logging.INFO, "{path} is restarted in {delay_s:.3g} s, after: {cause}"
@@ -64,7 +67,7 @@ LINES: Final[dict[object, Line]] = {
         "{path} has dropped {dropped} messages ({reason}): its mailbox is full. Send less, or give it a larger one.",
     ),
     events.HookFailed: Line(
-        "actors", logging.WARNING, "a {hook} of {path!r} raised {cause}. Correct it; nothing else happened."
+        "actors", logging.WARNING, "a {hook} {whose} raised {cause}{at}. Correct it; nothing else happened."
     ),
     events.ActorEnded: Line("actors", logging.DEBUG, "{path} has ended ({cause})"),
     (notices.PartitionStuck, True): Line(
@@ -205,8 +208,8 @@ LINES: Final[dict[object, Line]] = {
     notices.HandlerFailed: Line(
         "groups",
         logging.WARNING,
-        "group {group}: the handler failed with {topic}/{partition}@{offset} (attempt {attempt}): {cause}. The message"
-        " is delivered again, unless this was its last attempt.",
+        "group {group}: the handler failed with {topic}/{partition}@{offset} (attempt {attempt}): {cause}{at}. The"
+        " message is delivered again, unless this was its last attempt.",
     ),
     notices.WorkHindered: Line(
         "groups",
@@ -253,7 +256,12 @@ WINDOW_S: Final = 60.0
 LINES_MAX: Final = 5
 """So many lines of one event at one place are told in a window."""
 KINDS_MAX: Final = 1000
-"""So many events and places are counted; of the others the one heard of longest ago is forgotten."""
+"""So many kinds are counted; of the others the one heard of longest ago is forgotten."""
+NAMED_MAX: Final = 5
+"""So many places the line at closing names."""
+
+Kind = tuple[Hashable, ...]
+"""The event and its place first; of failures of users' code also the exception's type and the line of code."""
 
 
 @attrs.define
@@ -269,16 +277,16 @@ class Floods:
     """Which lines are told, so that one that comes again and again leaves room for others. Pure."""
 
     def __init__(self) -> None:
-        self._kinds: OrderedDict[tuple[object, object], _Counted] = OrderedDict()
-        self._left_out = 0
-        """Of kinds that are forgotten."""
+        self._kinds: OrderedDict[Kind, _Counted] = OrderedDict()
+        self._forgotten = 0
+        """What was left out of kinds that are forgotten."""
 
-    def admit(self, kind: tuple[object, object], now: float) -> int | None:
+    def admit(self, kind: Kind, now: float) -> int | None:
         """How many lines of its kind were left out before this one; None when this one is left out too."""
         counted = self._kinds.setdefault(kind, _Counted(now))
         self._kinds.move_to_end(kind)
         if len(self._kinds) > KINDS_MAX:
-            self._left_out += self._kinds.popitem(last=False)[1].left_out
+            self._forgotten += self._kinds.popitem(last=False)[1].left_out
         if now - counted.since >= WINDOW_S:
             counted.since, counted.told = now, 0
         if counted.told == LINES_MAX:
@@ -288,9 +296,12 @@ class Floods:
         left_out, counted.left_out = counted.left_out, 0
         return left_out
 
-    def left_out(self) -> int:
-        """How many lines were left out that no line has told of."""
-        return self._left_out + sum(counted.left_out for counted in self._kinds.values())
+    def left_out(self) -> Counter[Hashable]:
+        """How many lines were left out that no line has told of, by place; None stands for forgotten ones."""
+        left_out: Counter[Hashable] = Counter({None: self._forgotten})
+        for kind, counted in self._kinds.items():
+            left_out[kind[1]] += counted.left_out
+        return +left_out
 
 
 class Reporter:
@@ -312,8 +323,7 @@ class Reporter:
         logger = logging.getLogger(f"callboard.{line.logger}")
         if not logger.isEnabledFor(line.level):
             return
-        place = next((getattr(event, name) for name in PLACES if hasattr(event, name)), None)
-        left_out = self._floods.admit((key, place), self._now())
+        left_out = self._floods.admit((key, *_kind(event)), self._now())
         if left_out is None:
             return
         fields = {field.name: getattr(event, field.name) for field in attrs.fields(type(event))}
@@ -334,15 +344,38 @@ class Reporter:
             told["group"] = self._group_of(told["group_id"])
             word = "message" if "reason" in told else "record"
             told["counted"] = f"{told['records']} {word}{'' if told['records'] == 1 else 's'}"
-        elif "attempt" in told:
+        if "place" in told:
+            told["at"] = f", at {told['place']}" if told["place"] else ""
             told["cause"] = told["cause"].removesuffix(".")
+        if "hook" in told:
+            told["whose"] = f"of {told['path']!r}" if told["path"] else "to events"
         return told
 
     def close(self) -> None:
         """The runtime is closed: say how many lines were left out that no other line told of."""
         left_out = self._floods.left_out()
-        if left_out:
-            logging.getLogger("callboard").warning("%d lines like the ones before were left out", left_out)
+        if not left_out:
+            return
+        total = left_out.total()
+        named = [f"{count} of {place}" for place, count in left_out.most_common(NAMED_MAX) if place]
+        more = ", ..." if len(left_out) > len(named) > 0 else ""
+        logging.getLogger("callboard").warning(
+            "%d line%s like the ones before %s left out%s",
+            total,
+            "" if total == 1 else "s",
+            "was" if total == 1 else "were",
+            f": {', '.join(named)}{more}" if named else "",
+        )
+
+
+def _kind(event: Any) -> Kind:
+    """The place that an event speaks of; of a failure of users' code also what tells it from others there."""
+    name = next((name for name in PLACES if hasattr(event, name)), None)
+    where = getattr(event, name) if name else None
+    told = f"group {where}" if name == "group" else where or "subscribers to events"
+    if not hasattr(event, "place"):
+        return (told,)
+    return told, event.cause.partition(":")[0][:CAUSE_CHARACTERS], event.place
 
 
 def mute_spark() -> None:

@@ -547,6 +547,9 @@ class Runtime(ReachesOutboxes, ReadsTopics):
     async def spawn(self, actor: ChildSpec | ActorStart, *, name: str | None = None) -> ActorRef[Any]:
         """Run an actor of your own in this runtime's tree, below `user`, and wait until it has started.
 
+        Raises `ActorStopped`, with the failure as its cause, when it cannot start the first time: it is gone then. Once
+        it has started its supervisor restarts it.
+
         The reference takes the messages that the actor's class names, `Actor[Add]`, or its function's context does,
         `Context[Add]`; of a `ChildSpec` type checkers know neither. What `ask` returns they know of a `Question`.
         """

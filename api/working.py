@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final, Never, cast
 import attrs
 import trio
 
+from callboard.actors.kernel.failures import describe, place
 from callboard.actors.notices import HandlerFailed, WorkHindered
 from callboard.consumer import PASS_MESSAGES, Consumer
 from callboard.log.errors import (
@@ -393,8 +394,9 @@ class Working:
             if isinstance(failure, Retry):
                 reason = failure.reason
             else:
-                reason = _told(failure)
-                self._tell(message, reason, failure)
+                cause, where = _told(failure), place(failure)
+                reason = cause if where is None else f"{cause.removesuffix('.')}, at {where}"
+                self._tell(message, cause, failure)
             await self.nack(message, delay, reason)
         except RuntimeClosed:
             return  # who fetches hears of it
@@ -416,6 +418,7 @@ class Working:
                 attempt=message.attempt,
                 cause=cause,
                 frames=tuple("".join(frames).splitlines()[-FRAMES_MAX:]),
+                place=None if failure is None else place(failure),
             )
         )
 
@@ -462,5 +465,5 @@ def _key_of(message: ReceivedMessage) -> Key | None:
 
 
 def _told(failure: Exception) -> str:
-    """What an exception is, in a line."""
-    return " ".join(f"{type(failure).__name__}: {failure}".split())[:REASON_CHARACTERS]
+    """What an exception is, in a line; a group of one is the exception that it holds."""
+    return describe(failure)[:REASON_CHARACTERS]

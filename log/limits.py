@@ -125,6 +125,10 @@ DEAD_LETTERS_KEPT: Final = 1000
 EVENTS_KEPT: Final = 1000
 CRASH_FRAMES_KEPT: Final = 8
 """Innermost stack frames named in a crash event."""
+CAUSES_NAMED: Final = 3
+"""Exceptions of a group that its one line names; the others are counted."""
+CAUSE_CHARACTERS: Final = 120
+"""Of each of them, and of the place of a failure."""
 BACKOFF_S_MIN: Final = 1e-6
 """The shortest first delay of a restart backoff, unless there is none at all."""
 BACKOFF_S_MAX: Final = 1e6

@@ -17,7 +17,7 @@ S3  No restart before its backoff is over.
 S4  More than `intensity` restarts within `period` never happen: the roster gives up, or the insignificant member fails.
     An insignificant member may have its own intensity, which may be infinite.
 S5  A stopping member is killed when its grace is over, not before, and once.
-S6  A member that has ended for good leaves the roster, with a Gone step.
+S6  A member that has ended for good leaves the roster, with a Gone step; so does one on trial whose first start fails.
 """
 
 from __future__ import annotations
@@ -138,6 +138,8 @@ class RosterMember:
     """It must be stopped before it is started again."""
     settled: bool = False
     """It has been up or failed since the roster was opened."""
+    on_trial: bool = False
+    """It has never been up, and leaves when it cannot start."""
     not_before: float = -math.inf
     kill_at: float = math.inf
     attempt: int = 0
@@ -181,14 +183,14 @@ class Roster:
 
     # -- requests -------------------------------------------------------------------------------------------
 
-    def add(self, name: str, terms: RestartTerms, *, listed: bool = False) -> None:
-        """Add a last member. It starts when its turn comes."""
+    def add(self, name: str, terms: RestartTerms, *, listed: bool = False, on_trial: bool = False) -> None:
+        """Add a last member. It starts when its turn comes; one `on_trial` leaves when its first start fails."""
         if name in self._members:
             raise InternalError(f"Member {name!r} exists", invariant="S1")
         self._ranks += 1
         intensity = self._intensity if terms.intensity is None else terms.intensity
         window = RestartWindow(intensity, self._period_s)
-        member = RosterMember(name, terms, self._ranks, listed and terms.awaited, window)
+        member = RosterMember(name, terms, self._ranks, listed and terms.awaited, window, on_trial=on_trial)
         self._members[name] = member
         self._active.add(member)
 
@@ -246,7 +248,7 @@ class Roster:
         """The member's life has started."""
         member = self._members[name]
         member.goes("ready")
-        member.settled = True
+        member.settled, member.on_trial = True, False
 
     def ended(
         self, name: str, kind: EndingKind, cause: BaseException | None, *, now: float, chance: float
@@ -264,7 +266,7 @@ class Roster:
             temporary = terms.restart == "temporary"
             if not member.wanted or self._final or (self.is_closing and temporary):
                 self._remove(member, cause if kind == "crashed" else None)
-        elif not RESTARTS[terms.restart, kind]:
+        elif member.on_trial or not RESTARTS[terms.restart, kind]:
             self._remove(member, cause)
         elif (self._window if terms.significant else member.window).admit(now):
             self._plan_restart(member, cause, now, chance)
@@ -390,6 +392,11 @@ class Roster:
         member = self._members[name]
         stays = member.wanted and not member.recycle and not self.is_closing
         return member.phase == "failed" or (member.phase == "up" and stays)
+
+    def is_proven(self, name: str) -> bool:
+        """Whether the member has been up once, or was never on trial; not once it has left."""
+        member = self._members.get(name)
+        return member is not None and not member.on_trial
 
     @property
     def names(self) -> list[str]:

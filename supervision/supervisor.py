@@ -23,8 +23,8 @@ import trio
 from callboard.actors.kernel import ActorRef, ActorSystem, Ending
 from callboard.actors.kernel.cell import stopped
 from callboard.actors.kernel.events import Escalated
-from callboard.actors.kernel.failures import describe
-from callboard.log.errors import InvalidArgument, RestartLimitReached, join_problems
+from callboard.actors.kernel.failures import describe, place
+from callboard.log.errors import ActorStopped, InvalidArgument, RestartLimitReached, join_problems
 from callboard.log.limits import CHILDREN_MAX
 from callboard.supervision.child import ActorChild, TreeNode
 from callboard.supervision.roster import Fail, Gone, Kill, Restarting, RestartTerms, Roster, Start, Step, Stop
@@ -76,6 +76,27 @@ class Supervisor:
         await self.settled(spec.name)
         return handle
 
+    async def try_child(self, spec: ChildSpec) -> ActorRef[Any]:
+        """Add a child and wait until it has started; one whose first start fails is gone, and why is raised.
+
+        Raises like `start_child`; `ActorStopped` has the failure as its cause. Once it has started it is supervised.
+        """
+        handle = self._take_child(spec, on_trial=True)
+        name, child = spec.name, self._children[spec.name]
+        while self._children.get(name) is child:
+            if self._roster.is_proven(name):
+                return handle
+            await child.changed.park()
+        cause = child.ended_by
+        if cause is None or self._closed:
+            raise stopped(self._path_of(name)) from cause
+        where = place(cause)
+        raise ActorStopped(
+            f"Actor {self._path_of(name)!r} could not start, and is gone: {describe(cause).removesuffix('.')}"
+            f"{f', at {where}' if where else ''}. Repair the cause, and spawn it again.",
+            path=self._path_of(name),
+        ) from cause
+
     @overload
     def add_child(self, spec: ChildSpec) -> ActorRef[Any]: ...
     @overload
@@ -83,6 +104,14 @@ class Supervisor:
 
     def add_child(self, spec: Spec) -> ActorRef[Any] | Supervisor:
         """Like `start_child` without waiting: messages wait in the mailbox until the child has started."""
+        return self._take_child(spec)
+
+    @overload
+    def _take_child(self, spec: ChildSpec, *, on_trial: bool = False) -> ActorRef[Any]: ...
+    @overload
+    def _take_child(self, spec: Spec, *, on_trial: bool = False) -> ActorRef[Any] | Supervisor: ...
+
+    def _take_child(self, spec: Spec, *, on_trial: bool = False) -> ActorRef[Any] | Supervisor:
         problems = self.spec.child_problems(spec)
         if spec.name in self._children:
             problems.append(f"a child called {spec.name!r} exists")
@@ -92,7 +121,7 @@ class Supervisor:
             raise join_problems(f"Supervisor {self.path!r}", problems)
         if self._closed:
             raise stopped(self.path)
-        handle = self._add(spec, listed=False)
+        handle = self._add(spec, listed=False, on_trial=on_trial)
         self._wake()
         return handle
 
@@ -169,7 +198,7 @@ class Supervisor:
     def _path_of(self, name: str) -> str:
         return f"{self.path}/{name}" if self.path else name
 
-    def _add(self, spec: Spec, *, listed: bool) -> ActorRef[Any] | Supervisor:
+    def _add(self, spec: Spec, *, listed: bool, on_trial: bool = False) -> ActorRef[Any] | Supervisor:
         path = self._path_of(spec.name)
         child: Child
         if isinstance(spec, ChildSpec):
@@ -184,7 +213,7 @@ class Supervisor:
             )  # every child below has a grace of its own
         self._children[spec.name] = child
         terms = RestartTerms(restart, spec.significant, grace_s, spec.backoff, intensity, spec.awaited)
-        self._roster.add(spec.name, terms, listed=listed)
+        self._roster.add(spec.name, terms, listed=listed, on_trial=on_trial)
         return child.handle
 
     def _add_listed(self) -> None:

@@ -103,8 +103,9 @@ class System:
         can set other rules: with an `intensity`, for example, the actor becomes `failed` and stays down when it needs
         more restarts than that within 10 s.
 
-        Raises `ConfigurationError` when the specification does not fit or the name is taken, `ActorStopped` when the
-        system has ended.
+        Raises `ConfigurationError` when the specification does not fit or the name is taken; `ActorStopped`, with the
+        failure as its cause, when the actor cannot start the first time (it is gone then, whatever its rules), and when
+        the system has ended.
         """
         if isinstance(actor, ChildSpec):
             spec = actor
@@ -118,7 +119,7 @@ class System:
             )
         if USER not in self.root:
             self.root.add_child(SupervisorSpec(name=USER))
-        return await self.root.supervisor(USER).start_child(spec)
+        return await self.root.supervisor(USER).try_child(spec)
 
     # -- opening and closing --------------------------------------------------------------------------------
 

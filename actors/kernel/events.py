@@ -15,7 +15,7 @@ from typing import Any
 
 import attrs
 
-from callboard.actors.kernel.failures import describe
+from callboard.actors.kernel.failures import describe, place
 from callboard.log.errors import InvalidArgument
 from callboard.log.limits import DEAD_LETTERS_KEPT, EVENTS_KEPT
 from callboard.log.seams.clock import Clock
@@ -37,6 +37,8 @@ class IncarnationCrashed:
     incarnation: int
     cause: str
     frames: tuple[str, ...]
+    place: str | None = None
+    """Where the user's code failed, as `shop.py:41 in deep`; None where none was running."""
 
 
 @attrs.frozen
@@ -88,8 +90,11 @@ class HookFailed:
     """An actor's `crashed` hook, a watcher or a subscriber raised. This does not stop what it was called about."""
 
     path: str
+    """The actor's; "" for a subscriber to events."""
     hook: str
     cause: str
+    place: str | None = None
+    """As in `IncarnationCrashed`."""
 
 
 @attrs.frozen
@@ -111,10 +116,19 @@ class EventLog:
         """The number of all events."""
 
     def emit(self, event: Any) -> None:
-        """Log `event` and call the subscribers, at once and in order."""
+        """Log `event` and call the subscribers, at once and in order.
+
+        When one raises, the others hear of it; what they raise then is only logged.
+        """
         self._log_only(event)
         for subscriber in tuple(self._subscribers):
-            call_guarded(partial(subscriber, event), "", "subscriber", self._log_only)
+            call_guarded(partial(subscriber, event), "", "subscriber", partial(self._tell_others, subscriber))
+
+    def _tell_others(self, broken: Callable[[Any], object], event: HookFailed) -> None:
+        self._log_only(event)
+        for subscriber in tuple(self._subscribers):
+            if subscriber is not broken:
+                call_guarded(partial(subscriber, event), "", "subscriber", self._log_only)
 
     def _log_only(self, event: Any) -> None:
         self.total += 1
@@ -150,7 +164,7 @@ def call_guarded(call: Callable[[], object], path: str, hook: str, emit: Callabl
     try:
         call()
     except Exception as error:  # noqa: BLE001 - a user's hook: reported
-        emit(HookFailed(path, hook, describe(error)))
+        emit(HookFailed(path, hook, describe(error), place(error)))
 
 
 @attrs.frozen

@@ -6,9 +6,16 @@ A nursery wraps the exceptions of its tasks in a group. A *crash* is every `Exce
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from traceback import walk_tb
+from typing import Final
 
-from callboard.log.limits import CRASH_FRAMES_KEPT
+from callboard.log.limits import CAUSE_CHARACTERS, CAUSES_NAMED, CRASH_FRAMES_KEPT
+
+OURS: Final = sys.stdlib_module_names | {"callboard", "trio", "outcome"}
+"""Modules that users have not written."""
+INSTALLED: Final = ("/site-packages/", "/dist-packages/")
 
 
 def unwrap(error: BaseException) -> BaseException:
@@ -30,11 +37,57 @@ def sort_out(error: BaseException) -> tuple[BaseException | None, BaseException 
 
 
 def describe(error: BaseException | None) -> str:
-    """One readable line: the type and the message."""
+    """One readable line: the type and the message; of a group, those of what is in it.
+
+    A group of one is told as the exception that it holds, a larger one with its first `CAUSES_NAMED`.
+    """
     if error is None:
         return "no error"
-    text = str(error)
+    error = unwrap(error)
+    if not isinstance(error, BaseExceptionGroup):
+        return _line(error)
+    leaves = list(_leaves(error))
+    named = "; ".join(_line(leaf)[:CAUSE_CHARACTERS] for leaf in leaves[:CAUSES_NAMED])
+    more = f"; and {len(leaves) - CAUSES_NAMED} more" if len(leaves) > CAUSES_NAMED else ""
+    return f"{type(error).__name__} ({len(leaves)} errors): {named}{more}"
+
+
+def _line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """The exceptions in a group, and in the groups that it holds, in order."""
+    waiting = [error]
+    while waiting:
+        error = waiting.pop()
+        if isinstance(error, BaseExceptionGroup):
+            waiting += reversed(error.exceptions)
+        else:
+            yield error
+
+
+def place(error: BaseException) -> str | None:
+    """Where the user's code failed: its innermost frame, as `shop.py:41 in deep`; None when no code of his was running.
+
+    Installed packages count only when nothing else was running. Of a group the first exception is looked at.
+    """
+    found = installed = None
+    for frame, line in walk_tb(next(_leaves(error)).__traceback__):
+        if str(frame.f_globals.get("__name__")).partition(".")[0] in OURS:
+            continue
+        if any(part in frame.f_code.co_filename for part in INSTALLED):
+            installed = frame, line
+        else:
+            found = frame, line
+    innermost = found or installed
+    if innermost is None:
+        return None
+    frame, line = innermost
+    return f"{frame.f_code.co_filename.rpartition('/')[2]}:{line} in {frame.f_code.co_name}"[
+        -CAUSE_CHARACTERS:
+    ]
 
 
 def frames(error: BaseException) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ import trio
 from callboard.actors.kernel.actor import Actor, Context
 from callboard.actors.kernel.cell import Cell, crashed
 from callboard.actors.kernel.events import ActorStarted, IncarnationCrashed, call_guarded
-from callboard.actors.kernel.failures import describe, frames, sort_out
+from callboard.actors.kernel.failures import describe, frames, place, sort_out
 from callboard.actors.kernel.mailbox import Batch
 from callboard.actors.kernel.ref import Envelope, Reply
 from callboard.log.errors import InvalidArgument
@@ -154,9 +154,10 @@ class ActorIncarnation(Generic[M]):
             await self._call(actor.stopping)
 
     async def _run_function(self, ready: Callable[[], None]) -> None:
+        running = cast(ActorFunction, self._start)(self.context)  # one that takes no context does not start
         self._ready(ready)
         with self._main:
-            await self._call(cast(ActorFunction, self._start), self.context)
+            await self._call(lambda: running)
 
     def _ready(self, ready: Callable[[], None]) -> None:
         cell = self.cell
@@ -275,7 +276,11 @@ class ActorIncarnation(Generic[M]):
         cell.last_failure = "killed" if error is None else describe(error)
         cell.system.events.emit(
             IncarnationCrashed(
-                cell.path, self.number, cell.last_failure, () if error is None else frames(error)
+                cell.path,
+                self.number,
+                cell.last_failure,
+                frames=() if error is None else frames(error),
+                place=None if error is None else place(error),
             )
         )
         actor = self._actor

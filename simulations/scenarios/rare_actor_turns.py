@@ -238,7 +238,7 @@ async def spawn_anything(at: RareClient) -> None:
 
 
 async def spawn_wrongly(at: RareClient) -> None:
-    """Actors that are none, take nothing, defer too early, have no `receive`, or no state: each fails by itself."""
+    """Actors that are none, take nothing, defer too early, have no `receive` or no state: they fail, or cannot start."""
     for start in (nobody, Unwilling, Early, Undefined, Unkept):
         spec = ChildSpec(
             name=at.new_name(),
@@ -248,6 +248,9 @@ async def spawn_wrongly(at: RareClient) -> None:
             on_failed=_failure if at.draws.random() < 0.5 else None,
         )
         with trio.move_on_after(ASK_S):
+            if start in (nobody, Early):
+                await at.refused((ActorStopped, RuntimeClosed), at.runtime.spawn, spec)
+                continue
             ref = await at.runtime.spawn(spec)
             await at.refused(CallboardError, ref.ask, 1, timeout=ASK_S / 2)
 

@@ -467,3 +467,98 @@ def test_an_interrupt_reaches_a_users_actor(seams):
     with pytest.raises(KeyboardInterrupt):
         trio.run(main)
     assert met == []
+
+
+class Unready(Actor):
+    """Starts only when `fixed` is set."""
+
+    fixed = False
+
+    async def started(self):
+        await trio.sleep(1)
+        if not self.fixed:
+            raise KeyError("no DATABASE_URL")
+
+    async def receive(self, message):
+        if message == "crash":
+            Unready.fixed = False
+            raise ValueError(message)
+        return message
+
+
+@pytest.mark.parametrize("spec", [False, True])
+async def test_spawn_raises_what_keeps_an_actor_from_starting(autojump_clock, stage, monkeypatch, spec):
+    """The first start's failure is the caller's, whatever the rules of restarting; the name is free again."""
+    monkeypatch.setattr(Unready, "fixed", False)
+    start = ChildSpec(name="Unready", start=Unready, significant=False) if spec else Unready
+    async with stage() as system:
+        with pytest.raises(
+            ActorStopped, match=r"'user/Unready' could not start.*no DATABASE_URL.* in started"
+        ) as caught:
+            await system.spawn(start)
+        assert isinstance(caught.value.__cause__, KeyError)
+        assert trio.current_time() == 1
+        Unready.fixed = True
+        ref = await system.spawn(start)
+        assert await ref.ask("tea") == "tea"
+        await ref.tell("crash")  # from now on its supervisor tries, as often as the rules say
+        await trio.sleep(1.5)
+        Unready.fixed = True
+        assert await ref.ask("tea") == "tea"
+
+
+async def test_spawn_of_what_is_no_actor(autojump_clock, stage):
+    """A function that makes none, takes no context, or fails in `__init__` is refused with the reason."""
+
+    async def nobody():
+        pass
+
+    class Broken(Actor):
+        def __init__(self):
+            self.url = {}["DATABASE_URL"]
+
+    async with stage() as system:
+        for start, cause in (
+            (lambda c: 5, TypeError),
+            (lambda: 5, InvalidArgument),
+            (nobody, TypeError),
+            (Broken, KeyError),
+        ):
+            with pytest.raises(ActorStopped) as caught:
+                await system.spawn(start, name="x")
+            assert isinstance(caught.value.__cause__, cause)
+        assert system.tree().children[0].children == ()
+
+
+async def test_spawn_waits_for_the_start_alone(autojump_clock, stage):
+    """A function that fails at once has started: it is restarted without limit, and its caller goes on."""
+
+    async def broken(context):
+        raise ValueError("always")
+
+    async with stage() as system:
+        ref = await system.spawn(broken)
+        assert trio.current_time() == 0
+        await trio.sleep(100)
+        assert ref.statistics().restarts > 3
+
+
+async def test_an_actor_on_trial_when_the_system_ends(autojump_clock, stage):
+    """Who waits in `spawn` for a start is answered when the tree ends; a cancelled caller leaves the start alone."""
+    answers = []
+
+    async def spawn(system):
+        try:
+            await system.spawn(Unready, name="late")
+        except ActorStopped as error:
+            answers.append(error.path)
+
+    async with trio.open_nursery() as nursery:
+        async with stage() as system:
+            with trio.move_on_after(0.5):
+                await system.spawn(Unready, name="given up")
+            await trio.sleep(1)
+            assert [node.path for node in system.tree().walk()] == ["", "user"]
+            nursery.start_soon(spawn, system)
+            await trio.sleep(0.5)
+    assert answers == ["user/late"]

@@ -238,7 +238,7 @@ async def spawn_anything(at: RareClient) -> None:
 
 
 async def spawn_wrongly(at: RareClient) -> None:
-    """Actors that are none, take nothing, defer too early, have no `receive` or no state: they fail, or cannot start."""
+    """Actors that are none, take nothing, defer too early, have no `receive` or no state: they fail, or never run."""
     for start in (nobody, Unwilling, Early, Undefined, Unkept):
         spec = ChildSpec(
             name=at.new_name(),

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import attrs
@@ -260,7 +260,7 @@ KINDS_MAX: Final = 1000
 NAMED_MAX: Final = 5
 """So many places the line at closing names."""
 
-Kind = tuple[Hashable, ...]
+Kind = tuple[object, ...]
 """The event and its place first; of failures of users' code also the exception's type and the line of code."""
 
 
@@ -296,9 +296,9 @@ class Floods:
         left_out, counted.left_out = counted.left_out, 0
         return left_out
 
-    def left_out(self) -> Counter[Hashable]:
+    def left_out(self) -> Counter[object]:
         """How many lines were left out that no line has told of, by place; None stands for forgotten ones."""
-        left_out: Counter[Hashable] = Counter({None: self._forgotten})
+        left_out: Counter[object] = Counter({None: self._forgotten})
         for kind, counted in self._kinds.items():
             left_out[kind[1]] += counted.left_out
         return +left_out

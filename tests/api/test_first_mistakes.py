@@ -97,7 +97,8 @@ def test_a_cause_that_ends_with_a_full_stop_has_one(tmp_path: Any, caplog: pytes
     with caplog.at_level(logging.WARNING, "callboard"):
         trio.run(main)
     (line,) = [line for line in lines_of(caplog) if "the handler failed" in line]
-    assert "ValueError: no such table, at test_first_mistakes.py:86 in handler. The message" in line
+    assert "ValueError: no such table, at test_first_mistakes.py:" in line
+    assert " in handler. The message" in line
 
 
 async def test_bounds_are_told_with_their_digits(autojump_clock: Any, world: Any) -> None:

@@ -384,6 +384,8 @@ def group_settings(
     given: Mapping[str, Any], where: str, stored: GroupSettings | None = None
 ) -> GroupSettings:
     """As `topic_settings`."""
+    if stored is not None and not given:
+        raise _contradiction(where, "none is named that is to change")
     checked = check("group", GROUP_FIELDS, given, where, stored)
     if isinstance(retry := checked.get("retry"), Sequence):
         checked["retry"] = tuple(retry)

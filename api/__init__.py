@@ -5,8 +5,7 @@ Everything public is a name of this package; it is loaded when first used, so im
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from callboard.actors.kernel import Actor as Actor
@@ -231,17 +230,20 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 if not TYPE_CHECKING:  # a checker that saw this would take any misspelt name for an Any
 
-    def __getattr__(name: str) -> Any:
-        home = _HOME_OF.get(name)
-        if home is None:
-            errors = import_module("callboard.log.errors")
-            if name not in errors.__all__:
-                raise AttributeError(f"module 'callboard' has no attribute {name!r}")
-            home = "log.errors"
-        found = getattr(import_module(f"callboard.{home}"), name)
+    def __getattr__(name: str) -> object:
+        from importlib import import_module
+
+        errors = import_module("callboard.log.errors")
+        if name == "__all__":
+            found = sorted({*_HOME_OF, *errors.__all__})
+        elif name in _HOME_OF:
+            found = getattr(import_module(f"callboard.{_HOME_OF[name]}"), name)
+        elif name in errors.__all__:
+            found = getattr(errors, name)
+        else:
+            raise AttributeError(f"module 'callboard' has no attribute {name!r}")
         globals()[name] = found
         return found
 
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME_OF, *import_module("callboard.log.errors").__all__})
+    def __dir__() -> list[str]:
+        return [*__getattr__("__all__"), *(name for name in globals() if name.startswith("__"))]

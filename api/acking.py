@@ -87,6 +87,18 @@ class Staged:
         self.size_bytes = total
 
 
+class NamedTopic(Protocol):
+    """What a `Topic` is to those who publish to it with an ack."""
+
+    @property
+    def name(self) -> str:
+        """The topic's name."""
+
+    @property
+    def topic_id(self) -> str:
+        """The id that names its files."""
+
+
 class PublishesWithAck:
     """The part of a received message, or batch, that publishes."""
 
@@ -99,7 +111,7 @@ class PublishesWithAck:
 
     async def publish(
         self,
-        topic: Any,
+        topic: str | NamedTopic,
         value: bytes | Message,
         *,
         key: bytes | None = None,

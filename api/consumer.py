@@ -55,7 +55,7 @@ from callboard.log.errors import (
 from callboard.message import by_priority
 from callboard.received import ConsumerLeases, ReceivedBatch, ReceivedMessage
 from callboard.receiving import Batches, Receiving
-from callboard.settling import check_seconds
+from callboard.settling import check_batch_size, check_seconds
 
 if TYPE_CHECKING:
     from callboard.session import Session
@@ -84,7 +84,7 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
         name: str | None = None,
         pattern: TopicPattern | None = None,
     ) -> None:
-        self.group = group
+        self.group = check_name(group, "group")
         self.pattern = pattern
         """Which topics it reads, if they are not named."""
         self.name = None if name is None else check_name(name, "consumer")
@@ -371,17 +371,12 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
         A batch that is not full is handed over after `max_wait` seconds.
         """
         self._check_open()
-        if (
-            isinstance(max_records, bool)
-            or not isinstance(max_records, int)
-            or not 1 <= max_records <= 100_000
-        ):
-            raise InvalidArgument(f"max_records is {max_records!r:.40}, not a number from 1 to 100,000.")
-        check_seconds("max_wait", max_wait)
+        check_batch_size(max_records, max_wait)
         return Batches(self, max_records, max_wait)
 
     async def get_batch(self, max_records: int, max_wait: float) -> ReceivedBatch:
         """One batch; see `batches`."""
+        check_batch_size(max_records, max_wait)
         self.runtime.check_open()
         self._check_taking()
         if self._given_at is not None:

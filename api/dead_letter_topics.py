@@ -143,6 +143,10 @@ class DeadLetterTopic:
         Messages whose topic or group is gone, or that were lost before they were forwarded, are passed over.
         Raises `TopicNotFound` for `to`, and as `publish` does: what was published until then is redriven.
         """
+        if choose is not None and not callable(choose):
+            raise InvalidArgument(
+                f"choose is {choose!r:.40}, not a function of one dead letter. Nothing was redriven."
+            )
         if rate is not None and (type(rate) not in (int, float) or not 0 < rate < math.inf):
             raise InvalidArgument(f"rate is {rate!r:.40}, not messages a second. Nothing was redriven.")
         if to is not None and self._find(to) is None:

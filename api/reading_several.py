@@ -11,7 +11,7 @@ from callboard.actors.names import check_name, check_not_own_group
 from callboard.actors.settings import GroupOptions
 from callboard.actors.topic_patterns import MANY, ONE, TopicPattern, check_pattern
 from callboard.log.errors import InvalidArgument
-from callboard.working import GRACE_S, Handler, Working
+from callboard.working import GRACE_S, Handler, Working, check_settings_of_work
 
 if TYPE_CHECKING:
     from callboard.actors.catalog.directory import LiveTopic
@@ -72,7 +72,7 @@ class ReadsTopics:
         """
         self.check_open()
         lives, wanted = read_topics(self._live, topics, pattern, dead_letters)
-        return self._consumer(lives, _checked(group), settings, name, wanted)
+        return self._consumer(lives, _check_group(group), settings, name, wanted)
 
     @overload
     async def work(
@@ -120,12 +120,15 @@ class ReadsTopics:
         A named topic that is deleted is left out; the last one ends it.
         """
         self.check_open()
+        check_settings_of_work(settings)
         lives, wanted = read_topics(self._live, topics, pattern, dead_letters)
-        consumer = self._consumer(lives, _checked(group), settings, name, wanted)
+        consumer = self._consumer(lives, _check_group(group), settings, name, wanted)
         await Working(consumer, cast("Handler", handler), concurrency, grace).run(task_status)
 
 
-def _checked(group: object) -> str:
+def _check_group(group: str | None) -> str:
+    if group is None:
+        raise InvalidArgument('no group is named. Nothing was done. Name one: group="billing".')
     check_not_own_group(group)
     return check_name(group, "group")
 

@@ -121,7 +121,7 @@ LINES: Final[dict[object, Line]] = {
     notices.DeadLettered: Line(
         "groups",
         logging.WARNING,
-        "{path}: {counted} of group {group} became dead letters, the last one because: {reason!r}. Look at them with"
+        "{path}: {counted} of group {group} became {letters}: {reason!r}. Look with"
         " `topic.dead_letters({group!r})`, or in the group's dead_letter_topic.",
     ),
     notices.JournalSalvaged: Line(
@@ -343,6 +343,9 @@ class Reporter:
         if "group_id" in told:
             told["group"] = self._group_of(told["group_id"])
             word = "message" if "reason" in told else "record"
+            told["letters"] = (
+                "a dead letter" if told["records"] == 1 else "dead letters, the last one because of"
+            )
             told["counted"] = f"{told['records']} {word}{'' if told['records'] == 1 else 's'}"
         if "place" in told:
             told["at"] = f", at {told['place']}" if told["place"] else ""

@@ -124,7 +124,10 @@ class Runtime(ReachesOutboxes, ReadsTopics):
         limits: Limits,
     ) -> None:
         if (directory is None) == (disk is None):
-            raise InvalidArgument("open_runtime takes a directory, or a disk, and not both.")
+            found = "neither was given" if disk is None else "both were given"
+            raise InvalidArgument(
+                f"open_runtime takes a directory or a disk, and {found}. Nothing was opened."
+            )
         named = (
             directory and "\0" not in directory
             if isinstance(directory, str)
@@ -394,8 +397,9 @@ class Runtime(ReachesOutboxes, ReadsTopics):
         """Create a topic, or return it if it exists; settings that are named must then be as they are.
 
         Settings: `partitions` (1), `segment_bytes` (64 MiB), `segment_age`, `retention_age`, `retention_bytes` (none),
-        `drop_unread` (False), `compression` ("none"), `max_message_bytes` (1 MiB). `partitioner(key, partitions)` holds
-        for the topic in this process, whoever publishes, and is not stored; it must give the same partition each time.
+        `drop_unread` (False), `compression` ("none"), `max_message_bytes` (1 MiB), `dedup_window` (none: no ids),
+        `default_ttl` (none), `priorities` (False). `partitioner(key, partitions)` holds for the topic in this process,
+        whoever publishes, and is not stored; it must give the same partition each time.
         Returns once the topic is durable and its partitions run. Where there is no space for them, it raises `DiskFull`
         and leaves no topic behind.
 
@@ -463,8 +467,9 @@ class Runtime(ReachesOutboxes, ReadsTopics):
     async def alter_group(self, name: str, **settings: Unpack[GroupChanges]) -> GroupSettings:
         """Change settings of a group, in all topics that it reads; returns them all.
 
-        All but `mode`, `ordering`, `durable` and `start` can be changed. They hold for what is leased and nacked from
-        now on, also by consumers that are there already. A partition that does not run now takes note when it does.
+        All but `mode`, `ordering`, `durable`, `start`, `priority_window` and `starvation_after` can be changed. They
+        hold for what is leased and nacked from now on, also by consumers that are there already. A partition that does
+        not run now takes note when it does.
 
         Raises `GroupNotFound`, `ConfigurationError` with all problems of the settings.
         """
@@ -547,8 +552,7 @@ class Runtime(ReachesOutboxes, ReadsTopics):
     async def spawn(self, actor: ChildSpec | ActorStart, *, name: str | None = None) -> ActorRef[Any]:
         """Run an actor of your own in this runtime's tree, below `user`, and wait until it has started.
 
-        Raises `ActorStopped`, with the failure as its cause, when it cannot start the first time: it is gone then. Once
-        it has started its supervisor restarts it.
+        Raises `ActorStopped`, with the failure as its cause, when it cannot start the first time; it is gone then.
 
         The reference takes the messages that the actor's class names, `Actor[Add]`, or its function's context does,
         `Context[Add]`; of a `ChildSpec` type checkers know neither. What `ask` returns they know of a `Question`.

@@ -19,6 +19,7 @@ from callboard.log.errors import ActorCrashed, CallboardError, InvalidArgument, 
 
 SOUGHT: Final = "the group was sent elsewhere by seek or reset after the message had been delivered"
 """Why a lease is lost that a seek has ended."""
+BATCH_MAX: Final = 100_000
 
 
 class Leased(Protocol):
@@ -117,7 +118,9 @@ def lease_lost(
     causes = [SOUGHT] if True in were_sought else []
     advice = ""
     if not were_sought or False in were_sought:
-        causes.insert(0, "it ran out and the message was leased again, or it was settled")
+        causes.insert(
+            0, "it ran out and the message was leased again, it was settled, or its consumer was left"
+        )
         advice = " If leases run out, use a longer visibility_timeout, extend(), or receive()."
     return LeaseLost(
         f"the lease on {', '.join(named[:5])}{' and more' if len(named) > 5 else ''} is lost: {', or '.join(causes)}."
@@ -149,10 +152,10 @@ def without(ranges: list[tuple[int, int]], offsets: list[int]) -> list[tuple[int
     return left
 
 
-def check_nack(delay: object, reason: object) -> None:
+def check_nack(delay: object, reason: object, *, delay_name: str = "delay") -> None:
     """Raise `InvalidArgument` unless these can be a nack's delay and reason."""
     if delay is not None:
-        check_seconds("delay", delay)
+        check_seconds(delay_name, delay)
     if reason is not None and not isinstance(reason, str):
         raise InvalidArgument(
             f"reason is {type(reason).__name__}, not text. Nothing was changed. Give str(...) of it."
@@ -166,3 +169,12 @@ def check_seconds(what: str, seconds: object) -> None:
         raise InvalidArgument(
             f"{what} is {seconds!r:.40}, not a number of seconds from 0 on. Nothing was changed."
         )
+
+
+def check_batch_size(max_records: object, max_wait: object) -> None:
+    """Raise `InvalidArgument` unless these can be what a batch holds at most, and how long it is filled."""
+    if isinstance(max_records, bool) or not isinstance(max_records, int) or not 1 <= max_records <= BATCH_MAX:
+        raise InvalidArgument(
+            f"max_records is {max_records!r:.40}, not a number from 1 to {BATCH_MAX:,}. Nothing was taken."
+        )
+    check_seconds("max_wait", max_wait)

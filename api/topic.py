@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Never, Unpack
+from typing import TYPE_CHECKING, Any, Never, TypedDict, Unpack, overload
 
 import trio
 
@@ -16,17 +16,29 @@ from callboard.consumer import Consumer
 from callboard.dead_letters import KeptLetters
 from callboard.delayed import DelayedMessages
 from callboard.log.errors import InvalidArgument, PublishFailed, StorageError
-from callboard.message import Headers, Message, Receipt, Receipts
+from callboard.message import Headers, Message, Receipt, Receipts, ScheduledReceipt
 from callboard.publishing.delaying import DelayedPublisher, has_delays
 from callboard.publishing.partitioning import Partitioner
 from callboard.publishing.producer import Producer
 from callboard.publishing.publisher import Publisher, publisher_of
 from callboard.reading import BatchReader, RecordReader
 from callboard.schedules import Missed, Schedule, add_schedule
-from callboard.working import GRACE_S, Handler, Working
+from callboard.working import GRACE_S, Handler, Working, check_settings_of_work
 
 if TYPE_CHECKING:
     from callboard.session import Session
+
+
+class DelayedOptions(TypedDict, total=False):
+    """What a delayed publish takes beside the time."""
+
+    key: bytes | None
+    headers: Headers | None
+    timestamp: datetime | None
+    ttl: float | None
+    priority: int | None
+    partition: int | None
+    acks: Acks
 
 
 class Topic:
@@ -65,6 +77,31 @@ class Topic:
     def __repr__(self) -> str:
         return f"<Topic {self.name!r} with {self.partitions} partitions>"
 
+    @overload
+    async def publish(
+        self, value: bytes, *, delay: float, deliver_at: None = None, **given: Unpack[DelayedOptions]
+    ) -> ScheduledReceipt: ...
+    @overload
+    async def publish(
+        self, value: bytes, *, delay: None = None, deliver_at: datetime, **given: Unpack[DelayedOptions]
+    ) -> ScheduledReceipt: ...
+    @overload
+    async def publish(
+        self,
+        value: bytes | Message,
+        *,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        timestamp: datetime | None = None,
+        dedup_id: bytes | str | None = None,
+        ttl: float | None = None,
+        priority: int | None = None,
+        partition: int | None = None,
+        expected_offset: int | None = None,
+        delay: float | None = None,
+        deliver_at: datetime | None = None,
+        acks: Acks = "all",
+    ) -> Receipt: ...
     async def publish(
         self,
         value: bytes | Message,
@@ -278,7 +315,12 @@ class Topic:
         (seconds after each failure, or a list: after the first, the second, ...), and `ordering`: with "key" a message
         waits until all earlier ones of its key are settled, with "partition" of its partition, with "none" (the
         default) for nothing. Of a topic with priorities, `priority_window` (100,000) and `starvation_after` (None)
-        belong to it too. Entering raises `ConfigurationError` with every problem.
+        belong to it too. `mode` is "shared" (the default; `distribution` says who is next: "round-robin") or
+        "exclusive": each partition is one consumer's, with `rebalance_timeout` (60 s) and `session_timeout` (300 s).
+        `dead_letter_topic` (None) takes what is given up, `dead_letter_expired` (False) also what expires.
+
+        An offset as `start` holds in every partition: below the oldest record it means that one, past the end the end.
+        Entering raises `ConfigurationError` with every problem.
         """
         self._runtime.check_open()
         check_not_own_group(group)
@@ -313,6 +355,7 @@ class Topic:
         Raises as `subscribe` does; `RuntimeClosed` and `TopicNotFound` when there is nothing more to come; and
         `InvalidArgument`.
         """
+        check_settings_of_work(settings)
         working = Working(self.subscribe(group, name=name, **settings), handler, concurrency, grace)
         await working.run(task_status)
 

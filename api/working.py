@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import traceback
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Final, Never, cast
 
@@ -28,7 +28,9 @@ import attrs
 import trio
 
 from callboard.actors.kernel.failures import describe, place
+from callboard.actors.names import meant
 from callboard.actors.notices import HandlerFailed, WorkHindered
+from callboard.actors.settings import GROUP_FIELDS
 from callboard.consumer import PASS_MESSAGES, Consumer
 from callboard.log.errors import (
     CallboardError,
@@ -60,6 +62,7 @@ RETRY_S: Final = 1.0
 """After so long a partition that could not be read is asked again."""
 REASON_CHARACTERS: Final = 200
 FRAMES_MAX: Final = 30
+WORK_ARGUMENTS: Final = ("concurrency", "grace", "name", "task_status")
 
 
 class Retry(Exception):
@@ -69,7 +72,7 @@ class Retry(Exception):
     """
 
     def __init__(self, after: float | None = None, reason: str | None = None) -> None:
-        check_nack(after, reason)
+        check_nack(after, reason, delay_name="after")
         super().__init__(reason or "to be tried again")
         self.after = after
         self.reason = reason
@@ -456,6 +459,17 @@ class Working:
             return
         except CallboardError as error:
             self.consumer.runtime.emit(WorkHindered(self.consumer.group, str(error)))
+
+
+def check_settings_of_work(settings: Mapping[str, object]) -> None:
+    """Raise `InvalidArgument` for what is no setting of a group, and a misspelt argument of `work`."""
+    for name in settings:
+        if (
+            name not in GROUP_FIELDS
+            and not meant(name, GROUP_FIELDS)
+            and (near := meant(name, WORK_ARGUMENTS))
+        ):
+            raise InvalidArgument(f"work takes no argument {name!r}{near}. Nothing was done.")
 
 
 def _key_of(message: ReceivedMessage) -> Key | None:

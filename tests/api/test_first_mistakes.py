@@ -74,7 +74,10 @@ def test_a_handler_that_is_no_async_function_is_told(tmp_path: Any, caplog: pyte
     assert all(
         "make it `async def`" in line and "unless this was its last attempt" in line for line in failed
     )
-    assert any("1 message of group kitchen became dead letters" in line for line in lines_of(caplog))
+    assert any(
+        "1 message of group kitchen became a dead letter: 'InvalidArgument" in line
+        for line in lines_of(caplog)
+    )
 
 
 def test_a_cause_that_ends_with_a_full_stop_has_one(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:

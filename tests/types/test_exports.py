@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import typing
 from collections.abc import Iterator
 from pathlib import Path
@@ -120,3 +121,16 @@ def test_every_event_is_exported() -> None:
     assert [item.__name__ for item in found if getattr(callboard, item.__name__, None) is not item] == sorted(
         kept
     )
+
+
+def test_all_names_are_those_of_the_reference() -> None:
+    """`from callboard import *`, `dir` and `help` give what the pages of public names and errors tell of, no more."""
+    given: dict[str, Any] = {}
+    exec("from callboard import *", given)
+    del given["__builtins__"]
+    assert set(given) == set(callboard.__all__)  # type: ignore[attr-defined] # made when first asked for
+    assert set(given) == {name for name in dir(callboard) if not name.startswith("__")}
+    pages = Path(__file__).parents[2] / "docs" / "reference"
+    text = "".join((pages / name).read_text(encoding="utf-8") for name in ("api.md", "errors.md"))
+    told = set(re.findall(r"(?:::[ ]callboard\.|^\| `|^#+ )(\w+)(?:`|$)?", text, re.MULTILINE))
+    assert set(given) <= told

@@ -53,11 +53,11 @@ async def misspells_settings(runtime: callboard.Runtime, topic: callboard.Topic)
 
 async def publishes_what_is_no_message(topic: callboard.Topic) -> None:
     """Levels, values, keys, batches."""
-    _ = await topic.publish(b"two teas", acks="al")  # arg-type, reportArgumentType
+    _ = await topic.publish(b"two teas", acks="al")  # call-overload, reportArgumentType
     _ = await topic.publish_batch([b"two teas"], acks=1)  # arg-type, reportArgumentType
-    _ = await topic.publish("two teas")  # arg-type, reportArgumentType
-    _ = await topic.publish({"teas": 2})  # arg-type, reportArgumentType
-    _ = await topic.publish(b"two teas", key="alice")  # arg-type, reportArgumentType
+    _ = await topic.publish("two teas")  # call-overload, reportArgumentType
+    _ = await topic.publish({"teas": 2})  # call-overload, reportArgumentType
+    _ = await topic.publish(b"two teas", key="alice")  # call-overload, reportArgumentType
     _ = await topic.publish_batch(callboard.Message(b"two teas"))  # arg-type, reportArgumentType
     _ = callboard.Message("two teas")  # arg-type, reportArgumentType
 

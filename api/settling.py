@@ -119,7 +119,7 @@ def lease_lost(
     advice = ""
     if not were_sought or False in were_sought:
         causes.insert(
-            0, "it ran out and the message was leased again, it was settled, or its consumer was left"
+            0, "it ran out and the message was leased again, or its consumer was left, or it was settled"
         )
         advice = " If leases run out, use a longer visibility_timeout, extend(), or receive()."
     return LeaseLost(

@@ -45,6 +45,6 @@ def test_it_is_a_line_in_the_log(tmp_path: Any, caplog: pytest.LogCaptureFixture
 
     with caplog.at_level(logging.WARNING, "callboard"):
         trio.run(main)
-    (line,) = [record.getMessage() for record in caplog.records if "dead letters" in record.getMessage()]
+    (line,) = [record.getMessage() for record in caplog.records if "dead letter" in record.getMessage()]
     assert "1 message of group billing became" in line
     assert "\n" not in line

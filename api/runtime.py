@@ -124,10 +124,8 @@ class Runtime(ReachesOutboxes, ReadsTopics):
         limits: Limits,
     ) -> None:
         if (directory is None) == (disk is None):
-            found = "neither was given" if disk is None else "both were given"
-            raise InvalidArgument(
-                f"open_runtime takes a directory or a disk, and {found}. Nothing was opened."
-            )
+            found = "neither was" if disk is None else "both were"
+            raise InvalidArgument(f"open_runtime takes a directory or a disk, and {found} given.")
         named = (
             directory and "\0" not in directory
             if isinstance(directory, str)
@@ -403,8 +401,7 @@ class Runtime(ReachesOutboxes, ReadsTopics):
         Returns once the topic is durable and its partitions run. Where there is no space for them, it raises `DiskFull`
         and leaves no topic behind.
 
-        Raises `InvalidArgument` for the name and for a second partitioner, `ConfigurationError` with all problems of
-        the settings, `TopicExists`.
+        Raises `TopicExists`, `InvalidArgument`, `ConfigurationError` with all problems of the settings.
         """
         return Topic(self, await self.ask_catalog(CreateTopic(name, settings)), partitioner)
 

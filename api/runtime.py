@@ -465,8 +465,7 @@ class Runtime(ReachesOutboxes, ReadsTopics):
         """Change settings of a group, in all topics that it reads; returns them all.
 
         All but `mode`, `ordering`, `durable`, `start`, `priority_window` and `starvation_after` can be changed. They
-        hold for what is leased and nacked from now on, also by consumers that are there already. A partition that does
-        not run now takes note when it does.
+        hold for what is leased and nacked from now on; a partition that does not run now takes note when it does.
 
         Raises `GroupNotFound`, `ConfigurationError` with all problems of the settings.
         """
@@ -550,7 +549,6 @@ class Runtime(ReachesOutboxes, ReadsTopics):
         """Run an actor of your own in this runtime's tree, below `user`, and wait until it has started.
 
         Raises `ActorStopped`, with the failure as its cause, when it cannot start the first time; it is gone then.
-
         The reference takes the messages that the actor's class names, `Actor[Add]`, or its function's context does,
         `Context[Add]`; of a `ChildSpec` type checkers know neither. What `ask` returns they know of a `Question`.
         """

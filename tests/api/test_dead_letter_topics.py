@@ -154,11 +154,11 @@ async def test_a_target_that_is_deleted_under_way_holds_them_too(
         await orders.publish(b"a")
         store, deleted = PartitionCalls.store, []
 
-        async def delete_first(router: Any, target: Any, batch: Any) -> None:
+        async def delete_first(router: Any, target: Any, batch: Any, *given: Any) -> None:
             if not deleted:
                 deleted.append(target)
                 await runtime.delete_topic("dead")
-            await store(router, target, batch)
+            await store(router, target, batch, *given)
 
         monkeypatch.setattr(PartitionCalls, "store", delete_first)
         await reject_all(orders, dead_letter_topic="dead")

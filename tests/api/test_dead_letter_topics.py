@@ -178,9 +178,9 @@ async def test_large_messages_are_forwarded_a_few_at_a_time(
     counts = []
     store = PartitionCalls.store
 
-    async def count(router: Any, target: Any, batch: Any) -> None:
+    async def count(router: Any, target: Any, batch: Any, *given: Any) -> None:
         counts.append(batch.count)
-        await store(router, target, batch)
+        await store(router, target, batch, *given)
 
     monkeypatch.setattr(PartitionCalls, "store", count)
     async with world.open() as runtime:

@@ -31,6 +31,7 @@ from callboard.actors.partition.commands import (
     ForgetSources,
     KeepSchedules,
     LastSequence,
+    ListSources,
     Token,
 )
 from callboard.actors.partition.producers import SOURCE_EPOCH, Producer, Run
@@ -77,6 +78,16 @@ class Publishers:
         """The file's path."""
         return f"{self._directory}/{PUBLISHERS_NAME}"
 
+    def handlers(self) -> dict[type, Callable[[Any, Token | None, float], object]]:
+        """What the partition is asked about publishers, and who answers."""
+        return {
+            ForgetProducer: lambda message, reply, _: self.forget(message, reply),
+            KeepSchedules: lambda message, reply, _: self.keep_schedules(message, reply),
+            LastSequence: lambda message, reply, _: self.last(message, reply),
+            ListSources: lambda _, reply, __: self.list_sources(reply),
+            ForgetSources: lambda message, reply, _: self.forget_sources(message, reply),
+        }
+
     def forget(self, message: ForgetProducer, reply: Token | None) -> None:
         """A producer publishes no more."""
         self.admission.producers.remove(message.producer_id)
@@ -84,8 +95,10 @@ class Publishers:
             reply.answer(None)
 
     def keep_schedules(self, message: KeepSchedules, reply: Token | None) -> None:
-        """All other schedules publish no more."""
+        """All other schedules publish no more. The file says so with the next commit, or at closing."""
+        known = len(self.admission.producers)
         self.admission.producers.keep_schedules(message.schedule_ids)
+        self._has_forgotten |= len(self.admission.producers) < known
         if reply is not None:
             reply.answer(None)
 

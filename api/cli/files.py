@@ -243,6 +243,10 @@ def is_folder(path: str) -> bool:
 def check_target(path: str) -> None:
     """Raise `StorageError` unless a file could be put there: the user named it, and it is written after long work."""
     folder = os.path.dirname(_target(path)) or "."
+    if not os.path.isdir(folder):
+        raise StorageError(
+            f"{path} cannot be written: there is no folder {folder}. Make it, or name another place."
+        )
     if not os.access(folder, os.W_OK | os.X_OK):
         raise StorageError(f"{path} cannot be written: no file can be made in {folder}. Name another place.")
 

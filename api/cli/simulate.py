@@ -12,7 +12,7 @@ import click
 
 import callboard
 from callboard.cli import exits
-from callboard.cli.files import check_target, code_fingerprint, copy_file, cores
+from callboard.cli.files import check_target, code_fingerprint, copy_file, cores, find_file
 from callboard.cli.group import run
 from callboard.cli.options import json_option
 from callboard.cli.output import print_json, say, show
@@ -129,6 +129,11 @@ def simulate(scenarios: tuple[str, ...], as_json: bool, **given: Any) -> int:
     for target in (given["report"], given["adopt"]):
         if target is not None:
             check_target(target)
+    if given["adopt"] is not None and find_file(given["adopt"]) is not None:
+        raise InvalidArgument(
+            f"--adopt {given['adopt']}: the file is there already, and is not written over. Nothing was run."
+            " Name another one, or remove it."
+        )
     jobs = given["jobs"] or cores()
     if given["listed"]:
         return _list(as_json)
@@ -290,4 +295,6 @@ def _reproduce(names: list[str], file: str, report: str | None, adopt: str | Non
         say(f"callboard: {file} is stale: it says nothing about this version.")
     if adopt is not None and verdict is not Verdict.FIXED:
         say("callboard: nothing was adopted: only a failure that is fixed can be a regression.")
+    elif adopt is not None:
+        say(f"adopted: {adopt}")
     return VERDICTS[verdict]

@@ -10,6 +10,7 @@ that the plugin costs nothing in other test runs.
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -41,7 +42,9 @@ _HOMES = {
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
-__all__ = ["strategies", *_HOME_OF]
+__all__ = list(_HOME_OF)
+if find_spec("hypothesis") is not None:
+    __all__ += ["strategies"]
 
 
 if not TYPE_CHECKING:  # a checker that saw this would take any misspelt name for an Any

@@ -73,11 +73,21 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     finally:
         CURRENT.reset(token)
     missed = tuple(name for name, hits in asked.points.items() if not hits and asked.seed is None)
+    unmet = tuple(name for name, hits in asked.faults.items() if not hits and asked.seed is None)
+    if unmet:
+        item.warn(pytest.PytestWarning(_unmet(unmet)))
     if missed:
         item.user_properties.extend((NEVER_HIT, name) for name in missed)
         if option("--callboard-strict"):
             raise _never_hit(missed)
     return result
+
+
+def _unmet(kinds: tuple[str, ...]) -> str:
+    return (
+        f"no seed met these faults of the test: {', '.join(kinds)}. Either what they need is not there (a machine that "
+        "boots, actors, tasks or files of the names that the space has), or it takes more seeds, or a longer test"
+    )
 
 
 def _node(item: pytest.Item) -> str:

@@ -15,6 +15,7 @@ from types import TracebackType
 import attrs
 
 from callboard.simulations.search.coverage import points
+from callboard.simulations.search.differences import first_difference
 from callboard.simulations.search.replay import shown_workload, words_of
 from callboard.simulations.search.shrink import Case, RunBudget, shrink
 from callboard.simulations.search.story import tell
@@ -33,6 +34,8 @@ TICKS_MAX = 2_000_000
 shrinks to the same result."""
 SHRINK_S = 60.0
 """As `callboard simulate --shrink-seconds`. What takes no ticks counts here: a large workload that is drawn anew."""
+TRACED_TICKS_MAX = 100_000
+"""Of a run that took more the traces of two runs are not compared: they are large."""
 LEAST_TICKS = 100_000
 """The minimum of an attempt's limit."""
 
@@ -55,10 +58,13 @@ def search(trial: Trial, seeds: Iterable[int], asked: Asked) -> None:
             is_first = False
         except KeyboardInterrupt as pressed:  # pytest shows its line: that of an endless loop
             raise without_machinery(pressed, trial.file) from None
+        for name, hits in trial.faults_met(case, run).items():
+            asked.faults[name] = asked.faults.get(name, 0) + hits
         for name, hits in points(run.probes).items():
             asked.points[name] = asked.points.get(name, 0) + hits
         if run.failure is not None:
             asked.points.clear()  # the seeds that were not run say nothing about them
+            asked.faults.clear()
             raise _explained(trial, seed, case, run, run.failure, asked)
 
 
@@ -78,7 +84,8 @@ def _explained(
         unexplained = NotRepeatable(
             f"seed {seed} failed ({words_of(failure)}), and then it did not, or not in the same way. "
             "Something that the simulator does not control decides: sets ordered by identity, threads, state that one "
-            f"run leaves to the next in globals or fixtures. To look again: {way_back(asked, seed)}",
+            f"run leaves to the next in globals or fixtures. To look again: {way_back(asked, seed)}"
+            f"{_two_runs(trial, seed, case, run.ticks)}",
             seed=seed,
         )
         unexplained.__cause__ = without_machinery(failure, trial.file)  # all that is known of it
@@ -129,6 +136,18 @@ def smallest(trial: Trial, seed: int, case: Case, run: Run) -> Small | None:
     budget = RunBudget(out_of_time=lambda: ticks > TICKS_MAX or time.monotonic() > end)
     found = shrink(case, fails, budget, drawing=trial.drawing(seed))
     return Small(found.case, trial.run(seed, found.case, watched=True), found.runs, time.monotonic() > end)
+
+
+def _two_runs(trial: Trial, seed: int, case: Case, ticks: int) -> str:
+    """The first line in which the traces of two more runs of the seed differ, in words."""
+    if ticks > TRACED_TICKS_MAX:
+        return ""
+    limit = 4 * ticks + LEAST_TICKS
+    runs = [trial.run(seed, case, trace="full", tick_limit=limit) for _ in range(2)]
+    found = first_difference(runs[0].trace.lines, runs[1].trace.lines)
+    if isinstance(found, int):
+        return "\nThe traces of two more runs of it do not differ."
+    return f"\nThe first line in which the traces of two more runs of it differ (A, B):\n{found.text()}"
 
 
 def _kind(failure: BaseException | None, file: str) -> object:

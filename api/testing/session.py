@@ -13,7 +13,7 @@ from contextvars import ContextVar
 class Asked:
     """One test's call: options of the command line, the test's name for it, and what it found."""
 
-    __slots__ = ("node", "points", "report", "seed", "seeds")
+    __slots__ = ("faults", "node", "points", "report", "seed", "seeds")
 
     def __init__(
         self,
@@ -33,6 +33,8 @@ class Asked:
         """The folder for timelines of failures."""
         self.points: dict[str, int] = {}
         """Hits of every `sometimes` point over all seeds of this call."""
+        self.faults: dict[str, int] = {}
+        """Hits of every kind of fault that the test asks for, over all seeds of this call."""
 
     def only(self, seeds: int) -> range:
         """The seeds to run, when the decorator's number is `seeds`."""

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from hypothesis import strategies as st
+try:
+    from hypothesis import strategies as st
+except ModuleNotFoundError as error:
+    if error.name != "hypothesis":
+        raise
+    raise ModuleNotFoundError(
+        "callboard.testing.strategies draws fault plans by Hypothesis, which is not installed here. Install it "
+        "(pip install hypothesis); everything else in callboard.testing does without.",
+        name="hypothesis",
+    ) from None
 
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults import FaultSpace, Plan, draw_plan

@@ -73,6 +73,18 @@ class Trial:
         with limited_drawing(f"workload of {self.name}"):
             return Case(self.workload(entropy.fork("workload")), plan)
 
+    def faults_met(self, case: Case, run: Run) -> dict[str, int]:
+        """How often faults of the kinds had an effect that the test asks for by name; nothing for the usual crashes."""
+        if self.faults is None or self.is_aimed:
+            return {}
+        kinds = {type(fault).__name__ for fault in case.plan.faults}
+        if isinstance(self.faults, FaultSpace):
+            kinds |= {kind for kind, weight in self.faults.weights if weight > 0}
+        found = dict.fromkeys(sorted(kinds), 0)
+        for index, fault in enumerate(case.plan.faults):
+            found[type(fault).__name__] += run.hits.get(index, 0)
+        return found
+
     def drawing(self, seed: int) -> Drawing | None:
         """How this seed's workload is drawn; None without one."""
         if self.workload is None:

@@ -8,7 +8,7 @@ counted. In a watched run, which tells every step of the program, what the broke
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import pairwise, zip_longest
 from typing import Final
 
@@ -23,6 +23,8 @@ from callboard.simulations.world import Run, SimulationStuck
 SHORT_ENTRIES: Final = 40
 SHORT_WATCHED_ENTRIES: Final = 80
 LINES_MAX: Final = 80
+FOLDED_MIN: Final = 4
+"""So many waits of one task at one place in a row are told as one."""
 JUST_BEFORE: Final = 8
 """So many entries before a machine or an actor goes down are told, and three times as many before the failure."""
 QUOTED_CHARACTERS_MIN: Final = 4
@@ -46,6 +48,24 @@ DRAMATIC: Final = (
     }
 )
 """Kinds of entries that matter to any failure."""
+MESSAGES: Final = frozenset(
+    {
+        *(
+            "publish",
+            "published",
+            "delivered",
+            "ack",
+            "acked",
+            "nack",
+            "nacked",
+            "release",
+            "refused",
+            "unsure",
+        ),
+        *("lost", "asks actor", "tells actor", "takes", "has the answer", "no answer"),
+    }
+)
+"""Kinds of entries that say what became of a message: they stay when there is too much to tell."""
 FAULTS: Final = DOWN | {"fault", "failed", "ActorFailed", "Escalated"}
 """Kinds of entries that are marked as faults, or as what follows from them."""
 ORDERLY: Final = frozenset({"ActorStarted", "ActorEnded", "GroupCreated", "GroupDeleted", "fault lasts"})
@@ -171,10 +191,11 @@ def picked(
     """The entries that the story needs, in order, at most `LINES_MAX`. `words` are the failure's."""
     if not any(entry.where for entry in entries):
         return _picked(entries, first, SHORT_ENTRIES)
+    again = folded(entries).left_out
     program = [
         entry
         for before, entry in pairwise([None, *(entry for entry in entries if not _is_orderly(entry))])
-        if entry is not None and not _is_repeat(before, entry)
+        if entry is not None and not _is_repeat(before, entry) and entry.number not in again
     ]
     if len(program) <= SHORT_WATCHED_ENTRIES:
         return program
@@ -183,12 +204,44 @@ def picked(
     chosen = [
         entry
         for entry in program
-        if entry.kind in DRAMATIC
+        if entry.kind in DRAMATIC | MESSAGES
         or entry.number in close
         or not ids.isdisjoint(entry.ids)
         or _concerns(entry, first)
     ]
-    return _nearest(chosen, first or program[-1])
+    return _nearest(chosen, first or program[-1], close)
+
+
+@attrs.frozen
+class Folded:
+    """Waits of one task at one place, again and again: told once, with how often and until when."""
+
+    told: Mapping[int, str]
+    """By the number of the first entry of each such row: what is added to its words."""
+    left_out: frozenset[int]
+    """Numbers of the others."""
+
+
+def folded(entries: Sequence[HistoryEntry]) -> Folded:
+    """The rows of waits among these entries; what other tasks do meanwhile does not end a row."""
+    rows: list[list[HistoryEntry]] = []
+    last: dict[tuple[int, str], list[HistoryEntry]] = {}
+    for entry in entries:
+        if not entry.who:
+            continue
+        task = entry.machine, entry.who
+        row = last.get(task)
+        if row is not None and entry.kind == "waits" and row[0][2:] == entry[2:]:
+            row.append(entry)
+            continue
+        last[task] = [entry]
+        if entry.kind == "waits":
+            rows.append(last[task])
+    long = [row for row in rows if len(row) >= FOLDED_MIN]
+    return Folded(
+        {row[0].number: f" ({len(row):,} times, until {row[-1].time:.3f} s)" for row in long},
+        frozenset(entry.number for row in long for entry in row[1:]),
+    )
 
 
 def _is_repeat(before: HistoryEntry | None, entry: HistoryEntry) -> bool:
@@ -229,10 +282,17 @@ def _picked(entries: Sequence[HistoryEntry], first: HistoryEntry | None, short: 
     return _nearest(chosen, first or chosen[-1])
 
 
-def _nearest(chosen: list[HistoryEntry], first: HistoryEntry) -> list[HistoryEntry]:
-    """At most `LINES_MAX` of them: those that concern `first`, then those closest to it."""
+def _nearest(
+    chosen: list[HistoryEntry], first: HistoryEntry, close: Set[int] = frozenset()
+) -> list[HistoryEntry]:
+    """At most `LINES_MAX`: those that concern `first` or are `close`, then others than waits, the closest first."""
     if len(chosen) > LINES_MAX:
-        chosen.sort(key=lambda entry: (not _concerns(entry, first), abs(entry.number - first.number)))
+
+        def rank(entry: HistoryEntry) -> tuple[bool, bool, int]:
+            concerns = entry.number in close or _concerns(entry, first)
+            return not concerns, entry.kind == "waits", abs(entry.number - first.number)
+
+        chosen.sort(key=rank)
         chosen = sorted(chosen[:LINES_MAX], key=lambda entry: entry.number)
     return chosen
 
@@ -256,18 +316,19 @@ def _lines(
     digits = digits_of([entry.time for entry in chosen])
     numbers = {entry.number for entry in chosen}
     is_watched = any(entry.where for entry in entries)
+    again = folded(entries) if is_watched else Folded({}, frozenset())
     left_out = 0
     ended: HistoryEntry | None = None
     for entry, after in zip_longest(entries, entries[1:]):
         if entry.number not in numbers:
-            left_out += not (is_watched and _is_orderly(entry))
+            left_out += not (is_watched and _is_orderly(entry)) and entry.number not in again.left_out
             continue
         if left_out:
             yield _omission(left_out)
             left_out = 0
         if entry is ended:
             continue
-        words = entry_words(entry)
+        words = f"{entry_words(entry)}{again.told.get(entry.number, '')}"
         if is_watched and after is not None and _is_end(entry, after, first):
             ended, words = after, f"{words}{_end_words(after)}"
         yield StoryLine(

@@ -107,6 +107,8 @@ class Driver(TickingClock):
         self.steps: StepWatch | None = None
         """Who hears of steps, in a run in which faults may wait for one."""
         self.ticks = 0
+        self.reached_s = 0.0
+        """The limit of virtual time, once nothing happens until then."""
         self._trace = trace
         self._traced = trace.on
         self._tape: list[Decision] | None = [] if record else None
@@ -274,7 +276,8 @@ class Driver(TickingClock):
             return until > self._patient_until and self._hurry()
         if until <= self._virtual_limit_s:
             return False
-        self._ended(f"the run did not end within {self._virtual_limit_s:,.0f} virtual seconds", True)
+        self.reached_s = self._virtual_limit_s
+        self._ended(f"the run did not end within {self._virtual_limit_s:,.15g} virtual seconds", True)
         return True
 
     # -- what trio's loop asks

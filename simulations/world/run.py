@@ -244,7 +244,7 @@ class _Running:
                     self._fail(error)
                 if world.watch is not None:
                     world.watch.is_over = True
-                self._virtual_s = world.now
+                self._virtual_s = self._now()
                 end = self._stopped or world.escape or world.violation or self._failure
                 self._trace.line("end", "well" if end is None else type(end).__name__)
                 self._trace.close()
@@ -272,12 +272,16 @@ class _Running:
         waiting = world.waiting()
         lines = "".join(f"\n  {line}" for line in told(waiting, with_code=False)) if waits else ""
         self._stopped = SimulationStuck(
-            f"{why}. It is at virtual second {world.now:g}, boot {world.boots}.{lines}",
+            f"{why}. It is at virtual second {self._now():,.15g}, boot {world.boots}.{lines}",
             waiting=tuple(waiting),
         )
         if world.watch is not None:
             world.watch.stuck(why)
         self._end()
+
+    def _now(self) -> float:
+        """Virtual time: the clock stands still before a jump past the limit, which is reached all the same."""
+        return max(self._world.now, self._driver.reached_s)
 
     def _step(self) -> tuple[int, int]:
         """Which step is under way: tells it apart from the one before and the one after."""

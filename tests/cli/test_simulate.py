@@ -183,7 +183,15 @@ def test_a_stored_failure_that_is_fixed_can_be_adopted(
     planted.run("simulate", "--repro", stored_failure, "--adopt", "kept.json", code=6)
     assert not (planted.folder / "kept.json").exists()
     monkeypatch.setenv("PLANTED", "fixed")
-    assert b"fixed" in planted.run("simulate", "--repro", stored_failure, "--adopt", "kept.json").out
+    adopted = planted.run("simulate", "--repro", stored_failure, "--adopt", "kept.json")
+    assert b"fixed" in adopted.out
+    assert "adopted: kept.json" in adopted.err
+    again = planted.run("simulate", "--repro", stored_failure, "--adopt", "kept.json", code=2).err
+    assert "is there already" in again
+    assert (
+        "there is no folder"
+        in planted.run("simulate", "--repro", stored_failure, "--adopt", "nowhere/kept.json", code=3).err
+    )
     kept = json.loads((planted.folder / "kept.json").read_text())
     assert kept["promise"] == "clocks are not believed"
     assert kept["hits"] == [[0, 1]]

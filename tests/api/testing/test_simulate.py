@@ -496,3 +496,65 @@ def test_shrinking_a_large_workload_ends_in_time(run_file: Any, monkeypatch: pyt
     text = result.stdout.str()
     assert "There was more to try after 0.5 s." in text
     assert "characters left out" in text
+
+
+def test_the_time_at_which_a_run_was_ended_is_told(run_file: Any) -> None:
+    """The limit, and not the moment before the jump past it."""
+    text = run_file(
+        """
+        @simulate(seeds=1, within=100, faults=None)
+        async def test_it(world):
+            await trio.sleep(150)
+        """
+    ).stdout.str()
+    assert "did not end within 100 virtual seconds. It is at virtual second 100, boot 0" in text
+
+
+def test_where_two_runs_differ_is_told(run_file: Any) -> None:
+    """When a seed cannot be repeated, the first line in which two traces differ."""
+    result = run_file(
+        """
+        runs = []
+
+        @simulate(seeds=5, faults=None)
+        async def test_it(world):
+            runs.append(world.seed)
+            note(f"run {len(runs)}")
+            assert len(runs) != 3
+        """
+    )
+    result.assert_outcomes(failed=1)
+    text = result.stdout.str()
+    assert "The first line in which the traces of two more runs of it differ (A, B):" in text
+    assert "run 5" in text
+    assert "run 6" in text
+
+
+UNMET = """
+    from callboard.testing import FaultSpace
+
+    async def nothing(machine):
+        await trio.sleep(5)
+
+    @simulate(seeds=20, faults=FaultSpace(weights={"CancelTask": 1}, tasks=("nobdy",), horizon_s=5.0))
+    async def test_nobody(world):
+        await trio.sleep(5)
+
+    @simulate(seeds=20, faults=FaultSpace(weights={"PowerCut": 1}, horizon_s=5.0))
+    async def test_no_machine(world):
+        await trio.sleep(5)
+
+    @simulate(seeds=20, faults=FaultSpace(weights={"PowerCut": 1}, faults=(1, 1), horizon_s=5.0))
+    async def test_met(world):
+        await world.machine_until_done(nothing)
+"""
+
+
+def test_faults_that_no_seed_met_are_told(run_file: Any) -> None:
+    """A warning with the test and the kinds; not for one seed, which says nothing."""
+    result = run_file(UNMET, "-W", "default")
+    result.assert_outcomes(passed=3, warnings=2)
+    text = result.stdout.str()
+    assert "no seed met these faults of the test: CancelTask." in text
+    assert "no seed met these faults of the test: PowerCut." in text
+    run_file(UNMET, "-W", "default", "--callboard-seed=3").assert_outcomes(passed=3, warnings=0)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import trio
+
 from callboard.simulations.faults import At, Plan, PowerCut
 from callboard.simulations.history import History
 from callboard.simulations.search.story import LINES_MAX, tell
 from callboard.simulations.violations import Violation
+from callboard.simulations.world import Settings, World, run
 
 COMMAND = "callboard simulate --repro x.failure"
 
@@ -129,3 +132,29 @@ def test_of_a_long_program_what_the_failure_quotes_is_told(made: Callable[..., A
     assert "b'order 50'" not in text
     assert "catalog" not in text
     assert text.count("seller waits at shop.py:8") <= 25
+
+
+def test_polling_is_told_in_one_line() -> None:
+    """What was published, delivered and acked long before the end stays, and the waits of who polls are one line."""
+
+    async def main(world: World) -> None:
+        async def life(machine: Any) -> None:
+            async with machine.open_runtime() as runtime:
+                topic = await runtime.create_topic("orders")
+                await topic.publish(b"the order")
+                async with topic.subscribe("shop") as consumer, consumer.receive():
+                    pass
+                for _ in range(400):
+                    await trio.sleep(0.5)
+                    world.probe("polled")
+
+        await world.machine_until_done(life)
+        world.always(False, "the order is shipped")
+
+    found = run(main, seed=0, settings=Settings(watched=True))
+    lines = tell(found, "command", "polling").text().splitlines()
+    polls = [line for line in lines if "await trio.sleep(0.5)" in line]
+    assert len(polls) == 1, lines
+    assert "(400 times, until 199.500 s)" in polls[0]
+    assert any("was handed orders/0@0" in line for line in lines)
+    assert any("acks orders/0@0" in line for line in lines)

@@ -201,12 +201,12 @@ def picked(
         return program
     ids = {number for entry in program if _is_quoted(entry, words) for number in entry.ids}
     close = {entry.number for entry in _just_before(program)}
+    close |= {entry.number for entry in program if not ids.isdisjoint(entry.ids)}
     chosen = [
         entry
         for entry in program
         if entry.kind in DRAMATIC | MESSAGES
         or entry.number in close
-        or not ids.isdisjoint(entry.ids)
         or _concerns(entry, first)
     ]
     return _nearest(chosen, first or program[-1], close)

@@ -205,9 +205,7 @@ def picked(
     chosen = [
         entry
         for entry in program
-        if entry.kind in DRAMATIC | MESSAGES
-        or entry.number in close
-        or _concerns(entry, first)
+        if entry.kind in DRAMATIC | MESSAGES or entry.number in close or _concerns(entry, first)
     ]
     return _nearest(chosen, first or program[-1], close)
 

@@ -266,7 +266,7 @@ class Roster:
             temporary = terms.restart == "temporary"
             if not member.wanted or self._final or (self.is_closing and temporary):
                 self._remove(member, cause if kind == "crashed" else None)
-        elif member.on_trial or not RESTARTS[terms.restart, kind]:
+        elif (member.on_trial and kind == "crashed") or not RESTARTS[terms.restart, kind]:
             self._remove(member, cause)
         elif (self._window if terms.significant else member.window).admit(now):
             self._plan_restart(member, cause, now, chance)

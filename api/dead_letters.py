@@ -96,7 +96,9 @@ class KeptLetters:
                 found: int = record.group_id
                 return found
         raise GroupNotFound(
-            f"there is no group {self._group!r} of topic {self._live.name!r}.", group=self._group
+            f"there is no group {self._group!r} of topic {self._live.name!r}. `groups()`, and `callboard group list`,"
+            " tell which there are.",
+            group=self._group,
         )
 
     async def _with_record(self, port: PartitionPort, letter: StoredLetter) -> DeadLetter:

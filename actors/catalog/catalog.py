@@ -71,6 +71,7 @@ from callboard.actors.partition.port import PartitionPort
 from callboard.actors.partition.spec import partition_directory
 from callboard.actors.settings import (
     GROUP_FIELDS,
+    TOPIC_FIELDS,
     GroupSettings,
     TopicSettings,
     check_order,
@@ -351,11 +352,12 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
         if record is not None:
             differing = [key for key in given if getattr(record.settings, key) != getattr(wanted, key)]
             if differing:
-                raise TopicExists(
-                    f"{where} exists with other settings: {_told(record.settings, differing)}. Use alter_topic,"
-                    " or name no settings.",
-                    topic=name,
+                fixed = any(TOPIC_FIELDS[key].fixed for key in differing)
+                way = "which cannot be changed. Name them as they are" if fixed else "Use alter_topic"
+                told = (
+                    f"{_told(record.settings, differing)}{', ' if fixed else '. '}{way}, or name no settings."
                 )
+                raise TopicExists(f"{where} exists with other settings: {told}", topic=name)
             await self._confirm()
             return self._launch(record)
         check_not_own(name, "topic")

@@ -19,7 +19,7 @@ import trio
 from rich.console import Console
 
 from callboard.cli.files import BareFile, temporary_directory
-from callboard.cli.group import run
+from callboard.cli.group import run, telling_end
 from callboard.cli.options import json_option
 from callboard.cli.output import facts, print_json, say, show, table
 from callboard.control import plain
@@ -305,7 +305,7 @@ def bench(
                 found = [await measure(made) for measure in wanted]
         return found
 
-    with temporary_directory(keep=False, parent=folder) as directory:
+    with telling_end("the measurement"), temporary_directory(keep=False, parent=folder) as directory:
         found = run(work)
     measured = [line for line in found if isinstance(line, Measured)]
     latencies = [line for line in found if isinstance(line, Latency)]

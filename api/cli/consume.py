@@ -146,6 +146,11 @@ class PartitionReading:
             for index in partitions:
                 reader = await offline.reader(topic, index)
                 positions[index] = reader, await _resolved(reader, self._start)
+                if isinstance(self._start, int) and self._start > reader.visible_end:
+                    say(
+                        f"{self._topic}/{index} ends before offset {self._start}: its next offset is"
+                        f" {reader.visible_end}"
+                    )
                 await self._settle(reader, len(partitions))
             while self._output.left != 0:
                 moved = False

@@ -9,20 +9,22 @@ from typing import Any, Final
 
 import click
 import trio
-from rich.table import Table
 
-from callboard.actors.names import check_name
+from callboard.actors.names import check_name, no_group, no_topic
 from callboard.cli.group import run
 from callboard.cli.inspect import ask_runtime, asking
 from callboard.cli.options import directory_option, json_option
-from callboard.cli.output import plain_bytes, print_json, say, show
+from callboard.cli.output import counted, legible, plain_bytes, print_json, say, show, table
 from callboard.log.errors import InvalidArgument
+from callboard.log.limits import NAME_BYTES_MAX
 from callboard.offline import require_directory
 
 Command = Callable[..., Any]
 PART: Final = 200
 PART_S: Final = 10.0
 """So many are redriven by one request, or as many as may be in this time."""
+REASON_SHOWN: Final = 200
+"""So many characters of a reason are shown beside its count."""
 PURGED_AT_A_TIME: Final = 10_000
 
 
@@ -68,29 +70,46 @@ def list_letters(
     as_json: bool,
 ) -> None:
     """Print the dead letters that are neither redriven nor purged, a line each."""
-    (found,) = ask_runtime(
-        directory, {"verb": "list_dead", **_choice(topic, group, origin, reason), "limit": str(limit)}
-    )
+    choice = _choice(topic, group, origin, reason)
+    (found,) = ask_runtime(directory, {"verb": "list_dead", **choice, "limit": str(limit)})
+    if not found:
+        _check_choice(directory, choice)
     if as_json:
         for letter in found:
             print_json(_with_text(letter))
         return
-    table = Table("from", "group", "attempts", "failed", "reason", "value")
-    for letter in found:
-        table.add_row(
-            _printable(f"{letter['topic']}/{letter['partition']}@{letter['offset']}"),
-            _printable(letter["group"]),
+    rows = [
+        (
+            f"{letter['topic']}/{letter['partition']}@{letter['offset']}",
+            legible(letter["group"], NAME_BYTES_MAX),
             str(letter["attempts"]),
             datetime.fromisoformat(letter["failed_at"]).isoformat(timespec="seconds"),
-            _printable((letter["reason"] or "")[:60]),
-            repr(letter["message"]["value"] or b"")[2:-1][:40],
+            legible(letter["reason"], 60),
+            legible(letter["message"]["value"], 40),
         )
-    show(table)
+        for letter in found
+    ]
+    if rows:
+        heads = ("from", "group", "attempts", "failed", "reason", "value")
+        show(table(heads, rows, words=("from", "group", "failed", "reason", "value")))
 
 
-def _printable(text: str) -> str:
-    """`text` without what a terminal would obey: reasons often quote what was received."""
-    return "".join(character if character.isprintable() else "\ufffd" for character in text)
+def _check_choice(directory: str, choice: dict[str, str]) -> None:
+    """Nothing was found: tell why. Raises for a group or topic that is not there."""
+    (found,) = ask_runtime(directory, {"verb": "stats"})
+    topics = {partition["topic"] for partition in found["partitions"]}
+    groups = {group["name"] for group in found["groups"]}
+    for name, known, error in (
+        (choice["group"], groups, no_group),
+        (choice["origin"], topics, no_topic),
+    ):
+        if name and name not in known:
+            raise error(name, sorted(known))
+    topic = choice["topic"]
+    is_named = any(group["settings"]["dead_letter_topic"] == topic for group in found["groups"])
+    what = "" if is_named else ": no group names it as its dead_letter_topic"
+    chosen = any(choice[each] for each in ("group", "origin", "reason"))
+    say(f"no {'such ' if chosen else ''}dead letters in {topic}{what}")
 
 
 def _with_text(found: Any) -> Any:
@@ -109,14 +128,16 @@ def count(
     topic: str, group: str | None, origin: str | None, reason: str | None, directory: str, as_json: bool
 ) -> None:
     """Count dead letters by their reason."""
-    (found,) = ask_runtime(directory, {"verb": "count_dead", **_choice(topic, group, origin, reason)})
+    choice = _choice(topic, group, origin, reason)
+    (found,) = ask_runtime(directory, {"verb": "count_dead", **choice})
+    if not found:
+        _check_choice(directory, choice)
     if as_json:
         print_json(found)
         return
-    table = Table("reason", "messages")
-    for each in found:
-        table.add_row(_printable(each["reason"] or ""), f"{each['messages']:,}")
-    show(table)
+    if found:
+        rows = [(legible(each["reason"], REASON_SHOWN), f"{each['messages']:,}") for each in found]
+        show(table(("reason", "messages"), rows))
 
 
 @dead_letters.command()
@@ -154,7 +175,7 @@ def redrive(
     if as_json:
         print_json({"messages": messages, "passed_over": passed_over, "dry_run": dry_run})
         return
-    say(f"{'would redrive' if dry_run else 'redrove'} {messages:,} dead letters of {topic}")
+    say(f"{'would redrive' if dry_run else 'redrove'} {counted(messages, 'dead letter')} of {topic}")
     for why, count in passed_over.items():
         say(f"passed over {count:,}: {why}")
 
@@ -209,4 +230,4 @@ def purge(
     if as_json:
         print_json({"purged": done})
     else:
-        say(f"purged {done:,} dead letters of {topic}")
+        say(f"purged {counted(done, 'dead letter')} of {topic}")

@@ -7,12 +7,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import click
-from rich.table import Table
 
 from callboard.cli.found import find_topic
 from callboard.cli.group import run
 from callboard.cli.options import directory_option, json_option
-from callboard.cli.output import plain_bytes, print_json, say, show
+from callboard.cli.output import counted, legible, plain_bytes, print_json, say, show, table
 from callboard.delayed import DelayedMessage, DelayedMessages
 from callboard.offline import require_directory
 from callboard.runtime import open_runtime
@@ -47,16 +46,20 @@ def list_delayed(topic: str, limit: int, directory: str, as_json: bool) -> None:
         for message in found:
             print_json(_plain(message))
         return
-    table = Table("partition", "id", "due", "key", "value")
-    for message in found:
-        table.add_row(
+    rows = [
+        (
             str(message.partition),
             str(message.schedule_id),
             message.due.isoformat(timespec="seconds"),
-            repr(message.key or b"")[2:-1][:20],
-            repr(message.value or b"")[2:-1][:40],
+            legible(message.key, 20),
+            legible(message.value, 40),
         )
-    show(table)
+        for message in found
+    ]
+    if rows:
+        show(table(("partition", "id", "due", "key", "value"), rows, words=("due", "key", "value")))
+    else:
+        say(f"no delayed messages of {topic}")
 
 
 def _plain(message: DelayedMessage) -> dict[str, Any]:
@@ -84,7 +87,7 @@ def count(topic: str, directory: str, as_json: bool) -> None:
     if as_json:
         print_json({"topic": topic, "messages": messages})
     else:
-        say(f"{messages:,} messages of {topic} wait")
+        say(f"{counted(messages, 'message')} of {topic} {'waits' if messages == 1 else 'wait'}")
 
 
 @delayed.command()
@@ -99,4 +102,5 @@ def cancel(topic: str, partition: int, ids: tuple[int, ...], directory: str, as_
     if as_json:
         print_json({"topic": topic, "partition": partition, "cancelled": list(done)})
     else:
-        say(f"cancelled {len(done):,} of {len(ids):,} messages; the others do not wait")
+        others = "" if len(done) == len(ids) else "; the others do not wait"
+        say(f"cancelled {len(done):,} of {counted(len(ids), 'message')}{others}")

@@ -23,8 +23,8 @@ from callboard.cli.demo_account import DemoHistory, Left, account_table
 from callboard.cli.demo_stage import DEAD_TOPIC, ONE, THREE, TOPIC, TWO, Stage
 from callboard.cli.demo_work import identify, kept, origin_of, unsettled
 from callboard.cli.files import empty_directory, read_record_lines, temporary_directory
-from callboard.cli.group import first_error, run
-from callboard.cli.output import progress, say, show, to_json
+from callboard.cli.group import first_error, run, telling_end
+from callboard.cli.output import counted, progress, say, show, to_json
 from callboard.cli.processes import spawn_callboard
 from callboard.log.errors import CallboardError, InvalidArgument
 from callboard.log.limits import PARTITIONS_MAX
@@ -97,11 +97,11 @@ async def _perform(stage: Stage, act: str) -> dict[str, Any]:
                 with trio.CancelScope(shield=True):
                     status = await child.kill()
     if not is_over:
-        raise DemoFailed(f"The process of {act} ended by itself with status {status}: {child.errors}")
+        raise DemoFailed(f"the process of {act} ended by itself with status {status}: {child.errors}")
     if act == TWO and not stage.quiet:
         say(f"{act}: process {child.pid} was killed after {published:,} publishes")
     if act == THREE and not stage.quiet:
-        say(f"{act}: {dead:,} dead letters were delivered again")
+        say(f"{act}: {counted(dead, 'dead letter')} delivered again")
     seconds = max(trio.current_time() - started, 1e-9)
     return {
         "act": act,
@@ -164,7 +164,7 @@ def demo(directory: str | None, keep: bool, as_json: bool, **options: Any) -> No
 
     Exits with 3 when the account does not balance.
     """
-    with contextlib.ExitStack() as stack:
+    with telling_end("the demo"), contextlib.ExitStack() as stack:
         if directory is None:
             directory = stack.enter_context(temporary_directory(keep=keep))
         else:
@@ -174,7 +174,7 @@ def demo(directory: str | None, keep: bool, as_json: bool, **options: Any) -> No
         digests = digests_of(stage, tally)
         stage = attrs.evolve(stage, total=len(digests))
         if not stage.quiet:
-            say(f"{stage.total:,} events over {stage.partitions} partitions in {directory}")
+            say(f"{stage.total:,} events over {counted(stage.partitions, 'partition')} in {directory}")
         history = DemoHistory(digests, stage.delayed())
         with first_error():
             timings, left = run(partial(_all_acts, stage, history))
@@ -196,7 +196,7 @@ def demo(directory: str | None, keep: bool, as_json: bool, **options: Any) -> No
         click.echo(to_json(found))
     else:
         show("", account_table(f"Account of {source}, seed {stage.seed}", account, tally.bad, timings))
-        show(*(f"line {number}: {reason}" for number, reason in tally.named))
+        show(*tally.told(tally.named))
         if tally.blank:
             show(f"{tally.blank:,} blank lines were passed over.")
         show(*(f"DOES NOT BALANCE: {problem}" for problem in account.problems))

@@ -298,7 +298,7 @@ class Act:
             if isinstance(problem, PartitionUnavailable) and problem.fields.get("state") == "failed":
                 await self._runtime.restart(f"topics/{TOPIC}/{problem.fields['partition']}")
             await trio.sleep(min(PAUSE_S / 4 * 2**attempt, 0.25))
-        raise PublishFailed(f"The demo could not publish in {TRIES_MAX} tries. The last error: {problem}")
+        raise PublishFailed(f"the demo could not publish in {TRIES_MAX} tries. The last error: {problem}")
 
     @property
     def _ahead(self) -> int:

@@ -141,7 +141,7 @@ def _opened(path: str) -> Iterator[BinaryIO]:
                 head = buffered.peek(_SNIFF_BYTES)[:_SNIFF_BYTES]
                 stream = cast(BinaryIO, buffered)
         except FileNotFoundError:
-            raise InvalidArgument(f"There is no file {path}. Check the name.") from None
+            raise InvalidArgument(f"there is no file {path}. Check the name.") from None
         except _UNREADABLE as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise InvalidArgument(f"{path} cannot be read: {reason}. Name a readable text file.") from None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any, NoReturn, TypeVar
 
@@ -17,6 +17,7 @@ import click
 import trio
 
 from callboard.cli import exits
+from callboard.cli.hints import as_commands
 from callboard.cli.output import on_screen, output_failed
 from callboard.cli.streams import drop_standard_output
 from callboard.log.errors import (
@@ -53,6 +54,8 @@ COMMANDS = {
     "workload": "callboard.cli.workload:workload",
 }
 T = TypeVar("T")
+LATE = {"-d": "-d DIRECTORY", "--directory": "--directory DIRECTORY", "--json": "--json"}
+"""Options that every command has, and no group of commands."""
 HIDDEN = frozenset({"demo-child", "simulate-worker"})
 SIGNALS = {signal.SIGINT: exits.INTERRUPTED, signal.SIGTERM: exits.TERMINATED}
 
@@ -110,6 +113,18 @@ def _ended_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+@contextmanager
+def telling_end(what: str) -> Iterator[None]:
+    """Tell on standard error that `what` was ended from outside: it has nothing else to show for it."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit) as error:
+        if isinstance(error, KeyboardInterrupt) or error.code in SIGNALS.values():
+            with suppress(OSError):  # a closed pipe does not change the exit code
+                click.echo(f"callboard: {what} was interrupted", err=True)
+        raise
+
+
 def run_command_line() -> None:
     """Run the command that was typed; exits with a documented code."""
     code = _run_command()
@@ -149,7 +164,9 @@ def _run_command() -> int:
 def _tell(error: CallboardError) -> int:
     """One line on standard error; returns the exit code."""
     kind = getattr(error, "kind", None) if isinstance(error, ControlError) else None
-    click.echo(on_screen(f"callboard: {kind or type(error).__name__}: {one_line(str(error))}"), err=True)
+    click.echo(
+        on_screen(f"callboard: {kind or type(error).__name__}: {one_line(as_commands(str(error)))}"), err=True
+    )
     return code_of(error)
 
 
@@ -163,6 +180,9 @@ def _tell_usage(error: click.UsageError) -> int:
         told = told if told.endswith((".", "?", "!")) else f"{told}."
         if "unexpected extra argument" in told and _takes_directory(error.ctx):
             told += " The directory is named with -d."
+        early = isinstance(error, click.NoSuchOption) and LATE.get(error.option_name)
+        if early and error.ctx is not None and isinstance(error.ctx.command, click.Group):
+            told += f" It stands behind the command: `{place} COMMAND {early}`."
         click.echo(on_screen(f"{place}: {told} See `{place} --help`."), err=True)
     return error.exit_code
 

@@ -108,8 +108,8 @@ def alter_group(name: str, settings: tuple[str, ...], directory: str, as_json: b
     """
     check_name(name, "group")
     check_not_own_group(name)
-    given = parse_settings(settings, GROUP_FIELDS)
-    check("group", GROUP_FIELDS, given, f"group {name!r}")
+    where = f"group {name!r}"
+    given = parse_settings(settings, GROUP_FIELDS, lambda found: check("group", GROUP_FIELDS, found, where))
     request = {"verb": "alter_group", "group": name, "settings": to_json(given)}
     (found,) = ask_runtime(directory, request)
     report_settings("group", name, found, as_json, "is altered")

@@ -13,7 +13,7 @@ from callboard.actors.names import OWN_GROUPS
 from callboard.cli.found import find_topic
 from callboard.cli.group import run
 from callboard.cli.options import all_option, directory_option, json_option
-from callboard.cli.output import print_json, show, size_text, table
+from callboard.cli.output import counted, print_json, show, size_text, table
 from callboard.control import ControlClient, answer
 from callboard.log.errors import ControlError, DirectoryLocked
 from callboard.message import from_us
@@ -177,7 +177,7 @@ def _told(event: dict[str, Any]) -> str:
 def _drawn(node: dict[str, Any], tree: Tree | None = None) -> Tree:
     facts = [node["state"]]
     if node["restarts"]:
-        facts.append(f"{node['restarts']} restarts")
+        facts.append(counted(node["restarts"], "restart"))
     if node["mailbox_depth"]:
         facts.append(f"{node['mailbox_depth']} waiting")
     if node["rate_per_s"] >= 0.05:

@@ -136,7 +136,10 @@ def _group_id(replay: CatalogReplay, name: str) -> int:
         return record.group_id
     if name.isdecimal() and len(name) < 20:
         return int(name)
-    raise GroupNotFound(f"there is no group {name!r}. Nothing was reset.", group=name)
+    raise GroupNotFound(
+        f"there is no group {name!r}. Nothing was reset. `callboard group list` tells which there are.",
+        group=name,
+    )
 
 
 def _senseless(path: str, words: str) -> Problem:

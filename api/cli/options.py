@@ -11,7 +11,7 @@ import click
 from callboard.actors.settings import SettingField
 from callboard.cli.output import say
 from callboard.cli.streams import check_directory
-from callboard.log.errors import InvalidArgument
+from callboard.log.errors import ConfigurationError, InvalidArgument
 from callboard.message import parse_instant
 from callboard.reading import check_start
 
@@ -85,8 +85,10 @@ def parse_start(text: str) -> int | str | datetime:
         ) from None
 
 
-def parse_settings(given: tuple[str, ...], fields: Mapping[str, SettingField]) -> dict[str, Any]:
-    """Settings from `name=value` arguments; unknown names and wrong values are left for the check that names all."""
+def parse_settings(
+    given: tuple[str, ...], fields: Mapping[str, SettingField], check: Callable[[dict[str, Any]], object]
+) -> dict[str, Any]:
+    """Settings from `name=value` arguments that `check` accepts. All that is wrong with them is in one error."""
     settings: dict[str, Any] = {}
     problems: list[str] = []
     for item in given:
@@ -99,6 +101,12 @@ def parse_settings(given: tuple[str, ...], fields: Mapping[str, SettingField]) -
         else:
             field = fields.get(name)
             settings[name] = _value(text, field.kind if field else "choice")
+    try:
+        check(settings)
+    except ConfigurationError as error:
+        if not problems:
+            raise
+        problems += error.problems
     if problems:
         raise InvalidArgument(f"{'; '.join(problems)}. Nothing was changed.")
     return settings

@@ -138,6 +138,18 @@ def duration_text(seconds: float) -> str:
     return f"{told} ({' '.join(parts)})"
 
 
+def legible(data: str | bytes | None, most: int) -> str:
+    """Text from data on one line, `most` characters at most: what a terminal would obey is escaped, and what is no
+    UTF-8, as in `\\t` and `\\xff`.
+    """
+    text = data.decode("utf-8", "backslashreplace") if isinstance(data, bytes) else data or ""
+    told = "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in text[: most + 1]
+    )
+    return told if len(told) <= most else told[: most - 3] + "..."
+
+
 def counted(count: int, word: str) -> str:
     """`1 partition`, `2 partitions`."""
     return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"

@@ -14,7 +14,7 @@ from callboard.cli import exits
 from callboard.cli.group import run
 from callboard.cli.messages import record_to_json
 from callboard.cli.options import bytes_of, directory_option, json_option, parse_start, zoned
-from callboard.cli.output import facts, print_json, say, show, size_text, to_json
+from callboard.cli.output import counted, facts, print_json, say, show, size_text, to_json
 from callboard.cli.streams import write_out
 from callboard.log.errors import InvalidArgument, RecordingInvalid
 from callboard.log.offline.reader import LogReader
@@ -205,7 +205,7 @@ def cut(
                             await writer.append(index, columns)
                 return writer.records
 
-    say(f"{out} holds {run(work):,} records")
+    say(f"{out} holds {counted(run(work), 'record')}")
 
 
 def _filters(keys: tuple[str, ...], headers: tuple[str, ...]) -> list[RecordFilter]:
@@ -245,7 +245,7 @@ def merge(paths: tuple[str, ...], out: str) -> None:
                         await writer.append(index, columns)
             return writer.records
 
-    say(f"{out} holds {run(work):,} records of {len(paths)} recordings")
+    say(f"{out} holds {counted(run(work), 'record')} of {counted(len(paths), 'recording')}")
 
 
 @asynccontextmanager
@@ -352,7 +352,7 @@ async def _record(
                 writer.source["lost"] = "; ".join(lost[:20])
     for words in lost:
         say(f"nothing can be read at these offsets, and the recording lacks them: {words}")
-    say(f"{out} holds {writer.records:,} records of topic {topic_name}")
+    say(f"{out} holds {counted(writer.records, 'record')} of topic {topic_name}")
 
 
 async def _offset(reader: LogReader, place: int | str | datetime) -> int:

@@ -14,7 +14,7 @@ from callboard.actors.settings import TOPIC_FIELDS, TopicSettings, topic_setting
 from callboard.cli.files import is_unused
 from callboard.cli.group import run
 from callboard.cli.options import json_option, parse_settings
-from callboard.cli.output import Advance, facts, print_json, progress, say, show
+from callboard.cli.output import Advance, counted, facts, print_json, progress, say, show
 from callboard.cli.recording import from_option, parse_span, to_option
 from callboard.cli.streams import check_directory
 from callboard.log.errors import CallboardError, InvalidArgument
@@ -77,7 +77,7 @@ def replay_command(
         raise InvalidArgument("--loop and --passes exclude each other. Nothing was written.")
     check_name(topic, "topic")
     check_directory(directory)
-    given = parse_settings(settings, TOPIC_FIELDS)
+    given = parse_settings(settings, TOPIC_FIELDS, partial(topic_settings, where=f"topic {topic!r}"))
     made = topic_settings(given, f"topic {topic!r}")
     span = parse_span(start, stop)
     bounds = [None if us is None else from_us(us) for us in (span.from_us, span.to_us)]
@@ -116,7 +116,7 @@ def replay_command(
             report = run(partial(work, advance))
     except (CallboardError, SystemExit):
         if stored:
-            say(f"{stored[-1]:,} records were stored by then. The same command continues there.")
+            say(f"{counted(stored[-1], 'record')} stored by then. The same command continues there.")
         raise
     _show(report, path, as_json)
 

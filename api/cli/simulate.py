@@ -125,6 +125,19 @@ def simulate(scenarios: tuple[str, ...], as_json: bool, **given: Any) -> int:
         raise InvalidArgument("--adopt goes with --repro. Nothing was run.")
     if given["report"] is not None and not set(chosen) <= {"repro", "machines"}:
         raise InvalidArgument("--report goes with a sweep, or with --repro. Nothing was run.")
+    alone = next((mode for mode in ("prove", "exhaustive", "listed") if mode in chosen), None)
+    beside = [
+        *(["SCENARIO"] if scenarios else []),
+        *(["--seeds"] if given["seeds"] is not None else []),
+        *(["--first-seed"] if given["first_seed"] else []),
+    ]
+    if alone is not None and beside:
+        name = "list" if alone == "listed" else alone
+        raise InvalidArgument(f"--{name} takes no {' and no '.join(beside)}. Nothing was run.")
+    if given["repro"] is not None and beside[bool(scenarios) :]:
+        raise InvalidArgument(
+            "--repro runs the seed of its file: leave out --seeds and --first-seed. Nothing was run."
+        )
     check_directory(given["state"])
     for target in (given["report"], given["adopt"]):
         if target is not None:

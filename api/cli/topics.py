@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import attrs
@@ -48,15 +49,17 @@ def topic() -> None:
 def create(name: str, settings: tuple[str, ...], directory: str, as_json: bool) -> None:
     """Create a topic, or do nothing when it exists with these settings."""
     check_name(name, "topic")
-    given = parse_settings(settings, TOPIC_FIELDS)
-    topic_settings(given, f"topic {name!r}")
+    given = parse_settings(settings, TOPIC_FIELDS, partial(topic_settings, where=f"topic {name!r}"))
 
-    async def work() -> TopicSettings:
+    async def work() -> tuple[TopicSettings, bool]:
         async with open_runtime(directory) as runtime:
+            is_new = all(topic.name != name for topic in runtime.topics())
             made = await runtime.create_topic(name, **given)
-        return made.settings
+        return made.settings, is_new
 
-    report_settings("topic", name, attrs.asdict(run(work)), as_json, "is there")
+    found, is_new = run(work)
+    what = "is created" if is_new else "was there already"
+    report_settings("topic", name, attrs.asdict(found), as_json, what, {"created": is_new})
 
 
 @topic.command()
@@ -66,8 +69,8 @@ def create(name: str, settings: tuple[str, ...], directory: str, as_json: bool) 
 @json_option
 def alter(name: str, settings: tuple[str, ...], directory: str, as_json: bool) -> None:
     """Change settings of a topic (all except `partitions`)."""
-    given = parse_settings(settings, TOPIC_FIELDS)
-    check("topic", TOPIC_FIELDS, given, f"topic {name!r}")
+    where = f"topic {name!r}"
+    given = parse_settings(settings, TOPIC_FIELDS, lambda found: check("topic", TOPIC_FIELDS, found, where))
     require_directory(directory)
 
     async def work() -> TopicSettings:
@@ -191,10 +194,17 @@ def _show_topic(found: dict[str, Any]) -> None:
             show(f"{name}/{partition['partition']}: {problem}")
 
 
-def report_settings(kind: str, name: str, found: Mapping[str, Any], as_json: bool, what: str) -> None:
-    """Tell what the settings of a topic or group are, after a change."""
+def report_settings(
+    kind: str,
+    name: str,
+    found: Mapping[str, Any],
+    as_json: bool,
+    what: str,
+    more: Mapping[str, Any] | None = None,
+) -> None:
+    """Tell what the settings of a topic or group are, after a change; `more` is told with --json only."""
     if as_json:
-        print_json({"name": name, "settings": found})
+        print_json({"name": name, "settings": found, **(more or {})})
     else:
         fields = TOPIC_FIELDS if kind == "topic" else GROUP_FIELDS
         show(facts(setting_rows(found, fields), title=f"{kind} {name} {what}"))

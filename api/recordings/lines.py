@@ -105,6 +105,8 @@ def json_lines(columns: LineColumns) -> Parse:
     def parse(line: bytes) -> Event:
         try:
             found = json.loads(line)
+        except json.JSONDecodeError as error:  # its own words tell a line, which is always the first
+            raise BadLine(f"not JSON: {error.msg[:80]}, at character {error.colno}") from None
         except (ValueError, RecursionError) as error:
             raise BadLine(f"not JSON: {str(error)[:80]}") from None
         if not isinstance(found, dict):
@@ -169,7 +171,7 @@ class Table:
         time = _find(columns.time, names, TIME_COLUMNS)
         if time is None:
             listed = ", ".join(fields)[:200]
-            raise InvalidArgument(f"The first line names no time column ({listed}). Name one: --time-column.")
+            raise InvalidArgument(f"the first line names no time column ({listed}). Name one: --time-column.")
         self._time = time
         self._key, self._value = _find(columns.key, names, KEY_COLUMNS), _find(columns.value, names, ())
         self._width = max(time, self._key or 0, self._value or 0) + 1
@@ -191,7 +193,7 @@ def _find(wanted: str | None, names: dict[str, int], known: Sequence[str]) -> in
     if wanted.isdecimal() and len(wanted) < 6 and int(wanted) > 0:
         return int(wanted) - 1
     listed = ", ".join(sorted(names, key=names.__getitem__))[:200]
-    raise InvalidArgument(f"There is no column {wanted!r}; the first line has: {listed}.")
+    raise InvalidArgument(f"there is no column {wanted!r}; the first line has: {listed}.")
 
 
 def _field(found: dict[str, Any], wanted: str | None, known: Sequence[str], what: str) -> Any:

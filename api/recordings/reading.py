@@ -65,13 +65,18 @@ class Tally:
 
     def reasons(self) -> str:
         """Why the first bad lines are bad: each reason once, with its lines."""
+        return "; ".join(self.told(self.named[:REASONS_TOLD_MAX]))
+
+    @staticmethod
+    def told(named: Iterable[tuple[int, str]]) -> list[str]:
+        """Each reason once, with the numbers of its lines."""
         lines: dict[str, list[int]] = {}
-        for number, reason in self.named[:REASONS_TOLD_MAX]:
+        for number, reason in named:
             lines.setdefault(reason, []).append(number)
-        return "; ".join(
+        return [
             f"line{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}: {reason}"
             for reason, numbers in lines.items()
-        )
+        ]
 
     def reject(self, number: int, reason: str) -> None:
         """Count the line `number` as bad."""
@@ -120,14 +125,14 @@ def check_options(form: Format, columns: LineColumns) -> None:
     if columns.year is not None and not 1970 <= columns.year <= 9999:
         problems.append(f"--year is {columns.year}, not 1970 to 9999")
     if problems:
-        raise InvalidArgument(f"Format {form.value}: {'; '.join(problems)}. Nothing was read.")
+        raise InvalidArgument(f"format {form.value}: {'; '.join(problems)}. Nothing was read.")
 
 
 def detect(sample: Sequence[bytes]) -> Format:
-    """The format of a file that starts with the lines of `sample`. Raises `InvalidArgument` if none fits."""
+    """the format of a file that starts with the lines of `sample`. Raises `InvalidArgument` if none fits."""
     lines = [line for line in map(bare_line, sample) if line]
     if not lines:
-        raise InvalidArgument("The traffic begins with blank lines only: name its format, or another file.")
+        raise InvalidArgument("the traffic begins with blank lines only: name its format, or another file.")
     if (found := _of_lines(lines)) is not None:
         return found
     if lines and b"\t" in lines[0]:
@@ -136,11 +141,11 @@ def detect(sample: Sequence[bytes]) -> Format:
         return Format.CSV
     if lines and lines[0].lstrip().startswith(b"["):
         raise InvalidArgument(
-            "This is one JSON array, or begins like one, and not lines. Make lines of it: jq -c '.[]' FILE."
+            "this is one JSON array, or begins like one, and not lines. Make lines of it: jq -c '.[]' FILE."
         )
     names = ", ".join(form.value for form in Format)
     raise InvalidArgument(
-        f"The format of the traffic is not recognised from its first lines. Name it: {names}. Of fields between other"
+        f"the format of the traffic is not recognised from its first lines. Name it: {names}. Of fields between other"
         " characters than commas and tabs say which (--delimiter)."
     )
 

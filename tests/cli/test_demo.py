@@ -133,7 +133,7 @@ def test_columns_are_named_by_options(demo, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--input", "missing.log"], "There is no file missing.log"),
+        (["--input", "missing.log"], "there is no file missing.log"),
         (["--input", "."], "cannot be read"),
         (["--input", "binary"], "is not text"),
         (["--input", "empty"], "0 events"),

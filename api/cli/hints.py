@@ -1,0 +1,36 @@
+"""Errors name the calls of Python that help; on the command line they name the commands that do the same."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+COMMANDS: Final = {
+    "create_topic": "topic create",
+    "alter_topic": "topic alter",
+    "delete_topic": "topic delete",
+    "alter_group": "group alter",
+    "seek_group": "group seek",
+    "reset_group": "group reset",
+    "delete_group": "group delete",
+    "describe_group": "group describe",
+    "stats().outbox": "stats",
+    "tree()": "tree",
+}
+"""What an error may name, and the command for it."""
+TWICE: Final = "`groups()`, and `callboard group list`, tell"
+CALL: Final = re.compile(
+    rf"`?(?<![\w'])(?:await )?(?:runtime\.)?({'|'.join(map(re.escape, COMMANDS))})(?![\w'])(\([^()`]*\))?`?"
+)
+"""A call, with or without its arguments, as errors write it; names of topics and groups stand in quotes."""
+
+
+def as_commands(text: str) -> str:
+    """The text of an error with commands in the place of calls."""
+    return CALL.sub(_command, text.replace(TWICE, "`callboard group list` tells"))
+
+
+def _command(call: re.Match[str]) -> str:
+    given = (call[2] or "")[1:-1]
+    words = [word.strip().strip("'\"") for word in given.split(",") if word.strip()]
+    return f"`{' '.join(['callboard', COMMANDS[call[1]], *words])}`"

@@ -35,18 +35,33 @@ def test_dead_letters_are_listed_and_counted(returns: Any) -> None:
     """For people and as JSON, chosen by options."""
     told = returns.run("dead-letters", "list", "returns").out.decode()
     assert "orders/0@1" in told
-    assert "too early\ufffd[2J\ufffd" in told  # nothing that a terminal obeys
+    assert "too early\\x1b[2J\\n" in told  # nothing that a terminal obeys
+    assert "│" not in told
     found = returns.run("dead-letters", "list", "returns", "--reason", "late", "--json").documents
     assert [(letter["offset"], letter["message"]["value"]) for letter in found] == [(0, "a"), (2, "c")]
     counted = returns.run("dead-letters", "count", "returns", "--json").json
     assert counted == [{"reason": "too late", "messages": 2}, {"reason": "too early\x1b[2J\n", "messages": 1}]
-    assert returns.run("dead-letters", "count", "returns", "--group", "other", "--json").json == []
+
+
+def test_nothing_found_is_told_in_words(returns: Any) -> None:
+    """With what is wrong: a group or topic that is not there, or a topic that takes no dead letters."""
+    for verb in ("list", "count"):
+        told = returns.run("dead-letters", verb, "returns", "--reason", "nosuch")
+        assert (told.out, told.err) == (b"", "no such dead letters in returns\n")
+        told = returns.run("dead-letters", verb, "orders")
+        assert told.err == "no dead letters in orders: no group names it as its dead_letter_topic\n"
+        told = returns.run("dead-letters", verb, "returns", "--group", "biling", code=1)
+        assert "there is no group 'biling' (did you mean 'billing'?)" in told.err
+        told = returns.run("dead-letters", verb, "returns", "--from", "order", code=1)
+        assert "there is no topic 'order' (did you mean 'orders'?)" in told.err
+    assert returns.run("dead-letters", "count", "returns", "--reason", "nosuch", "--json").json == []
 
 
 def test_dead_letters_are_redriven_once(returns: Any) -> None:
     """A dry run says what would be done; running it again does nothing."""
     late = ("dead-letters", "redrive", "returns", "--reason", "late")
-    assert "would redrive 2" in returns.run(*late, "--dry-run").err
+    assert "would redrive 2 dead letters" in returns.run(*late, "--dry-run").err
+    assert "would redrive 1 dead letter of" in returns.run(*late, "--dry-run", "--limit", "1").err
     assert "redrove 2" in returns.run(*late).err
     assert returns.run("dead-letters", "redrive", "returns", "--json").json == {
         "messages": 1,

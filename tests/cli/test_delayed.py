@@ -22,6 +22,8 @@ def test_delayed_messages_are_published_listed_and_cancelled(command: Any) -> No
     assert cancelled.json["cancelled"] == [found[1]["schedule_id"]]
     assert "cancelled 0 of 1" in command.run("delayed", "cancel", "orders", "0", "1").err
     assert command.run("delayed", "count", "orders", "--json").json["messages"] == 3
+    told = command.run("delayed", "list", "orders", "--limit", "1").out.decode()
+    assert told.splitlines()[0].split() == ["partition", "id", "due", "key", "value"]
     assert "3 messages of orders wait" in command.run("delayed", "count", "orders").err
 
 
@@ -45,6 +47,18 @@ def test_a_delayed_message_is_told_with_its_id(command: Any) -> None:
     told = command.run("publish", "orders", *"abcdefghijkl", "--delay", "60").err
     assert len(told.splitlines()) == 11
     assert "2 other messages wait for orders" in told
+
+
+def test_values_are_shown_as_text(command: Any) -> None:
+    """UTF-8 as it is, and escaped what a terminal would obey. Nothing that waits is told in words."""
+    command.run("publish", "orders", "caf\u00e9\tau lait", b"\xff", "--delay", "3600", "--create")
+    told = command.run("delayed", "list", "orders").out.decode()
+    assert "caf\u00e9\\tau lait" in told
+    assert "\\xff" in told
+    command.run("delayed", "cancel", "orders", "0", "1")
+    assert command.run("delayed", "count", "orders").err == "1 message of orders waits\n"
+    command.run("delayed", "cancel", "orders", "0", "0")
+    assert command.run("delayed", "list", "orders").err == "no delayed messages of orders\n"
 
 
 def test_what_cannot_be_is_refused(command: Any) -> None:

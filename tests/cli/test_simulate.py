@@ -190,7 +190,7 @@ def test_a_stored_failure_that_is_fixed_can_be_adopted(
     assert "is there already" in again
     assert (
         "there is no folder"
-        in planted.run("simulate", "--repro", stored_failure, "--adopt", "nowhere/kept.json", code=3).err
+        in planted.run("simulate", "--repro", stored_failure, "--adopt", "nowhere/kept.json", code=1).err
     )
     kept = json.loads((planted.folder / "kept.json").read_text())
     assert kept["promise"] == "clocks are not believed"

@@ -133,8 +133,9 @@ def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return bool(request.param), done.stdout, done.stderr
 
 
+BROKEN_AT = 1 + PROGRAM[: PROGRAM.index("raise LookupError")].count("\n")
 PLAIN = {
-    "user/migration crashed (LookupError: there is no such table). Its supervisor restarts it, or": 2,
+    f"user/migration crashed (LookupError: there is no such table, at program.py:{BROKEN_AT} in broken). Its": 2,
     "user/migration failed more often than its supervisor allows and stays down": 1,
     "topics/failing/0 crashed (RuntimeError: a drill).": 5,
     "topics/failing/0 failed more often than its supervisor allows and stays down (RuntimeError: a drill).": 1,

@@ -100,7 +100,7 @@ def import_command(
     memory: str,
     as_json: bool,
 ) -> None:
-    """Make a recording of access logs, syslog, JSON lines, CSV, TSV or Parquet.
+    """Make a recording of access logs, syslog, JSON lines or arrays, CSV, TSV or Parquet.
 
     FILE is a file (plain, .gz, .bz2 or .zst), a folder, or a pattern. Lines that cannot be read are kept aside with the
     reason.

@@ -97,7 +97,7 @@ def joined(lines: Iterable[bytes], separator: str) -> Iterator[tuple[int, bytes]
             line = item[1] if item[1].endswith(b"\n") else item[1] + b"\n"
             held.append((item[0], line))
             size_bytes += len(line)
-            is_open = len(line) <= LINE_BYTES_MAX and _is_open(line, between, is_open)
+            is_open = is_left_open(line, between, is_open)
             if not is_open:
                 yield held[0][0], b"".join([line for _, line in held])
                 held, size_bytes = [], 0
@@ -110,8 +110,13 @@ def joined(lines: Iterable[bytes], separator: str) -> Iterator[tuple[int, bytes]
             held, size_bytes, is_open = [], 0, False
 
 
-def _is_open(line: bytes, separator: bytes, is_open: bool) -> bool:
-    """Whether a quoted field goes on behind the line; `is_open`: one goes on from the line before."""
+def is_left_open(line: bytes, separator: bytes, is_open: bool = False) -> bool:
+    """Whether a quoted field goes on behind a line of CSV; `is_open`: one goes on from the line before.
+
+    None goes on behind a line that is longer than `LINE_BYTES_MAX`.
+    """
+    if len(line) > LINE_BYTES_MAX:
+        return False
     if b'"' not in line:
         return is_open
     at = 0

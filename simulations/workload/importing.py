@@ -1,9 +1,12 @@
-"""Imports raw traffic into a recording, with Spark: access logs, JSON lines, CSV, TSV and Parquet.
+"""Imports raw traffic into a recording, with Spark: access logs, JSON lines and arrays, CSV, TSV and Parquet.
 
 Every line has one of four fates, and all are counted: it becomes a record; it is *bad*, and kept aside with the reason;
 it is skipped, because it is empty or a header; or it is *late*. A line is late when an earlier line of its file has a
 later time. Lines that are late by no more than the window are sorted to their place in time, and the others are kept
 aside with the bad ones. A strict import fails when any line is bad or late.
+
+What is more than a line is read as the demo reads it: an element of a JSON array, and a CSV record whose quotes are
+closed in a later line, count as a line. Such a file is brought into one task, sorted by Spark, never held in memory.
 
 Records of one time lie in the order of file names and lines, so the same files give the same bytes.
 """
@@ -12,22 +15,29 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import attrs
 
 from callboard.log.errors import InvalidArgument
-from callboard.log.limits import MIB
+from callboard.log.limits import KIB, MIB
 from callboard.recordings.lines import KEY_COLUMNS, TIME_COLUMNS, LineColumns
 from callboard.recordings.manifest import Manifest
-from callboard.recordings.reading import Format, check_options, detect, read_events, told_by
-from callboard.recordings.records import LINE_BYTES_MAX
+from callboard.recordings.reading import (
+    Format,
+    check_options,
+    detect,
+    read_events,
+    told_by,
+)
+from callboard.recordings.records import LINE_BYTES_MAX, elements
 from callboard.recordings.times import TimeFormat
+from callboard.recordings.unpacking import cut_lines
 from callboard.simulations.workload import parsing
-from callboard.simulations.workload.parsing import InputFile, Parsing, path_of
+from callboard.simulations.workload.parsing import ZSTD_SUFFIX, InputFile, Parsing, path_of
 from callboard.simulations.workload.storage import (
     BadLinesFile,
     check_partitions,
@@ -44,9 +54,12 @@ WINDOW_S: Final = 3_600
 SAMPLE_LINES: Final = 20
 REASONS_SHOWN_MAX: Final = 10
 BAD_SUFFIX: Final = ".bad.jsonl"
-ZSTD_SUFFIX: Final = ".zst"
 ZSTD_BYTES_MAX: Final = 128 * MIB
 """A task holds a file of Zstandard as it is, packed: they cannot be divided."""
+_HEAD_BYTES: Final = 64 * KIB
+_PACKED_HEAD_BYTES: Final = 1 * MIB
+"""Of what is read to tell arrays: the first block of bzip2 is up to 900 kB, packed or not."""
+_PACKED: Final = (".gz", ".bz2", ZSTD_SUFFIX)
 _PARQUET_SUFFIX = ".parquet"
 _WITH_HEADER = (Format.CSV, Format.TSV)
 _SCHEMES = ("file", "hdfs", "s3a", "gs", "abfss")
@@ -54,7 +67,10 @@ _SCHEMES = ("file", "hdfs", "s3a", "gs", "abfss")
 
 @attrs.frozen
 class ImportReport:
-    """What became of the lines (or rows) of an import. All of `lines` are in exactly one of the next four."""
+    """What became of the lines (or rows) of an import. All of `lines` are in exactly one of the next four.
+
+    An element of a JSON array counts as a line, and so does a CSV record of several lines.
+    """
 
     lines: int
     records: int
@@ -74,7 +90,9 @@ class ImportReport:
     empty_files: int
     format: str
     kept_aside: str | None
-    """The file of lines kept aside: one JSON object each."""
+    """The file of lines kept aside: one JSON object each. Its `line` is the number of the line in the file: of a CSV
+    record that of its first line, and of an element of a JSON array the element's, from 1.
+    """
     digest: str
 
 
@@ -170,10 +188,17 @@ def _line_rows(
     columns: LineColumns,
     partitions: int,
 ) -> tuple[DataFrame, Parsing]:
+    from pyspark.sql import functions as f
+
     found: dict[str, InputFile] = {}
-    for index, path in enumerate(addresses):
+    arrays: list[str] = []
+    for index, (path, address) in enumerate(addresses.items()):
         first_line = None
-        if form is None or form in _WITH_HEADER:
+        if form in (None, Format.JSONL) and _is_array(session, path, address):
+            form = Format.JSONL
+            check_options(form, columns)
+            arrays.append(path)
+        elif form is None or form in _WITH_HEADER:
             sample = _sample(session, path)
             if sample:
                 if form is None:
@@ -188,38 +213,105 @@ def _line_rows(
             f"{_named(addresses)} holds no lines: there is nothing to import. Name other files."
         )
     job = Parsing(form, columns, partitions, found)
-    placed = _lines(session, addresses)
-    return placed.mapInArrow(partial(parsing.parse_lines, job), parsing.COLUMNS), job
+    separator = columns.delimiter or ","
+    joined = _with_open_quotes(session, addresses, separator) if form is Format.CSV else []
+    by_lines = [path for path in addresses if path not in joined and path not in arrays]
+    plain_arrays, packed_arrays = _packed_apart(arrays)
+    parse_lines = partial(parsing.parse_lines, job)
+    rows = []
+    if by_lines:
+        rows.append(_lines(session, by_lines).mapInArrow(parse_lines, parsing.COLUMNS))
+    if plain_arrays:
+        pieces = _in_order(_text_rows(session, plain_arrays, parsing.BETWEEN.decode()), len(plain_arrays))
+        found_elements = pieces.mapInArrow(parsing.cut_arrays, parsing.LINES)
+        rows.append(found_elements.mapInArrow(parse_lines, parsing.COLUMNS))
+    if packed_arrays:
+        found_elements = _unpacked_rows(session, packed_arrays, elements)
+        rows.append(found_elements.mapInArrow(parse_lines, parsing.COLUMNS))
+    if joined:
+        cut = f.substring(f.col("line"), 1, LINE_BYTES_MAX + 1).alias("line")
+        lines = _in_order(_lines(session, joined).select("path", "block", cut), len(joined))
+        rows.append(lines.mapInArrow(partial(parsing.parse_records, job, separator), parsing.COLUMNS))
+    return reduce(lambda some, more: some.unionAll(more), rows), job
+
+
+def _is_array(session: SparkSession, path: str, address: str) -> bool:
+    """Whether a file is one JSON array. Its line, which may be all of it, is not read."""
+    context: Any = session.sparkContext
+    file = context._jvm.org.apache.hadoop.fs.Path(context._jvm.java.net.URI(address))
+    stream = file.getFileSystem(context._jsc.hadoopConfiguration()).open(file)
+    try:
+        head = bytes(stream.readNBytes(_PACKED_HEAD_BYTES if path.lower().endswith(_PACKED) else _HEAD_BYTES))
+    finally:
+        stream.close()
+    return parsing.begins_array(path, head)
+
+
+def _with_open_quotes(session: SparkSession, paths: Iterable[str], separator: str) -> list[str]:
+    """The files of CSV in which a line leaves a quote open: only their records may have more than a line."""
+    from pyspark.sql import functions as f
+
+    quoted = _lines(session, paths).where(f.expr("contains(line, X'22')")).select("path", "line")
+    found = quoted.mapInArrow(partial(parsing.find_open, separator), "path string").distinct().collect()
+    return sorted(path_of(row["path"]) for row in found)
+
+
+def _in_order(rows: DataFrame, files: int) -> DataFrame:
+    """Rows of `parsing.LINES` as `path` and `line`: those of a file in one task, in order. Spark sorts them on disk."""
+    from pyspark.sql import functions as f
+
+    # Within a block the number grows from line to line; what it is does not matter.
+    numbered = rows.withColumn("at", f.monotonically_increasing_id())
+    tasks = min(files, rows.sparkSession.sparkContext.defaultParallelism)
+    ordered = numbered.repartition(tasks, "path").sortWithinPartitions("path", "block", "at")
+    return ordered.select("path", "line")
 
 
 def _lines(session: SparkSession, paths: Iterable[str]) -> DataFrame:
     """The lines of files, as rows of `parsing.LINES`: Spark unpacks what it can, and Zstandard is unpacked here."""
-    from pyspark.sql import functions as f
-
-    packed = [path for path in paths if path.lower().endswith(ZSTD_SUFFIX)]
-    plain = [path for path in paths if path not in packed]
+    plain, packed = _packed_apart(paths)
     found = []
     if plain:
-        lines = session.read.option("lineSep", "\n").text([_read_address(path) for path in plain])
-        found.append(
-            lines.select(
-                f.col("_metadata.file_path").alias("path"),
-                f.col("_metadata.file_block_start").alias("block"),
-                f.col("value").cast("binary").alias("line"),
-            )
-        )
+        found.append(_text_rows(session, plain, "\n"))
     if packed:
-        files = session.read.format("binaryFile").load([_read_address(path) for path in packed])
-        sizes = files.select(f.col("_metadata.file_path").alias("path"), "length")
-        large = sizes.where(f.col("length") > ZSTD_BYTES_MAX).first()
-        if large is not None:
-            raise InvalidArgument(
-                f"{path_of(large['path'])} has {large['length']} bytes, and Zstandard files of at most"
-                f" {ZSTD_BYTES_MAX} bytes are unpacked here. Unpack it (zstd -d), or split it. Nothing was read."
-            )
-        contents = files.select(f.col("_metadata.file_path").alias("path"), "content")
-        found.append(contents.mapInArrow(parsing.unpack_lines, parsing.LINES))
+        found.append(_unpacked_rows(session, packed, cut_lines))
     return found[0] if len(found) == 1 else found[0].unionAll(found[1])
+
+
+def _packed_apart(paths: Iterable[str]) -> tuple[list[str], list[str]]:
+    """The others, and those of Zstandard."""
+    apart: tuple[list[str], list[str]] = ([], [])
+    for path in paths:
+        apart[path.lower().endswith(ZSTD_SUFFIX)].append(path)
+    return apart
+
+
+def _text_rows(session: SparkSession, paths: list[str], between: str) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    lines = session.read.option("lineSep", between).text([_read_address(path) for path in paths])
+    return lines.select(
+        f.col("_metadata.file_path").alias("path"),
+        f.col("_metadata.file_block_start").alias("block"),
+        f.col("value").cast("binary").alias("line"),
+    )
+
+
+def _unpacked_rows(
+    session: SparkSession, paths: list[str], cut: Callable[[Iterable[bytes]], Iterator[bytes]]
+) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    files = session.read.format("binaryFile").load([_read_address(path) for path in paths])
+    sizes = files.select(f.col("_metadata.file_path").alias("path"), "length")
+    large = sizes.where(f.col("length") > ZSTD_BYTES_MAX).first()
+    if large is not None:
+        raise InvalidArgument(
+            f"{path_of(large['path'])} has {large['length']} bytes, and Zstandard files of at most"
+            f" {ZSTD_BYTES_MAX} bytes are unpacked here. Unpack it (zstd -d), or split it. Nothing was read."
+        )
+    contents = files.select(f.col("_metadata.file_path").alias("path"), "content")
+    return contents.mapInArrow(partial(parsing.unpack_files, cut), parsing.LINES)
 
 
 def _sample(session: SparkSession, path: str) -> list[bytes]:

@@ -1,5 +1,8 @@
 """Lines of raw traffic become rows in Spark's tasks, by the parsers of `callboard.recordings`.
 
+What is not one line each is read here, too: the elements of a file that is one JSON array take the place of its lines,
+and CSV records whose quotes are closed in a later line have the number of their first line.
+
 Vocabulary
 ----------
 block     what one task reads of a file at a time: lines from one position on. A file has one or several
@@ -7,15 +10,19 @@ line      numbered within its block from 1; with the lines of the blocks before 
 kind      of a row: an event, a bad line, or the tally of a block
 ahead_us  the latest time of an event before this one in its block: what is earlier than that is *late*
 
-A block that is not its file's first gets the file's first line told, which may be a header.
+A block that is not its file's first gets the file's first line told, which may be a header. A file of Zstandard, a JSON
+array, and a file of CSV with quotes that a line leaves open are one block each.
 """
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache, partial
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -27,9 +34,9 @@ from callboard.log.limits import KEY_BYTES_MAX, MESSAGE_BYTES_DEFAULT
 from callboard.recordings.event import Event
 from callboard.recordings.lines import BadLine, LineColumns, Parse
 from callboard.recordings.reading import Format, bare_line, parser_of
-from callboard.recordings.records import LINE_BYTES_MAX
+from callboard.recordings.records import LINE_BYTES_MAX, elements, is_left_open, joined
 from callboard.recordings.times import parse_time
-from callboard.recordings.unpacking import UNPACKED_BYTES_MAX, ZSTD_FED_BYTES, cut_lines, unpacked_zstd
+from callboard.recordings.unpacking import UNPACKED_BYTES_MAX, ZSTD_FED_BYTES, unpacked_zstd
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,7 +44,12 @@ if TYPE_CHECKING:
 EVENT: Final = 0
 BAD: Final = 1
 TALLY: Final = 2
+ZSTD_SUFFIX: Final = ".zst"
+BETWEEN: Final = b","
+"""Where Spark cuts a JSON array, which may be one line as long as its file."""
 _LINES_AT_A_TIME: Final = 1_000
+_PIECE_BYTES: Final = 65_536
+_UNREADABLE = (OSError, EOFError, zlib.error, zstandard.ZstdError)
 
 LINES: Final = "path string, block bigint, line binary"
 """Of the rows that `parse_lines` takes."""
@@ -148,39 +160,116 @@ def _types() -> dict[str, Any]:
     return {name: kinds[kind] for name, kind in (column.split() for column in COLUMNS.split(","))}
 
 
-def unpack_lines(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """In a task: rows of `path` and `content` (a Zstandard file) become rows of `path`, `block` and `line`.
+def unpack_files(
+    cut: Callable[[Iterable[bytes]], Iterator[bytes]], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """In a task: rows of `path` and `content` (a whole file, packed or not) become rows of `LINES`, as `cut` cuts them.
 
     Raises `InvalidArgument` for a file that is damaged, or unpacks to more than `UNPACKED_BYTES_MAX`.
     """
-    import pyarrow as pa
-
     for batch in batches:
         for address, content in zip(batch.column("path"), batch.column("content"), strict=True):
             path = address.as_py()
-            lines = cut_lines(_unpacked(path, memoryview(content.as_buffer())))
-            while some := list(islice(lines, _LINES_AT_A_TIME)):
-                columns = [
-                    pa.array([path] * len(some)),
-                    pa.array([0] * len(some), pa.int64()),
-                    pa.array(some),
-                ]
-                yield pa.RecordBatch.from_arrays(columns, names=["path", "block", "line"])
+            yield from _batches(path, cut(_unpacked(path_of(path), content.as_buffer())))
 
 
-def _unpacked(address: str, content: memoryview) -> Iterator[bytes]:
-    path, unpacked_bytes = path_of(address), 0
-    starts = range(0, len(content), ZSTD_FED_BYTES)
+def cut_arrays(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """In a task: rows of `path` and `line`, files cut at `BETWEEN`, in order, become rows of `LINES`: elements."""
+    for path, pieces in groupby(_path_lines(batches), key=itemgetter(0)):
+        yield from _batches(path, elements(_with_between(map(itemgetter(1), pieces))))
+
+
+def _with_between(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    is_first = True
+    while some := list(islice(pieces, _LINES_AT_A_TIME)):
+        text = BETWEEN.join(some)
+        yield text if is_first else BETWEEN + text
+        is_first = False
+
+
+def _path_lines(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, bytes]]:
+    for batch in batches:
+        yield from zip(batch.column("path").to_pylist(), batch.column("line").to_pylist(), strict=True)
+
+
+def _batches(path: str, lines: Iterator[bytes]) -> Iterator[pa.RecordBatch]:
+    """Rows of `LINES`, of a file that is one block."""
+    import pyarrow as pa
+
+    while some := list(islice(lines, _LINES_AT_A_TIME)):
+        columns = [pa.array([path] * len(some)), pa.array([0] * len(some), pa.int64()), pa.array(some)]
+        yield pa.RecordBatch.from_arrays(columns, names=["path", "block", "line"])
+
+
+def begins_array(path: str, head: bytes) -> bool:
+    """Whether the file, packed or not, is one JSON array: by its first bytes. Of lines of JSON each is an object."""
+    import pyarrow as pa
+
     try:
-        for piece in unpacked_zstd(bytes(content[at : at + ZSTD_FED_BYTES]) for at in starts):
+        for piece in _pieces(path.lower(), pa.py_buffer(head)):
+            if text := bare_line(piece).strip():
+                return text.startswith(b"[")
+    except _UNREADABLE:
+        pass  # The head of a packed file ends within it; what is damaged is told when it is read.
+    return False
+
+
+def _unpacked(path: str, content: pa.Buffer) -> Iterator[bytes]:
+    unpacked_bytes = 0
+    try:
+        for piece in _pieces(path.lower(), content):
             unpacked_bytes += len(piece)
             if unpacked_bytes > UNPACKED_BYTES_MAX:
                 raise InvalidArgument(f"{path} holds more than {UNPACKED_BYTES_MAX} bytes. Split it.")
             yield piece
-    except (EOFError, zstandard.ZstdError) as error:
+    except _UNREADABLE as error:
         raise InvalidArgument(
             f"{path} cannot be read: it is not what its name says, or it is damaged ({error}). Check the file."
         ) from None
+
+
+def _pieces(name: str, content: pa.Buffer) -> Iterator[bytes]:
+    import pyarrow as pa
+
+    stream: Any = pa.BufferReader(content)
+    if name.endswith(ZSTD_SUFFIX):
+        return unpacked_zstd(iter(partial(stream.read, ZSTD_FED_BYTES), b""))
+    if name.endswith(".gz"):
+        stream = gzip.GzipFile(fileobj=stream)
+    elif name.endswith(".bz2"):
+        stream = bz2.BZ2File(stream)
+    return iter(partial(stream.read1, _PIECE_BYTES), b"")
+
+
+def find_open(separator: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """In a task: the `path` of each file of CSV of which a line leaves a quote open, from rows of `path` and `line`."""
+    import pyarrow as pa
+
+    between = separator.encode()
+    found: set[str] = set()
+    for batch in batches:
+        fresh = []
+        for path, line in zip(batch.column("path").to_pylist(), batch.column("line"), strict=True):
+            if path not in found and is_left_open(line.as_py(), between):
+                found.add(path)
+                fresh.append(path)
+        if fresh:
+            yield pa.RecordBatch.from_arrays([pa.array(fresh)], names=["path"])
+
+
+def parse_records(
+    parsing: Parsing, separator: str, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """In a task: rows of `path` and `line`, whole files of CSV in order, whose records may have several lines each."""
+    for path, of_file in groupby(_path_lines(batches), key=itemgetter(0)):
+        block, rows = _new_block(parsing, path, 0), _Rows()
+        for number, record in joined(map(itemgetter(1), of_file), separator):
+            block.lines = number - 1
+            _parse_line(parsing, block, record.removesuffix(b"\n"), rows)
+            if len(rows) >= _LINES_AT_A_TIME:
+                yield rows.take()
+        rows.tally(block)
+        yield rows.take()
 
 
 def parse_lines(parsing: Parsing, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

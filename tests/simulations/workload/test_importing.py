@@ -13,6 +13,8 @@ import zstandard
 
 from callboard.log.errors import InvalidArgument, LogCorrupt, RecordingInvalid
 from callboard.recordings.lines import LineColumns
+from callboard.recordings.reading import Format, Tally, read_events
+from callboard.recordings.records import LINE_BYTES_MAX
 from callboard.simulations.workload.importing import import_traffic
 from callboard.simulations.workload.storage import recording_rows, told_errors
 from callboard.spark.slices import read_manifest
@@ -287,3 +289,101 @@ def test_zstandard_beside_plain_files(spark: Any, tmp_path: pathlib.Path) -> Non
     with (tmp_path / "large.log.zst").open("wb") as large:
         large.truncate(129 * 2**20)
     assert "Unpack it (zstd -d)" in refuse(spark, tmp_path, [tmp_path / "large.log.zst"])
+
+
+def test_json_arrays_are_imported(spark: Any, tmp_path: pathlib.Path) -> None:
+    """Elements are records, however the array is laid out or packed, and beside lines; each bad one has its number."""
+    texts = ["[1]", 'a "quoted" ]', "two\nlines", "\u20ac"]
+    events = [{"time": 10 + second, "id": f"k{second}", "text": text} for second, text in enumerate(texts)]
+    wide = json.dumps(events[:3])[:-1] + f', 5, , {{"time": 1, "text": "{"x" * 70_000}"}}, {{"id": "k"}}] end'
+    contents = {
+        "a.json": b"\xef\xbb\xbf\n \n" + json.dumps(events, indent=2, ensure_ascii=False).encode(),
+        "b.json.gz": gzip.compress(wide.encode()),
+        "c.json.bz2": bz2.compress(b"[]"),
+        "d.json.zst": zstandard.compress(json.dumps(events).encode()),
+        "e.jsonl": b"\n".join(json.dumps(event).encode() for event in events),
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    out = tmp_path / "out"
+    report = import_traffic(
+        spark, [str(tmp_path / name) for name in contents], str(out), columns=LineColumns(value="text")
+    )
+    assert (report.format, report.records, report.bad, report.skipped) == ("jsonl", 15, 4, 1)
+    assert (report.lines, report.files, report.empty_files, report.not_utf8) == (20, 5, 1, 0)
+    assert rows_of(spark, out) == sorted(
+        [
+            (event["time"] * 1_000_000, event["id"].encode(), event["text"].encode())
+            for event in [*events * 4]
+            if event["time"] < 13
+        ]
+        + [(13_000_000, b"k3", "\u20ac".encode())] * 3
+    )
+    aside = [json.loads(line) for line in (tmp_path / "out.bad.jsonl").read_text().splitlines()]
+    assert [(line["line"], line["reason"]) for line in aside] == [
+        (4, "not a JSON object"),
+        (6, f"longer than {LINE_BYTES_MAX} bytes"),
+        (7, "no time field"),
+        (8, "not JSON: Expecting value: line 1 column 1 (char 0)"),
+    ]
+    assert {line["file"] for line in aside} == {str(tmp_path / "b.json.gz")}
+    told = refuse(spark, tmp_path, [tmp_path / "a.json"], form="common")
+    assert "None of" in told
+    (tmp_path / "broken.json.gz").write_bytes(gzip.compress(b"[\n" + b"{},\n" * 500)[:-8])
+    assert "broken.json.gz cannot be read" in refuse(spark, tmp_path, [tmp_path / "broken.json.gz"])
+    split = "spark.sql.files.maxPartitionBytes"
+    before = spark.conf.get(split)
+    (tmp_path / "f.json").write_text(
+        json.dumps([event | {"time": 1 + n} for n in range(500) for event in events])
+    )
+    import_traffic(spark, [str(tmp_path / "f.json")], str(tmp_path / "once"))
+    spark.conf.set(split, "9000")
+    try:
+        report = import_traffic(spark, [str(tmp_path / "f.json")], str(tmp_path / "divided"))
+    finally:
+        spark.conf.set(split, before)
+    assert (report.records, report.late) == (2_000, 0)
+    assert files_of(tmp_path / "once") == files_of(tmp_path / "divided")
+
+
+def test_csv_with_line_breaks_between_quotes_is_imported_as_the_demo_reads_it(
+    spark: Any, tmp_path: pathlib.Path
+) -> None:
+    """Records of several lines have the number of their first line, however Spark divides the file; quotes that are
+    never closed spoil one line.
+    """
+    lines = [b"time;key;text\r\n"]
+    for second in range(1_500):
+        text = (b'"a;""b""\r\n\r\n%d;c;d"', b'5" pipe', b'"one; line"')[second % 3] % (
+            (second,) if second % 3 == 0 else ()
+        )
+        lines += (b"%d;k%d;%s\r\n" % (second, second % 7, text)).splitlines(keepends=True)
+    lines += [b'1500;k;"open\n', b"1501;k;behind\n", b"no fields\n"]
+    columns = LineColumns(value="text", delimiter=";")
+    tally = Tally()
+    events = [
+        (event.time_us, event.key, event.value)
+        for event in read_events(lines, form=Format.CSV, columns=columns, tally=tally)
+    ]
+    assert (len(events), tally.bad) == (1_501, 2)
+    (tmp_path / "a.csv").write_bytes(b"".join(lines))
+    (tmp_path / "b.csv").write_bytes(b'time;key;text\n2000;k;"closed"\n')
+    files = [str(tmp_path / name) for name in ("a.csv", "b.csv")]
+    report = import_traffic(spark, files, str(tmp_path / "one"), partitions=2, columns=columns)
+    assert (report.records, report.bad, report.skipped, report.lines) == (1_502, 2, 2, 1_506)
+    assert sorted(rows_of(spark, tmp_path / "one")) == [*events, (2_000_000_000, b"k", b"closed")]
+    aside = [json.loads(line) for line in (tmp_path / "one.bad.jsonl").read_text().splitlines()]
+    assert [(line["line"], line["reason"]) for line in aside] == tally.named
+    split = "spark.sql.files.maxPartitionBytes"
+    before = spark.conf.get(split)
+    spark.conf.set(split, "9000")
+    try:
+        import_traffic(spark, files, str(tmp_path / "two"), partitions=2, columns=columns)
+    finally:
+        spark.conf.set(split, before)
+    assert files_of(tmp_path / "one") == files_of(tmp_path / "two")
+    (tmp_path / "a.csv").unlink()
+    (tmp_path / "a.csv.zst").write_bytes(zstandard.compress(b"".join(lines)))
+    packed = [str(tmp_path / "a.csv.zst"), files[1]]
+    import_traffic(spark, packed, str(tmp_path / "packed"), partitions=2, columns=columns)
+    assert rows_of(spark, tmp_path / "packed") == rows_of(spark, tmp_path / "one")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from callboard.recordings.lines import LineColumns
 from callboard.recordings.reading import Format, Tally, read_events
-from callboard.recordings.records import LINE_BYTES_MAX, elements, joined
+from callboard.recordings.records import LINE_BYTES_MAX, elements, is_left_open, joined
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text('"\\[]{},: \n\u20ac', max_size=8),
@@ -80,6 +80,20 @@ def test_records_of_csv_are_joined_as_the_library_reads_them(rows: list[list[str
         for _, record in joined(lines, separator)
     ]
     assert found == rows
+
+
+@given(st.lists(st.text('ab",', max_size=8), max_size=6), st.booleans())
+def test_lines_are_joined_only_behind_one_that_leaves_a_quote_open(
+    texts: list[str], are_closed: bool
+) -> None:
+    """Of a file without such a line, each line is a record: its lines may be read apart."""
+    lines = [text.encode() for text in texts]
+    if are_closed:
+        lines = [line for line in lines if not is_left_open(line, b",")]
+    records = list(joined(lines, ","))
+    if not any(is_left_open(line, b",") for line in lines):
+        assert records == [(number, line + b"\n") for number, line in enumerate(lines, start=1)]
+    assert b"".join(record for _, record in records) == b"".join(line + b"\n" for line in lines)
 
 
 def test_events_of_csv_with_line_breaks_keep_them() -> None:

@@ -94,7 +94,7 @@ def test_people_get_progress_and_a_table(demo):
     assert "was killed after" in finished.stderr
     assert "The account balances." in finished.stdout
     assert "out of order within a key" in finished.stdout
-    assert "dead letters were delivered again" in finished.stderr
+    assert "dead letters delivered again" in finished.stderr
     assert max(map(len, finished.stdout.splitlines())) <= 80
 
 

@@ -412,7 +412,7 @@ def test_a_report_only_replaces_plain_files(stored: tuple[Path, str], planted: A
     stored_failure = str(stored[0] / "planted-3.failure")
     done = planted.run("simulate", "--repro", stored_failure, "--report", named, code=1)
     assert "StorageError" in done.err
-    assert "Name another place" in done.err
+    assert "ame another place" in done.err
     planted.run("simulate", "planted", "--seeds=8", "--jobs=1", "--report", named, code=1)
     assert sorted(planted.folder.iterdir()) == before
     assert not place.is_file()

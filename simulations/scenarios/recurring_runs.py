@@ -501,9 +501,12 @@ class _Recurring:
             self._check_early(made, due_us, appended_us)
             self._check_stopped(made, due_us)
         until = now_us if made.end_called is None else min(made.end_called, now_us)
-        set_back_to = [after for before, after in self._jumps if after < before]
-        since = min([created_us, *set_back_to])  # a clock that was set back comes by again
-        expected = made.when.dues(created_us, since, max([until, *dues]))
+        set_back = [(before, after) for before, after in self._jumps if after < before]
+        since = min(
+            [created_us, *(after for _, after in set_back)]
+        )  # a clock that was set back comes by again
+        # What was missed is counted by the clock of its moment, which may have been set back since.
+        expected = made.when.dues(created_us, since, max([until, *dues, *(before for before, _ in set_back)]))
         if wrong := sorted(set(dues) - set(expected)):
             raise self._broken(f"{made.value!r} has come for {wrong[0]}, which was not due by {made.when}")
         self._check_policy(made, came)

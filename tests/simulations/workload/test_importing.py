@@ -208,7 +208,7 @@ def test_what_cannot_be_imported_is_told(
     assert "rename them" in refuse(spark, tmp_path, [tmp_path / "_hidden.log"])
     assert "there is none" in refuse(spark, tmp_path, [tmp_path / "nothing.log"])
     assert "None of 1 lines" in refuse(spark, tmp_path, [tmp_path / "text.log"], form="common")
-    assert "There is no column 'host'" in refuse(
+    assert "there is no column 'host'" in refuse(
         spark, tmp_path, [azure_code], columns=LineColumns(key="host")
     )
     assert "Correct --partitions" in refuse(spark, tmp_path, [azure_code], partitions=0)
@@ -324,7 +324,7 @@ def test_json_arrays_are_imported(spark: Any, tmp_path: pathlib.Path) -> None:
         (4, "not a JSON object"),
         (6, f"longer than {LINE_BYTES_MAX} bytes"),
         (7, "no time field"),
-        (8, "not JSON: Expecting value: line 1 column 1 (char 0)"),
+        (8, "not JSON: Expecting value, at character 1"),
     ]
     assert {line["file"] for line in aside} == {str(tmp_path / "b.json.gz")}
     told = refuse(spark, tmp_path, [tmp_path / "a.json"], form="common")

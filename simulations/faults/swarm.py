@@ -82,6 +82,8 @@ class FaultSpace:
     """Per kind how often it comes, compared to others: `{"PowerCut": 3, "Rot": 1}`. What is not named never comes."""
     always: tuple[str, ...] = _listed()
     """Kinds that exist in every run, for a scenario that is about them."""
+    added: tuple[str, ...] = _listed()
+    """Kinds that the scenario adds to a plan by itself; they are not drawn."""
     limits: tuple[tuple[str, int], ...] = attrs.field(default=(), converter=_pairs)
     """Per kind how many there are at most in a plan."""
     faults: tuple[int, int] = _listed(1, 6)
@@ -135,7 +137,7 @@ class FaultSpace:
     def labels(self) -> tuple[str, ...]:
         """The labels under which hits of plans from here are counted."""
         found: list[str] = []
-        for name in self.kinds():
+        for name in dict.fromkeys([*self.kinds(), *self.added]):
             if name != "FailVerb":
                 found.append(name)
                 continue
@@ -147,6 +149,7 @@ class FaultSpace:
 
 LISTS: Final[dict[str, Shape]] = {
     "always": Text(),
+    "added": Text(),
     "actors": Text(may_be_empty=False),
     "consumers": Text(may_be_empty=False),
     "tasks": Text(may_be_empty=False),
@@ -213,6 +216,9 @@ def _name_problems(space: FaultSpace) -> list[str]:
         for field, pairs in (("weights", space.weights), ("limits", space.limits))
         for name, _ in pairs
         if name not in KINDS
+    ]
+    problems += [
+        f"added names {name!r}, which is no kind of fault" for name in space.added if name not in KINDS
     ]
     problems += [
         f"always names {name!r}, which has no weight"

@@ -121,6 +121,7 @@ class AckedAndPublished:
             "FailVerb": 4,
             "FullDisk": 1,
         },
+        added=("SlowDisk", "DelayMailbox"),
         actors=(
             "topics/orders/0",
             "topics/orders/0",

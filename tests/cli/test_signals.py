@@ -31,13 +31,13 @@ def wait_for(running: Any, is_there: Callable[[], bool]) -> None:
 
 
 def workers_of(running: Any) -> list[int]:
-    """Not all children are: while it is imported, trio asks `ldconfig` for a library."""
-    pid, found = running.process.pid, []
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        with contextlib.suppress(OSError):
-            if b"simulate-worker" in Path(f"/proc/{child}/cmdline").read_bytes():
-                found.append(int(child))
-    return found
+    """Children of any of its threads; not all are workers: while it is imported, trio asks `ldconfig` for a library."""
+    with contextlib.suppress(OSError):
+        listed = Path(f"/proc/{running.process.pid}/task").glob("*/children")
+        children = [child for file in listed for child in file.read_text().split()]
+        names = {child: Path(f"/proc/{child}/cmdline").read_bytes() for child in children}
+        return [int(child) for child, name in names.items() if b"simulate-worker" in name]
+    return []
 
 
 def ended(running: Any, number: signal.Signals) -> Any:

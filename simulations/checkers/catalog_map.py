@@ -317,7 +317,9 @@ class _Follower:
         self._positions = {
             (state, happened - {number}) for state, happened in self._positions if number in happened
         }
-        if isinstance(subject, Change) and subject.verb == "subscribe" and subject.end is not None:
+        if not isinstance(subject, Change) or subject.verb != "subscribe" or subject.outcome != DONE:
+            return
+        if subject.end is not None:  # who has joined, finds the group there
             life = self._lives.lives[subject.begun.operation]
             if not self._lives.may_be_deleted(life, subject.end):
                 self._positions = {position for position in self._positions if position[0] is not None}

@@ -193,6 +193,7 @@ class FileDamageLife:
     async def _publish(self, runtime: Any, numbers: range) -> None:
         name = one_of(self._entropy, TOPICS)
         topic = runtime.topic(name)
+        self._ids[name] = topic.topic_id  # it may be there though creating it was refused
         partition = between(self._entropy, 0, topic.partitions - 1)
         values = [b"%s " % name.encode() + self._traffic.value(number) for number in numbers]
         self._values.setdefault((topic.topic_id, partition), set()).update(values)

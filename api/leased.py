@@ -43,10 +43,10 @@ class ConsumerLease:
         "_ranges",
         "deadline",
         "expires_us",
-        "has_unsure_acks",
         "left",
         "lease_id",
         "port",
+        "unsure_acks",
         "untaken",
     )
 
@@ -56,12 +56,19 @@ class ConsumerLease:
         self.deadline = leased.deadline
         self.left = self.untaken = count
         """How many messages are in flight, and how many of those were not taken."""
-        self.has_unsure_acks = False
-        """Whoever acked some of it was cancelled, or told of an error: the next ack of that may be the second."""
+        self.unsure_acks: list[tuple[int, int]] = []
+        """Whoever acked these was cancelled, or told of an error: the next ack of them may be the second."""
         self.expires_us = first_expiry(leased.batches)
         """When the first of its records expires, None for never."""
         self._ranges, self._batches, self._at = leased.ranges, leased.batches, 0
         """`_at`: records of the first batch that were taken."""
+
+    def may_be_acked(self, ranges: Sequence[tuple[int, int]]) -> bool:
+        """Whether an ack of all of them was cut off, and nothing else was made of the lease since."""
+        unsure = self.unsure_acks
+        return bool(unsure) and all(
+            any(first <= start and stop <= last for first, last in unsure) for start, stop in ranges
+        )
 
     def take(self, count: int) -> LeasedPart:
         """The next `count` records; all, if they are fewer."""

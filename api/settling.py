@@ -27,7 +27,10 @@ class Leased(Protocol):
 
     lease_id: int
     port: PartitionPort
-    has_unsure_acks: bool
+    unsure_acks: list[tuple[int, int]]
+
+    def may_be_acked(self, ranges: Sequence[tuple[int, int]]) -> bool:
+        """Whether an ack of all of them was cut off, and nothing else was made of the lease since."""
 
 
 class GatheredAcks:
@@ -46,7 +49,7 @@ class GatheredAcks:
     def command(self, group_id: int) -> Settle:
         """What is sent."""
         ranges = [*self.ranges, (self.start, self.stop)]
-        again = self.valid and self.lease.has_unsure_acks
+        again = self.valid and self.lease.may_be_acked(ranges)
         return Settle(group_id, "ack", self.lease.lease_id, ranges, lazy=True, again=again)
 
 

@@ -7,7 +7,8 @@ nobody tells the targets: nobody knows them all. Instead each partition is asked
 are not among the living are forgotten.
 
 Nothing of this is stored. What was not forgotten because something crashed or failed is found by the next look: there
-is one whenever a topic or a group has ended, and when the router or the forwarder starts.
+is one whenever a topic or a group has ended, some seconds after anything was forgotten, and when the router or the
+forwarder starts.
 
 Invariants
 ----------
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 
 SETTLE_S: Final = 1.0
 """What ends within so long is looked for together."""
+AGAIN_S: Final = 10.0
+"""A partition writes down with its next commit what it has forgotten, and a crash before that brings it back: so long
+after something was forgotten it is asked once more."""
 PAUSE_S: Final = 5.0
 PAUSE_MAX_S: Final = 600.0
 """After a failure it is tried again after the first; the pause doubles up to the second."""
@@ -59,30 +63,37 @@ class EndedSources:
         endings.add(self._flag)
         try:
             while True:
-                if await self._look():
-                    pause_s = PAUSE_S
-                    await self._flag.wait()
-                    await timers.sleep(SETTLE_S)
-                else:
+                is_done, has_forgotten = await self._look()
+                if not is_done:
                     await timers.sleep(pause_s)
                     pause_s = min(2 * pause_s, PAUSE_MAX_S)
+                    continue
+                pause_s = PAUSE_S
+                if has_forgotten:
+                    await timers.sleep(AGAIN_S)
+                else:
+                    await self._flag.wait()
+                    await timers.sleep(SETTLE_S)
         finally:
             endings.discard(self._flag)
 
-    async def _look(self) -> bool:
-        """Have every partition forget what has ended; whether nothing is left to do."""
+    async def _look(self) -> tuple[bool, bool]:
+        """Have every partition forget what has ended; whether nothing is left to do, and whether any forgot."""
         known, is_done = await self._known()
         if not known:
-            return is_done
+            return is_done, False
         try:
             ended, is_known = await self._ended(set().union(*known.values()))
         except CallboardError:
-            return False
+            return False, False
+        has_forgotten = False
         for port, sources in known.items():
             gone = [each for each in sources if each in ended]
-            if gone and not await self._forget(port, gone):
+            if gone and await self._forget(port, gone):
+                has_forgotten = True
+            elif gone:
                 is_done = False
-        return is_done and is_known
+        return is_done and is_known, has_forgotten
 
     async def _known(self) -> tuple[dict[PartitionPort, tuple[int, ...]], bool]:
         """The sources that each partition knows, and whether all could be asked."""

@@ -50,6 +50,7 @@ from callboard.simulations.history.surviving import Surviving, look, recover
 from callboard.simulations.scenarios import altered_topic, recreated
 from callboard.simulations.scenarios.closings import Closings
 from callboard.simulations.scenarios.draws import limits_of
+from callboard.simulations.scenarios.lives import heal_in_time
 from callboard.simulations.scenarios.mistakes import MistakenClient
 from callboard.simulations.scenarios.moments import DISK_FAILURES, Moments, draw_survival
 from callboard.simulations.scenarios.operator import OPERATOR_S, is_passing, leaves, restart_failed
@@ -261,9 +262,7 @@ class BrokerWorkload:
     async def _watch(self) -> None:
         """Heal in time, and then have no patience for ever."""
         world = self.world
-        with trio.move_on_after(self.heal_at_s):
-            await world.healed.wait()
-        world.heal()
+        await heal_in_time(world, self.heal_at_s)
         short = world.history.of("OpeningLacksSpace")
         if short:  # what lacked space for so long may wait as long again
             self.patience_s += world.now - short[0].time + SLACK_S

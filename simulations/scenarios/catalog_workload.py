@@ -39,6 +39,7 @@ from callboard.simulations.scenarios.draws import (
     one_of,
     uniform,
 )
+from callboard.simulations.scenarios.lives import heal_in_time
 from callboard.simulations.scenarios.operator import OPERATOR_S, is_passing, leaves, restart_failed
 from callboard.simulations.violations import Violation
 
@@ -221,9 +222,7 @@ class CatalogWorkload:
 
     async def _watch(self) -> None:
         """Heal in time, and then have no patience for ever."""
-        with trio.move_on_after(HEAL_AT_S):
-            await self.world.healed.wait()
-        self.world.heal()
+        await heal_in_time(self.world, HEAL_AT_S)
         stays_s = sum(stay_s for _, _, stay_s, _, _ in self.changes.visits)
         closed_s = (max(1, self.changes.sessions) + 2) * max(0.0, self.changes.closed_s)
         await trio.sleep(PATIENCE_S + 2.0 * stays_s + closed_s + LONG_S)

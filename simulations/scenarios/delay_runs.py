@@ -8,6 +8,7 @@ clock; what waited together comes in the order in which it was due.
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -15,11 +16,8 @@ import trio
 
 from callboard.log.errors import CallboardError
 from callboard.message import Message, ScheduledReceipt, from_us
-from callboard.simulations.checkers import no_bugs
-from callboard.simulations.checkers.terms import DEFAULT
 from callboard.simulations.faults import aimed
 from callboard.simulations.faults.swarm import FaultSpace
-from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.scenarios.draws import (
     BROKER_LIMITS,
     COUNT_MAX,
@@ -30,7 +28,8 @@ from callboard.simulations.scenarios.draws import (
     limits_of,
     one_of,
 )
-from callboard.simulations.scenarios.operator import OPERATOR_S, is_passing, restart_failed
+from callboard.simulations.scenarios.lives import expect_no_bugs, heal_in_time, live_until_done
+from callboard.simulations.scenarios.operator import OPERATOR_S, restart_failed
 from callboard.simulations.violations import Violation
 
 if TYPE_CHECKING:
@@ -166,9 +165,7 @@ class _Delayed:
 
     async def watch(self) -> None:
         """All comes to an end when nothing fails any more."""
-        with trio.move_on_after(20.0):
-            await self.world.healed.wait()
-        self.world.heal()
+        await heal_in_time(self.world)
         await self.world.rest(LIVENESS_S)
         wall = self.world.clock.wall_us() / 1e6
         instants = [each.due_s - wall for each in self._sent.values() if each.kind == "instant"]
@@ -179,19 +176,11 @@ class _Delayed:
 
     async def life(self, machine: Machine) -> None:
         """Sessions until one comes to its end."""
-        while True:
-            self._life += 1
-            try:
-                await self._session(machine)
-            except (CallboardError, BaseExceptionGroup) as error:
-                if not is_passing(error):
-                    raise
-                await self.world.rest(OPERATOR_S)
-            else:
-                self.is_done = True
-                return
+        await live_until_done(self.world, partial(self._session, machine))
+        self.is_done = True
 
     async def _session(self, machine: Machine) -> None:
+        self._life += 1
         async with machine.open_runtime() as runtime:
             orders = await runtime.create_topic("orders", partitions=max(1, self.workload.partitions))
             async with trio.open_nursery() as nursery:
@@ -332,9 +321,7 @@ class _Delayed:
 
     def end(self) -> None:
         """Nothing went wrong inside."""
-        broken = no_bugs.check(self.world.history, Surviving(()), DEFAULT)
-        if broken:
-            raise self.world.broken(broken[0])
+        expect_no_bugs(self.world)
         history, sent = self.world.history, self._sent.values()
         crashed = any(entry.who == "scheduler" for entry in history.of("ActorRestarted"))
         self.world.sometimes("a delayed message was cancelled", any(each.cancelled for each in sent))

@@ -8,19 +8,18 @@ went. In the end everything is settled, once, and the partitions are shared out 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import trio
 
 from callboard.log.errors import CallboardError, LeaseLost
-from callboard.simulations.checkers import no_bugs
 from callboard.simulations.checkers.one_owner import PROMISE, OwnershipWatch
-from callboard.simulations.checkers.terms import DEFAULT
 from callboard.simulations.faults import aimed
 from callboard.simulations.faults.swarm import FaultSpace
-from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.scenarios.draws import ACTORS_MAX, COUNT_MAX, between, check_counts, one_of
+from callboard.simulations.scenarios.lives import expect_no_bugs, heal_in_time, live_until_done
 from callboard.simulations.scenarios.operator import OPERATOR_S, is_passing, restart_failed
 from callboard.simulations.violations import Violation
 
@@ -139,9 +138,7 @@ class ExclusivePartitions:
         world.spawn(group.watch)
         world.spawn(group.tell_hand_overs)
         await world.machine_until_done(group.life)
-        broken = no_bugs.check(world.history, Surviving(()), DEFAULT)
-        if broken:
-            raise world.broken(broken[0])
+        expect_no_bugs(world)
         world.sometimes("a partition was handed over while its old owner had leases", group.owners.has_waited)
         world.sometimes("a hand-over was forced", bool(world.history.of("HandOverForced")))
         world.sometimes("a member was stalled", bool(world.history.of("MemberStalled")))
@@ -172,9 +169,7 @@ class _ExclusiveGroup:
 
     async def watch(self) -> None:
         """All comes to an end when nothing fails any more."""
-        with trio.move_on_after(20.0):
-            await self.world.healed.wait()
-        self.world.heal()
+        await heal_in_time(self.world)
         ends_s = self.world.now + LIVENESS_S
         await self.world.rest(GRACE_S)
         while not self.is_done and self.world.now < ends_s:
@@ -199,16 +194,8 @@ class _ExclusiveGroup:
 
     async def life(self, machine: Machine) -> None:
         """Sessions until one comes to its end."""
-        while True:
-            try:
-                await self._session(machine)
-            except (CallboardError, BaseExceptionGroup) as error:
-                if not is_passing(error):
-                    raise
-                await self.world.rest(OPERATOR_S)
-            else:
-                self.is_done = True
-                return
+        await live_until_done(self.world, partial(self._session, machine))
+        self.is_done = True
 
     async def _session(self, machine: Machine) -> None:
         traffic = self.workload

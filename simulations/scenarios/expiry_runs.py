@@ -8,17 +8,15 @@ In a group that keeps what expires, exactly what was settled so is a dead letter
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import trio
 
-from callboard.log.errors import CallboardError, LeaseLost
-from callboard.simulations.checkers import no_bugs
-from callboard.simulations.checkers.terms import DEFAULT
+from callboard.log.errors import LeaseLost
 from callboard.simulations.faults import aimed
 from callboard.simulations.faults.swarm import FaultSpace
-from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.scenarios.draws import (
     ACTORS_MAX,
     BROKER_LIMITS,
@@ -30,7 +28,8 @@ from callboard.simulations.scenarios.draws import (
     limits_of,
     one_of,
 )
-from callboard.simulations.scenarios.operator import OPERATOR_S, is_passing, restart_failed
+from callboard.simulations.scenarios.lives import expect_no_bugs, heal_in_time, live_until_done
+from callboard.simulations.scenarios.operator import restart_failed
 from callboard.simulations.violations import Violation
 
 if TYPE_CHECKING:
@@ -152,25 +151,15 @@ class _ExpiringGroup:
 
     async def watch(self) -> None:
         """All comes to an end when nothing fails any more."""
-        with trio.move_on_after(20.0):
-            await self.world.healed.wait()
-        self.world.heal()
+        await heal_in_time(self.world)
         await self.world.rest(LIVENESS_S)
         if not self.is_done:
             raise self._broken(f"the group did not end {LIVENESS_S:g} s after the last fault")
 
     async def life(self, machine: Machine) -> None:
         """Sessions until one comes to its end."""
-        while True:
-            try:
-                await self._session(machine)
-            except (CallboardError, BaseExceptionGroup) as error:
-                if not is_passing(error):
-                    raise
-                await self.world.rest(OPERATOR_S)
-            else:
-                self.is_done = True
-                return
+        await live_until_done(self.world, partial(self._session, machine))
+        self.is_done = True
 
     async def _session(self, machine: Machine) -> None:
         self._looking = trio.Lock()  # a machine that stops leaves the old one locked
@@ -310,9 +299,7 @@ class _ExpiringGroup:
 
     def end(self) -> None:
         """Nothing went wrong inside."""
-        broken = no_bugs.check(self.world.history, Surviving(()), DEFAULT)
-        if broken:
-            raise self.world.broken(broken[0])
+        expect_no_bugs(self.world)
         self.world.sometimes("a message expired before it was handed over", self._expired)
         self.world.sometimes(
             "a message that is handed over may expire", any(map(self._may_expire, self._handed))

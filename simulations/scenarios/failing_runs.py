@@ -8,18 +8,16 @@ comes again, and in the end every message was either handled, or is dead for a r
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import trio
 
 from callboard.actors.delivery.failing import LIMIT_REACHED, PROCESS_ENDED, RAN_OUT
-from callboard.log.errors import CallboardError, DeadLettersFull, LeaseLost
-from callboard.simulations.checkers import no_bugs
-from callboard.simulations.checkers.terms import DEFAULT
+from callboard.log.errors import DeadLettersFull, LeaseLost
 from callboard.simulations.faults import aimed
 from callboard.simulations.faults.swarm import FaultSpace
-from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.scenarios.draws import (
     ACTORS_MAX,
     COUNT_MAX,
@@ -28,7 +26,8 @@ from callboard.simulations.scenarios.draws import (
     limits_of,
     one_of,
 )
-from callboard.simulations.scenarios.operator import OPERATOR_S, is_passing, restart_failed
+from callboard.simulations.scenarios.lives import expect_no_bugs, heal_in_time, live_until_done
+from callboard.simulations.scenarios.operator import restart_failed
 from callboard.simulations.violations import Violation
 
 if TYPE_CHECKING:
@@ -152,28 +151,18 @@ class _FailingGroup:
 
     async def watch(self) -> None:
         """All comes to an end when nothing fails any more."""
-        with trio.move_on_after(20.0):
-            await self.world.healed.wait()
-        self.world.heal()
+        await heal_in_time(self.world)
         await self.world.rest(LIVENESS_S)
         if not self.is_done:
             raise self._broken(f"the group did not end {LIVENESS_S:g} s after the last fault")
 
     async def life(self, machine: Machine) -> None:
         """Sessions until one comes to its end."""
-        while True:
-            self.lives += 1
-            try:
-                await self._session(machine)
-            except (CallboardError, BaseExceptionGroup) as error:
-                if not is_passing(error):
-                    raise
-                await self.world.rest(OPERATOR_S)
-            else:
-                self.is_done = True
-                return
+        await live_until_done(self.world, partial(self._session, machine))
+        self.is_done = True
 
     async def _session(self, machine: Machine) -> None:
+        self.lives += 1
         self._looking = trio.Lock()  # a machine that stops leaves the old one locked
         async with machine.open_runtime() as runtime:
             orders = await runtime.create_topic("orders")
@@ -324,9 +313,7 @@ class _FailingGroup:
         for number, fate in enumerate(self.fates):
             if fate != "good" and self._value(number) not in dead and not self.world.hits:
                 raise self._broken(f"message {number}, which is {fate}, is settled, and no list told of it")
-        broken = no_bugs.check(self.world.history, Surviving(()), DEFAULT)
-        if broken:
-            raise self.world.broken(broken[0])
+        expect_no_bugs(self.world)
         reasons = {reason for _, _, reason in self._listed.values()}
         self.world.sometimes("a message was rejected", "rejected" in self._settled.values())
         self.world.sometimes("a lease ran out for the last time", RAN_OUT in reasons)

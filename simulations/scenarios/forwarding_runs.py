@@ -10,17 +10,15 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import trio
 
-from callboard.log.errors import CallboardError, DeadLettersFull, GroupNotFound, LeaseLost
-from callboard.simulations.checkers import no_bugs
-from callboard.simulations.checkers.terms import DEFAULT
+from callboard.log.errors import DeadLettersFull, GroupNotFound, LeaseLost
 from callboard.simulations.faults import aimed
 from callboard.simulations.faults.swarm import FaultSpace
-from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.scenarios.draws import (
     BROKER_LIMITS,
     COUNT_MAX,
@@ -31,7 +29,13 @@ from callboard.simulations.scenarios.draws import (
     limits_of,
     one_of,
 )
-from callboard.simulations.scenarios.operator import OPERATOR_S, is_passing, restart_failed
+from callboard.simulations.scenarios.lives import (
+    expect_no_bugs,
+    heal_in_time,
+    live_until_done,
+    until_readable,
+)
+from callboard.simulations.scenarios.operator import restart_failed
 from callboard.simulations.violations import Violation
 
 if TYPE_CHECKING:
@@ -165,25 +169,15 @@ class _Forwarding:
 
     async def watch(self) -> None:
         """All comes to an end when nothing fails any more."""
-        with trio.move_on_after(20.0):
-            await self.world.healed.wait()
-        self.world.heal()
+        await heal_in_time(self.world)
         await self.world.rest(LIVENESS_S)
         if not self.is_done:
             raise self._broken(f"dead letters were not all forwarded {LIVENESS_S:g} s after the last fault")
 
     async def life(self, machine: Machine) -> None:
         """Sessions until one comes to its end."""
-        while True:
-            try:
-                await self._session(machine)
-            except (CallboardError, BaseExceptionGroup) as error:
-                if not is_passing(error):
-                    raise
-                await self.world.rest(OPERATOR_S)
-            else:
-                self.is_done = True
-                return
+        await live_until_done(self.world, partial(self._session, machine))
+        self.is_done = True
 
     async def _session(self, machine: Machine) -> None:
         async with machine.open_runtime() as runtime:
@@ -255,7 +249,7 @@ class _Forwarding:
             value, headers = f"{self.fates[number]} {number}".encode(), {"number": str(number)}
             ttl = self._ttls[number]
             await orders.publish(value, key=b"%d" % number, headers=headers, ttl=ttl)
-        await self._served(orders)
+        await until_readable(self.world, orders)
         async for record in orders.read():
             if "callboard-for-group" not in record.headers:
                 self._stored[record.partition, record.offset] = record.value
@@ -306,17 +300,9 @@ class _Forwarding:
             await message.ack()
             self._acked.add(place)
 
-    async def _served(self, topic: Any) -> None:
-        """Wait until all that is stored can be read: a full disk hides what it cannot prove."""
-        while True:
-            parts = await topic.describe()
-            if all(part.state in ("running", "full") and not part.is_recovery_owed for part in parts):
-                return
-            await self.world.rest(1.0)
-
     async def _look_at_redriven(self, orders: Any) -> None:
         """Each that was given up is published again once, and was handled by the group that gave it up, alone."""
-        await self._served(orders)
+        await until_readable(self.world, orders)
         wanted = sorted(
             (group, self._stored[partition, offset]) for group, partition, offset in self._given_up
         )
@@ -335,7 +321,7 @@ class _Forwarding:
             return
         numbers: dict[tuple[str, int], int] = {}
         places: list[tuple[str, int, int]] = []
-        await self._served(dead)
+        await until_readable(self.world, dead)
         async for record in dead.read():
             told = {name: value.decode() for name, value in record.headers.items()}
             group, partition = told["callboard-group"], int(told["callboard-partition"])
@@ -392,9 +378,7 @@ class _Forwarding:
 
     def end(self) -> None:
         """Nothing went wrong inside."""
-        broken = no_bugs.check(self.world.history, Surviving(()), DEFAULT)
-        if broken:
-            raise self.world.broken(broken[0])
+        expect_no_bugs(self.world)
         history = self.world.history
         crashed = any(entry.who == "dead-letters" for entry in history.of("ActorRestarted"))
         self.world.sometimes("a dead letter was forwarded", self._forwarded > 0)

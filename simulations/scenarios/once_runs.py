@@ -37,8 +37,9 @@ from callboard.simulations.scenarios.draws import (
     limits_of,
     one_of,
 )
+from callboard.simulations.scenarios.lives import heal_in_time, live_until_done
 from callboard.simulations.scenarios.moments import draw_survival
-from callboard.simulations.scenarios.operator import OPERATOR_S, is_passing, restart_failed
+from callboard.simulations.scenarios.operator import restart_failed
 from callboard.simulations.violations import Violation
 
 if TYPE_CHECKING:
@@ -161,9 +162,7 @@ class _Publishers:
 
     async def watch(self) -> None:
         """Everybody comes to an end when nothing fails any more."""
-        with trio.move_on_after(10.0):
-            await self.world.healed.wait()
-        self.world.heal()
+        await heal_in_time(self.world, 10.0)
         await self.world.rest(LIVENESS_S)
         if not self.is_done:
             words = f"{self._left} were not published {LIVENESS_S:g} s after the last fault"
@@ -171,15 +170,7 @@ class _Publishers:
 
     async def life(self, machine: Machine) -> None:
         """Sessions until one comes to its end."""
-        while True:
-            try:
-                await self._session(machine)
-            except (CallboardError, BaseExceptionGroup) as error:
-                if not is_passing(error):
-                    raise
-                await self.world.rest(OPERATOR_S)
-            else:
-                return
+        await live_until_done(self.world, partial(self._session, machine))
 
     async def _session(self, machine: Machine) -> None:
         traffic, make = self.workload, max(1, self.workload.partitions)

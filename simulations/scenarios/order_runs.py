@@ -7,18 +7,16 @@ that has to come. With order per partition there may be more consumers: what is 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import trio
 
-from callboard.log.errors import CallboardError, LeaseLost
+from callboard.log.errors import LeaseLost
 from callboard.log.limits import SEGMENT_BYTES_MIN
-from callboard.simulations.checkers import no_bugs
-from callboard.simulations.checkers.terms import DEFAULT
 from callboard.simulations.faults import aimed
 from callboard.simulations.faults.swarm import FaultSpace
-from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.scenarios.draws import (
     BROKER_LIMITS,
     COUNT_MAX,
@@ -29,7 +27,8 @@ from callboard.simulations.scenarios.draws import (
     limits_of,
     one_of,
 )
-from callboard.simulations.scenarios.operator import OPERATOR_S, is_passing, restart_failed
+from callboard.simulations.scenarios.lives import expect_no_bugs, heal_in_time, live_until_done
+from callboard.simulations.scenarios.operator import restart_failed
 from callboard.simulations.violations import Violation
 from callboard.simulations.world.bounds import inside
 
@@ -141,25 +140,15 @@ class _OrderedGroup:
 
     async def watch(self) -> None:
         """All comes to an end when nothing fails any more."""
-        with trio.move_on_after(20.0):
-            await self.world.healed.wait()
-        self.world.heal()
+        await heal_in_time(self.world)
         await self.world.rest(LIVENESS_S)
         if not self.is_done:
             raise self._broken(f"the group did not end {LIVENESS_S:g} s after the last fault")
 
     async def life(self, machine: Machine) -> None:
         """Sessions until one comes to its end."""
-        while True:
-            try:
-                await self._session(machine)
-            except (CallboardError, BaseExceptionGroup) as error:
-                if not is_passing(error):
-                    raise
-                await self.world.rest(OPERATOR_S)
-            else:
-                self.is_done = True
-                return
+        await live_until_done(self.world, partial(self._session, machine))
+        self.is_done = True
 
     async def _session(self, machine: Machine) -> None:
         self._machine = machine
@@ -282,9 +271,7 @@ class _OrderedGroup:
         """Everything was handled."""
         if left := self._published.keys() - self._settling:
             raise self._broken(f"offset {min(left)} is settled, and nobody has acked it")
-        broken = no_bugs.check(self.world.history, Surviving(()), DEFAULT)
-        if broken:
-            raise self.world.broken(broken[0])
+        expect_no_bugs(self.world)
         self.world.sometimes("a message that failed kept its place", "a failed message" in self._seen)
         self.world.sometimes("a message starved", "starved" in self._seen)
         self.world.sometimes("a partition was handled in order", not self._is_ranked)

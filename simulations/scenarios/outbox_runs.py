@@ -8,17 +8,15 @@ followed each other published to one partition lies there in that order.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import trio
 
 from callboard.log.errors import CallboardError, LeaseLost, OutboxFull
-from callboard.simulations.checkers import no_bugs
-from callboard.simulations.checkers.terms import DEFAULT
 from callboard.simulations.faults import aimed
 from callboard.simulations.faults.swarm import FaultSpace
-from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.scenarios.draws import (
     BROKER_LIMITS,
     COUNT_MAX,
@@ -29,7 +27,13 @@ from callboard.simulations.scenarios.draws import (
     limits_of,
     one_of,
 )
-from callboard.simulations.scenarios.operator import OPERATOR_S, is_passing, restart_failed
+from callboard.simulations.scenarios.lives import (
+    expect_no_bugs,
+    heal_in_time,
+    live_until_done,
+    until_readable,
+)
+from callboard.simulations.scenarios.operator import restart_failed
 from callboard.simulations.violations import Violation
 
 if TYPE_CHECKING:
@@ -195,27 +199,19 @@ class _HandingOn:
 
     async def watch(self) -> None:
         """All comes to an end when nothing fails any more."""
-        with trio.move_on_after(20.0):
-            await self.world.healed.wait()
-        self.world.heal()
+        await heal_in_time(self.world)
         await self.world.rest(LIVENESS_S)
         if not self.is_done:
             raise self._broken(f"not all was handed on {LIVENESS_S:g} s after the last fault")
 
     async def life(self, machine: Machine) -> None:
         """Sessions until one comes to its end."""
-        while True:
-            try:
-                await self._session(machine)
-            except (CallboardError, BaseExceptionGroup) as error:
-                if not is_passing(error):
-                    raise
-                await self.world.rest(OPERATOR_S)
-            else:
-                if self._part >= self.workload.sessions:
-                    self.is_done = True
-                    return
-                self._part += 1
+        session = partial(self._session, machine)
+        await live_until_done(self.world, session)
+        while self._part < self.workload.sessions:
+            self._part += 1
+            await live_until_done(self.world, session)
+        self.is_done = True
 
     async def _session(self, machine: Machine) -> None:
         async with machine.open_runtime() as runtime:
@@ -238,7 +234,7 @@ class _HandingOn:
 
     async def _publish(self, orders: Any) -> None:
         """What is not stored yet; each order has a value of its own."""
-        await self._served(orders)
+        await until_readable(self.world, orders)
         stored = {record.value async for record in orders.read()}
         messages, sessions = max(0, self.workload.messages), max(1, self.workload.sessions)
         for number in range(messages * min(self._part, sessions) // sessions):
@@ -246,16 +242,8 @@ class _HandingOn:
             if value not in stored:
                 await orders.publish(value, partition=number % orders.partitions)
 
-    async def _served(self, topic: Any) -> None:
-        """Wait until all that is stored can be read: a full disk hides what it cannot prove."""
-        while True:
-            parts = await topic.describe()
-            if all(part.state in ("running", "full") and not part.is_recovery_owed for part in parts):
-                return
-            await self.world.rest(1.0)
-
     async def _is_over(self, runtime: Any, orders: Any) -> bool:
-        await self._served(orders)
+        await until_readable(self.world, orders)
         parts = await orders.describe()
         if not self.workload.messages:
             return True
@@ -371,7 +359,7 @@ class _HandingOn:
         places: dict[bytes, tuple[str, int, int]] = {}
         known = {value: attempt for attempt in self._attempts for value in attempt.values}
         for topic in targets:
-            await self._served(topic)
+            await until_readable(self.world, topic)
             async for record in topic.read():
                 value = record.value
                 if value in places:
@@ -433,9 +421,7 @@ class _HandingOn:
 
     def end(self) -> None:
         """Nothing went wrong inside."""
-        broken = no_bugs.check(self.world.history, Surviving(()), DEFAULT)
-        if broken:
-            raise self.world.broken(broken[0])
+        expect_no_bugs(self.world)
         history = self.world.history
         crashed = any(entry.who == "outbox" for entry in history.of("ActorRestarted"))
         self.world.sometimes("an ack published", any(each.counts for each in self._attempts))

@@ -9,18 +9,17 @@ served by what it has in flight, or at random.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import trio
 
 from callboard.log.errors import CallboardError, LeaseLost, TopicNotFound
-from callboard.simulations.checkers import no_bugs
-from callboard.simulations.checkers.terms import DEFAULT
 from callboard.simulations.faults import aimed
 from callboard.simulations.faults.swarm import FaultSpace
-from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.scenarios.draws import ACTORS_MAX, COUNT_MAX, between, check_counts, one_of
+from callboard.simulations.scenarios.lives import expect_no_bugs, heal_in_time, live_until_done
 from callboard.simulations.scenarios.operator import OPERATOR_S, is_passing, restart_failed
 from callboard.simulations.scenarios.turns import TakesTurns
 from callboard.simulations.violations import Violation
@@ -129,9 +128,7 @@ class PatternGroups:
         run = _PatternRun(world, workload)
         world.spawn(run.watch)
         await world.machine_until_done(run.life)
-        broken = no_bugs.check(world.history, Surviving(()), DEFAULT)
-        if broken:
-            raise world.broken(broken[0])
+        expect_no_bugs(world)
         world.sometimes("a topic was deleted under a group of a pattern", bool(run.gone))
         world.sometimes("a group of a pattern found a topic", bool(world.history.of("TopicFound")))
 
@@ -158,9 +155,7 @@ class _PatternRun:
 
     async def watch(self) -> None:
         """All comes to an end when nothing fails any more."""
-        with trio.move_on_after(20.0):
-            await self.world.healed.wait()
-        self.world.heal()
+        await heal_in_time(self.world)
         await self.world.rest(LIVENESS_S)
         if not self.is_done:
             raise self._broken(f"it did not end {LIVENESS_S:g} s after the last fault; {self._missing()}")
@@ -183,16 +178,8 @@ class _PatternRun:
 
     async def life(self, machine: Machine) -> None:
         """Sessions until one comes to its end."""
-        while True:
-            try:
-                await self._session(machine)
-            except (CallboardError, BaseExceptionGroup) as error:
-                if not is_passing(error):
-                    raise
-                await self.world.rest(OPERATOR_S)
-            else:
-                self.is_done = True
-                return
+        await live_until_done(self.world, partial(self._session, machine))
+        self.is_done = True
 
     async def _session(self, machine: Machine) -> None:
         draws = self.world.entropy.fork(f"operator on {machine.number}")

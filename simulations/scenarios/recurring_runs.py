@@ -9,20 +9,18 @@ from __future__ import annotations
 
 from collections import deque
 from datetime import datetime
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import trio
 
-from callboard.log.errors import CallboardError, ScheduleNotFound, TopicNotFound
+from callboard.log.errors import ScheduleNotFound, TopicNotFound
 from callboard.log.limits import CATCH_UP_MAX
-from callboard.simulations.checkers import no_bugs
-from callboard.simulations.checkers.terms import DEFAULT
 from callboard.simulations.faults import aimed
 from callboard.simulations.faults.kinds import FailVerb, FullDisk
 from callboard.simulations.faults.swarm import FaultSpace
-from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.scenarios.draws import (
     BROKER_LIMITS,
     COUNT_MAX,
@@ -34,7 +32,13 @@ from callboard.simulations.scenarios.draws import (
     one_of,
 )
 from callboard.simulations.scenarios.due_instants import CRONS, STARTS, Cron, Every, When
-from callboard.simulations.scenarios.operator import OPERATOR_S, is_passing, restart_failed
+from callboard.simulations.scenarios.lives import (
+    came_to_its_end,
+    expect_no_bugs,
+    heal_in_time,
+    until_readable,
+)
+from callboard.simulations.scenarios.operator import restart_failed
 from callboard.simulations.violations import Violation
 
 if TYPE_CHECKING:
@@ -251,9 +255,7 @@ class _Recurring:
 
     async def watch(self) -> None:
         """All comes to an end when nothing fails any more."""
-        with trio.move_on_after(20.0):
-            await self.world.healed.wait()
-        self.world.heal()
+        await heal_in_time(self.world)
         await self.world.rest(LIVENESS_S + sum(CLOSED_S) * len(self._steps))
         if not self.is_done:
             raise self._broken(f"what is due was not published {LIVENESS_S:g} s after the last fault")
@@ -261,20 +263,14 @@ class _Recurring:
     async def life(self, machine: Machine) -> None:
         """Sessions until one comes to its end."""
         while True:
-            try:
-                self.is_done = await self._session(machine)
-            except (CallboardError, BaseExceptionGroup) as error:
-                if not is_passing(error):
-                    raise
-                await self.world.rest(OPERATOR_S)
+            await came_to_its_end(self.world, partial(self._session, machine))
             if self.is_done:
                 return
             closed_s, self._closed_s = self._closed_s, None
             if closed_s is not None:
                 await self.world.rest(closed_s)
 
-    async def _session(self, machine: Machine) -> bool:
-        """Whether all is done."""
+    async def _session(self, machine: Machine) -> None:
         if not self._is_new:
             self._closings.append(_Leap(self._alive_us, self._wall, self._wall + HELD_US))
         self._is_new, self._opened_us = False, 0
@@ -297,7 +293,7 @@ class _Recurring:
                     self._alive_us = self._wall
                     if is_reopened:
                         nursery.cancel_scope.cancel()
-                        return False
+                        return
                 await self.world.rest(2.0)
                 await self._settled(runtime)
                 self._alive_us = self._wall
@@ -305,7 +301,7 @@ class _Recurring:
                 for name in ("orders", "short-lived"):
                     await self._look(runtime.topic(name), self._alive_us)
                 nursery.cancel_scope.cancel()
-        return True
+        self.is_done = True
 
     async def _settled(self, runtime: Any, within: float | None = None) -> bool:
         """Wait until everything that is due was published; whether it was in time."""
@@ -450,7 +446,7 @@ class _Recurring:
     async def _look(self, topic: Any, now_us: int) -> None:
         """Each schedule's due instants are there as they should be."""
         came: dict[bytes, list[tuple[int, int]]] = {}
-        await self._served(topic)
+        await until_readable(self.world, topic)
         for partition in range(topic.partitions):
             async for record in topic.read(partition=partition):
                 made = next((each for each in self._made if each.value == record.value), None)
@@ -466,14 +462,6 @@ class _Recurring:
         for made in self._made:
             if made.topic == topic.name and not made.lost_its_topic and made.created_us is not None:
                 self._check(made, made.created_us, came.get(made.value, []), now_us)
-
-    async def _served(self, topic: Any) -> None:
-        """Wait until all that is stored can be read: a full disk hides what it cannot prove."""
-        while True:
-            parts = await topic.describe()
-            if all(part.state in ("running", "full") and not part.is_recovery_owed for part in parts):
-                return
-            await self.world.rest(1.0)
 
     def _check_record(self, made: _Made, record: Any) -> None:
         told = record.key, record.headers["is"], record.headers["callboard-schedule"], record.ttl
@@ -580,9 +568,7 @@ class _Recurring:
 
     def end(self) -> None:
         """Nothing went wrong inside."""
-        broken = no_bugs.check(self.world.history, Surviving(()), DEFAULT)
-        if broken:
-            raise self.world.broken(broken[0])
+        expect_no_bugs(self.world)
         history, sometimes = self.world.history, self.world.sometimes
         crashed = any(entry.who == "recurring" for entry in history.of("ActorRestarted"))
         began, ended = (datetime.fromtimestamp(at / 1e6, self._zone) for at in (self._began_us, self._wall))

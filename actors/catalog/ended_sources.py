@@ -30,6 +30,7 @@ from callboard.actors.catalog.commands import ListGroups, ListTopics
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.calls import PartitionCalls
 from callboard.actors.partition.source_ids import every_source
+from callboard.actors.timers.retry_pauses import RetryPauses
 from callboard.actors.timers.timers import Flag
 from callboard.log.errors import ActorStopped, CallboardError
 
@@ -59,16 +60,16 @@ class EndedSources:
 
     async def forget(self) -> None:
         """Look now, and whenever something has ended; again after a pause where a partition could not be told."""
-        timers, endings, pause_s = self._directory.timers, self._directory.endings, PAUSE_S
+        timers, endings = self._directory.timers, self._directory.endings
+        pauses = RetryPauses(PAUSE_S, PAUSE_MAX_S)
         endings.add(self._flag)
         try:
             while True:
                 is_done, has_forgotten = await self._look()
                 if not is_done:
-                    await timers.sleep(pause_s)
-                    pause_s = min(2 * pause_s, PAUSE_MAX_S)
+                    await timers.sleep(pauses.failed())
                     continue
-                pause_s = PAUSE_S
+                pauses.worked()
                 if has_forgotten:
                     await timers.sleep(AGAIN_S)
                 else:

@@ -31,6 +31,7 @@ from callboard.actors.partition import commands as c
 from callboard.actors.partition.calls import PartitionCalls, SourceEnded, record_in
 from callboard.actors.partition.dead_flags import Source
 from callboard.actors.partition.participants import wall_offset
+from callboard.actors.timers.retry_pauses import RetryPauses
 from callboard.actors.timers.timers import Flag
 from callboard.log.errors import (
     ActorStopped,
@@ -47,9 +48,6 @@ if TYPE_CHECKING:
 AT_A_TIME: Final = 100
 BYTES_AT_A_TIME: Final = 4 * MIB
 """So many dead letters go as one batch, or fewer: the last one begins within these bytes."""
-PAUSE_S: Final = 0.1
-PAUSE_MAX_S: Final = 30.0
-"""A target that refuses is tried again after the first; the pause doubles up to the second."""
 
 
 @attrs.define(eq=False)
@@ -112,7 +110,7 @@ class DeadLetterRouter(Actor[None]):
 
     async def _forward(self, line: Line) -> None:
         """One source after the other, for ever; after a failure the next one, and a pause when all have failed."""
-        pause_s, failed, flags = PAUSE_S, 0, self._directory.dead
+        pauses, failed, flags = RetryPauses(), 0, self._directory.dead
         while True:
             source = await line.first()
             try:
@@ -123,17 +121,18 @@ class DeadLetterRouter(Actor[None]):
             except CallboardError as error:
                 failed += 1
                 flags.held[line.topic] = str(error)
-                if failed == 1 and pause_s == PAUSE_S:
+                if failed == 1 and pauses.is_first:
                     self.context.emit(DeadLettersHeld(line.topic, source.port.label, str(error)))
                 del line.sources[source]
                 self._give(source)
                 if failed >= len(line.sources):
-                    await self._directory.timers.sleep(pause_s)
-                    pause_s, failed = min(2 * pause_s, PAUSE_MAX_S), 0
+                    failed = 0
+                    await self._directory.timers.sleep(pauses.failed())
             else:
                 line.sources.pop(source, None)
                 flags.held.pop(line.topic, None)
-                pause_s, failed = PAUSE_S, 0
+                failed = 0
+                pauses.worked()
 
     async def _drain(self, source: Source, topic: str) -> None:
         """Forward all that the source keeps."""

@@ -33,6 +33,7 @@ from callboard.actors.partition import commands as c
 from callboard.actors.partition.calls import PartitionCalls, record_in
 from callboard.actors.partition.delayed import OPEN_WAITING, WAITING, Waiting
 from callboard.actors.partition.source_ids import of_delays
+from callboard.actors.timers.retry_pauses import PAUSE_S, RetryPauses
 from callboard.actors.timers.timers import Flag
 from callboard.log.errors import ActorCrashed, ActorStopped, CallboardError
 from callboard.log.limits import BATCH_RECORDS_MAX, MIB, READ_BYTES_DEFAULT
@@ -46,9 +47,6 @@ if TYPE_CHECKING:
 AT_A_TIME: Final = 256
 BYTES_AT_A_TIME: Final = 4 * MIB
 """So many records go as one batch, or fewer: the last one begins within these bytes."""
-PAUSE_S: Final = 0.1
-PAUSE_MAX_S: Final = 30.0
-"""After a failure it is tried again after the first; the pause doubles up to the second."""
 
 
 class CancelDelayed(NamedTuple):
@@ -143,11 +141,12 @@ class Line:
 
     async def run(self) -> None:
         """Serve; after a failure anew, until the topic is deleted or the runtime closes."""
-        pause_s, is_told = PAUSE_S, False
+        pauses, is_told = RetryPauses(), False
         while True:
             try:
                 await self._open()
-                pause_s, is_told = PAUSE_S, False
+                is_told = False
+                pauses.worked()
                 await self._serve()
             except ActorStopped:
                 self._is_over = True
@@ -158,8 +157,7 @@ class Line:
                 if not is_told:
                     is_told = True
                     self._context.emit(DelayedHeld(self._waiting.port.label, str(error)))
-            await self._directory.timers.sleep(pause_s)
-            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+            await self._directory.timers.sleep(pauses.failed())
 
     def _refuse(self, error: CallboardError) -> None:
         """Whoever asks now is told at once."""
@@ -308,7 +306,7 @@ class Line:
     async def _store(self, batch: Columns) -> None:
         """Publish it, when the topic takes it: until then questions are answered, and nothing else is moved."""
         timers, target = self._directory.timers, self._waiting.target
-        pause_s = PAUSE_S
+        pauses = RetryPauses()
         with timers.timer(self._flag) as again:
             while True:
                 try:
@@ -316,10 +314,9 @@ class Line:
                 except ActorStopped:
                     raise
                 except CallboardError as error:
-                    if pause_s == PAUSE_S:
+                    if pauses.is_first:
                         self._context.emit(DelayedHeld(self._waiting.port.label, str(error)))
-                again.arm(self._context.clock.monotonic() + pause_s)
-                pause_s = min(2 * pause_s, PAUSE_MAX_S)
+                again.arm(self._context.clock.monotonic() + pauses.failed())
                 while not again.has_come():
                     await self._flag.wait()
                     while self._questions:

@@ -37,6 +37,7 @@ from callboard.actors.partition import commands as c
 from callboard.actors.partition.calls import PartitionCalls, SourceEnded, record_in
 from callboard.actors.partition.outbox import OPEN_OUTBOX, OUTBOX, Outbox
 from callboard.actors.partition.source_ids import of_outbox
+from callboard.actors.timers.retry_pauses import RetryPauses
 from callboard.log.errors import ActorStopped, CallboardError, StorageError, TopicNotFound
 from callboard.log.limits import MIB, READ_BYTES_DEFAULT
 
@@ -49,9 +50,6 @@ if TYPE_CHECKING:
 AT_A_TIME: Final = 256
 BYTES_AT_A_TIME: Final = 4 * MIB
 """So many entries go as one batch, or fewer: the last one begins within these bytes."""
-PAUSE_S: Final = 0.1
-PAUSE_MAX_S: Final = 30.0
-"""After a failure it is tried again after the first; the pause doubles up to the second."""
 
 
 class Forwarder(Actor[None]):
@@ -98,14 +96,15 @@ class Line:
 
     async def run(self) -> None:
         """Until the topic is deleted."""
-        pause_s, is_told = PAUSE_S, False
+        pauses, is_told = RetryPauses(), False
         while True:
             try:
                 await self._open()
                 while True:
                     await self._take()
                     await self._sweep()
-                    pause_s, is_told = PAUSE_S, False
+                    is_told = False
+                    pauses.worked()
                     await self._outbox.flag.wait()
             except ActorStopped:
                 return
@@ -115,8 +114,7 @@ class Line:
                     self._context.emit(
                         OutboxHeld(self._outbox.source.label, self._outbox.port.label, str(error))
                     )
-            await self._directory.timers.sleep(pause_s)
-            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+            await self._directory.timers.sleep(pauses.failed())
 
     async def _ask(self, port: PartitionPort, command: Any) -> Any:
         return await self._calls.ask(port, command)
@@ -179,7 +177,7 @@ class Line:
 
     async def _forward(self, lane: Lane) -> None:
         """One batch after the other, until there is none; after a failure again, after a pause."""
-        pause_s = PAUSE_S
+        pauses = RetryPauses()
         try:
             while lane.entries:
                 try:
@@ -188,11 +186,10 @@ class Line:
                     return  # the topic whose acks publish is deleted, or the runtime closes
                 except CallboardError as error:
                     self._hold(lane, error)
-                    await self._directory.timers.sleep(pause_s)
-                    pause_s = min(2 * pause_s, PAUSE_MAX_S)
+                    await self._directory.timers.sleep(pauses.failed())
                 else:
                     self._hold(lane, None)
-                    pause_s = PAUSE_S
+                    pauses.worked()
         finally:
             self._hold(lane, None)
             if self._lanes.get(lane.target) is lane:

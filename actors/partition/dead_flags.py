@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from callboard.actors.timers.timers import Flag
+from callboard.actors.timers.unserved import Unserved
 
 if TYPE_CHECKING:
     from callboard.actors.partition.port import PartitionPort
@@ -27,8 +27,7 @@ class DeadFlags:
         self.held: dict[str, str] = {}
         """By topic that takes none now: why."""
         self._counts: dict[Source, int] = {}
-        self._new: dict[Source, None] = {}
-        self._flag = Flag()
+        self._new = Unserved[Source]()
 
     def __len__(self) -> int:
         return len(self._counts)
@@ -37,8 +36,7 @@ class DeadFlags:
         """There may be dead letters of the group in the partition, or the group's topic for them has changed."""
         source = Source(port, group_id)
         self._counts[source] = self._counts.get(source, 0) + 1
-        self._new[source] = None
-        self._flag.set()
+        self._new.add(source)
 
     def count(self, source: Source) -> int:
         """How often the flag was raised."""
@@ -56,7 +54,4 @@ class DeadFlags:
 
     async def new(self) -> list[Source]:
         """Wait for flags that were raised since the last call."""
-        while not self._new:
-            await self._flag.wait()
-        new, self._new = self._new, {}
-        return list(new)
+        return await self._new.take()

@@ -15,7 +15,7 @@ import attrs
 from callboard.actors.partition.commands import OWN_GROUP, DeliverySettings, OpenGroup
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import TopicSettings
-from callboard.actors.timers.timers import Flag
+from callboard.actors.timers.unserved import Unserved
 from callboard.log.limits import MESSAGE_BYTES_MAX, MIB
 
 WAITING: Final = OWN_GROUP
@@ -69,14 +69,12 @@ class WaitingPartitions:
         self.run = 0
         """A number of this opening of the directory, once there is a waiting partition."""
         self._all: dict[PartitionPort, Waiting] = {}
-        self._new: list[Waiting] = []
-        self._flag = Flag()
+        self._new = Unserved[Waiting]()
 
     def add(self, waiting: Waiting) -> None:
         """Have it served."""
         self._all[waiting.port] = waiting
-        self._new.append(waiting)
-        self._flag.set()
+        self._new.add(waiting)
 
     def remove(self, port: PartitionPort) -> None:
         """Its topic is deleted."""
@@ -91,12 +89,8 @@ class WaitingPartitions:
 
     def begin(self) -> None:
         """Somebody new serves them: all are to be served."""
-        self._new = list(self._all.values())
-        self._flag.set()
+        self._new.begin(self._all.values())
 
     async def new(self) -> list[Waiting]:
         """Wait for those that are to be served since the last call."""
-        while not self._new:
-            await self._flag.wait()
-        new, self._new = self._new, []
-        return new
+        return await self._new.take()

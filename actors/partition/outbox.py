@@ -21,6 +21,7 @@ from callboard.actors.partition.commands import OWN_GROUP, DeliverySettings, Ope
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import TopicSettings
 from callboard.actors.timers.timers import Flag
+from callboard.actors.timers.unserved import Unserved
 from callboard.log.limits import MESSAGE_BYTES_MAX, MIB
 
 OUTBOX: Final = OWN_GROUP
@@ -130,14 +131,12 @@ class Outboxes:
         self._all: dict[PartitionPort, Outbox] = {}
         self._ready: dict[PartitionPort, Outbox] = {}
         """By the partition whose acks publish."""
-        self._new: list[Outbox] = []
-        self._flag = Flag()
+        self._new = Unserved[Outbox]()
 
     def add(self, outbox: Outbox) -> None:
         """Have it served."""
         self._all[outbox.port] = outbox
-        self._new.append(outbox)
-        self._flag.set()
+        self._new.add(outbox)
 
     def remove(self, port: PartitionPort) -> Outbox | None:
         """Its topic is deleted."""
@@ -159,14 +158,10 @@ class Outboxes:
 
     def begin(self) -> None:
         """Somebody new serves them: all are to be served."""
-        self._new = list(self._all.values())
-        for outbox in self._new:
+        for outbox in self._all.values():
             outbox.held = 0
-        self._flag.set()
+        self._new.begin(self._all.values())
 
     async def new(self) -> list[Outbox]:
         """Wait for those that are to be served since the last call."""
-        while not self._new:
-            await self._flag.wait()
-        new, self._new = self._new, []
-        return new
+        return await self._new.take()

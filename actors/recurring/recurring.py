@@ -15,13 +15,14 @@ F4  A partition forgets a schedule when that has been removed: at once, or when 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from callboard.actors.kernel import Actor
 from callboard.actors.notices import ScheduleHeld, ScheduleMissed
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.calls import PartitionCalls
 from callboard.actors.recurring.spec import firings
+from callboard.actors.timers.retry_pauses import RetryPauses
 from callboard.actors.timers.timers import LOOK_S, NEVER
 from callboard.log.errors import ActorStopped, CallboardError
 
@@ -29,10 +30,6 @@ if TYPE_CHECKING:
     from callboard.actors.partition.port import PartitionPort
     from callboard.actors.recurring.schedules import LiveSchedule, Schedules
     from callboard.actors.timers.timers import Timers
-
-PAUSE_S: Final = 0.1
-PAUSE_MAX_S: Final = 30.0
-"""After a failure it is tried again after the first; the pause doubles up to the second."""
 
 
 class Recurring(Actor[None]):
@@ -58,7 +55,7 @@ class Recurring(Actor[None]):
 
     async def _run(self, live: LiveSchedule) -> None:
         """Serve one; after a failure anew, until it is removed, its topic is deleted, or the runtime closes."""
-        pause_s = PAUSE_S
+        pauses = RetryPauses()
         while not live.is_over:
             fired = live.fired
             try:
@@ -70,9 +67,8 @@ class Recurring(Actor[None]):
                     self.context.emit(ScheduleHeld(live.label, str(error)))
                 live.problem = str(error)
             if live.fired > fired:
-                pause_s = PAUSE_S
-            await self._timers.sleep(pause_s)
-            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+                pauses.worked()
+            await self._timers.sleep(pauses.failed())
         await self._forget_removed(live.port)
 
     async def _forget_removed(self, port: PartitionPort) -> None:

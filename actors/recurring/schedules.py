@@ -14,6 +14,7 @@ from callboard.actors.recurring.cron import Rule
 from callboard.actors.recurring.position import Position
 from callboard.actors.recurring.spec import ScheduleRecord, Zones
 from callboard.actors.timers.timers import Flag
+from callboard.actors.timers.unserved import Unserved
 from callboard.log.seams.clock import Clock
 
 
@@ -55,8 +56,7 @@ class Schedules:
         self._zones = zones
         self._clock = clock
         self._all: dict[int, LiveSchedule] = {}
-        self._new: list[LiveSchedule] = []
-        self._flag = Flag()
+        self._new = Unserved[LiveSchedule]()
         self.start: Callable[[], object] | None = None
         """Starts the actor that serves them, the first time that there is one."""
 
@@ -103,8 +103,7 @@ class Schedules:
         position = Position(record.spec.missed, record.since_us)
         live = LiveSchedule(record, ports[record.spec.partition], position, self._zones)
         self._all[record.schedule_id] = live
-        self._new.append(live)
-        self._flag.set()
+        self._new.add(live)
         start, self.start = self.start, None
         if start is not None:
             start()
@@ -122,12 +121,8 @@ class Schedules:
 
     def begin(self) -> None:
         """Somebody new serves them: all are to be served."""
-        self._new = list(self._all.values())
-        self._flag.set()
+        self._new.begin(self._all.values())
 
     async def new(self) -> list[LiveSchedule]:
         """Wait for those that are to be served since the last call."""
-        while not self._new:
-            await self._flag.wait()
-        new, self._new = self._new, []
-        return new
+        return await self._new.take()

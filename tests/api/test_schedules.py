@@ -13,7 +13,7 @@ import trio
 import callboard
 from callboard.actors.partition.calls import PartitionCalls
 from callboard.actors.partition.producers import SCHEDULE_EPOCH
-from callboard.actors.recurring import recurring
+from callboard.actors.timers import retry_pauses
 from callboard.log import limits
 from callboard.log.errors import (
     ActorCrashed,
@@ -475,4 +475,4 @@ async def test_a_catalog_that_crashes_says_so(autojump_clock: Any, world: Any) -
                 await trio.lowlevel.checkpoint()
                 runtime.crash("catalog", RuntimeError("a drill"))
         assert len(runtime.schedules()) == 5
-    assert recurring.PAUSE_S < recurring.PAUSE_MAX_S
+    assert retry_pauses.PAUSE_S < retry_pauses.PAUSE_MAX_S

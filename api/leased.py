@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.port import PartitionPort
 from callboard.log.format.columns import first_expiry
 from callboard.message import Span
+
+UNSURE_MAX: Final = 100
+"""So many ranges of a lease whose acks were cut off are known as such; another ack of more may be told to be lost."""
 
 
 class LeasedPart(NamedTuple):
@@ -41,12 +44,12 @@ class ConsumerLease:
         "_at",
         "_batches",
         "_ranges",
+        "_unsure_acks",
         "deadline",
         "expires_us",
         "left",
         "lease_id",
         "port",
-        "unsure_acks",
         "untaken",
     )
 
@@ -56,16 +59,24 @@ class ConsumerLease:
         self.deadline = leased.deadline
         self.left = self.untaken = count
         """How many messages are in flight, and how many of those were not taken."""
-        self.unsure_acks: list[tuple[int, int]] = []
-        """Whoever acked these was cancelled, or told of an error: the next ack of them may be the second."""
+        self._unsure_acks: list[tuple[int, int]] = []
         self.expires_us = first_expiry(leased.batches)
         """When the first of its records expires, None for never."""
         self._ranges, self._batches, self._at = leased.ranges, leased.batches, 0
         """`_at`: records of the first batch that were taken."""
 
-    def may_be_acked(self, ranges: Sequence[tuple[int, int]]) -> bool:
-        """Whether an ack of all of them was cut off, and nothing else was made of the lease since."""
-        unsure = self.unsure_acks
+    def acks_cut_off(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Whoever acked these does not know whether it counted."""
+        if len(self._unsure_acks) < UNSURE_MAX:
+            self._unsure_acks += ranges
+
+    def gives_back(self) -> None:
+        """Some of it is nacked, rejected or released: others may be handed that, and ack it."""
+        self._unsure_acks.clear()
+
+    def were_cut_off(self, ranges: Sequence[tuple[int, int]]) -> bool:
+        """Whether an ack of all of these was cut off, so that the next one may be the second."""
+        unsure = self._unsure_acks
         return bool(unsure) and all(
             any(first <= start and stop <= last for first, last in unsure) for start, stop in ranges
         )

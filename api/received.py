@@ -51,8 +51,6 @@ if TYPE_CHECKING:
 
 BATCH_PLACE: Final = OFFSET_MAX
 """Behind all offsets."""
-UNSURE_MAX: Final = 100
-"""So many ranges of a lease whose acks were cut off are known as such; another ack of more may be told to be lost."""
 
 
 class ConsumerLeases(AcksWithPublishes):
@@ -196,17 +194,17 @@ class ConsumerLeases(AcksWithPublishes):
                 count = min(lease.left, sum([stop - start for start, stop in ranges]))
                 counted.append((lease, count))
                 valid = self._count(lease, count)
-                again = valid and verb == "ack" and lease.may_be_acked(ranges)
-                if verb != "ack":  # others may have been handed it since
-                    lease.unsure_acks.clear()
+                again = valid and verb == "ack" and lease.were_cut_off(ranges)
+                if verb != "ack":
+                    lease.gives_back()
                 message = c.Settle(self.group_id, verb, lease.lease_id, ranges, delay_s, reason, again=again)
                 if here := await self._settle_now(lease.port, message, valid):
                     lost += here
                     were_sought.add(lease.port.was_sought(self.group_id, lease.lease_id))
         except BaseException:  # it is there to be settled once more
             for (lease, count), (_, ranges) in zip(counted, settled, strict=False):
-                if verb == "ack" and len(lease.unsure_acks) < UNSURE_MAX:
-                    lease.unsure_acks += ranges
+                if verb == "ack":
+                    lease.acks_cut_off(ranges)
                 self._count_again(lease, count)
             raise
         if lost:
@@ -254,7 +252,7 @@ class ConsumerLeases(AcksWithPublishes):
 
     def release(self, lease: ConsumerLease, ranges: c.Ranges) -> None:
         """Release ranges of a lease without waiting."""
-        lease.unsure_acks.clear()
+        lease.gives_back()
         self._count(lease, sum([stop - start for start, stop in ranges]))
         self._releases.send(lease.port, c.Settle(self.group_id, "release", lease.lease_id, ranges, lazy=True))
 
@@ -323,8 +321,7 @@ class ConsumerLeases(AcksWithPublishes):
             except TopicNotFound as error:
                 self._note_failed(error)
             except BaseException:
-                if len(gathered.lease.unsure_acks) < UNSURE_MAX:
-                    gathered.lease.unsure_acks += gathered.command(self.group_id).ranges
+                gathered.lease.acks_cut_off(message.ranges)
                 self.gathered.appendleft(gathered)
                 raise
 

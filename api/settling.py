@@ -27,10 +27,12 @@ class Leased(Protocol):
 
     lease_id: int
     port: PartitionPort
-    unsure_acks: list[tuple[int, int]]
 
-    def may_be_acked(self, ranges: Sequence[tuple[int, int]]) -> bool:
-        """Whether an ack of all of them was cut off, and nothing else was made of the lease since."""
+    def acks_cut_off(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Whoever acked these does not know whether it counted."""
+
+    def were_cut_off(self, ranges: Sequence[tuple[int, int]]) -> bool:
+        """Whether an ack of all of these was cut off, so that the next one may be the second."""
 
 
 class GatheredAcks:
@@ -49,7 +51,7 @@ class GatheredAcks:
     def command(self, group_id: int) -> Settle:
         """What is sent."""
         ranges = [*self.ranges, (self.start, self.stop)]
-        again = self.valid and self.lease.may_be_acked(ranges)
+        again = self.valid and self.lease.were_cut_off(ranges)
         return Settle(group_id, "ack", self.lease.lease_id, ranges, lazy=True, again=again)
 
 

@@ -17,9 +17,13 @@ def known_topic(found: CatalogState, topic_id: str, name: str) -> TopicRecord:
     return record
 
 
+def _schedule_named(record: TopicRecord, name: str) -> ScheduleRecord | None:
+    return next((each for each in record.schedules if each.spec.name == name), None)
+
+
 def known_schedule(record: TopicRecord, name: str) -> ScheduleRecord:
     """The schedule of that name. Raises `ScheduleNotFound`."""
-    found = next((each for each in record.schedules if each.spec.name == name), None)
+    found = _schedule_named(record, name)
     if found is None:
         raise ScheduleNotFound(
             f"topic {record.name!r} has no schedule {name!r}. Nothing was changed. `topic.schedules()` lists those that"
@@ -35,7 +39,7 @@ def adding(
 ) -> list[Event]:
     """What has to be decided so that the topic has the schedule: nothing when it has it already."""
     record = known_topic(found, topic_id, name)
-    twin = next((each for each in record.schedules if each.spec.name == spec.name), None)
+    twin = _schedule_named(record, spec.name)
     if twin is not None:
         differing = [field for field in FIELDS if getattr(twin.spec, field) != getattr(spec, field)]
         if differing:

@@ -80,47 +80,40 @@ class Publishers:
 
     def handlers(self) -> dict[type, Callable[[Any, Token | None, float], object]]:
         """What the partition is asked about publishers, and who answers."""
-        return {
-            ForgetProducer: lambda message, reply, _: self.forget(message, reply),
-            KeepSchedules: lambda message, reply, _: self.keep_schedules(message, reply),
-            LastSequence: lambda message, reply, _: self.last(message, reply),
-            ListSources: lambda _, reply, __: self.list_sources(reply),
-            ForgetSources: lambda message, reply, _: self.forget_sources(message, reply),
+        answers: dict[type, Callable[[Any], object]] = {
+            ForgetProducer: self.forget,
+            KeepSchedules: self.keep_schedules,
+            LastSequence: self.last,
+            ListSources: self.list_sources,
+            ForgetSources: self.forget_sources,
         }
+        return {command: _answered_by(answer) for command, answer in answers.items()}
 
-    def forget(self, message: ForgetProducer, reply: Token | None) -> None:
+    def forget(self, message: ForgetProducer) -> None:
         """A producer publishes no more."""
         self.admission.producers.remove(message.producer_id)
-        if reply is not None:
-            reply.answer(None)
 
-    def keep_schedules(self, message: KeepSchedules, reply: Token | None) -> None:
+    def keep_schedules(self, message: KeepSchedules) -> None:
         """All other schedules publish no more. The file says so with the next commit, or at closing."""
         known = len(self.admission.producers)
         self.admission.producers.keep_schedules(message.schedule_ids)
         self._has_forgotten |= len(self.admission.producers) < known
-        if reply is not None:
-            reply.answer(None)
 
-    def last(self, message: LastSequence, reply: Token | None) -> None:
+    def last(self, message: LastSequence) -> int | None:
         """How far a producer has come."""
         known = self.admission.producers.get(message.producer_id)
-        if reply is not None:
-            reply.answer(None if known is None else known.last)
+        return None if known is None else known.last
 
-    def list_sources(self, reply: Token | None) -> None:
-        """Answer with the ids of all sources."""
+    def list_sources(self, _: ListSources) -> tuple[int, ...]:
+        """The ids of all sources."""
         producers = self.admission.producers
-        if reply is not None:
-            reply.answer(tuple([each for each, known in producers if known.epoch == SOURCE_EPOCH]))
+        return tuple([each for each, known in producers if known.epoch == SOURCE_EPOCH])
 
-    def forget_sources(self, message: ForgetSources, reply: Token | None) -> None:
+    def forget_sources(self, message: ForgetSources) -> None:
         """They have ended, and all that they sent is decided. The file says so with the next commit, or at closing."""
         for producer_id in message.producer_ids:
             self.admission.producers.remove(producer_id)
         self._has_forgotten |= bool(message.producer_ids)
-        if reply is not None:
-            reply.answer(None)
 
     # -- opening --------------------------------------------------------------------------------------------
 
@@ -253,6 +246,15 @@ class Publishers:
         data = encode(self.admission, end)
         self._beyond_bytes = SPACING * len(data)
         await replace_whole(self._files, self.path, data)
+
+
+def _answered_by(answer: Callable[[Any], object]) -> Callable[[Any, Token | None, float], None]:
+    def handle(message: Any, reply: Token | None, _: float) -> None:
+        found = answer(message)
+        if reply is not None:
+            reply.answer(found)
+
+    return handle
 
 
 def publishers_of(files: Incarnation, spec: PartitionSpec, context: Context[Any]) -> Publishers:

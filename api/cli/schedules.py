@@ -8,8 +8,9 @@ import click
 
 from callboard.actors.names import check_name
 from callboard.actors.recurring.cron import check_cron
+from callboard.actors.recurring.spec import MISSED
 from callboard.cli.inspect import ask_runtime
-from callboard.cli.options import bytes_of, directory_option, json_option
+from callboard.cli.options import F, bytes_of, directory_option, json_option
 from callboard.cli.output import plain_bytes, print_json, say, show, table
 from callboard.cli.publish import headers_of
 from callboard.schedules import NEXT_MAX, settings_text
@@ -76,7 +77,7 @@ def _plain(found: dict[str, Any]) -> dict[str, Any]:
 @click.option("--every", type=float, default=None, help="Seconds between due instants, in place of --cron.")
 @click.option(
     "--missed",
-    type=click.Choice(["latest", "all", "skip"]),
+    type=click.Choice(MISSED),
     default="latest",
     show_default=True,
     help="What becomes of firings that were missed while the directory was closed.",
@@ -143,6 +144,13 @@ def next_due(topic: str, name: str, count: int, directory: str, as_json: bool) -
         show("\n".join(found))
 
 
+def _of_change(command: F) -> F:
+    """The arguments of a command that changes a schedule."""
+    for part in (json_option, directory_option, click.argument("name"), click.argument("topic")):
+        command = part(command)
+    return command
+
+
 def _change(change: str, topic: str, name: str, directory: str, as_json: bool) -> None:
     request = {"verb": "change_schedule", "topic": topic, "name": name, "change": change}
     ask_runtime(directory, request)
@@ -154,30 +162,21 @@ def _change(change: str, topic: str, name: str, directory: str, as_json: bool) -
 
 
 @schedule.command()
-@click.argument("topic")
-@click.argument("name")
-@directory_option
-@json_option
-def remove(topic: str, name: str, directory: str, as_json: bool) -> None:
+@_of_change
+def remove(**given: Any) -> None:
     """Remove a schedule. What it published stays."""
-    _change("remove", topic, name, directory, as_json)
+    _change("remove", **given)
 
 
 @schedule.command()
-@click.argument("topic")
-@click.argument("name")
-@directory_option
-@json_option
-def pause(topic: str, name: str, directory: str, as_json: bool) -> None:
+@_of_change
+def pause(**given: Any) -> None:
     """Have a schedule publish nothing until it is resumed; what is due meanwhile counts for nothing."""
-    _change("pause", topic, name, directory, as_json)
+    _change("pause", **given)
 
 
 @schedule.command()
-@click.argument("topic")
-@click.argument("name")
-@directory_option
-@json_option
-def resume(topic: str, name: str, directory: str, as_json: bool) -> None:
+@_of_change
+def resume(**given: Any) -> None:
     """Have a paused schedule go on with the first due instant from now on."""
-    _change("resume", topic, name, directory, as_json)
+    _change("resume", **given)

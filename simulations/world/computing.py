@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Final
 
@@ -71,6 +71,12 @@ def limited_computing(
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
         signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
+
+
+def wake_for_no_signal() -> None:
+    """Called in a run, which never sleeps: trio is woken by no signal. Each look would be one more tick of the run."""
+    with suppress(ValueError):  # not in the main thread, which alone is woken
+        signal.set_wakeup_fd(-1)
 
 
 @contextmanager

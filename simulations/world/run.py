@@ -31,7 +31,7 @@ from callboard.simulations.watching import (
 )
 from callboard.simulations.watching.watch import frames_of, raised_at
 from callboard.simulations.world import schedulers
-from callboard.simulations.world.computing import StillComputing, limited_computing
+from callboard.simulations.world.computing import StillComputing, limited_computing, wake_for_no_signal
 from callboard.simulations.world.driver import MEMBER, Driver, TaskOwner
 from callboard.simulations.world.escapes import EscapeMode, guard
 from callboard.simulations.world.tape import Tape
@@ -223,6 +223,7 @@ class _Running:
         )
 
     async def _run(self) -> None:
+        wake_for_no_signal()
         world = self._world
         CURRENT.set(world)
         MEMBER.set(OUTSIDE)

@@ -89,6 +89,19 @@ def test_many_short_steps_are_no_long_one() -> None:
     assert signal.getsignal(signal.SIGVTALRM) is signal.SIG_DFL
 
 
+def test_looking_adds_no_tick_to_a_run() -> None:
+    """However often a run was looked at, it has as many ticks: the timer's signals do not wake trio."""
+
+    async def body(world: World) -> None:
+        for _ in range(300):
+            sum(range(20_000))
+            await trio.sleep(1.0)
+
+    often = Settings(computing_limit_s=0.01, trace="off")
+    ticks = {run(body, seed=0, settings=settings).ticks for settings in (often, often, Settings(trace="off"))}
+    assert len(ticks) == 1
+
+
 def test_a_workload_without_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the line, also when the function catches the error."""
     monkeypatch.setattr(computing, "LIMIT_S", 0.1)

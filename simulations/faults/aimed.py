@@ -160,16 +160,8 @@ def at_steps(entropy: Entropy, space: FaultSpace, actors: Sequence[str]) -> list
 
 
 def as_soon_as(entropy: Entropy, probe: str, last: int, actor: str) -> list[Fault]:
-    """An actor crashes, none to three times, when it has just been given work: at passings of a probe."""
+    """An actor crashes, none to three times, at passings of a probe: it has just been given work, or is amid some."""
     return [CrashActor(After(probe, _few(entropy, last)), actor) for _ in range(int(entropy.random() * 4))]
-
-
-def amid_hand_overs(entropy: Entropy, coordinator: str, last: int) -> list[Fault]:
-    """A coordinator crashes, none to three times, while a partition is on its way from one member to another."""
-    return [
-        CrashActor(After("handing over", _few(entropy, last)), coordinator)
-        for _ in range(int(entropy.random() * 4))
-    ]
 
 
 def amid_work(entropy: Entropy, actor: str, path: str, last: int) -> list[Fault]:

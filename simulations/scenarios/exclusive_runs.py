@@ -112,7 +112,7 @@ class ExclusivePartitions:
 
     def aimed(self, entropy: SeededEntropy) -> list[Fault]:
         """In some seeds the coordinator crashes while a member has still to let go of a partition."""
-        return aimed.amid_hand_overs(entropy, "groups/billing", 10)
+        return aimed.as_soon_as(entropy, "handing over", 10, "groups/billing")
 
     def workload(self, entropy: SeededEntropy) -> ExclusiveTraffic:
         """More members than partitions, and fewer; handlers that let go in time, and that do not."""

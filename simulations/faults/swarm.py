@@ -339,7 +339,8 @@ DRAWS: Final[dict[str, Callable[[_Draws, When], Fault]]] = {
     "KillProcess": lambda d, when: kinds.KillProcess(when, d.span(d.space.down_s)),
     "JumpClock": lambda d, when: kinds.JumpClock(when, d.span(d.space.jump_s) * d.one((1.0, -1.0))),
     "CrashConsumer": lambda d, when: kinds.CrashConsumer(when, str(d.one(d.space.consumers))),
-    "RetryIndefinite": lambda d, when: kinds.RetryIndefinite(when, _times(d)),
+    # From the start: what may have been stored is so rare that a drawn moment is nearly always after it.
+    "RetryIndefinite": lambda d, when: kinds.RetryIndefinite(At(0.0), _times(d)),
     "CancelTask": lambda d, when: kinds.CancelTask(when, _task(d), d.bits(32)),
     "PauseTask": lambda d, when: kinds.PauseTask(when, _task(d), d.span(d.space.for_s)),
     "FailVerb": lambda d, when: kinds.FailVerb(

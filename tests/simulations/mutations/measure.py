@@ -1,7 +1,8 @@
 """Measure which planted bugs a sweep finds, and after how many seeds: `python tests/simulations/mutations/measure.py`.
 
-Each mutation gets the standard sweep's seeds, 500 at most, and stops at the first broken promise. What is printed is
-also stored in `caught.toml`, which the suite holds the simulator to. Name mutations to measure those alone.
+Each mutation gets the standard sweep's seeds, 500 at most, then 300 of the scenario that it names, and stops at the
+first broken promise. What is printed is also stored in `caught.toml`, which the suite holds the simulator to. Name
+mutations to measure those alone.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from planting import HERE, SEEDS, Caught, caught, mutations, search_each, standa
 NOTHING = "nothing planted"
 
 HEADER = """\
-# What found each planted bug in a standard sweep: after how many seeds, which, and what it found broken. Written by
-# measure.py. Bugs that are missing here were found by none of the seeds that were tried.
+# What found each planted bug: after how many seeds of a standard sweep (0: none of those, but one of the scenario that
+# the bug names), which, and what it found broken. Written by measure.py. Bugs that are missing here were found by none.
 """
 
 
@@ -56,7 +57,8 @@ def main() -> None:
         if found is not None:
             known[name] = found
         store(known)
-        print(f"{found.seeds if found else 'missed':>6}  {name}: {_told(found)}", flush=True)
+        after = "missed" if found is None else found.seeds or "own"
+        print(f"{after:>6}  {name}: {_told(found)}", flush=True)
     report(known, time.monotonic() - began)
 
 
@@ -83,9 +85,11 @@ def _told(found: Caught | None) -> str:
 def report(known: dict[str, Caught], seconds: float) -> None:
     """How many were found, and how fast."""
     everything = mutations()
-    found = [known[m.name].seeds for m in everything if m.name in known]
+    found = [known[m.name].seeds for m in everything if m.name in known and known[m.name].seeds]
     print(
-        f"{len(found)} of {len(everything)} found ({100 * len(found) // max(1, len(everything))} %)", end=""
+        f"{len(found)} of {len(everything)} found ({100 * len(found) // max(1, len(everything))} %)"
+        f", {len(known) - len(found)} more by their own scenarios",
+        end="",
     )
     if found:
         print(f"; median after {statistics.median(found):g} seeds, in {seconds:.0f} s", end="")
@@ -103,11 +107,12 @@ def efficiency(known: dict[str, Caught]) -> None:
     """
     order = [scenario for scenario, _ in standard(SEEDS)]
     costs = {name: float(row["cost_s"]) for name, row in weights().items()}
-    searched = [order[: known[m.name].seeds] if m.name in known else order for m in mutations()]
+    swept = {name: found for name, found in known.items() if found.seeds}
+    searched = [order[: swept[m.name].seeds] if m.name in swept else order for m in mutations()]
     ran = Counter(scenario for scenarios in searched for scenario in scenarios)
-    first = Counter(found.scenario for found in known.values())
+    first = Counter(found.scenario for found in swept.values())
     minutes = {name: count * costs[name] / 60 for name, count in ran.items()}
-    print(f"{len(known) / sum(minutes.values()):.2f} bugs found per minute of one core")
+    print(f"{len(swept) / sum(minutes.values()):.2f} bugs found per minute of one core")
     for name in sorted(minutes, key=lambda name: -first[name] / minutes[name]):
         print(f"{first[name] / minutes[name]:8.2f}  {name}: {first[name]} in {minutes[name]:.1f} minutes")
 

@@ -24,7 +24,9 @@ from typing import Any, NamedTuple
 
 HERE = Path(__file__).parent
 SEEDS = 500
-"""A mutation counts as caught when so many seeds of a sweep find it."""
+"""So many seeds of a standard sweep are tried with each mutation."""
+OWN_SEEDS = 300
+"""When those find nothing: so many seeds of the scenario that the mutation names."""
 RUN_S = 60
 """A run that takes so many real seconds does not end: that is a failure too."""
 COSTLY = ("recorded-day",)
@@ -32,17 +34,24 @@ COSTLY = ("recorded-day",)
 
 
 class Mutation(NamedTuple):
-    """One planted bug. `file` is named from the project's root; `before` occurs in it exactly once."""
+    """One planted bug. `file` is named from the project's root; `before` occurs in it exactly once.
+
+    `scenario`: the one that is about its promise, named where a standard sweep has too few seeds of it.
+    """
 
     name: str
     file: str
     before: str
     after: str
     breaks: str
+    scenario: str = ""
 
 
 class Caught(NamedTuple):
-    """What found a mutation: after how many seeds of a sweep, which, and what it found broken."""
+    """What found a mutation: after how many seeds of a sweep, which, and what it found broken.
+
+    `seeds` is 0 when no seed of the sweep did, but one of the scenario that the mutation names.
+    """
 
     seeds: int
     scenario: str
@@ -53,7 +62,7 @@ class Caught(NamedTuple):
 def mutations() -> list[Mutation]:
     """All of them, in the order of the file."""
     rows = tomllib.loads((HERE / "mutations.toml").read_text("utf-8"))["mutation"]
-    return [Mutation(*(row[field] for field in Mutation._fields)) for row in rows]
+    return [Mutation(**{field: row[field] for field in Mutation._fields if field in row}) for row in rows]
 
 
 def caught() -> dict[str, Caught]:
@@ -109,7 +118,8 @@ class _Loader(importlib.machinery.SourceFileLoader):
 def fork(mutation: Mutation | None, seeds: Sequence[tuple[str, int]] | int) -> int:
     """Run seeds of a sweep with the bug planted, in a child process; returns where its answer can be read.
 
-    `seeds`: scenarios and seeds, or how many of the standard sweep. The answer is a JSON list: of `Caught`, or empty.
+    `seeds`: scenarios and seeds, or how many of the standard sweep, which those of the mutation's own scenario follow.
+    The answer is a JSON list: of `Caught`, or empty.
     """
     assert "callboard" not in sys.modules, "fork from a process that has not imported the product"
     answers, answer = os.pipe()
@@ -120,7 +130,10 @@ def fork(mutation: Mutation | None, seeds: Sequence[tuple[str, int]] | int) -> i
     try:
         if mutation is not None:
             sys.meta_path.insert(0, _Planter(mutation))
-        found = _search(seeds)
+        found = _search(list(standard(seeds)) if isinstance(seeds, int) else seeds)
+        if found is None and mutation is not None and mutation.scenario and isinstance(seeds, int):
+            own = _search([(mutation.scenario, seed) for seed in range(OWN_SEEDS)])
+            found = None if own is None else own._replace(seeds=0)
         os.write(answer, json.dumps([] if found is None else list(found)).encode())
     except BaseException as error:  # noqa: BLE001 - whatever it is, the parent is told, and the child ends here
         os.write(answer, json.dumps([0, "", 0, f"importing raised {error!r:.200}"]).encode())
@@ -128,14 +141,13 @@ def fork(mutation: Mutation | None, seeds: Sequence[tuple[str, int]] | int) -> i
         os._exit(0)
 
 
-def _search(seeds: Sequence[tuple[str, int]] | int) -> Caught | None:
+def _search(seeds: Sequence[tuple[str, int]]) -> Caught | None:
     from callboard.simulations.scenarios import SCENARIOS, run_scenario
     from callboard.simulations.search.replay import promise_of
     from callboard.simulations.world import Settings
 
     settings = Settings(trace="off", tick_limit=200_000)
-    chosen = list(standard(seeds)) if isinstance(seeds, int) else seeds
-    for count, (scenario, seed) in enumerate(chosen, 1):
+    for count, (scenario, seed) in enumerate(seeds, 1):
         signal.signal(signal.SIGALRM, _too_long)
         signal.alarm(RUN_S)
         try:

@@ -561,7 +561,19 @@ class _Recurring:
     def _leaps(self) -> list[_Leap]:
         slack = self._slack
         forward = [(before, after) for before, after in self._jumps if after > before]
-        leaps = list(self._closings)
+        # What the clock leapt over just before the closing had no time to be published.
+        leaps = [
+            attrs.evolve(
+                leap,
+                before=min(
+                    [
+                        leap.before,
+                        *(shown for shown, after in forward if after <= leap.before <= after + slack),
+                    ]
+                ),
+            )
+            for leap in self._closings
+        ]
         if sum(after - before for before, after in forward) > LEAP_US:
             leaps += [_Leap(before, after, after + LEAP_US + slack) for before, after in forward]
         return leaps

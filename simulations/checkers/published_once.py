@@ -56,11 +56,14 @@ class StoredRecord:
 
 
 def check(
-    told: Sequence[Told], stored: Sequence[StoredRecord], ends: dict[int, int], window_us: int
+    told: Sequence[Told], stored: Sequence[StoredRecord], ends: dict[int, int], window_us: int, table_ids: int
 ) -> list[Violation]:
-    """Everything that is stored twice, missing, or not as it was told; `ends` are the partitions' next offsets."""
+    """Everything that is stored twice, missing, or not as it was told.
+
+    `ends` are the partitions' next offsets, and `table_ids` how many ids a partition keeps.
+    """
     words = [
-        *_twice(stored, window_us),
+        *_twice(stored, window_us, table_ids),
         *_streams(stored),
         *_receipts(told, {(row.partition, row.offset): row for row in stored}, window_us),
         *_mismatches(told, ends),
@@ -69,19 +72,31 @@ def check(
     return [Violation(PROMISE, each) for each in words]
 
 
-def _twice(stored: Iterable[StoredRecord], window_us: int) -> Iterable[str]:
-    """No id has two records within the window."""
-    latest: dict[tuple[int, bytes], StoredRecord] = {}
+def repeated(
+    stored: Iterable[StoredRecord], window_us: int
+) -> Iterable[tuple[StoredRecord, StoredRecord, int]]:
+    """Records of one id within its window, one after the other, and how many other ids came between the two."""
+    latest: dict[tuple[int, bytes], tuple[StoredRecord, int]] = {}
+    order: dict[int, list[bytes]] = {}
     for row in stored:
         if row.dedup_id is None:
             continue
+        ids = order.setdefault(row.partition, [])
         before = latest.get((row.partition, row.dedup_id))
-        if before is not None and row.time_us - before.time_us < window_us:
+        if before is not None and row.time_us - before[0].time_us < window_us:
+            yield before[0], row, len(set(ids[before[1] + 1 :]))
+        latest[row.partition, row.dedup_id] = row, len(ids)
+        ids.append(row.dedup_id)
+
+
+def _twice(stored: Iterable[StoredRecord], window_us: int, table_ids: int) -> Iterable[str]:
+    """No id has two records within the window, unless a full table had forgotten it."""
+    for before, row, between in repeated(stored, window_us):
+        if between < table_ids:
             yield (
                 f"id {row.dedup_id!r} is at {row.partition}@{before.offset} and at {row.partition}@{row.offset},"
-                f" {row.time_us - before.time_us} us later"
+                f" {row.time_us - before.time_us} us and {between} ids later"
             )
-        latest[row.partition, row.dedup_id] = row
 
 
 def _streams(stored: Iterable[StoredRecord]) -> Iterable[str]:

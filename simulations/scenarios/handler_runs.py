@@ -286,8 +286,9 @@ class HandlerRun(BrokerRun):
     space = BrokerSpace(faults=(0, 6), horizon_s=1.5, for_s=(0.01, 15.0))
 
     def aimed(self, entropy: SeededEntropy) -> list[Fault]:
-        """In most seeds the work of somebody is cancelled while handlers run."""
-        return aimed.amid_bodies(entropy, CONSUMERS[:2], 30)
+        """In most seeds the work of somebody is cancelled while handlers run; in others actors crash that serve it."""
+        crashes = aimed.at_steps(entropy.fork("steps"), self.space, ("groups/group-0", "timer-wheel"))
+        return [*aimed.amid_bodies(entropy, CONSUMERS[:2], 30), *crashes]
 
     async def main(self, world: World, workload: HandlerTraffic) -> None:  # type: ignore[override]
         """Run the clients until everything is settled."""

@@ -21,7 +21,7 @@ from callboard.log.limits import SEGMENT_BYTES_MIN
 from callboard.log.offline.reader import LogReader
 from callboard.publishing.partitioning import consistent
 from callboard.simulations.checkers import no_bugs
-from callboard.simulations.checkers.published_once import PROMISE, StoredRecord, Told, check
+from callboard.simulations.checkers.published_once import PROMISE, StoredRecord, Told, check, repeated
 from callboard.simulations.checkers.terms import DEFAULT
 from callboard.simulations.faults import aimed
 from callboard.simulations.faults.swarm import FaultSpace
@@ -133,7 +133,10 @@ class PublishedOnce:
             window_s=one_of(entropy, (ALWAYS_S, ALWAYS_S, 0.3, 1.0)),
             acks=one_of(entropy, (("all",), ("all", "leader"), ("leader", "leader", "all"))),
             pause_s=one_of(entropy, (0.0, 0.01, 0.05)),
-            limits=draw_limits(entropy.fork("limits"), (*BROKER_LIMITS, "publishers_every_bytes")),
+            limits=(
+                *draw_limits(entropy.fork("limits"), (*BROKER_LIMITS, "publishers_every_bytes")),
+                *one_of(entropy.fork("table"), ((), (), (("dedup_ids", 10),))),
+            ),
         )
 
     async def main(self, world: World, workload: OnceTraffic) -> None:
@@ -402,13 +405,15 @@ class _Publishers:
             directory = partition_directory(recovered.topics[numbers.topic], numbers.partition)
             stored += await _records(world, directory, numbers.partition)
             ends[numbers.partition] = numbers.next_offset
-        broken = check(self.told, stored, ends, round(max(0.001, self.workload.window_s) * 1_000_000))
+        window_us = round(max(0.001, self.workload.window_s) * 1_000_000)
+        broken = check(self.told, stored, ends, window_us, world.limits.dedup_ids)
         broken += no_bugs.check(world.history, Surviving(()), DEFAULT)
         if broken:
             raise world.broken(broken[0])
         kinds = {told.kind for told in self.told}
         world.sometimes("a zombie was refused", "fenced" in kinds)
         world.sometimes("an expected offset was not the next one", "mismatch" in kinds)
+        world.sometimes("a full table had forgotten an id", any(repeated(stored, window_us)))
         offsets = [told.offset for told in self.told if told.kind == "id"]
         world.sometimes("a publish was a duplicate", len(set(offsets)) < len(offsets))
 

@@ -144,6 +144,7 @@ ONCE: Final = (
     "a publish was a duplicate",
     "a zombie was refused",
     "an expected offset was not the next one",
+    "a full table had forgotten an id",
 )
 POINTS: Final[dict[str, tuple[str, ...]]] = {
     "publish-and-recover": BROKER,

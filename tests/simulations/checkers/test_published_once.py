@@ -39,9 +39,9 @@ FACTS = [
 ]
 
 
-def words(facts: list[Told], log: list[StoredRecord]) -> str:
+def words(facts: list[Told], log: list[StoredRecord], table_ids: int = 100) -> str:
     """What is found."""
-    return "; ".join(violation.words for violation in check(facts, log, {0: 4}, WINDOW_US))
+    return "; ".join(violation.words for violation in check(facts, log, {0: 4}, WINDOW_US, table_ids))
 
 
 def test_what_holds_is_no_violation() -> None:
@@ -69,6 +69,14 @@ def test_a_record_too_many_is_a_violation(record: StoredRecord, found: str) -> N
 def test_an_id_may_come_again_when_its_window_is_over() -> None:
     """Exactly then."""
     assert words(FACTS, [*LOG, stored(4, b"id a", time_us=WINDOW_US)]) == ""
+
+
+@pytest.mark.parametrize(("table_ids", "is_right"), [(3, False), (2, True)])
+def test_an_id_may_come_again_when_a_full_table_had_forgotten_it(table_ids: int, is_right: bool) -> None:
+    """As many others must have come as the table holds; one that is repeated counts once."""
+    others = [stored(4, b"id b"), stored(5, b"id c"), stored(6, b"id c", time_us=WINDOW_US)]
+    found = words(FACTS, [*LOG, *others, stored(7, b"id a", time_us=999)], table_ids)
+    assert (found == "") is is_right
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_an_id_may_come_again_when_its_window_is_over() -> None:
 @pytest.mark.parametrize(("table_ids", "is_right"), [(3, False), (2, True)])
 def test_an_id_may_come_again_when_a_full_table_had_forgotten_it(table_ids: int, is_right: bool) -> None:
     """As many others must have come as the table holds; one that is repeated counts once."""
-    others = [stored(4, b"id b"), stored(5, b"id c"), stored(6, b"id c", time_us=WINDOW_US)]
+    others = [stored(4, b"id b"), stored(5, b"id c"), stored(6, b"id c", time_us=2 * WINDOW_US)]
     found = words(FACTS, [*LOG, *others, stored(7, b"id a", time_us=999)], table_ids)
     assert (found == "") is is_right
 

@@ -20,7 +20,7 @@ from rich.console import Console
 
 from callboard.cli.files import BareFile, temporary_directory
 from callboard.cli.group import run, telling_end
-from callboard.cli.options import json_option
+from callboard.cli.options import FiniteFloat, json_option
 from callboard.cli.output import facts, print_json, say, show, table
 from callboard.control import plain
 from callboard.log.errors import InvalidArgument
@@ -270,7 +270,7 @@ def noise(measured: Iterable[Measured]) -> str | None:
     "--pairs", type=click.IntRange(1, 100), default=3, show_default=True, help="Interleaved pairs per line."
 )
 @click.option(
-    "--seconds", type=click.FloatRange(0.05, 600), default=0.5, show_default=True, help="Length of each run."
+    "--seconds", type=FiniteFloat(0.05, 600), default=0.5, show_default=True, help="Length of each run."
 )
 @click.option(
     "--size", type=click.IntRange(1, SIZE_MAX), default=100, show_default=True, help="Bytes of a value."

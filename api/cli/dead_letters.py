@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
@@ -13,7 +12,7 @@ import trio
 from callboard.actors.names import check_name, no_group, no_topic
 from callboard.cli.group import run
 from callboard.cli.inspect import ask_runtime, asking
-from callboard.cli.options import directory_option, json_option
+from callboard.cli.options import FiniteFloat, directory_option, json_option
 from callboard.cli.output import counted, legible, plain_bytes, print_json, say, show, table
 from callboard.log.errors import InvalidArgument
 from callboard.log.limits import NAME_BYTES_MAX
@@ -145,7 +144,7 @@ def count(
 @choosing
 @click.option("--to", default=None, metavar="TOPIC", help="Publish to this topic, for all of its groups.")
 @click.option("--limit", type=click.IntRange(min=1), default=None, help="So many at most.")
-@click.option("--rate", type=float, default=None, help="So many a second at most.")
+@click.option("--rate", type=FiniteFloat(0, min_open=True), default=None, help="So many a second at most.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @directory_option
 @json_option
@@ -165,8 +164,6 @@ def redrive(
 
     Running it twice publishes nothing twice.
     """
-    if rate is not None and not 0 < rate < math.inf:
-        raise InvalidArgument(f"rate is {rate!r:.40}, not messages a second. Nothing was redriven.")
     request = {"verb": "redrive_dead", **_choice(topic, group, origin, reason), "to": to or ""}
     request |= {"rate": "" if rate is None else repr(rate), "dry_run": "yes" if dry_run else ""}
     part = None if dry_run else PART if rate is None else max(1, min(PART, int(rate * PART_S)))

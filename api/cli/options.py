@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, TypeVar
@@ -26,6 +27,21 @@ directory_option = click.option(
     help="The runtime's directory.",
 )
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class FiniteFloat(click.FloatRange):
+    """The type of every option that is a number with a fraction: NaN is in every range of click's, and is refused here
+    as the infinities are.
+    """
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """As click's; and the number is finite."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r:.40} is not a finite number.", param, ctx)
+        return number
+
+
 all_option = click.option(
     "--all", "with_own", is_flag=True, help="Also the groups of the broker's own, such as callboard.handled."
 )

@@ -15,7 +15,7 @@ from callboard.actors.partition.commands import Acks
 from callboard.cli.found import find_topic
 from callboard.cli.group import run
 from callboard.cli.messages import FIELDS, message_from_json
-from callboard.cli.options import bytes_of, directory_option, json_option, zoned
+from callboard.cli.options import FiniteFloat, bytes_of, directory_option, json_option, zoned
 from callboard.cli.output import Advance, counted, print_json, progress, say
 from callboard.cli.streams import LineReader, is_interactive
 from callboard.log.errors import InvalidArgument, MessageTooLarge, TopicNotFound
@@ -48,8 +48,12 @@ PASSED_OVER: Final = frozenset({"topic", "partition", "offset", "append_time", "
     default=None,
     help="The partition, instead of choosing by key.",
 )
-@click.option("--ttl", type=float, default=None, help="Seconds until each message expires.")
-@click.option("--delay", type=float, default=None, help="Seconds that each message waits before it is due.")
+@click.option(
+    "--ttl", type=FiniteFloat(0, min_open=True), default=None, help="Seconds until each message expires."
+)
+@click.option(
+    "--delay", type=FiniteFloat(0), default=None, help="Seconds that each message waits before it is due."
+)
 @click.option(
     "--deliver-at",
     default=None,

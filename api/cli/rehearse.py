@@ -13,7 +13,7 @@ import click
 
 from callboard.cli.files import empty_directory, temporary_directory, working_folder
 from callboard.cli.group import first_error, run
-from callboard.cli.options import json_option
+from callboard.cli.options import FiniteFloat, json_option
 from callboard.cli.output import print_json, progress, show, table
 from callboard.cli.replay import speed_option
 from callboard.log.errors import InvalidArgument
@@ -62,7 +62,7 @@ def handler_named(name: str) -> Any:
 )
 @click.option(
     "--patience",
-    type=click.FloatRange(0.1, 86_400.0),
+    type=FiniteFloat(0.1, 86_400.0),
     default=60.0,
     show_default=True,
     help="Ends when nothing was settled for so many seconds.",

@@ -10,7 +10,7 @@ from callboard.actors.names import check_name
 from callboard.actors.recurring.cron import check_cron
 from callboard.actors.recurring.spec import MISSED
 from callboard.cli.inspect import ask_runtime
-from callboard.cli.options import F, bytes_of, directory_option, json_option
+from callboard.cli.options import F, FiniteFloat, bytes_of, directory_option, json_option
 from callboard.cli.output import plain_bytes, print_json, say, show, table
 from callboard.cli.publish import headers_of
 from callboard.schedules import NEXT_MAX, settings_text
@@ -74,7 +74,12 @@ def _plain(found: dict[str, Any]) -> dict[str, Any]:
 @click.argument("value")
 @click.option("--cron", default=None, help='Five fields, such as "0 9 * * MON-FRI"; six: seconds first.')
 @click.option("--zone", default=None, help="Time zone of --cron, such as Europe/Berlin.  [default: UTC]")
-@click.option("--every", type=float, default=None, help="Seconds between due instants, in place of --cron.")
+@click.option(
+    "--every",
+    type=FiniteFloat(0, min_open=True),
+    default=None,
+    help="Seconds between due instants, in place of --cron.",
+)
 @click.option(
     "--missed",
     type=click.Choice(MISSED),
@@ -84,7 +89,9 @@ def _plain(found: dict[str, Any]) -> dict[str, Any]:
 )
 @click.option("--key", default=None, help="Key of the messages.")
 @click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="Header of the messages.")
-@click.option("--ttl", type=float, default=None, help="Seconds until each message expires.")
+@click.option(
+    "--ttl", type=FiniteFloat(0, min_open=True), default=None, help="Seconds until each message expires."
+)
 @click.option("--priority", type=click.IntRange(0, 9), default=None, help="Priority of the messages.")
 @click.option("--partition", type=click.IntRange(min=0), default=None, help="The partition.")
 @directory_option

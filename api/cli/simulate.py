@@ -14,7 +14,7 @@ import callboard
 from callboard.cli import exits
 from callboard.cli.files import check_target, code_fingerprint, copy_file, cores, find_file
 from callboard.cli.group import run
-from callboard.cli.options import json_option
+from callboard.cli.options import FiniteFloat, json_option
 from callboard.cli.output import print_json, say, show
 from callboard.cli.scenarios import find_scenario, packages_of, weight_of
 from callboard.cli.simulate_checks import check_determinism, explore, prove
@@ -47,13 +47,6 @@ VERDICTS: Final = {
 MODES: Final = ("check_determinism", "prove", "exhaustive", "machines", "repro", "listed")
 
 
-def _number(_context: click.Context, _option: click.Parameter, given: float | None) -> float | None:
-    """Refuses NaN, which no range of click's does: every comparison with it is false."""
-    if given is not None and given != given:
-        raise click.BadParameter("nan is no number of seconds.")
-    return given
-
-
 class _Simulate(click.Command):
     """The command, and one below it: `replay` takes a recording and options of its own."""
 
@@ -78,8 +71,7 @@ class _Simulate(click.Command):
 @click.option("--jobs", type=click.IntRange(1, 256), help="Worker processes. [default: one per core]")
 @click.option(
     "--time-limit",
-    type=click.FloatRange(0, min_open=True),
-    callback=_number,
+    type=FiniteFloat(0, min_open=True),
     help="Seconds; then it can be resumed.",
 )
 @click.option("--keep-going", is_flag=True, help="Go on after a broken promise.")
@@ -88,10 +80,9 @@ class _Simulate(click.Command):
 @click.option("--shrink-runs", type=click.IntRange(0, 100_000), default=RUNS_MAX, show_default=True)
 @click.option(
     "--shrink-seconds",
-    type=click.FloatRange(0),
+    type=FiniteFloat(0),
     default=60.0,
     show_default=True,
-    callback=_number,
 )
 @click.option("--check-determinism", is_flag=True, help="Run each seed twice and compare whole traces.")
 @click.option("--prove", is_flag=False, flag_value="all", metavar="[NAMES]", help="Switch safeguards off.")

@@ -8,7 +8,7 @@ import attrs
 import click
 
 from callboard.cli import files
-from callboard.cli.options import bucket_option, delimiter_of, json_option, spark_options
+from callboard.cli.options import FiniteFloat, bucket_option, delimiter_of, json_option, spark_options
 from callboard.cli.output import facts, print_json, progress, show, size_text, table
 from callboard.cli.workload_analyse import analyse
 from callboard.cli.workload_compare import compare
@@ -70,7 +70,7 @@ workload.add_command(pipeline)
 @click.option(
     "--window",
     "window_s",
-    type=float,
+    type=FiniteFloat(0),
     default=WINDOW_S,
     show_default=True,
     metavar="SECONDS",

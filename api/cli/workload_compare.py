@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from fractions import Fraction
@@ -11,7 +10,7 @@ from typing import Any
 import click
 
 from callboard.cli import exits, files
-from callboard.cli.options import bucket_option, json_option, spark_options
+from callboard.cli.options import FiniteFloat, bucket_option, json_option, spark_options
 from callboard.cli.output import print_json, progress, show, table
 from callboard.log.errors import InvalidArgument
 from callboard.simulations.workload.comparing import Side, compare_sides, measure_side, side_of_profile
@@ -26,7 +25,7 @@ from callboard.simulations.workload.session import open_session
 @click.option("--report", "report_path", metavar="HTML", help="Write a page with both curves in each plot.")
 @click.option(
     "--threshold",
-    type=float,
+    type=FiniteFloat(0, 1),
     default=float(THRESHOLD),
     show_default=True,
     help="Distances above it are differences.",
@@ -56,8 +55,6 @@ def compare(
 
     Exits with 12 when they are different.
     """
-    if not math.isfinite(threshold):
-        raise InvalidArgument(f"the threshold is {threshold}: give a number from 0 to 1.")
     if report_path is not None:
         files.check_target(report_path)
     if report_path in (first, second):

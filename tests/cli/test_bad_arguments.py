@@ -21,6 +21,7 @@ import trio
 from callboard.actors.settings import GROUP_FIELDS, TOPIC_FIELDS
 from callboard.cli import exits
 from callboard.cli.group import callboard, run_command_line
+from callboard.cli.options import FiniteFloat
 
 LONG = ("bench", "demo", "simulate")
 """Commands that are stopped before their work."""
@@ -84,7 +85,9 @@ TEXTS = (
     *("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "2026-02-30"),
 )
 """What somebody might give for a text. "\\udcff" is a byte that is not UTF-8, as Python takes it from a shell."""
-NUMBERS = ("", "x", "1.5.5", "nan", "inf", "-inf", "-1", "0x1", "9" * 40, "1e400", "\udcff", "٣", "\n")
+NO_NUMBERS = ("", "x", "1.5.5", "nan", "inf", "-inf", "0x1", "1e400", "\udcff", "\n")
+"""What no option and no setting that is a number takes."""
+NUMBERS = (*NO_NUMBERS, "-1", "9" * 40, "٣")
 
 
 class Accepted(Exception):
@@ -112,14 +115,18 @@ OPTIONS = [
 ]
 
 
+def is_number(parameter: click.Parameter) -> bool:
+    """Whether this is a number, for click or in words of its own: `--speed=max`."""
+    return parameter.type.name.startswith(("integer", "float")) or parameter.name == "speed"
+
+
 def bad_values(parameter: click.Parameter) -> list[str]:
     """What may be wrong for a parameter of this type."""
     if getattr(parameter, "is_flag", False):
         return ["x"]
     if isinstance(parameter.type, click.Choice):
         return [*TEXTS, "AUTO"]
-    is_number = parameter.type.name.startswith(("integer", "float"))
-    return [*(NUMBERS if is_number else TEXTS)]
+    return [*(NUMBERS if is_number(parameter) else TEXTS)]
 
 
 @pytest.fixture(scope="module")
@@ -163,8 +170,16 @@ def run(arguments: list[str], patch: pytest.MonkeyPatch) -> int:
     return ended.value.code
 
 
-def check(words: str, arguments: list[str], folder: Path, capfd: Any, patch: pytest.MonkeyPatch) -> None:
-    """Run, and hold it to what this file promises."""
+def check(
+    words: str,
+    arguments: list[str],
+    folder: Path,
+    capfd: Any,
+    patch: pytest.MonkeyPatch,
+    *,
+    is_refused: bool = False,
+) -> None:
+    """Run, and hold it to what this file promises; `is_refused`: before the work begins."""
     before = sorted(folder.iterdir())
     command = [*words.split(), *arguments]
     if words.startswith(LONG):
@@ -172,11 +187,13 @@ def check(words: str, arguments: list[str], folder: Path, capfd: Any, patch: pyt
     try:
         code = run(command, patch)
     except Accepted:
+        assert not is_refused, f"{command} was accepted"
         return
     finally:
         said = capfd.readouterr().err
     assert code in exits.MEANINGS, command
     assert "Traceback" not in said, command
+    assert code == exits.USAGE or not is_refused, (command, code)
     if code in (exits.FAILED, exits.USAGE):
         line, end = said[:-1], said[-1:]
         assert (end, line.isprintable()) == ("\n", True), (command, said)
@@ -205,7 +222,20 @@ def test_a_bad_value_gets_one_line(
             arguments = [*given, f"{parameter.opts[-1]}={value}"]
         else:  # in the place of the arguments that are right
             arguments = [*(one for one in given if one.startswith("--")), "--", value, value]
-        check(words, arguments, folder, capfd, monkeypatch)
+        is_refused = is_number(parameter) and value in NO_NUMBERS
+        check(words, arguments, folder, capfd, monkeypatch, is_refused=is_refused)
+
+
+def test_numbers_with_a_fraction_are_finite() -> None:
+    """One type is that of all of them."""
+    found = {
+        f"{words} {parameter.opts[-1]}": type(parameter.type)
+        for words, command in COMMANDS.items()
+        for parameter in command.params
+        if isinstance(parameter.type, click.types.FloatParamType)
+    }
+    assert set(found.values()) == {FiniteFloat}, found
+    assert "bench --seconds" in found
 
 
 SETTINGS = [("topic create", ["other"], name) for name in TOPIC_FIELDS]
@@ -219,8 +249,10 @@ def test_a_bad_setting_gets_one_line(
     words: str, given: list[str], name: str, folder: Path, capfd: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each setting of topics and groups with values that no setting has."""
+    kind = (TOPIC_FIELDS | GROUP_FIELDS)[name].kind
     for value in NUMBERS:
-        check(words, [*given, f"{name}={value}"], folder, capfd, monkeypatch)
+        is_refused = kind in ("int", "seconds", "delays") and value in NO_NUMBERS
+        check(words, [*given, f"{name}={value}"], folder, capfd, monkeypatch, is_refused=is_refused)
 
 
 @pytest.mark.parametrize("words", COMMANDS)

@@ -111,7 +111,7 @@ def test_purging_needs_a_yes(returns: Any) -> None:
     [
         (("list", "missing"), "there is no topic 'missing'"),
         (("redrive", "returns", "--to", "missing"), "there is no topic 'missing'"),
-        (("redrive", "returns", "--rate", "0"), "rate is 0"),
+        (("redrive", "returns", "--rate", "0"), "0.0 is not in the range x>0"),
     ],
 )
 def test_wrong_arguments_are_told_in_a_line(returns: Any, arguments: tuple[str, ...], words: str) -> None:

@@ -74,7 +74,7 @@ def test_then_and_now_are_side_by_side(tuesday: Any) -> None:
         (("--handler=todays_code:handle", "--group=bill"), "no group 'bill'"),
         (("--handler=todays_code:handle", "--topic=order"), "order"),
         (("--handler=todays_code:handle", "--keep=tuesday"), "not empty"),
-        (("--handler=todays_code:handle", "--patience=nan"), "patience is nan"),
+        (("--handler=todays_code:handle", "--patience=nan"), "'--patience': 'nan' is not a finite number"),
     ],
 )
 def test_mistakes_are_told_in_a_line(tuesday: Any, change: tuple[str, ...], words: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Never, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Never, Unpack, overload
 
 import trio
 
@@ -27,18 +27,6 @@ from callboard.working import GRACE_S, Handler, Working, check_settings_of_work
 
 if TYPE_CHECKING:
     from callboard.session import Session
-
-
-class DelayedOptions(TypedDict, total=False):
-    """What a delayed publish takes beside the time."""
-
-    key: bytes | None
-    headers: Headers | None
-    timestamp: datetime | None
-    ttl: float | None
-    priority: int | None
-    partition: int | None
-    acks: Acks
 
 
 class Topic:
@@ -79,14 +67,6 @@ class Topic:
 
     @overload
     async def publish(
-        self, value: bytes, *, delay: float, deliver_at: None = None, **given: Unpack[DelayedOptions]
-    ) -> ScheduledReceipt: ...
-    @overload
-    async def publish(
-        self, value: bytes, *, delay: None = None, deliver_at: datetime, **given: Unpack[DelayedOptions]
-    ) -> ScheduledReceipt: ...
-    @overload
-    async def publish(
         self,
         value: bytes | Message,
         *,
@@ -98,10 +78,40 @@ class Topic:
         priority: int | None = None,
         partition: int | None = None,
         expected_offset: int | None = None,
-        delay: float | None = None,
-        deliver_at: datetime | None = None,
+        delay: None = None,
+        deliver_at: None = None,
         acks: Acks = "all",
     ) -> Receipt: ...
+    @overload
+    async def publish(
+        self,
+        value: bytes,
+        *,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        timestamp: datetime | None = None,
+        ttl: float | None = None,
+        priority: int | None = None,
+        partition: int | None = None,
+        delay: float,
+        deliver_at: None = None,
+        acks: Acks = "all",
+    ) -> ScheduledReceipt: ...
+    @overload
+    async def publish(
+        self,
+        value: bytes,
+        *,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        timestamp: datetime | None = None,
+        ttl: float | None = None,
+        priority: int | None = None,
+        partition: int | None = None,
+        delay: None = None,
+        deliver_at: datetime,
+        acks: Acks = "all",
+    ) -> ScheduledReceipt: ...
     async def publish(
         self,
         value: bytes | Message,

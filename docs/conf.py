@@ -41,6 +41,8 @@ html_css_files = ["callboard.css"]
 
 WIDE = '%%{init: {"flowchart": {"nodeSpacing": 120}}}%%'
 """Room between states, where the words on arrows would lie on each other."""
+SHOWN_MOST = 60
+"""Of the characters of a default."""
 GROUND = "background: white; border-radius: 0.3em; padding: 0.5em; margin-bottom: 1em; overflow-x: auto"
 
 
@@ -84,6 +86,41 @@ def no_constructor_of_what_is_given(
     return ("", None) if any(map(_is_hidden, hints.values())) else None
 
 
+def defaults_as_values(app: Any, item: Any, is_bound: bool) -> None:
+    """A default that the source names, as attrs' constructors do for all of theirs, is shown as its value if that is
+    short: the name says nothing to readers.
+    """
+    function = getattr(item, "__func__", item)
+    signature, code = getattr(function, "__signature__", None), getattr(function, "__code__", None)
+    if signature is None or code is None:
+        return
+    positional = code.co_varnames[: code.co_argcount]
+    values = dict(zip(reversed(positional), reversed(function.__defaults__ or ()), strict=False))
+    values |= function.__kwdefaults__ or {}
+    parameters = [
+        each.replace(default=Shown(_shown(str(each.default), values[name]))) if name in values else each
+        for name, each in signature.parameters.items()
+    ]
+    function.__signature__ = signature.replace(parameters=parameters)
+
+
+class Shown(str):
+    """Words for a default: printed as they are."""
+
+    __repr__ = str.__str__
+
+
+def _shown(source: str, value: object) -> str:
+    is_made = source in ("NOTHING", "attr.NOTHING") or source.startswith("attr_dict[")
+    if not is_made and not source.isupper():
+        return source
+    factory = getattr(value, "factory", None)
+    text = repr(value) if factory is None else f"{factory.__name__}()"
+    if len(text) > SHOWN_MOST or text.startswith("<"):
+        return "..." if is_made else source
+    return text
+
+
 def _is_hidden(hint: Any) -> bool:
     home = str(getattr(hint, "__module__", ""))
     if isinstance(hint, type) and home.startswith("callboard") and hint.__name__ not in callboard._HOME_OF:
@@ -106,6 +143,7 @@ def code_between_single_backticks(
 
 def setup(app: Any) -> None:
     """Called by Sphinx."""
+    app.connect("autodoc-before-process-signature", defaults_as_values, priority=900)
     app.connect("autodoc-process-docstring", code_between_single_backticks)
     app.connect("autodoc-process-signature", no_constructor_of_what_is_given)
     app.connect("autodoc-skip-member", only_what_is_ours)

@@ -230,8 +230,8 @@ def opens(directory: str, clock: callboard.Clock, entropy: callboard.Entropy) ->
 # -- publishing once
 
 
-async def publishes_once(topic: callboard.Topic) -> None:
-    """By id, at an offset, as a producer."""
+async def publishes_once(topic: callboard.Topic, wait: float | None) -> None:
+    """By id, at an offset, as a producer; later, or perhaps later."""
     assert_type(await topic.publish(b"v", dedup_id="1", expected_offset=0), callboard.Receipt)
     assert_type(await topic.publish_batch([b"v"], dedup_ids=[b"1"]), callboard.Receipts)
     assert_type(await topic.publish_batch([b"v"], ttls=[30, None, 0.5]), callboard.Receipts)
@@ -239,6 +239,7 @@ async def publishes_once(topic: callboard.Topic) -> None:
     assert_type(later, callboard.ScheduledReceipt)
     assert_type(await topic.publish(b"v", key=b"k", deliver_at=datetime.now(UTC)), callboard.ScheduledReceipt)
     assert_type(await topic.publish(callboard.Message(b"v", delay=30)), callboard.Receipt)
+    assert_type(await topic.publish(b"v", delay=wait), callboard.Receipt | callboard.ScheduledReceipt)
     assert_type(await topic.delayed().cancel(later), int)
     assert_type(await topic.delayed().list(limit=3), tuple[callboard.DelayedMessage, ...])
     assert_type(await topic.publish_batch([b"v"], delays=[30, None]), callboard.Receipts)

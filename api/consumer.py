@@ -269,7 +269,7 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
             check_seconds("timeout", timeout)
             until = trio.current_time() + timeout
         self.runtime.check_open()
-        if self.is_draining or not self._open:
+        if self._is_draining or not self._open:
             self._check_taking()
         buffer = self._buffer
         while True:
@@ -505,7 +505,7 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
             if lease is not None:
                 is_wanted = (
                     self._open
-                    and not self.is_draining
+                    and not self._is_draining
                     and not self._is_outdated(lease)
                     and self._reads(lease.port)
                 )

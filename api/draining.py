@@ -19,12 +19,16 @@ class Drains:
 
     group: str
     leases: ConsumerLeases
-    is_draining: bool = False
-    """Whether `drain` was called."""
     give_back_buffer: Callable[[], None]
     _awaited: AwaitedPartitions[PartitionPort]
     _lives: list[LiveTopic]
     _open: bool
+    _is_draining: bool = False
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether `drain` was called."""
+        return self._is_draining
 
     def drain(self) -> None:
         """Take no further message: give back what was fetched ahead, and end every wait for a message.
@@ -32,7 +36,7 @@ class Drains:
         `get`, `receive` and a batch raise `ConsumerDrained` from now on, also those that wait; iterating ends. Bodies
         that run, and messages in hand, are not touched: settle them, then leave the consumer. Does not wait.
         """
-        self.is_draining = True
+        self._is_draining = True
         if self._open:
             self.give_back_buffer()
             for live in self._lives:
@@ -44,7 +48,7 @@ class Drains:
         """Raise unless further messages may be taken."""
         if not self._open:
             raise self._closed()
-        if self.is_draining:
+        if self._is_draining:
             raise ConsumerDrained(
                 f"the consumer of group {self.group!r} was drained: it takes no further message. Leave it when what is"
                 " in hand is settled.",

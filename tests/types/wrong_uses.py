@@ -56,7 +56,7 @@ async def publishes_what_is_no_message(topic: callboard.Topic) -> None:
     _ = await topic.publish(b"two teas", acks="al")  # call-overload, reportArgumentType
     _ = await topic.publish_batch([b"two teas"], acks=1)  # arg-type, reportArgumentType
     _ = await topic.publish("two teas")  # call-overload, reportArgumentType
-    _ = await topic.publish(b"a tea", delay=1, expected_offset=3)  # call-overload, reportCallIssue
+    _ = await topic.publish(b"a tea", delay=1, expected_offset=3)  # call-overload, reportArgumentType
     _ = await topic.publish({"teas": 2})  # call-overload, reportArgumentType
     _ = await topic.publish(b"two teas", key="alice")  # call-overload, reportArgumentType
     _ = await topic.publish_batch(callboard.Message(b"two teas"))  # arg-type, reportArgumentType

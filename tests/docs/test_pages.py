@@ -1,0 +1,139 @@
+"""The pages as readers see them: they are built once, by the one command that builds them, and looked at.
+
+This needs the `docs` extra beside `test`: `./test` and `.ci/run` install both.
+"""
+
+from __future__ import annotations
+
+import html
+import inspect
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import callboard
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted(page for page in (ROOT / "docs").rglob("*.md") if "_build" not in page.parts)
+FENCE = re.compile(r"^```\{?mermaid\}?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+DRAWING = re.compile(r"<svg\b.*?</svg>", re.DOTALL)
+SIGNATURE = re.compile(
+    r'<dt class="sig sig-object py"(?: id="(?P<id>[^"]+)")?>(?P<inside>.*?)</dt>', re.DOTALL
+)
+PARAMETER = re.compile(r'<em class="sig-param">(.*?)</em>', re.DOTALL)
+BLOCK = re.compile(r"<pre>(.*?)</pre>", re.DOTALL)
+OF_MODULES = "other modules of the package"
+"""In docstrings of what is public between modules only."""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the pages; a warning ends the command."""
+    folder = tmp_path_factory.mktemp("built")
+    done = subprocess.run(
+        [ROOT / "documentation", folder],
+        env=os.environ | {"CALLBOARD_VENV": sys.prefix},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, f"is the extra `docs` installed?\n{done.stdout}{done.stderr}"
+    assert done.stdout == f"{folder}/index.html\n"
+    return folder
+
+
+def page(built: Path, name: str) -> str:
+    """The HTML of a page."""
+    return (built / name).read_text(encoding="utf-8")
+
+
+def words(text: str) -> str:
+    """What is read of a piece of HTML."""
+    return html.unescape(re.sub(r"<[^>]+>", "", text))
+
+
+def signatures(text: str) -> dict[str, list[str]]:
+    """The HTML of signatures by name; those after the first of a name are its overloads."""
+    found: dict[str, list[str]] = {}
+    name = ""
+    for each in SIGNATURE.finditer(text):
+        name = each["id"] or name
+        found.setdefault(name, []).append(each["inside"])
+    return found
+
+
+def members(owner: type) -> Iterator[tuple[str, object]]:
+    """The public methods and properties of a class, those of its bases too."""
+    for name, member in inspect.getmembers(owner):
+        if not name.startswith("_") and OF_MODULES not in (inspect.getdoc(member) or ""):
+            yield f"callboard.{owner.__name__}.{name}", member
+
+
+def test_diagrams_are_drawn(built: Path) -> None:
+    """Each fence of Mermaid is one drawing on its page, and its text is nowhere."""
+    fences = {one: found for one in PAGES if (found := FENCE.findall(one.read_text(encoding="utf-8")))}
+    assert sum(map(len, fences.values())) >= 4
+    for one, texts in fences.items():
+        seen = page(built, one.relative_to(ROOT / "docs").with_suffix(".html").as_posix())
+        drawings = re.findall(r'<svg id="diagram-\d+".*?</svg>', seen, re.DOTALL)
+        assert len(drawings) == len(texts), one
+        assert all("<path" in drawing for drawing in drawings), one
+        read = words(DRAWING.sub("", seen))
+        raw = [line.strip() for text in texts for line in text.splitlines() if line.strip() in read]
+        assert raw == [], one
+    blocks = [each for path in built.rglob("*.html") for each in BLOCK.findall(path.read_text("utf-8"))]
+    assert [each for each in map(words, blocks) if each.startswith(("flowchart", "stateDiagram"))] == []
+
+
+def test_defaults_are_values(built: Path) -> None:
+    """No signature shows how attrs calls a default in the code that it makes."""
+    shown = {path.name for path in built.rglob("*.html") if "attr_dict[" in words(path.read_text("utf-8"))}
+    assert shown == set()
+    (message,) = signatures(page(built, "reference/api.html"))["callboard.Message"]
+    assert words(PARAMETER.findall(message)[1]) == "key: bytes | None = None"
+
+
+@pytest.mark.parametrize("owner", [callboard.Runtime, callboard.Topic, callboard.Consumer])
+def test_methods_show_their_types(built: Path, owner: type) -> None:
+    """Each public method is in the reference, each parameter has a type, and so has what is returned."""
+    found = signatures(page(built, "reference/api.html"))
+    wanted = dict(members(owner))
+    assert len(wanted) > 10
+    assert sorted(set(wanted) - set(found)) == []
+    untyped = []
+    for name, member in wanted.items():
+        for inside in found[name]:
+            parameters = [words(each) for each in PARAMETER.findall(inside)]
+            untyped += [(name, each) for each in parameters if ":" not in each and each not in ("*", "/")]
+            if callable(member) and 'class="sig-return-typehint"' not in inside:
+                untyped.append((name, "what it returns"))
+            if not callable(member) and f"{name.rpartition('.')[2]}: " not in words(inside):
+                untyped.append((name, "what it is"))
+    assert untyped == []
+
+
+def test_the_plain_publish_comes_first(built: Path) -> None:
+    """Before those for delayed messages."""
+    publishes = signatures(page(built, "reference/api.html"))["callboard.Topic.publish"]
+    returned = [words(each).partition(" → ")[2].removesuffix("¶") for each in publishes]
+    assert returned == ["Receipt", "ScheduledReceipt", "ScheduledReceipt"]
+
+
+def test_the_reference_begins_where_readers_begin(built: Path) -> None:
+    """With `open_runtime`, `Topic` and `Consumer`, in this order."""
+    top = [name for name in signatures(page(built, "reference/api.html")) if name.count(".") == 1]
+    assert top[:3] == ["callboard.open_runtime", "callboard.Topic", "callboard.Consumer"]
+
+
+def test_the_front_page_has_what_is_needed_to_begin(built: Path) -> None:
+    """The line that installs, then an example."""
+    blocks = [words(each) for each in BLOCK.findall(page(built, "index.html"))]
+    assert blocks[0].startswith("pip install .")
+    assert "async with callboard.open_runtime(" in blocks[1]
+    assert "consumer.receive() as message" in blocks[1]

@@ -40,7 +40,7 @@ class Message:
     the message: the topic stores it once within its `dedup_window`; `ttl` is how many seconds after its append it is
     delivered no more (`math.inf`: never; None: the topic's `default_ttl`); `priority` is 0 (low) to 9 (high), None
     counts as 4. With a `delay` in seconds, or a `deliver_at`, a datetime with a time zone, the message waits before it
-    comes to its topic.
+    comes to its topic. With an `expected_offset` it is stored only if its partition's next offset is this one.
     """
 
     value: bytes
@@ -53,6 +53,7 @@ class Message:
     priority: int | None = None
     delay: float | None = None
     deliver_at: datetime | None = None
+    expected_offset: int | None = None
 
     @property
     def is_delayed(self) -> bool:
@@ -83,7 +84,9 @@ class ScheduledReceipt(Receipt):
 
 @attrs.frozen
 class StoredRange:
-    """Part of a batch in one partition: `indexes` of the batch, stored from `first_offset` on. None: not waited for."""
+    """Part of a batch in one partition: `indexes` of the batch, stored from `first_offset` on. None: not waited for, or
+    not due yet.
+    """
 
     partition: int
     first_offset: int | None
@@ -94,6 +97,21 @@ class StoredRange:
         for position, index in enumerate(self.indexes):
             offset = None if self.first_offset is None else self.first_offset + position
             yield index, Receipt(topic, self.partition, offset)
+
+
+@attrs.frozen(kw_only=True)
+class WaitingRange(StoredRange):
+    """Part of a batch that waits until it is due, and has no offsets yet."""
+
+    first_id: int
+    """The schedule id of the first one; the others follow it."""
+    dues_us: Sequence[int]
+
+    def receipts(self, topic: str) -> Iterator[tuple[int, Receipt]]:
+        """The receipt of each of `indexes`."""
+        for position, (index, due_us) in enumerate(zip(self.indexes, self.dues_us, strict=True)):
+            schedule_id = self.first_id + position
+            yield index, ScheduledReceipt(topic, self.partition, None, schedule_id, from_us(due_us))
 
 
 def stored_ranges(
@@ -147,24 +165,6 @@ class Receipts(Sequence[Receipt]):
         if self._by_index is None:
             made = dict(pair for part in self.stored for pair in part.receipts(self._topic))
             self._by_index = [made[index] for index in range(self._count)]
-        return self._by_index
-
-
-class ScheduledReceipts(Receipts):
-    """The receipts of a batch of delayed messages."""
-
-    __slots__ = ("_dues_us",)
-
-    def __init__(self, receipts: Receipts, dues_us: Sequence[int]) -> None:
-        super().__init__(receipts._topic, len(receipts), receipts.stored)
-        self._dues_us = dues_us
-
-    def _all(self) -> list[Receipt]:
-        if self._by_index is None:
-            self._by_index = [
-                ScheduledReceipt(made.topic, made.partition, None, made.offset or 0, from_us(due_us))
-                for made, due_us in zip(super()._all(), self._dues_us, strict=True)
-            ]
         return self._by_index
 
 

@@ -34,7 +34,6 @@ Missed = Literal["latest", "all", "skip"]
 """What becomes of firings that were missed: the latest comes, all of them do (at most 100), or none."""
 NEXT_MAX: Final = 1000
 """Due instants that `Schedule.next` tells at most."""
-NO_IDS: Final = "a recurring message has a dedup_id, and would be stored once"
 
 
 class Schedule:
@@ -203,7 +202,10 @@ async def add_schedule(
         partition = consistent(name.encode(), len(live.ports))
     attributes = {"key": key, "headers": headers, "ttl": ttl, "priority": priority}
     given = {attribute: (item,) for attribute, item in attributes.items() if item is not None}
-    _, ((place, _, columns),) = publisher_of(live).parted((value,), given, partition, "all", by=NO_IDS)
+    publisher = publisher_of(live)
+    publisher.check_one(value, key, {name: item for name, item in attributes.items() if name != "key"})
+    _, (part,) = publisher.parted((value,), given, partition, "all")
+    columns = part.columns
     if columns.size_bytes > SCHEDULE_BYTES_MAX:
         raise InvalidArgument(
             f"the message of schedule {name!r} has {columns.size_bytes} bytes with its key and headers, and"
@@ -213,7 +215,7 @@ async def add_schedule(
     spec = ScheduleSpec(
         name=name,
         value=columns.value(0) or b"",
-        partition=place,
+        partition=part.partition,
         cron=None if cron is None else check_cron(cron),
         zone=None if cron is None else zone or "UTC",
         every_us=every_us,

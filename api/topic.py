@@ -189,15 +189,22 @@ class Topic:
         delays: Sequence[float | None] | None = None,
         deliver_ats: Sequence[datetime | None] | None = None,
         partition: int | None = None,
+        expected_offset: int | None = None,
         acks: Acks = "all",
     ) -> Receipts:
         """Publish many messages at once: by far the quickest way.
 
         `values` and the optional columns beside it are sequences of one length; `values` may hold `Message`s instead.
-        `partition` is for messages that name none.
-        The part of a batch that goes to one partition is stored in order. A batch over several partitions is not
-        atomic: `PartialPublish` tells the fate of each message. When one message is delayed all take that way, those
-        without a delay are due at once, and the receipts are `ScheduledReceipt`s. Otherwise raises as `publish` does.
+        `partition` is for messages that name none. With `expected_offset` the batch, which must go to one partition, is
+        stored only if the partition's next offset is this one; the first `Message` for each of several partitions may
+        have one for all that follow it there.
+
+        The part of a batch that goes to one partition is stored in order. Messages that are delayed are a part of their
+        own for each partition, and have `ScheduledReceipt`s; the others are stored at once, with offsets. A batch of
+        several parts is not atomic. If no part is stored, and that is certain, the first part's error is raised, and
+        all may be published again. Otherwise `PartialPublish` is raised; its `receipts` hold the fate of each message:
+        its receipt, or its error, which is `indefinite` where the message may be stored, or wait, all the same. Publish
+        only those with an error again. Otherwise raises as `publish` does.
         """
         self._runtime.check_open()
         columns = {
@@ -209,10 +216,15 @@ class Topic:
         }
         given = {name: column for name, column in columns.items() if column is not None}
         if delays is not None or deliver_ats is not None or has_delays(values):
+            if expected_offset is not None:
+                raise InvalidArgument(
+                    "publish_batch was given an expected_offset and delayed messages, which get their offsets when they"
+                    " are due. Nothing was written. Publish them in another batch."
+                )
             if keys is not None:
                 given["key"] = keys
             return await self._delaying().publish_batch(values, given, partition, acks, delays, deliver_ats)
-        return await self._publisher.publish_batch(values, keys, given, partition, acks)
+        return await self._publisher.publish_batch(values, keys, given, partition, acks, expected_offset)
 
     def _delaying(self) -> DelayedPublisher:
         return DelayedPublisher(self._runtime, self._publisher)

@@ -289,7 +289,7 @@ class DiskFull(PublishFailed):
 
 
 class PartialPublish(CallboardError):
-    """A batch over several partitions was stored in part.
+    """A batch of several parts was stored in part: it went to several partitions, or some of it is delayed.
 
     `receipts` has a receipt or an error for each record, in the order given.
     """

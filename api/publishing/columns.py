@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import attrs
 
+from callboard.actors.partition.commands import Guard, Level, PublishMany
 from callboard.log.errors import CallboardError, InvalidArgument
 from callboard.log.format.columns import Columns
 from callboard.log.limits import BATCH_BYTES_MAX, MIB
@@ -34,6 +35,24 @@ def stored_attributes(given: Mapping[str, Any]) -> tuple[dict[str, Any] | None, 
     return stored or None, size_bytes
 
 
+def opened(
+    message: Message, key: bytes | None, given: Mapping[str, Any] | None, partition: int | None
+) -> tuple[bytes, bytes | None, Mapping[str, Any], int | None]:
+    """What a `Message` holds, as `publish` takes it."""
+    if message.is_delayed:
+        raise InvalidArgument(
+            "the message has a delay or deliver_at, which cannot be had with this. Nothing was written. Leave it out,"
+            " or publish with topic.publish, without dedup_id and expected_offset."
+        )
+    if key is not None or given is not None:
+        raise InvalidArgument(
+            "publish was given a Message and attributes beside it. Nothing was written. Put them into the Message."
+        )
+    found = {attribute.name: getattr(message, attribute.name) for attribute in ATTRIBUTES}
+    chosen = partition if message.partition is None else message.partition
+    return message.value, found.pop("key"), found, chosen
+
+
 @attrs.frozen
 class Unpacked:
     """A batch as columns: its values, what else it carries by the names of `Message`, and who chose a partition."""
@@ -41,6 +60,13 @@ class Unpacked:
     values: Sequence[bytes]
     given: Mapping[str, Column]
     partitions: Sequence[int | None] | None
+    expected: Mapping[int, int] = attrs.Factory(dict)
+    """The offsets at which messages are expected, by index."""
+
+    def is_placed(self, index: int) -> bool:
+        """Whether a message has a key or a partition, which decides where it goes."""
+        columns = (self.given.get("key"), self.partitions)
+        return any(column is not None and column[index] is not None for column in columns)
 
     def sizes(self, limit: int, too_large: Callable[[int, int], CallboardError]) -> int:
         """The batch's payload bytes; raises for the first message that is too large or of a wrong type."""
@@ -77,6 +103,21 @@ class Unpacked:
             attribute = ATTRIBUTE_OF[name]
             found[attribute.column] = column if attribute.stored is None else _made(column, attribute.stored)
         return found
+
+
+class Part(NamedTuple):
+    """What of a batch goes to a partition in one piece."""
+
+    partition: int
+    chunk: Sequence[int]
+    """The indexes of its messages."""
+    columns: Columns
+    size_bytes: int
+    guard: Guard | None
+
+    def message(self, level: Level) -> PublishMany:
+        """The command that publishes it."""
+        return PublishMany(self.columns, level, self.size_bytes, self.guard)
 
 
 def _sizes(column: Column, size: Callable[[Any], int]) -> list[int]:
@@ -158,10 +199,16 @@ def unpacked(values: Sequence[bytes | Message], given: Mapping[str, Column]) -> 
         attribute.name: [getattr(message, attribute.name) for message in messages] for attribute in ATTRIBUTES
     }
     partitions = [message.partition for message in messages]
+    expected = {
+        index: message.expected_offset
+        for index, message in enumerate(messages)
+        if message.expected_offset is not None
+    }
     return Unpacked(
         _all_bytes([message.value for message in messages]),
         {name: column for name, column in found.items() if not _is_empty(column)},
         None if _is_empty(partitions) else partitions,
+        expected,
     )
 
 
@@ -192,3 +239,9 @@ def columns_of(indexes: Sequence[int], values: Sequence[bytes], stored: Mapping[
         [values[index] for index in indexes],
         **{name: [column[index] for index in indexes] for name, column in stored.items()},
     )
+
+
+def halves(indexes: Sequence[int], waits: Sequence[bool]) -> list[Sequence[int]]:
+    """Those of `indexes` that do not wait, and those that do; a half without any is left out."""
+    found = [[index for index in indexes if waits[index] is is_waiting] for is_waiting in (False, True)]
+    return [half for half in found if half]

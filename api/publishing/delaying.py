@@ -1,4 +1,7 @@
-"""Publishing what is not due yet: checked as any message is, then stored beside its topic until it is due."""
+"""Publishing what is not due yet: checked as any message is, then stored beside its topic until it is due.
+
+What of a batch is not delayed goes to its partitions directly, in the same call, as parts of their own.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +13,20 @@ import attrs
 from callboard.actors.catalog.commands import EnableDelays
 from callboard.actors.delays.stored import Due, waiting_columns
 from callboard.actors.partition.commands import PublishMany
-from callboard.log.errors import InvalidArgument, TopicNotFound
+from callboard.log.errors import CallboardError, InvalidArgument, TopicNotFound
 from callboard.log.limits import BATCH_RECORDS_MAX, HEADERS_COUNT_MAX
-from callboard.message import Message, Receipt, ScheduledReceipts, check_delay, to_us
-from callboard.publishing.columns import check_batch, check_column, of_message
+from callboard.message import Message, Receipt, Receipts, WaitingRange, check_delay, to_us
+from callboard.publishing.columns import Part, check_batch, check_column, of_message
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from callboard.actors.catalog.directory import LiveTopic
-    from callboard.publishing.publisher import Publisher
+    from callboard.publishing.publisher import Outcome, Publisher
     from callboard.session import Session
 
 NO_IDS: Final = "a delayed message has a dedup_id, and the window of ids begins only when it is due"
+NO_OFFSETS: Final = "a delayed message has an expected_offset, and its offset is decided when it is due"
 Column = Sequence[Any]
 
 
@@ -66,11 +70,15 @@ class DelayedPublisher:
             if value.key is not None:
                 given = {"key": value.key, **given}
             partition = partition if value.partition is None else value.partition
+            if value.expected_offset is not None:
+                raise InvalidArgument(f"{NO_OFFSETS}. Nothing was written. Leave one of the two out.")
             delay, deliver_at = value.delay, value.deliver_at
             value = value.value
+        if "dedup_id" in given:
+            raise InvalidArgument(f"{NO_IDS}. Nothing was written. Leave one of the two out.")
         others = {name: item for name, item in given.items() if name != "key"}
         self._publisher.check_one(value, given.get("key"), others)
-        due = self._due(delay, deliver_at)
+        due = self._due(0 if delay is None and deliver_at is None else delay, deliver_at)
         columns = {name: (item,) for name, item in given.items()}
         return (await self._publish((value,), columns, partition, acks, (due,)))[0]
 
@@ -82,7 +90,7 @@ class DelayedPublisher:
         acks: str,
         delays: Column | None,
         deliver_ats: Column | None,
-    ) -> ScheduledReceipts:
+    ) -> Receipts:
         """See `Topic.publish_batch`; `given` are the columns of attributes, also the key."""
         check_batch(values)
         if has_delays(values):
@@ -100,8 +108,7 @@ class DelayedPublisher:
                 check_column(plural, column, len(values))
         count = len(values)
         if not count:
-            receipts = await self._publisher.publish_batch(values, None, given, partition, acks)
-            return ScheduledReceipts(receipts, ())
+            return await self._publisher.publish_batch(values, None, given, partition, acks)
         if count > BATCH_RECORDS_MAX:
             raise InvalidArgument(
                 f"a batch of {count} messages, and {BATCH_RECORDS_MAX} are allowed. Nothing was written. Split it."
@@ -110,8 +117,10 @@ class DelayedPublisher:
         dues = [of_message(index, self._due, *row) for index, row in enumerate(rows)]
         return await self._publish(values, given, partition, acks, dues)
 
-    def _due(self, delay: float | None, deliver_at: datetime | None) -> Due:
-        """When a message is due; one without either is due at once."""
+    def _due(self, delay: float | None, deliver_at: datetime | None) -> Due | None:
+        """When a message is due; None for one that is not delayed."""
+        if delay is None and deliver_at is None:
+            return None
         if delay is not None and deliver_at is not None:
             raise InvalidArgument(
                 "a message has a delay and deliver_at, and either says when it is due. Nothing was written. Give one."
@@ -119,7 +128,7 @@ class DelayedPublisher:
         if deliver_at is not None:
             return Due(to_us(deliver_at, "deliver_at"))
         clock = self._session.clock
-        delay_us = round(check_delay(0 if delay is None else delay) * 1e6)
+        delay_us = round(check_delay(delay) * 1e6)
         deadline_us = round(clock.monotonic() * 1e6) + delay_us
         return Due(clock.wall_us() + delay_us, deadline_us, delay_us=delay_us)
 
@@ -129,27 +138,31 @@ class DelayedPublisher:
         given: Mapping[str, Column],
         partition: int | None,
         acks: str,
-        dues: Sequence[Due],
-    ) -> ScheduledReceipts:
+        dues: Sequence[Due | None],
+    ) -> Receipts:
         publisher = self._publisher
-        level, parts = publisher.parted(values, given, partition, acks, by=NO_IDS)
-        for _, chunk, columns in parts:
-            if columns.header_ends is not None:
-                for index, headers in zip(chunk, columns.header_list(), strict=True):
-                    if len(headers) >= HEADERS_COUNT_MAX:
-                        raise InvalidArgument(
-                            f"message {index} has {len(headers)} headers, and a delayed message may have"
-                            f" {HEADERS_COUNT_MAX - 1}. Nothing was written.",
-                            index=index,
-                        )
-        live = await self._ready()
+        waits = [due is not None for due in dues]
+        level, parts = publisher.parted(
+            values, given, partition, acks, by=NO_IDS, expected_by=NO_OFFSETS, waits=waits
+        )
+        for part in parts:
+            if waits[part.chunk[0]]:
+                _check_headers(part)
+        live = await self._ready() if any(waits) else publisher.live
         sendings = []
-        for place, chunk, columns in parts:
-            stored = waiting_columns(columns, [dues[index] for index in chunk], live.run)
-            message = PublishMany(stored, level, stored.size_bytes)
-            sendings.append((live.waiting[place], chunk, message))
-        receipts = await publisher.send_all(sendings, len(values))
-        return ScheduledReceipts(receipts, [due.due_us for due in dues])
+        for part in parts:
+            waiting = [due for due in map(dues.__getitem__, part.chunk) if due is not None]
+            if waiting:
+                stored = waiting_columns(part.columns, waiting, live.run)
+                message = PublishMany(stored, level, stored.size_bytes)
+                sendings.append((live.waiting[part.partition], part.chunk, message))
+            else:
+                sendings.append((live.ports[part.partition], part.chunk, part.message(level)))
+        outcomes = [
+            _waiting(outcome, dues) if waits[part.chunk[0]] else outcome
+            for part, outcome in zip(parts, await publisher.outcomes(sendings), strict=True)
+        ]
+        return publisher.summed_up(outcomes, [part.chunk for part in parts], len(values))
 
     async def _ready(self) -> LiveTopic:
         """The topic, once it takes delayed messages."""
@@ -159,3 +172,31 @@ class DelayedPublisher:
             if found is not live:
                 raise TopicNotFound(f"topic {live.name!r} was deleted. Nothing was written.", topic=live.name)
         return live
+
+
+def _check_headers(part: Part) -> None:
+    """Raise `InvalidArgument` where there is no room for the header that says when a message is due."""
+    if part.columns.header_ends is not None:
+        for index, headers in zip(part.chunk, part.columns.header_list(), strict=True):
+            if len(headers) >= HEADERS_COUNT_MAX:
+                raise InvalidArgument(
+                    f"message {index} has {len(headers)} headers, and a delayed message may have"
+                    f" {HEADERS_COUNT_MAX - 1}. Nothing was written.",
+                    index=index,
+                )
+
+
+def _waiting(outcome: Outcome, dues: Sequence[Due | None]) -> Outcome:
+    """What came of a part that waits: it was given ids, and has no offsets yet."""
+    if isinstance(outcome, CallboardError):
+        return outcome
+    return [
+        WaitingRange(
+            part.partition,
+            None,
+            part.indexes,
+            first_id=part.first_offset or 0,
+            dues_us=[due.due_us for due in map(dues.__getitem__, part.indexes) if due is not None],
+        )
+        for part in outcome
+    ]

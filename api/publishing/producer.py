@@ -171,16 +171,16 @@ class Producer:
         self._check_open()
         level, parts = self._publisher.parted(values, given, partition, acks)
         outcomes: list[Outcome] = []
-        for index, chunk, columns in parts:
-            line = self._lines[index]
+        for part in parts:
+            line = self._lines[part.partition]
             async with line.lock:
                 try:
-                    answer = await self._store(line, columns, level)
+                    answer = await self._store(line, part.columns, level)
                 except CallboardError as error:
                     outcomes.append(error)
                 else:
-                    outcomes.append(stored_ranges(index, answer, chunk))
-        return outcomes, [chunk for _, chunk, _ in parts]
+                    outcomes.append(stored_ranges(part.partition, answer, part.chunk))
+        return outcomes, [part.chunk for part in parts]
 
     async def _store(self, line: _Line, columns: Columns, level: Level) -> Any:
         """Every record's offset, once they are stored; `line` is locked."""

@@ -7,7 +7,7 @@ All checks come before anything is sent. What leaves here is one message to one 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import trio
@@ -34,9 +34,8 @@ from callboard.log.errors import (
     TopicNotFound,
 )
 from callboard.log.format.columns import Columns
-from callboard.log.limits import BATCH_RECORDS_MAX, KEY_BYTES_MAX, OFFSET_MAX
+from callboard.log.limits import BATCH_RECORDS_MAX, KEY_BYTES_MAX
 from callboard.message import (
-    ATTRIBUTES,
     Message,
     Receipt,
     Receipts,
@@ -45,13 +44,28 @@ from callboard.message import (
     check_key,
     stored_ranges,
 )
+from callboard.publishing.allowed import (
+    check_begins,
+    check_expected,
+    check_expecting,
+    check_guarded,
+    check_ids,
+    check_is_one,
+    check_priority,
+    expecting,
+    first_given,
+    level_of,
+)
 from callboard.publishing.columns import (
     FRAME_BYTES_TARGET,
+    Part,
     Unpacked,
     check_batch,
     chunked,
     columns_of,
+    halves,
     of_message,
+    opened,
     stored_attributes,
     unpacked,
 )
@@ -60,6 +74,10 @@ from callboard.publishing.partitioning import Partitioner, StickyRoundRobin, che
 TELLS_PER_PASS = 32
 """So many records that nobody waits for are published in one step of a task; then others have their turn."""
 REFUSING = frozenset({"stuck", "failed"})
+BY_SEQUENCE = "a producer's message has a dedup_id, and is known by its sequence already"
+EXPECTED_BY_SEQUENCE = (
+    "a producer's message has an expected_offset, and its place is known by its sequence already"
+)
 
 
 Outcome = Sequence[StoredRange] | CallboardError
@@ -129,12 +147,12 @@ class Publisher:
         acks: str,
     ) -> Receipt:
         """See `Topic.publish`; `given` are the attributes other than `key`, None for none."""
-        level = LEVELS[acks] if type(acks) is str and acks in LEVELS else _level(acks)
+        level = LEVELS[acks] if type(acks) is str and acks in LEVELS else level_of(acks)
         if type(value) is not bytes:
             if isinstance(value, Message):
-                if value.dedup_id is not None:
+                if value.dedup_id is not None or value.expected_offset is not None:
                     return await self.publish_guarded(value, key, given, partition, acks, None)
-                value, key, given, partition = _opened(value, key, given, partition)
+                value, key, given, partition = opened(value, key, given, partition)
             value = check_bytes("value", value)
         size = len(value)
         if key is not None:
@@ -145,8 +163,8 @@ class Publisher:
         attributes: dict[str, Any] | None = None
         if given is not None:
             attributes, more = stored_attributes(given)
-            if attributes is not None:
-                self._check_priorities(attributes)
+            if attributes is not None and "priorities" in attributes:
+                check_priority(self.live, None)
             size += more
         live = self.live
         if size > live.settings.max_message_bytes:
@@ -187,19 +205,30 @@ class Publisher:
         expected_offset: int | None,
     ) -> Receipt:
         """As `publish`, when the message has an id, or its offset is decided already."""
-        level, live = _level(acks), self.live
+        level, live = level_of(acks), self.live
         if isinstance(value, Message):
-            value, key, given, partition = _opened(value, key, given, partition)
+            if value.expected_offset is not None:
+                if expected_offset is not None:
+                    raise InvalidArgument(
+                        "publish was given an expected_offset and a Message that has one. Nothing was written. Give"
+                        " one."
+                    )
+                expected_offset = value.expected_offset
+            value, key, given, partition = opened(value, key, given, partition)
         value = check_bytes("value", value)
         stored, more = stored_attributes(given or {})
         size = len(value) + check_key(key) + more
         if size > live.settings.max_message_bytes:
             raise self._too_large(size)
         dedup_id = (stored or {}).get("dedup_ids")
-        self._check_priorities(stored or ())
-        self._check_guarded(level, has_ids=dedup_id is not None)
+        if stored is not None and "priorities" in stored:
+            check_priority(live, None)
+        check_guarded(level)
+        if dedup_id is not None:
+            check_ids(live, None)
         if expected_offset is not None:
-            self._check_expected(expected_offset, key, partition)
+            is_placed = key is not None or partition is not None
+            check_expected(live, expected_offset, is_placed=is_placed, index=None)
         if partition is None and key is None and dedup_id is not None:
             partition = consistent(dedup_id, len(live.ports))
         port = self._port(key, size, partition)
@@ -223,7 +252,12 @@ class Publisher:
         if live.deleted:
             raise self._stopped()
         if isinstance(value, Message):
-            value, key, given, partition = _opened(value, key, given, partition)
+            if value.expected_offset is not None:
+                raise InvalidArgument(
+                    "a message that is published with an ack has an expected_offset, and its offset is decided after"
+                    " the ack. Nothing was written. Leave it out, or call topic.publish, with a dedup_id, and ack."
+                )
+            value, key, given, partition = opened(value, key, given, partition)
         value = check_bytes("value", value)
         stored, more = stored_attributes(given or {})
         size = len(value) + check_key(key) + more
@@ -234,43 +268,10 @@ class Publisher:
                 "a message that is published with an ack has a dedup_id, and comes once already. Nothing was written."
                 " Leave it out."
             )
-        self._check_priorities(stored or ())
+        if stored is not None and "priorities" in stored:
+            check_priority(live, None)
         key = None if key is None else bytes(key)
         return self._port(key, size, partition).index, size, value, key, stored or {}
-
-    def _check_guarded(self, level: Level, *, has_ids: bool) -> None:
-        """Raises `InvalidArgument` for what the topic, or the level, does not allow."""
-        if level is Level.NONE:
-            raise InvalidArgument(
-                "acks is 'none', and a duplicate or a refusal could not be told to anybody. Nothing was written."
-                " Use 'leader' or 'all' with dedup_id, expected_offset, delays and producers."
-            )
-        if has_ids and self.live.settings.dedup_window is None:
-            name = self.live.name
-            raise InvalidArgument(
-                f"topic {name!r} has no dedup_window, so it remembers no dedup_id. Nothing was written. Set one:"
-                f" await runtime.alter_topic({name!r}, dedup_window=3600).",
-                topic=name,
-            )
-
-    def _check_priorities(self, stored: Collection[str]) -> None:
-        """Raises `InvalidArgument` for a message with a priority in a topic that has none."""
-        if "priorities" in stored and not self.live.settings.priorities:
-            name = self.live.name
-            raise InvalidArgument(
-                f"a message has a priority, and topic {name!r} has none. Nothing was written. Create a topic with"
-                " priorities=True, or leave the priority out.",
-                topic=name,
-            )
-
-    def _check_expected(self, expected: object, key: bytes | None, partition: int | None) -> None:
-        if type(expected) is not int or not 0 <= expected <= OFFSET_MAX:
-            raise InvalidArgument(f"expected_offset is {expected!r:.40}, not an offset. Nothing was written.")
-        if partition is None and key is None and len(self.live.ports) > 1:
-            raise InvalidArgument(
-                f"expected_offset without a key or a partition, and topic {self.live.name!r} has"
-                f" {len(self.live.ports)} partitions. Nothing was written. Say which one is meant."
-            )
 
     def _port(self, key: bytes | None, size: int, partition: int | None) -> PartitionPort:
         ports = self.live.ports
@@ -399,30 +400,39 @@ class Publisher:
         partition: int | None,
         acks: str,
         *,
-        by: str = "a producer's message has a dedup_id, and is known by its sequence already",
-    ) -> tuple[Level, list[tuple[int, Sequence[int], Columns]]]:
-        """A batch as a producer publishes it: for each part its partition, the messages in it, and their columns.
+        by: str = BY_SEQUENCE,
+        expected_by: str = EXPECTED_BY_SEQUENCE,
+        waits: Sequence[bool] | None = None,
+    ) -> tuple[Level, list[Part]]:
+        """A batch as a producer publishes it, or one in which messages wait: in parts, checked.
 
-        Raises `InvalidArgument` and `MessageTooLarge`. `by` is why no message may have a `dedup_id`.
+        Raises `InvalidArgument` and `MessageTooLarge`. `by` and `expected_by` are why no message may have a `dedup_id`
+        or an `expected_offset`: none of those of which `waits` says that it waits, or none at all. Such messages make
+        parts of their own.
         """
-        level = _level(acks)
-        self._check_guarded(level, has_ids=False)
+        level = level_of(acks)
+        check_guarded(level)
         check_batch(values)
         index = None if partition is None else self.checked_partition(partition)
         batch = unpacked(values, given)
-        if "dedup_id" in batch.given:
-            raise InvalidArgument(f"{by}. Nothing was written. Leave one of the two out.")
-        size = batch.sizes(self.live.settings.max_message_bytes, self._too_large)
-        stored, parts = batch.stored(), self._parts(batch, size, index)
-        self._check_priorities(stored)
-        chunks = [(place, chunk) for place, found in parts for chunk in chunked(found, batch.values, size)]
-        return level, [(place, chunk, columns_of(chunk, batch.values, stored)) for place, chunk in chunks]
+        ids = batch.given.get("dedup_id") or ()
+        for at, is_held in enumerate([True] * len(batch.values) if waits is None else waits):
+            for why, is_there in ((by, ids and ids[at] is not None), (expected_by, at in batch.expected)):
+                if is_held and is_there:
+                    raise InvalidArgument(
+                        f"message {at} of the batch: {why}. Nothing was written. Leave one of the two out.",
+                        index=at,
+                    )
+        return level, self._cut(batch, index, level, waits)
 
     def check_one(self, value: bytes, key: bytes | None, given: Mapping[str, Any]) -> None:
         """Raise what is wrong with a single message, `InvalidArgument` or `MessageTooLarge`."""
-        size = len(check_bytes("value", value)) + check_key(key) + stored_attributes(given)[1]
+        stored, more = stored_attributes(given)
+        size = len(check_bytes("value", value)) + check_key(key) + more
         if size > self.live.settings.max_message_bytes:
             raise self._too_large(size)
+        if stored is not None and "priorities" in stored:
+            check_priority(self.live, None)
 
     async def send(self, port: PartitionPort, message: PublishMany) -> Any:
         """Publish a part of it; what the partition answers. Raises as `publish` does."""
@@ -454,9 +464,10 @@ class Publisher:
         given: Mapping[str, Sequence[Any]],
         partition: int | None,
         acks: str,
+        expected_offset: int | None = None,
     ) -> Receipts:
         """See `Topic.publish_batch`; `given` are the columns of attributes other than `key`."""
-        level = _level(acks)
+        level = level_of(acks)
         check_batch(values)
         count = len(values)
         if count == 0:
@@ -468,7 +479,8 @@ class Publisher:
         index = None if partition is None else self.checked_partition(partition)
         if index is None and len(self.live.ports) == 1 and self.partitioner is consistent:
             index = 0
-        if index is not None and not given and (keys is None or isinstance(keys, Sequence)):
+        is_plain = not given and expected_offset is None
+        if index is not None and is_plain and (keys is None or isinstance(keys, Sequence)):
             columns = self._quick_columns(values, keys)
             if columns is not None:
                 offset = await self._send(
@@ -476,7 +488,9 @@ class Publisher:
                 )
                 return Receipts(self.live.name, count, (StoredRange(index, offset, range(count)),))
         batch = unpacked(values, given if keys is None else {"key": keys, **given})
-        return await self._publish_checked(batch, index, level)
+        if expected_offset is not None:
+            batch = expecting(self.live, batch, index, expected_offset)
+        return await self._publish_checked(batch, index, level, is_one=expected_offset is not None)
 
     def _quick_columns(
         self, values: Sequence[bytes | Message], keys: Sequence[bytes | None] | None
@@ -494,31 +508,62 @@ class Publisher:
         limit = min(self.live.settings.max_message_bytes, FRAME_BYTES_TARGET)
         return columns if len(columns.values) + key_bytes <= limit else None
 
-    async def _publish_checked(self, batch: Unpacked, index: int | None, level: Level) -> Receipts:
-        values = batch.values
-        count = len(values)
-        size = batch.sizes(self.live.settings.max_message_bytes, self._too_large)
-        stored = batch.stored()
-        self._check_priorities(stored)
-        guard = None
-        if "dedup_ids" in stored:
-            self._check_guarded(level, has_ids=True)
-            guard = Guard()
-            if index is None:
-                count_of = len(self.live.ports)
-                batch = batch.placed_by_ids(stored["dedup_ids"], lambda key: consistent(key, count_of))
-        sendings = []
-        for place, indexes in self._parts(batch, size, index):
-            for chunk in chunked(indexes, values, size):
-                columns = columns_of(chunk, values, stored)
-                bytes_here = size if len(chunk) == count else columns.size_bytes
-                message = PublishMany(columns, level, bytes_here, guard)
-                sendings.append((self.live.ports[place], chunk, message))
+    async def _publish_checked(
+        self, batch: Unpacked, index: int | None, level: Level, *, is_one: bool
+    ) -> Receipts:
+        count = len(batch.values)
+        parts = self._cut(batch, index, level)
+        if is_one:
+            check_is_one(self.live, [part.partition for part in parts])
+        sendings = [(self.live.ports[part.partition], part.chunk, part.message(level)) for part in parts]
         if len(sendings) == 1:
             port, chunk, message = sendings[0]
             answer = await self._send(port, message, len(chunk))
             return Receipts(self.live.name, count, stored_ranges(port.index, answer, chunk))
-        return await self.send_all(sendings, count)
+        outcomes = await self.outcomes(sendings)
+        return self.summed_up(outcomes, [chunk for _, chunk, _ in sendings], count)
+
+    def _cut(
+        self, batch: Unpacked, partition: int | None, level: Level, waits: Sequence[bool] | None = None
+    ) -> list[Part]:
+        """The batch in parts, checked. Messages of which `waits` says that they wait make parts of their own."""
+        live, values = self.live, batch.values
+        size = batch.sizes(live.settings.max_message_bytes, self._too_large)
+        stored = batch.stored()
+        with_priority, with_id = first_given(stored.get("priorities")), first_given(stored.get("dedup_ids"))
+        if with_priority is not None:
+            check_priority(live, with_priority)
+        guard = None
+        if batch.expected:
+            check_guarded(level)
+            check_expecting(live, batch, partition)
+        if with_id is not None:
+            check_guarded(level)
+            check_ids(live, with_id)
+            guard = Guard()
+            if partition is None:
+                count_of = len(live.ports)
+                batch = batch.placed_by_ids(stored["dedup_ids"], lambda key: consistent(key, count_of))
+        found = self._parts(batch, size, partition)
+        if waits is not None:
+            found = [(place, half) for place, indexes in found for half in halves(indexes, waits)]
+        check_begins(batch.expected, found)
+        parts = []
+        for place, indexes in found:
+            chunks, expected = chunked(indexes, values, size), batch.expected.get(indexes[0])
+            if expected is not None and len(chunks) > 1:
+                raise InvalidArgument(
+                    f"message {indexes[0]} of the batch has an expected_offset, and what goes with it to partition"
+                    f" {place} has more than {FRAME_BYTES_TARGET} bytes, which are not stored in one piece. Nothing was"
+                    " written. Split the batch.",
+                    index=indexes[0],
+                )
+            for chunk in chunks:
+                columns = columns_of(chunk, values, stored)
+                bytes_here = size if len(chunk) == len(values) else columns.size_bytes
+                checked_then = guard if expected is None else Guard(expected)
+                parts.append(Part(place, chunk, columns, bytes_here, checked_then))
+        return parts
 
     def _parts(self, batch: Unpacked, size: int, partition: int | None) -> list[tuple[int, Sequence[int]]]:
         """The indexes of the batch by partition: `partition` for messages that choose none, else by key or in turn."""
@@ -556,10 +601,10 @@ class Publisher:
             chosen[place] = sorted([*chosen.get(place, ()), *indexes])
         return list(chosen.items())
 
-    async def send_all(
-        self, sendings: Sequence[tuple[PartitionPort, Sequence[int], PublishMany]], count: int
-    ) -> Receipts:
-        """All parts, in this task: send as many as the budgets allow, then wait for them, then go on.
+    async def outcomes(
+        self, sendings: Sequence[tuple[PartitionPort, Sequence[int], PublishMany]]
+    ) -> list[Outcome]:
+        """What came of all parts, in this task: send as many as the budgets allow, then wait for them, then go on.
 
         Before it waits for room it waits for all that it has sent: two batches would wait for each other, or a large
         one for itself.
@@ -573,7 +618,7 @@ class Publisher:
             sent.append(await self._start(port, chunk, message))
         while sent:
             outcomes.append(await self._outcome(sent.popleft()))
-        return self.summed_up(outcomes, [chunk for _, chunk, _ in sendings], count)
+        return outcomes
 
     async def _outcome(self, sent: _Sent) -> Outcome:
         """Wait for a part."""
@@ -628,30 +673,3 @@ class Publisher:
             receipts=tuple(fates[index] for index in range(count)),
             topic=self.live.name,
         )
-
-
-def _opened(
-    message: Message, key: bytes | None, given: Mapping[str, Any] | None, partition: int | None
-) -> tuple[bytes, bytes | None, Mapping[str, Any], int | None]:
-    """What a `Message` holds, as `publish` takes it."""
-    if message.is_delayed:
-        raise InvalidArgument(
-            "the message has a delay or deliver_at, which cannot be had with this. Nothing was written. Leave it out,"
-            " or publish with topic.publish, without dedup_id and expected_offset."
-        )
-    if key is not None or given is not None:
-        raise InvalidArgument(
-            "publish was given a Message and attributes beside it. Nothing was written. Put them into the Message."
-        )
-    found = {attribute.name: getattr(message, attribute.name) for attribute in ATTRIBUTES}
-    chosen = partition if message.partition is None else message.partition
-    return message.value, found.pop("key"), found, chosen
-
-
-def _level(acks: str) -> Level:
-    try:
-        return LEVELS[acks]
-    except (KeyError, TypeError):
-        raise InvalidArgument(
-            f'acks is {acks!r:.40}, not "none", "leader" or "all". Nothing was written.'
-        ) from None

@@ -12,7 +12,7 @@ What was told at level `leader` may vanish with the power, and is not held again
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import Final
 
 import attrs
@@ -66,7 +66,7 @@ def check(
         *_twice(stored, window_us, table_ids),
         *_streams(stored),
         *_receipts(told, {(row.partition, row.offset): row for row in stored}, window_us),
-        *_mismatches(told, ends),
+        *_mismatches(told, ends, {row.value for row in stored}),
         *_fenced(told, stored),
     ]
     return [Violation(PROMISE, each) for each in words]
@@ -139,11 +139,15 @@ def _is_same(row: StoredRecord, each: Told) -> bool:
     return row.value == each.value
 
 
-def _mismatches(told: Sequence[Told], ends: dict[int, int]) -> Iterable[str]:
-    """Whoever was refused had seen what was there: at least all that was told before, and nothing that is not."""
+def _mismatches(told: Sequence[Told], ends: dict[int, int], values: Set[bytes]) -> Iterable[str]:
+    """Whoever was refused is not stored, and had seen what was there: at least all that was told before, and nothing
+    that is not.
+    """
     for each in told:
         if each.kind != "mismatch":
             continue
+        if each.value in values:
+            yield f"{each.value!r} is stored, and {each.who} was told that it is not, at {each.expected}"
         if each.offset == each.expected:
             yield f"{each.who} was refused at {each.offset}, which it had expected"
         if each.is_durable and each.offset > ends.get(each.partition, 0):

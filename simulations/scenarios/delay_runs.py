@@ -1,12 +1,14 @@
 """The scenario of messages that come later: delays and instants, some cancelled, while everything fails.
 
 Each message is published under a value of its own. In the end the topic holds each that was told to be stored and not
-cancelled exactly once, as it was published, and nothing that was cancelled. None comes before its time by its own
-clock; what waited together comes in the order in which it was due.
+cancelled exactly once, as it was published, and nothing that was cancelled or refused for certain. None comes before
+its time by its own clock; what waited together comes in the order in which it was due. Of a batch, what is not delayed
+is where its receipt says.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -14,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
-from callboard.log.errors import CallboardError
-from callboard.message import Message, ScheduledReceipt, from_us
+from callboard.log.errors import CallboardError, PartialPublish
+from callboard.message import Message, Receipt, ScheduledReceipt, from_us
 from callboard.simulations.faults import aimed
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.scenarios.draws import (
@@ -85,6 +87,10 @@ class _Sent:
     cancelled: bool | None = False
     """None when nobody knows."""
     seen: bool = False
+    offset: int | None = None
+    """Where it is, as its receipt says, of one that is not delayed."""
+    is_refused: bool = False
+    """Told, for certain, not to be stored."""
 
 
 class DelayedMessages:
@@ -161,7 +167,7 @@ class _Delayed:
         """How many messages are stored, for all that is told."""
         self._attempts = 0
         self._life = 0
-        self._crossed = self._too_late = False
+        self._crossed = self._too_late = self._partly = False
 
     async def watch(self) -> None:
         """All comes to an end when nothing fails any more."""
@@ -210,18 +216,38 @@ class _Delayed:
         messages = [self._message(one_of(draws, KINDS), one_of(draws, DELAYS)) for _ in range(count)]
         sent = [self._sent[message.value] for message in messages]
         acks = "leader" if is_leader else "all"
-        if count == 1:
-            receipts: Any = [await orders.publish(messages[0], acks=acks)]
-        else:
-            receipts = await orders.publish_batch(messages, acks=acks)
-        now = trio.current_time()
-        for each, receipt in zip(sent, receipts, strict=True):
-            each.told_at, each.is_sure = now, not is_leader
-            each.receipt = receipt if isinstance(receipt, ScheduledReceipt) else None
+        try:
+            if count == 1:
+                fates: Any = [await orders.publish(messages[0], acks=acks)]
+            else:
+                fates = await orders.publish_batch(messages, acks=acks)
+        except PartialPublish as error:
+            self._partly = True
+            self._told(sent, error.receipts, is_sure=not is_leader)
+            raise
+        except CallboardError as error:
+            self._told(sent, [error] * count, is_sure=not is_leader)
+            raise
+        self._told(sent, fates, is_sure=not is_leader)
         self.world.probe("published", str(len(self._sent)))
         for each in sent:
             if each.receipt is not None and draws.random() < self.workload.cancels:
                 await self._cancel(orders, each)
+
+    def _told(self, sent: list[_Sent], fates: Sequence[Receipt | CallboardError], *, is_sure: bool) -> None:
+        """What became of each: a receipt of its kind, or an error."""
+        now = trio.current_time()
+        for each, fate in zip(sent, fates, strict=True):
+            if isinstance(fate, CallboardError):
+                each.is_refused = not fate.indefinite
+                continue
+            each.told_at, each.is_sure = now, is_sure
+            each.receipt = fate if isinstance(fate, ScheduledReceipt) else None
+            each.offset = fate.offset
+            if (each.receipt is None) != (each.kind == "now") or (fate.offset is None) != (
+                each.kind != "now"
+            ):
+                raise self._broken(f"{each.value!r} has the receipt {fate}")
 
     def _message(self, kind: str, delay: float) -> Message:
         clock = self.world.clock
@@ -263,6 +289,10 @@ class _Delayed:
             self._check_time(sent)
         if sent.cancelled:
             raise self._broken(f"{sent.value!r} has come, and was cancelled")
+        if sent.is_refused:
+            raise self._broken(f"{sent.value!r} has come, and was refused for certain")
+        if sent.is_sure and sent.offset not in (None, record.offset):
+            raise self._broken(f"{sent.value!r} is at {record.offset}, and its receipt says {sent.offset}")
         told = record.key, record.headers, record.timestamp, record.ttl
         if told != (sent.value, {"is": sent.value}, TIME, 1e6):
             raise self._broken(f"{sent.value!r} has come with {told}")
@@ -328,6 +358,7 @@ class _Delayed:
         self.world.sometimes("a cancellation came too late", self._too_late)
         self.world.sometimes("a delay ended in a later life than it began in", self._crossed)
         self.world.sometimes("the scheduler crashed and came back", crashed)
+        self.world.sometimes("a batch was stored in part, or waits in part", self._partly)
         self.world.sometimes("delayed messages were held", bool(history.of("DelayedHeld")))
 
     def _broken(self, words: str) -> Violation:

@@ -7,6 +7,7 @@ publish plainly. In the end every record is read, and held to what all of them w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,10 +16,11 @@ import trio
 
 import callboard
 from callboard.actors.partition.spec import partition_directory
-from callboard.log.errors import CallboardError, OffsetMismatch, ProducerFenced
+from callboard.log.errors import CallboardError, OffsetMismatch, PartialPublish, ProducerFenced
 from callboard.log.format.columns import Columns
 from callboard.log.limits import SEGMENT_BYTES_MIN
 from callboard.log.offline.reader import LogReader
+from callboard.message import Message
 from callboard.publishing.partitioning import consistent
 from callboard.simulations.checkers import no_bugs
 from callboard.simulations.checkers.published_once import PROMISE, StoredRecord, Told, check, repeated
@@ -161,6 +163,7 @@ class _Publishers:
         self.is_done = False
         self.told: list[Told] = []
         self._left: dict[str, int] = {}
+        self._tries = 0
         self._lives: dict[str, int] = {}
 
     async def watch(self) -> None:
@@ -356,22 +359,31 @@ class _Publishers:
         """Publish at the next offset, as far as it is known, now and then at a wrong one."""
         partition, expected = int(who[-1]) % topic.partitions, 0
         while self._left[who] > 0:
+            self._tries += 1
             acks = one_of(draws, self.workload.acks or ("all",))
             wrong = one_of(draws, (0, 0, 0, 0, -1, 1))
-            value = f"set {who}-{self._left[who]}-{machine.number}-{len(self.told)}".encode()
-            asked = max(0, expected + wrong)
-            told = self._asks(machine, who, acks, value)
+            value = f"set {who}-{self._left[who]}-{self._tries}".encode()
+            asked, form = max(0, expected + wrong), one_of(draws, ("one", "message", "batch", "messages"))
+            values = [value] if form in ("one", "message") else [value, value + b" and more"]
+            told = [self._asks(machine, who, acks, each) for each in values]
             try:
-                receipt = await topic.publish(value, partition=partition, expected_offset=asked, acks=acks)
+                receipts = await _set(topic, form, values, partition, asked, acks)
             except OffsetMismatch as error:
                 expected = error.next_offset
-                self._tell(machine, told("mismatch", partition=partition, offset=expected, expected=asked))
+                for each in told:
+                    self._tell(
+                        machine, each("mismatch", partition=partition, offset=expected, expected=asked)
+                    )
             except CallboardError:
                 await trio.sleep(RETRY_S)
             else:
-                expected = receipt.offset + 1
+                expected = receipts[-1].offset + 1
                 self._left[who] -= 1
-                self._tell(machine, told("set", partition=partition, offset=receipt.offset, expected=asked))
+                for index, (each, receipt) in enumerate(zip(told, receipts, strict=True)):
+                    offset = receipt.offset
+                    self._tell(
+                        machine, each("set", partition=partition, offset=offset, expected=asked + index)
+                    )
             await self._pause()
 
     async def _other(self, machine: Machine, topic: Any, who: str, draws: SeededEntropy) -> None:
@@ -416,6 +428,28 @@ class _Publishers:
         world.sometimes("a full table had forgotten an id", any(repeated(stored, window_us)))
         offsets = [told.offset for told in self.told if told.kind == "id"]
         world.sometimes("a publish was a duplicate", len(set(offsets)) < len(offsets))
+
+
+async def _set(topic: Any, form: str, values: Sequence[bytes], partition: int, asked: int, acks: str) -> Any:
+    """Publish these at an offset: alone, as a batch, or as part of a batch that goes to another partition too."""
+    if form == "one":
+        return [await topic.publish(values[0], partition=partition, expected_offset=asked, acks=acks)]
+    if form == "message":
+        message = Message(values[0], partition=partition, expected_offset=asked)
+        return [await topic.publish(message, acks=acks)]
+    if form == "batch":
+        return await topic.publish_batch(values, partition=partition, expected_offset=asked, acks=acks)
+    messages = [Message(value, partition=partition) for value in values]
+    messages[0] = attrs.evolve(messages[0], expected_offset=asked)
+    if topic.partitions > 1:
+        messages.append(Message(b"other", partition=(partition + 1) % topic.partitions))
+    try:
+        fates = await topic.publish_batch(messages, acks=acks)
+    except PartialPublish as error:
+        fates = error.receipts
+    if isinstance(fates[0], CallboardError):
+        raise fates[0]
+    return fates[: len(values)]
 
 
 async def _records(world: World, directory: str, partition: int) -> list[StoredRecord]:

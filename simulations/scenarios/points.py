@@ -103,6 +103,7 @@ DELAYED: Final = (
     "a delay ended in a later life than it began in",
     "the scheduler crashed and came back",
     "delayed messages were held",
+    "a batch was stored in part, or waits in part",
 )
 RECURRING: Final = (
     "firings were missed and stay away",

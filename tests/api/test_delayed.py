@@ -82,7 +82,8 @@ async def test_a_batch_of_delayed_messages(autojump_clock: Any, world: Any) -> N
         receipts = await orders.publish_batch(
             [b"a", b"b", b"c"], keys=[b"k"] * 3, delays=[3, None, 1], headers=[{"n": "1"}, None, None]
         )
-        assert [receipt.schedule_id for receipt in receipts] == [0, 1, 2]
+        assert [getattr(receipt, "schedule_id", None) for receipt in receipts] == [0, None, 1]
+        assert [receipt.offset for receipt in receipts] == [None, 0, None]
         await orders.publish_batch(
             [callboard.Message(b"d", key=b"k", delay=2), callboard.Message(b"e", key=b"k")]
         )

@@ -31,10 +31,11 @@ def test_every_form_of_a_message_has_the_attributes_of_the_table() -> None:
         *names[3:],
         "delay",
         "deliver_at",
+        "expected_offset",
     ]
     single = ["partition", "expected_offset", "delay", "deliver_at", "acks"]
     assert list(inspect.signature(Topic.publish).parameters)[2:] == [*names, *single]
-    several = ["delays", "deliver_ats", "partition", "acks"]
+    several = ["delays", "deliver_ats", "partition", "expected_offset", "acks"]
     assert list(inspect.signature(Topic.publish_batch).parameters)[2:] == [*plurals, *several]
     assert all(hasattr(kind, name) for kind in (Record, ReceivedMessage) for name in names)
     assert all(hasattr(kind, plural) for kind in (RecordBatch, ReceivedBatch) for plural in plurals)

@@ -234,6 +234,8 @@ async def publishes_once(topic: callboard.Topic, wait: float | None) -> None:
     """By id, at an offset, as a producer; later, or perhaps later."""
     assert_type(await topic.publish(b"v", dedup_id="1", expected_offset=0), callboard.Receipt)
     assert_type(await topic.publish_batch([b"v"], dedup_ids=[b"1"]), callboard.Receipts)
+    assert_type(await topic.publish_batch([b"v"], expected_offset=0), callboard.Receipts)
+    assert_type(await topic.publish(callboard.Message(b"v", expected_offset=0)), callboard.Receipt)
     assert_type(await topic.publish_batch([b"v"], ttls=[30, None, 0.5]), callboard.Receipts)
     later = await topic.publish(b"v", delay=30)
     assert_type(later, callboard.ScheduledReceipt)

@@ -53,6 +53,7 @@ def test_what_holds_is_no_violation() -> None:
     ("record", "found"),
     [
         (stored(4, b"id a", time_us=999), "and at 0@4, 999 us and 0 ids later"),
+        (stored(4, b"set y"), "is stored, and who was told that it is not"),
         (stored(4, b"stream s 1 2"), "sequence 1 follows 1"),
         (stored(4, b"stream s 3 2"), "sequence 3 follows 1"),
         (stored(4, b"stream s 2 1"), "epoch 1 follows 2"),

@@ -14,6 +14,19 @@ class GroupExpired:
 
 
 @attrs.frozen
+class GroupKept:
+    """A durable group had no member for its `group_expiry`, and does not expire: its partitions keep dead letters.
+
+    It expires when they were forwarded or forgotten, and is deleted with them when somebody says so.
+    """
+
+    group: str
+    after_s: float
+    records: int
+    """Dead letters."""
+
+
+@attrs.frozen
 class SettingsDiffer:
     """A consumer subscribed with other settings than its group has: it joined, and those of the group hold.
 
@@ -112,6 +125,16 @@ class DeadLettered:
     records: int
     reason: str | None
     """Of the last one."""
+
+
+@attrs.frozen
+class DeadLettersDropped:
+    """A group was deleted, or has ended, and its dead letters that a partition kept went with it."""
+
+    path: str
+    group: str
+    """Its id, where its name is not known any more: the partition did not run when the group was deleted."""
+    records: int
 
 
 @attrs.frozen

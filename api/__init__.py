@@ -30,10 +30,12 @@ if TYPE_CHECKING:
     from callboard.actors.kernel.events import MessageDropped as MessageDropped
     from callboard.actors.notices import DamageFound as DamageFound
     from callboard.actors.notices import DeadLettered as DeadLettered
+    from callboard.actors.notices import DeadLettersDropped as DeadLettersDropped
     from callboard.actors.notices import DeadLettersHeld as DeadLettersHeld
     from callboard.actors.notices import DelayedHeld as DelayedHeld
     from callboard.actors.notices import DelayedLost as DelayedLost
     from callboard.actors.notices import GroupExpired as GroupExpired
+    from callboard.actors.notices import GroupKept as GroupKept
     from callboard.actors.notices import HandlerFailed as HandlerFailed
     from callboard.actors.notices import HandOverForced as HandOverForced
     from callboard.actors.notices import JournalSalvaged as JournalSalvaged
@@ -154,7 +156,9 @@ _HOMES = {
         "DeadLettersHeld",
         "DelayedHeld",
         "DelayedLost",
+        "DeadLettersDropped",
         "GroupExpired",
+        "GroupKept",
         "HandlerFailed",
         "JournalSalvaged",
         "HandOverForced",

@@ -14,7 +14,7 @@ describe        `topic`                                 a topic's settings and p
 describe_group  `group`                                 a group's members and places
 seek_group      `group`, `to`, `topic`, `partition`     where the group is, partition by partition
 alter_group     `group`, `settings`                     all settings of the group
-delete_group    `group`                                 None, once it is forgotten
+delete_group    `group`, `drop_dead_letters`            None, once it is forgotten
 events                                                  what happened lately
 restart         `path`                                  None, once the actor was restarted
 schedules       `topic`                                 its recurring publishes
@@ -31,8 +31,8 @@ purge_dead      choice, `limit`                         how many were purged
 Choice is `topic`, `group`, `origin`, `reason`: the dead letters of that topic that are meant (`dead_letter_control`).
 
 All arguments are text. `to` is "beginning", "end", an offset, an instant in ISO 8601, or empty for where the group
-began; an empty `topic` or `partition` means all; `settings` is a JSON object of what is to change, or
-of a schedule (`callboard.schedules.settings_text`); `change` is "pause", "resume" or "remove".
+began; an empty `topic` or `partition` means all; `drop_dead_letters` is "yes" or empty; `settings` is a JSON object of
+what is to change, or of a schedule (`callboard.schedules.settings_text`); `change` is "pause", "resume" or "remove".
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ VERBS: Final[dict[str, list[str]]] = {
     "describe_group": ["group"],
     "seek_group": ["group", "to", "topic", "partition"],
     "alter_group": ["group", "settings"],
-    "delete_group": ["group"],
+    "delete_group": ["group", "drop_dead_letters"],
     "events": [],
     "restart": ["path"],
     **DEAD_VERBS,
@@ -78,6 +78,8 @@ VERBS: Final[dict[str, list[str]]] = {
     "next_due": ["topic", "name", "count"],
 }
 """Each with its arguments."""
+OPTIONAL: Final = frozenset({"drop_dead_letters"})
+"""Arguments that a request may leave out."""
 CHANGING: Final = frozenset(
     {"seek_group", "alter_group", "delete_group", "restart", "redrive_dead", "purge_dead"}
 )
@@ -140,7 +142,7 @@ class Controlled(Protocol):
     async def alter_group(self, name: str, **settings: Unpack[GroupChanges]) -> Any:
         """Change settings of a group; returns them all, as attrs values."""
 
-    async def delete_group(self, name: str) -> None:
+    async def delete_group(self, name: str, *, drop_dead_letters: bool) -> None:
         """Forget a group."""
 
 
@@ -249,7 +251,8 @@ class ControlServer:
             if not isinstance(verb, str) or verb not in VERBS:
                 raise ControlError(f"unknown verb {verb!r:.40}; known are {', '.join(VERBS)}.")
             wanted = VERBS[verb]
-            if set(request) != set(wanted) or not all(isinstance(value, str) for value in request.values()):
+            named = set(request) | (OPTIONAL & set(wanted))
+            if named != set(wanted) or not all(isinstance(value, str) for value in request.values()):
                 raise ControlError(f"the arguments of {verb!r} are {wanted or 'none'}, as text.")
             return {"ok": True, "result": await answer(self._runtime, verb, **request)}
         except CallboardError as error:
@@ -335,6 +338,7 @@ async def answer(
     settings: str = "",
     change: str = "",
     count: str = "",
+    drop_dead_letters: str = "",
     **others: str,
 ) -> Any:
     """What one of `VERBS` results in, as maps and lists. Raises what the runtime raises."""
@@ -372,7 +376,7 @@ async def answer(
         case "alter_group":
             return plain(await runtime.alter_group(group, **parse_changes(group, settings)))
         case "delete_group":
-            await runtime.delete_group(group)
+            await runtime.delete_group(group, drop_dead_letters=drop_dead_letters == "yes")
         case "restart":
             await runtime.restart(path)
         case "schedules":

@@ -55,6 +55,15 @@ def check_limit(limit: int | None) -> None:
         )
 
 
+def check_drops(drop_dead_letters: bool) -> bool:
+    """Raise `InvalidArgument` unless this says whether dead letters may be dropped."""
+    if type(drop_dead_letters) is not bool:
+        raise InvalidArgument(
+            f"drop_dead_letters is {drop_dead_letters!r:.40}, neither True nor False. Nothing was deleted."
+        )
+    return drop_dead_letters
+
+
 class KeptLetters:
     """The dead letters that the partitions of one topic keep of one group."""
 

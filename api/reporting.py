@@ -124,6 +124,11 @@ LINES: Final[dict[object, Line]] = {
         "{path}: {counted} of group {group} became {letters}: {reason!r}. Look with"
         " `topic.dead_letters({group!r})`, or in the group's dead_letter_topic.",
     ),
+    notices.DeadLettersDropped: Line(
+        "groups",
+        logging.WARNING,
+        "{path}: {counted} that were kept as dead letters of group {group} went with the group.",
+    ),
     notices.JournalSalvaged: Line(
         "partitions",
         logging.ERROR,
@@ -190,6 +195,13 @@ LINES: Final[dict[object, Line]] = {
         logging.WARNING,
         "group {group} had no member for {after_s:g} s and was forgotten: its place is lost. Give it a longer"
         " group_expiry if it was to come back.",
+    ),
+    notices.GroupKept: Line(
+        "groups",
+        logging.WARNING,
+        "group {group} had no member for {after_s:g} s and is not forgotten: its partitions keep {counted} as dead"
+        " letters. Look with `topic.dead_letters({group!r})`; then name a dead_letter_topic, or call"
+        " delete_group({group!r}, drop_dead_letters=True).",
     ),
     notices.SettingsDiffer: Line(
         "groups",
@@ -342,7 +354,8 @@ class Reporter:
         told = dict(fields)
         if "group_id" in told:
             told["group"] = self._group_of(told["group_id"])
-            word = "message" if "reason" in told else "record"
+        if "records" in told:
+            word = "record" if "group_id" in told and "reason" not in told else "message"
             told["letters"] = (
                 "a dead letter" if told["records"] == 1 else "dead letters, the last one because of"
             )

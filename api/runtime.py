@@ -52,6 +52,7 @@ from callboard.actors.timers.timers import Timers
 from callboard.actors.topic_patterns import TopicPattern
 from callboard.consumer import Consumer
 from callboard.dead_letter_topics import DeadLetterTopic
+from callboard.dead_letters import check_drops
 from callboard.log.errors import (
     ActorCrashed,
     ActorStopped,
@@ -438,10 +439,8 @@ class Runtime(ReachesOutboxes, ReadsTopics):
         return Topic(self, await self.ask_catalog(AlterTopic(name, settings)))
 
     async def delete_topic(self, name: str) -> None:
-        """Delete a topic with all its messages. Returns when its files are gone.
-
-        Raises `TopicNotFound`; `StorageError`, indefinite when the topic is deleted and files of it are left until the
-        next opening.
+        """Delete a topic with all its messages. Returns when its files are gone. Raises `TopicNotFound`;
+        `StorageError`, indefinite when the topic is deleted and files of it are left until the next opening.
         """
         await self.ask_catalog(DeleteTopic(name))
 
@@ -466,7 +465,6 @@ class Runtime(ReachesOutboxes, ReadsTopics):
 
         All but `mode`, `ordering`, `durable`, `start`, `priority_window` and `starvation_after` can be changed. They
         hold for what is leased and nacked from now on; a partition that does not run now takes note when it does.
-
         Raises `GroupNotFound`, `ConfigurationError` with all problems of the settings.
         """
         altered: GroupSettings = await self.ask_catalog(AlterGroup(_changed(name), settings))
@@ -531,9 +529,12 @@ class Runtime(ReachesOutboxes, ReadsTopics):
         )
         return sought
 
-    async def delete_group(self, name: str) -> None:
-        """Forget a group: its place in every topic is lost. Raises `GroupNotFound`."""
-        await self.ask_catalog(DeleteGroup(_changed(name)))
+    async def delete_group(self, name: str, *, drop_dead_letters: bool = False) -> None:
+        """Forget a group: its place in every topic is lost.
+
+        Raises `GroupNotFound`; `DeadLettersKept` while partitions keep dead letters of it, unless these may be dropped.
+        """
+        await self.ask_catalog(DeleteGroup(_changed(name), check_drops(drop_dead_letters)))
 
     # -- actors
 

@@ -70,7 +70,8 @@ API = {
         "What `Runtime.events` and `Runtime.subscribe_events` tell, and `open_runtime(on_event=)`.",
         (
             "Logged ActorStarted IncarnationCrashed ActorRestarted ActorEnded ActorFailed Escalated MessageDropped"
-            " HookFailed DamageFound DeadLettered DeadLettersHeld DelayedHeld DelayedLost GroupExpired HandOverForced"
+            " HookFailed DamageFound DeadLettered DeadLettersDropped DeadLettersHeld"
+            " DelayedHeld DelayedLost GroupExpired GroupKept HandOverForced"
             " HandlerFailed JournalSalvaged"
             " LeaseReleaseFailed MemberStalled OpeningLacksSpace OpeningOverdue OperationFailed OutboxDropped"
             " OutboxHeld OutboxLost PartitionFull PartitionLacksSpace"

@@ -19,6 +19,7 @@ __all__ = [
     "ConsumerDrained",
     "ControlError",
     "DeadLettersFull",
+    "DeadLettersKept",
     "OutboxFull",
     "DirectoryLocked",
     "DiskFull",
@@ -205,6 +206,13 @@ class DeadLettersFull(CallboardError):
     """A message was not rejected: as many dead letters of its group wait in the partition as may.
 
     Nothing was settled. Nack or release the message.
+    """
+
+
+class DeadLettersKept(CallboardError):
+    """A group was not deleted: its partitions keep dead letters, which are nowhere else (`group`, `dead_letters`).
+
+    Read or forget them, have them forwarded to a topic, or say that they go with the group: `drop_dead_letters=True`.
     """
 
 

@@ -62,7 +62,7 @@ from callboard.actors.catalog.seeking import Places, seek_group
 from callboard.actors.catalog.state import CatalogState, GroupRecord, TopicRecord
 from callboard.actors.kernel import Actor
 from callboard.actors.names import check_name, check_not_own, no_group, no_topic
-from callboard.actors.notices import OperationFailed, OutboxDropped, SettingsDiffer
+from callboard.actors.notices import GroupExpired, OperationFailed, OutboxDropped, SettingsDiffer
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.calls import PartitionCalls
 from callboard.actors.partition.delayed import OPEN_WAITING, waiting_folder
@@ -629,9 +629,27 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
         await self._decide(lambda draft: [idle] if message.group_id in draft.groups else [])
 
     async def _delete_group(self, message: DeleteGroup) -> Afterwards:
+        if not message.drop_dead_letters:
+            await self._check_dead_letters(self._known_group(message.name))
         return await self._forget_group(self._known_group(message.name))
 
-    async def _end_group(self, message: EndGroup) -> Afterwards | None:
+    async def _end_group(self, message: EndGroup) -> Afterwards | int | None:
+        record = self._ending_group(message)
+        if record is not None and record.settings.durable:
+            if kept := await self._kept_letters(record):
+                return sum(kept.values())
+            record = self._ending_group(message)
+        if record is None:
+            return None
+        membership = self._directory.membership(record)
+        with membership.closed():
+            if message.expired_after is not None and not membership.is_expiry_told:
+                membership.is_expiry_told = True
+                self.context.emit(GroupExpired(record.name, message.expired_after))
+            return await self._forget_group(record)
+
+    def _ending_group(self, message: EndGroup) -> GroupRecord | None:
+        """The group that is to end, if it still is."""
         record = self._state.groups.get(message.group_id)
         if record is None:
             return None
@@ -640,8 +658,7 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
             return None  # somebody joined while its coordinator gave it up
         if record.settings.durable and record.settings.group_expiry != message.expired_after:
             return None  # it was altered meanwhile, and its coordinator watches for the new time
-        with membership.closed():
-            return await self._forget_group(record)
+        return record
 
     async def _forget_group(self, record: GroupRecord) -> Afterwards:
         latest = record

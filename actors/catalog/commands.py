@@ -146,15 +146,20 @@ class GroupIdle:
 
 @attrs.frozen(eq=False)
 class DeleteGroup:
-    """Answered with None once every partition has forgotten it. Unknown names raise `GroupNotFound`."""
+    """Answered with None once every partition has forgotten it. Unknown names raise `GroupNotFound`.
+
+    Raises `DeadLettersKept` while partitions keep dead letters of it, unless those may be dropped.
+    """
 
     name: str
+    drop_dead_letters: bool = False
 
 
 @attrs.frozen(eq=False)
 class EndGroup:
     """A coordinator tells that the group has expired, or is ephemeral and without members. Answered as `DeleteGroup`;
-    nothing is done when it has had members again, is gone, or expires after another time by now.
+    nothing is done when it has had members again, is gone, or expires after another time by now. A durable group of
+    which partitions keep dead letters does not end: answered with how many.
     """
 
     group_id: int

@@ -26,7 +26,7 @@ class FindsTopics:
 
         async def _decide(self, decide: Callable[[CatalogState], list[Event]]) -> Any: ...
         def _operation_failed(self, what: str, error: StorageError) -> None: ...
-        def _close_group_at(self, port: PartitionPort, group_id: int) -> Awaitable[None]: ...
+        def _close_group_at(self, port: PartitionPort, group_id: int, name: str = "") -> Awaitable[None]: ...
 
     async def _find_topics_again(self) -> None:
         """Have groups of patterns read what they have to, wherever something has kept them from it."""
@@ -42,7 +42,9 @@ class FindsTopics:
             if record.pattern is not None:
                 for live in self._directory.read_topics(record):
                     for port in live.ports:
-                        self.context.start_task(self._close_group_at, port, record.group_id, name="groups")
+                        self.context.start_task(
+                            self._close_group_at, port, record.group_id, record.name, name="groups"
+                        )
 
     def _tell_found(self, topic: TopicRecord) -> None:
         for passed in passed_over(self._state, [topic]):

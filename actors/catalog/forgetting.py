@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
 from callboard.actors.partition import commands as c
-from callboard.log.errors import ActorCrashed, ActorStopped, CallboardError
+from callboard.actors.partition.kept_letters import kept_letters
+from callboard.log.errors import ActorCrashed, ActorStopped, CallboardError, DeadLettersKept
 
 if TYPE_CHECKING:
     from callboard.actors.catalog.directory import Directory, LiveTopic
     from callboard.actors.catalog.state import CatalogState, GroupRecord
     from callboard.actors.partition.port import PartitionPort
+
+
+COUNT_TIMEOUT_S: Final = 5.0
+"""A partition that does not tell in this time what it keeps of a group keeps nobody from deleting it."""
+PLACES_TOLD: Final = 5
 
 
 class ForgetsGroups:
@@ -26,17 +32,30 @@ class ForgetsGroups:
 
         def _operation_failed(self, subject: str, error: CallboardError) -> None: ...
 
+    async def _check_dead_letters(self, record: GroupRecord) -> None:
+        """Raise `DeadLettersKept` if partitions keep dead letters of the group."""
+        if kept := await self._kept_letters(record):
+            raise _dead_letters_kept(record, kept)
+
+    async def _kept_letters(self, record: GroupRecord) -> dict[str, int]:
+        """The dead letters that partitions keep of the group, by their labels, as far as they answer in time."""
+        kept: dict[str, int] = {}
+        timers, ports = self._directory.timers, self._directory.ports(record)
+        with trio.move_on_after(COUNT_TIMEOUT_S):
+            await kept_letters(timers, ports, record.group_id, kept)
+        return kept
+
     async def _close_group(self, record: GroupRecord) -> None:
         """Have every partition of its topics forget the group."""
         async with trio.open_nursery() as nursery:
             for port in self._directory.ports(record):
-                nursery.start_soon(self._close_group_at, port, record.group_id)
+                nursery.start_soon(self._close_group_at, port, record.group_id, record.name)
 
-    async def _close_group_at(self, port: PartitionPort, group_id: int) -> None:
+    async def _close_group_at(self, port: PartitionPort, group_id: int, name: str = "") -> None:
         """Have a partition forget a group. One that cannot do it now does it at the next start."""
         while True:
             try:
-                await port.ref.ask(c.CloseGroup(group_id))
+                await port.ref.ask(c.CloseGroup(group_id, name))
             except ActorCrashed:
                 continue
             except ActorStopped:
@@ -62,3 +81,24 @@ class ForgetsGroups:
             is_read = record is not None and (record.pattern is None or port.topic_id in record.topic_ids)
             if not is_read:
                 await self._close_group_at(port, group.group_id)
+
+
+def _dead_letters_kept(record: GroupRecord, kept: dict[str, int]) -> DeadLettersKept:
+    """The error for a group that is not deleted, with what may be done."""
+    name, count, topic = record.name, sum(kept.values()), record.settings.dead_letter_topic
+    places = ", ".join([f"{number:,} in {label}" for label, number in sorted(kept.items())][:PLACES_TOLD])
+    more = f" and {len(kept) - PLACES_TOLD:,} other partitions" if len(kept) > PLACES_TOLD else ""
+    if topic is None:
+        remedy = (
+            f"Look at them with `topic.dead_letters({name!r})`, or have them forwarded to a topic:"
+            f" runtime.alter_group({name!r}, dead_letter_topic=...)."
+        )
+    else:
+        remedy = f"They are forwarded to {topic!r}: wait until they are there; `stats()` tells what holds them back."
+    return DeadLettersKept(
+        f"group {name!r} keeps {count:,} dead letter{'' if count == 1 else 's'} that would go with it: {places}{more}."
+        f" Nothing was deleted. {remedy} To delete the group with them:"
+        f" runtime.delete_group({name!r}, drop_dead_letters=True).",
+        group=name,
+        dead_letters=count,
+    )

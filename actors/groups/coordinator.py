@@ -25,7 +25,7 @@ from callboard.actors.groups.exclusive import ExclusivePartitions
 from callboard.actors.groups.membership import Joined, Member, Membership
 from callboard.actors.groups.sessions import Sessions
 from callboard.actors.kernel import Actor, Reply
-from callboard.actors.notices import GroupExpired, LeaseReleaseFailed, MemberStalled
+from callboard.actors.notices import GroupKept, LeaseReleaseFailed, MemberStalled
 from callboard.actors.partition import commands as c
 from callboard.log.errors import (
     ActorCrashed,
@@ -51,6 +51,8 @@ JOIN_PATIENCE_S: Final = 0.2
 """A consumer that joins waits no longer for partitions that do not answer: what it asks of them comes behind that."""
 LEAVE_PATIENCE_S: Final = STUCK_AFTER_S
 """A consumer that leaves waits no longer for them: its leases there are released when they answer."""
+KEPT_LOOK_S: Final = 60.0
+"""A group that does not expire since partitions keep dead letters of it is looked at again after this."""
 RETRY_S: Final = 10.0
 """After so long the catalog is told again what it could not store."""
 UNJOINED_S: Final = 10.0
@@ -112,6 +114,7 @@ class Coordinator(Actor[CoordinatorCommand]):
         self._ended = False
         self._ended_idle_us: int | None = None
         self._expired_after: float | None = None
+        self._is_kept_told = self._looks_again = False
         self._exclusive: ExclusivePartitions | None = None
 
     async def started(self) -> None:
@@ -352,6 +355,7 @@ class Coordinator(Actor[CoordinatorCommand]):
 
     def _set_idle(self, since_us: int | None) -> None:
         self._idle_since_us = self._membership.idle_since_us = since_us
+        self._is_kept_told = self._is_kept_told and since_us is not None
         self._membership.changed.set()
         self._news.set()
 
@@ -370,7 +374,9 @@ class Coordinator(Actor[CoordinatorCommand]):
                 if self._membership.settings.durable:
                     await catalog.ask(GroupIdle(group_id, self._idle_since_us))
                 if ended and not self._membership.members:
-                    await catalog.ask(EndGroup(group_id, self._expired_after, self._ended_idle_us))
+                    kept = await catalog.ask(EndGroup(group_id, self._expired_after, self._ended_idle_us))
+                    if kept:
+                        self._is_kept(kept)
             except ActorStopped:
                 return
             except InternalError:
@@ -397,12 +403,25 @@ class Coordinator(Actor[CoordinatorCommand]):
                     left = expiry - (clock.wall_us() - self._idle_since_us) / 1e6
                     left = max(left, begun + min(expiry, EXPIRY_GRACE_S) - clock.monotonic())
                 if expiry is not None and left <= 0:
-                    self.context.emit(GroupExpired(self._name, expiry))
                     self._expired_after = expiry
                     self._end()
                     left = math.inf
                 timer.arm(clock.monotonic() + left)
                 await membership.changed.wait()
+
+    def _is_kept(self, dead_letters: int) -> None:
+        """The group does not expire, because of these. That is told once, and looked at again."""
+        if not self._is_kept_told:
+            self._is_kept_told = True
+            self.context.emit(GroupKept(self._name, self._expired_after or 0.0, dead_letters))
+        if not self._looks_again:
+            self._looks_again = True
+            self.context.start_task(self._look_again, name="kept")
+
+    async def _look_again(self) -> None:
+        await self._directory.timers.sleep(KEPT_LOOK_S)
+        self._looks_again = False
+        self._membership.changed.set()
 
 
 async def _answer_within(

@@ -122,6 +122,8 @@ class Membership:
         """The coordinator does not run: the group is gone, or the runtime closes, or it is being started again."""
         self.is_over = False
         """The group is gone."""
+        self.is_expiry_told = False
+        """Somebody was told that it expires; storing that may take several attempts."""
         self.assignment = Assignment()
         """Of an exclusive group: who owns which partition."""
         self.idle_since_us: int | None = None

@@ -226,6 +226,13 @@ class ListDead:
 
 
 @attrs.frozen
+class CountDead:
+    """Answered at once with how many dead letters of a group the partition keeps: none of one it does not know."""
+
+    group_id: int
+
+
+@attrs.frozen
 class ForgetDead:
     """Forget the dead letters of a group with numbers below `below`. Answered with how many, once that is synced."""
 
@@ -298,6 +305,8 @@ class CloseGroup:
     """Forget the group's delivery state. Answered when durable."""
 
     group_id: int
+    name: str = ""
+    """For those who are told what goes with it."""
 
 
 @attrs.frozen
@@ -416,6 +425,7 @@ PartitionCommand = (
     | ForgetOutbox
     | Extend
     | ListDead
+    | CountDead
     | ForgetDead
     | ListUnsettled
     | SettleOffsets
@@ -519,6 +529,8 @@ class PartitionStatistics:
     """Those it had to forget before their window had passed, since it started, because there were too many."""
     outbox: int = 0
     """Messages that acks have published and that are not forwarded yet."""
+    dropped_dead_letters: int = 0
+    """Dead letters that it kept of groups, and that went with the groups since it started."""
     is_recovery_owed: bool = False
     """The disk was too full for recovery: records behind the proven end are in no number here until it has space."""
     gaps: tuple[str, ...] = ()

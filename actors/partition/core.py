@@ -101,6 +101,8 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
         self.publish_one = self.sequencer.add_one
         self.publish_many = self.sequencer.add_many
         self.begin_producer = self.sequencer.add_begin
+        self.dropped_dead = 0
+        """Dead letters that went with their groups."""
         self.start_offset = start_offset
         self.visible_end = self.durable_end = visible_end
         self.effects: list[e.Effect] = []
@@ -275,6 +277,7 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
         group = self._groups.get(message.group_id)
         if group is not None:
             self.journal.close(group)
+            self._drop_dead(group, message.name)
             self.effects.append(e.Answer([(token, True) for token in group.stop_waiting()]))
             self._end_hand_over(group)
             if group.choice is not None:

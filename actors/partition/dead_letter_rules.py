@@ -24,6 +24,7 @@ class DeadLetterRules:
     effects: list[e.Effect]
     journal: JournalQueue
     visible_end: int
+    dropped_dead: int
     _groups: dict[int, Group]
 
     if TYPE_CHECKING:
@@ -58,6 +59,17 @@ class DeadLetterRules:
         else:
             letters = group.delivery.dead_letters(message.limit, message.above)
             self.journal.answer(token, letters, must_sync=True)
+
+    def count_dead(self, message: c.CountDead, token: Token, now: float) -> None:
+        """Answer with how many dead letters of the group there are."""
+        group = self._groups.get(message.group_id)
+        self.effects.append(e.Answer([(token, 0 if group is None else group.delivery.dead)]))
+
+    def _drop_dead(self, group: Group, name: str) -> None:
+        """The group is forgotten, and what is kept of it: that is counted, and told."""
+        if dead := group.delivery.dead:
+            self.dropped_dead += dead
+            self.effects.append(e.DroppedDead(name or str(group.group_id), dead))
 
     def list_unsettled(self, message: c.ListUnsettled, token: Token, now: float) -> None:
         """Answer with what the group has not settled; nobody hears of what a power loss could undo."""

@@ -88,6 +88,13 @@ class HasDead(NamedTuple):
     """Of the last one."""
 
 
+class DroppedDead(NamedTuple):
+    """The partition forgets a group, and with it so many dead letters that it kept."""
+
+    group: str
+    records: int
+
+
 class OutboxMoved(NamedTuple):
     """The outbox has so many entries: have the forwarder look if there are new ones."""
 
@@ -97,6 +104,7 @@ class OutboxMoved(NamedTuple):
 
 Effect = (
     HasDead
+    | DroppedDead
     | OutboxMoved
     | Answer
     | Refuse

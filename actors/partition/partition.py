@@ -32,6 +32,7 @@ from callboard.actors.partition.core import REFUSALS, PartitionCore
 from callboard.actors.partition.delivery_journal import open_delivery_journal
 from callboard.actors.partition.expiry import may_expire
 from callboard.actors.partition.group_states import PendingLease
+from callboard.actors.partition.kept_letters import tells_dead
 from callboard.actors.partition.lease_reading import LeaseReading
 from callboard.actors.partition.openings import Turn
 from callboard.actors.partition.participants import JournalParticipant, LogParticipant
@@ -139,6 +140,7 @@ class Partition(Actor[c.PartitionCommand]):
             c.ListOutbox: core.list_outbox,
             c.ForgetOutbox: core.forget_outbox,
             c.ListDead: core.list_dead,
+            c.CountDead: core.count_dead,
             c.ForgetDead: core.forget_dead,
             c.ListUnsettled: core.list_unsettled,
             c.SettleOffsets: core.settle_offsets,
@@ -167,7 +169,7 @@ class Partition(Actor[c.PartitionCommand]):
             e.SkipExpired: self._skip_expired,
             e.Notify: self._notify,
             e.Arm: self._arm,
-            e.HasDead: self._flag_dead,
+            **tells_dead(self.context, self._port),
             e.OutboxMoved: self._port.note_outbox,
         }
         port.carried.has_expiries |= self._spec.settings.default_ttl is not None
@@ -455,6 +457,7 @@ class Partition(Actor[c.PartitionCommand]):
                 cancelled_records=core.sequencer.cancelled,
                 **self._publishers.admission.statistics(),
                 outbox=len(core.states.outbox),
+                dropped_dead_letters=core.dropped_dead,
                 is_recovery_owed=log.owed_for is not None,
                 history_bytes=self._journal.history_bytes,
                 dropped_history_bytes=self._journal.dropped_history_bytes,
@@ -631,12 +634,6 @@ class Partition(Actor[c.PartitionCommand]):
             self._tell_new_damage()
             return True
         return False
-
-    def _flag_dead(self, effect: e.HasDead) -> None:
-        group_id, died, reason = effect
-        self._port.flag_dead(group_id)
-        if died:
-            self.context.emit(notices.DeadLettered(self.context.path, group_id, died, reason))
 
     # -- effects: time
 

@@ -176,12 +176,14 @@ def _seek(
 @group.command()
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--drop-dead-letters", is_flag=True, help="Those that its partitions keep go with it.")
 @directory_option
 @json_option
-def delete(name: str, yes: bool, directory: str, as_json: bool) -> None:
+def delete(name: str, yes: bool, drop_dead_letters: bool, directory: str, as_json: bool) -> None:
     """Forget a group: its place in every topic is lost.
 
-    Also while a runtime has the directory open with control=True: consumers of the group then fail with GroupNotFound.
+    A group whose partitions keep dead letters is only deleted with --drop-dead-letters. Also while a runtime has the
+    directory open with control=True: consumers of the group then fail with GroupNotFound.
     """
     check_name(name, "group")
     check_not_own_group(name)
@@ -195,7 +197,10 @@ def delete(name: str, yes: bool, directory: str, as_json: bool) -> None:
             err=True,
         ):
             raise click.ClickException("Nothing was deleted.")
-    ask_runtime(directory, {"verb": "delete_group", "group": name})
+    request = {"verb": "delete_group", "group": name}
+    if drop_dead_letters:
+        request["drop_dead_letters"] = "yes"
+    ask_runtime(directory, request)
     if as_json:
         print_json({"name": name, "deleted": True})
     else:

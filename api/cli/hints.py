@@ -32,5 +32,11 @@ def as_commands(text: str) -> str:
 
 def _command(call: re.Match[str]) -> str:
     given = (call[2] or "")[1:-1]
-    words = [word.strip().strip("'\"") for word in given.split(",") if word.strip()]
+    words = [_argument(word.strip()) for word in given.split(",") if word.strip()]
     return f"`{' '.join(['callboard', COMMANDS[call[1]], *words])}`"
+
+
+def _argument(word: str) -> str:
+    """What a command takes in the place of an argument of a call."""
+    name, _, value = word.partition("=")
+    return f"--{name.replace('_', '-')}" if value == "True" else word.strip("'\"")

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import trio
 
-from callboard.actors.notices import DamageFound
+from callboard.actors.notices import DamageFound, DeadLettersDropped
 from callboard.simulations.history.entry import ALTERED, HistoryEntry
 from callboard.simulations.history.unobserved import Unobserved
 
@@ -180,6 +180,8 @@ class History:
         detail = (
             getattr(event, "cause", None) or getattr(event, "reason", None) or getattr(event, "damage", "")
         )
+        if isinstance(event, DeadLettersDropped):
+            detail = str(event.records)
         child = getattr(event, "child", "")
         self.record(
             machine,

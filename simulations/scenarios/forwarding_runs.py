@@ -4,6 +4,9 @@ Each message's value says whether it is rejected, fails or is handled; in some s
 takes them in time. In the end each that was given up, and each that has expired, is in the topic for dead letters
 exactly once, as it was published, with its reason, in the order of failure of its partition and group; and nothing else
 is there. Then the groups are deleted, and the topic forgets them.
+
+In some seeds another group, which names no topic, rejects what is to be, and is deleted early: it is refused while
+partitions keep dead letters of it, it does not expire either, and what goes with it in the end is told.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
-from callboard.log.errors import DeadLettersFull, GroupNotFound, LeaseLost
+from callboard.log.errors import DeadLettersFull, DeadLettersKept, GroupNotFound, LeaseLost
 from callboard.simulations.faults import aimed
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.scenarios.draws import (
@@ -46,12 +49,15 @@ if TYPE_CHECKING:
 
 PROMISE: Final = "what is given up is forwarded once, as it was, in the order of failure"
 GROUPS: Final = ("billing", "audit")
+KEEPING: Final = "keeping"
+"""The group that names no topic."""
 LIVENESS_S: Final = 900.0
 VISIBILITY_S: Final = 2.0
 IDLE_S: Final = 3.0
 FATES: Final = ("good", "good", "reject", "reject", "fail")
 TARGET: Final = "dead"
 TTLS_S: Final = (0.01, 0.2, 1.0, 3.0)
+EXPIRIES_S: Final = (1.0, 86_400.0)
 EXPIRED: Final = b"expired"
 SLACK_S: Final = 0.001
 STEPS_MAX: Final = 200
@@ -74,6 +80,8 @@ class ForwardedTraffic:
     """How many of the messages have a time to live; the groups keep what expires as dead letters."""
     pause_s: float = 0.0
     """From publishing to the first consumer."""
+    keeping_s: float = 0.0
+    """After so long without a consumer the group would expire that names no topic; 0: there is none."""
     limits: DrawnLimits = ()
 
     def __attrs_post_init__(self) -> None:
@@ -126,6 +134,7 @@ class ForwardedLetters:
             interruptions=one_of(entropy.fork("interruptions"), (0, 2, 5)),
             late=one_of(entropy.fork("late"), (0.0, 0.0, 0.4)),
             pause_s=one_of(entropy.fork("pause"), (0.0, 0.1, 2.0)),
+            keeping_s=one_of(entropy.fork("keeping"), (0.0, *EXPIRIES_S)),
             limits=draw_limits(entropy, BROKER_LIMITS),
         )
 
@@ -164,6 +173,10 @@ class _Forwarding:
         self._is_redriving = self._is_ending = False
         self._given_up: list[tuple[str, int, int]] = []
         """Group, partition and offset of what was forwarded."""
+        self._kept: set[tuple[str, int, int]] = set()
+        """What the group without a topic was told that it has rejected."""
+        self._is_dropped = not workload.keeping_s
+        """That group is deleted, or is about to be."""
         self._handled: dict[tuple[str, int, int], bytes] = {}
         """By group, partition and offset, what was handled after the redrive was begun."""
 
@@ -193,11 +206,12 @@ class _Forwarding:
                 await self._publish(orders)
                 if self.workload.late:
                     await self.world.rest(self.workload.pause_s)
-                await self._handle_all(orders, groups)
+                await self._delete_early(runtime, orders)
+                await self._handle_all(runtime, orders, groups)
                 await self._look(dead)
                 self._is_redriving = True
                 await self._redrive(runtime.dead_letters(TARGET))
-                await self._handle_all(orders, groups)
+                await self._handle_all(runtime, orders, groups)
                 await self._look_at_redriven(orders)
                 self._is_ending = True
                 await self._end_groups(runtime, dead)
@@ -211,13 +225,48 @@ class _Forwarding:
         while any(part.producers for part in await dead.describe()):
             await self.world.rest(1.0)
 
-    async def _handle_all(self, orders: Any, groups: Any) -> None:
+    async def _delete_early(self, runtime: Any, orders: Any) -> None:
+        """A group that keeps dead letters goes only when it is said that they go with it."""
+        if self._is_redriving:
+            return
+        if not self._is_dropped:
+            await self._consume(orders, KEEPING)
+            await self.world.rest(3 * min(EXPIRIES_S))
+            if self._kept and not self._is_excused():
+                await self._check_kept(runtime, orders)
+            self._is_dropped = True
+        with suppress(GroupNotFound):
+            await runtime.delete_group(KEEPING, drop_dead_letters=True)
+
+    async def _check_kept(self, runtime: Any, orders: Any) -> None:
+        """All that was rejected is there, and stays there."""
+        try:
+            letters = await orders.dead_letters(KEEPING).list()
+            lost = self._kept - {(KEEPING, letter.partition, letter.offset) for letter in letters}
+            if lost:
+                raise self._broken(f"{sorted(lost)} were rejected, and no partition keeps them")
+            await runtime.delete_group(KEEPING)
+        except DeadLettersKept as refused:
+            if refused.dead_letters < len(self._kept) and not self._is_excused():
+                raise self._broken(f"{sorted(self._kept)} are kept, and it says: {refused}") from None
+        except GroupNotFound:
+            if not self._is_excused():
+                raise self._broken(f"a group has expired that keeps {sorted(self._kept)}") from None
+        else:
+            if not self._is_excused():
+                raise self._broken(f"a group was deleted that keeps {sorted(self._kept)}")
+
+    def _is_excused(self) -> bool:
+        """A partition that has failed, or lacks space to recover, keeps no group from being deleted."""
+        return bool(self.world.history.of("ActorFailed", "OpeningLacksSpace"))
+
+    async def _handle_all(self, runtime: Any, orders: Any, groups: Any) -> None:
         """Consume while there is something, then wait until all that was given up is forwarded.
 
         Nobody subscribes meanwhile: that would have the router look, which must have seen it by itself.
         """
-        while not await self._is_over(orders, groups):
-            if await self._is_over(orders, groups, with_dead=False):
+        while not await self._is_over(runtime, orders, groups):
+            if await self._is_over(runtime, orders, groups, with_dead=False):
                 await self.world.rest(0.5)
                 continue
             async with trio.open_nursery() as consumers:
@@ -255,23 +304,28 @@ class _Forwarding:
                 self._stored[record.partition, record.offset] = record.value
                 self._published[record.partition, record.offset] = record.timestamp
 
-    async def _is_over(self, orders: Any, groups: Any, *, with_dead: bool = True) -> bool:
+    async def _is_over(self, runtime: Any, orders: Any, groups: Any, *, with_dead: bool = True) -> bool:
         parts = await orders.describe()
         if not self._stored:
             return True
-        states = [group for part in parts for group in part.groups]
+        known = {group.group_id for group in await runtime.groups() if group.name in groups}
+        states = [group for part in parts for group in part.groups if group.group_id in known]
         return len(states) == len(groups) * len(parts) and not any(
             state.pending or (with_dead and state.dead) for state in states
         )
 
     async def _consume(self, orders: Any, group: str) -> None:
+        settings: dict[str, Any] = {"dead_letter_topic": TARGET}
+        if self.workload.late:
+            settings["dead_letter_expired"] = True
+        if group == KEEPING:
+            settings = {"group_expiry": max(1.0, self.workload.keeping_s)}
         async with orders.subscribe(
             group,
-            dead_letter_topic=TARGET,
             max_deliveries=max(1, self.workload.max_deliveries),
             visibility_timeout=VISIBILITY_S,
             backoff=0.1,
-            **({"dead_letter_expired": True} if self.workload.late else {}),
+            **settings,
         ) as consumer:
             while (message := await consumer.get(timeout=IDLE_S)) is not None:
                 try:
@@ -285,6 +339,9 @@ class _Forwarding:
             await message.ack()
             return
         place = group, message.partition, message.offset
+        if group == KEEPING:
+            await self._handle_keeping(message, place)
+            return
         self._taken.add(place)
         if place in self._rejected:
             raise self._broken(f"offset {place} comes again, and it was rejected")
@@ -299,6 +356,14 @@ class _Forwarding:
         else:
             await message.ack()
             self._acked.add(place)
+
+    async def _handle_keeping(self, message: ReceivedMessage, place: tuple[str, int, int]) -> None:
+        if (message.value or b"").startswith(b"good"):
+            await message.ack()
+            return
+        await message.reject(reason="it is bad")
+        self._kept.add(place)
+        self.world.probe("given up", str(message.offset))
 
     async def _look_at_redriven(self, orders: Any) -> None:
         """Each that was given up is published again once, and was handled by the group that gave it up, alone."""
@@ -377,9 +442,13 @@ class _Forwarding:
             last[place[:2]] = at[place]
 
     def end(self) -> None:
-        """Nothing went wrong inside."""
+        """Nothing went wrong inside; what went with a group was told."""
         expect_no_bugs(self.world)
         history = self.world.history
+        told = sum(int(entry.detail) for entry in history.of("DeadLettersDropped"))
+        if told < len(self._kept) and not self._is_excused():
+            raise self._broken(f"{sorted(self._kept)} went with their group, and {told} were told")
+        self.world.sometimes("dead letters went with their group", bool(self._kept))
         crashed = any(entry.who == "dead-letters" for entry in history.of("ActorRestarted"))
         self.world.sometimes("a dead letter was forwarded", self._forwarded > 0)
         self.world.sometimes("the router crashed and came back", crashed)

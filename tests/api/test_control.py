@@ -234,8 +234,8 @@ async def test_what_ends_the_program_is_answered(tmp_path: Path, monkeypatch: py
     ended, closing = trio.Event(), trio.Event()
     delete = callboard.Runtime.delete_group
 
-    async def delete_late(runtime: Any, name: str) -> None:
-        await delete(runtime, name)
+    async def delete_late(runtime: Any, name: str, **given: Any) -> None:
+        await delete(runtime, name, **given)
         await ended.wait()  # the program has met what was deleted
         await closing.wait()
 

@@ -151,3 +151,20 @@ def test_a_redrive_in_parts_passes_what_goes_nowhere(returns: Any) -> None:
     returns.run("group", "delete", "billing", "--yes")
     found = returns.run("dead-letters", "redrive", "returns", "--limit", "1", "--json").json
     assert (found["messages"], list(found["passed_over"].values())) == (0, [3])
+
+
+def test_a_group_is_deleted_with_its_dead_letters_when_asked(returns: Any) -> None:
+    """The refusal names the commands that help."""
+
+    async def reject() -> None:
+        async with callboard.open_runtime(returns.folder / "data") as runtime:
+            async with runtime.topic("orders").subscribe("audit") as consumer:
+                await (await consumer.get()).reject(reason="no")
+
+    trio.run(reject)
+    told = returns.run("group", "delete", "audit", "--yes", code=1).err
+    assert "group 'audit' keeps 1 dead letter that would go with it: 1 in orders/0" in told
+    assert "`callboard group delete audit --drop-dead-letters`" in told
+    assert "`callboard group alter audit dead_letter_topic=...`" in told
+    returns.run("group", "delete", "audit", "--yes", "--drop-dead-letters")
+    assert "audit" not in returns.run("group", "list").out.decode()

@@ -247,7 +247,7 @@ class _Forwarding:
                 raise self._broken(f"{sorted(lost)} were rejected, and no partition keeps them")
             await runtime.delete_group(KEEPING)
         except DeadLettersKept as refused:
-            if refused.dead_letters < len(self._kept) and not self._is_excused():
+            if refused.fields["dead_letters"] < len(self._kept) and not self._is_excused():
                 raise self._broken(f"{sorted(self._kept)} are kept, and it says: {refused}") from None
         except GroupNotFound:
             if not self._is_excused():

@@ -161,6 +161,29 @@ async def test_a_deleted_topic_is_told_once_and_the_others_go_on(autojump_clock:
                 await consumer.get()
 
 
+async def test_a_full_topic_is_read_and_settled_like_the_others(autojump_clock: Any, world: Any) -> None:
+    """Publishers are refused; the consumer gets all of both topics, and what it settles makes room."""
+    async with world.open() as runtime:
+        segment = 65_536
+        small = await runtime.create_topic("small", segment_bytes=segment, retention_bytes=3 * segment)
+        large = await runtime.create_topic("large")
+        async with runtime.subscribe(["small", "large"], "billing") as consumer:
+            stored = 0
+            with pytest.raises(callboard.TopicFull):
+                while True:
+                    await small.publish(bytes(60_000))
+                    stored += 1
+            await large.publish_batch([b"x"] * stored)
+            seen = []
+            for _ in range(2 * stored):
+                message = await consumer.get(timeout=5.0)
+                seen.append((message.topic, message.offset))
+                await message.ack()
+            assert sorted(seen) == [(name, at) for name in ("large", "small") for at in range(stored)]
+            assert (await small.publish(b"room")).offset == stored
+            assert (await consumer.get(timeout=5.0)).value == b"room"
+
+
 async def test_a_fenced_consumer_loses_its_leases_in_all_topics(autojump_clock: Any, world: Any) -> None:
     """A new generation voids the receipts of every topic; the consumer joins again with all of them."""
     async with world.open() as runtime:

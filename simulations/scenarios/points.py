@@ -187,6 +187,7 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "damaged-files": ANY_FILE,
     "step-by-step": STEPS,
     "rare-calls": (),
+    "rare-moments": (),
     "smuggled-frames": BROKER + DAMAGE,
     "stored-index": BROKER,
     "failing-syncs": BROKER,

@@ -45,6 +45,8 @@ class RareCalls:
     """Turns of calls that are made seldom, while little goes wrong."""
 
     name = "rare-calls"
+    turns: tuple[Turn, ...] = (*BROKER_TURNS, *ACTOR_TURNS, *CRASH_TURNS)
+    client: type[RareClient] = RareClient
     space = FaultSpace(
         weights={
             "CrashActor": 2,
@@ -84,14 +86,14 @@ class RareCalls:
 
     async def main(self, world: World, workload: RareTraffic) -> None:
         """Make the turns, in as many lives as it takes."""
-        turns: tuple[Turn, ...] = (*BROKER_TURNS, *ACTOR_TURNS, *CRASH_TURNS)
+        turns = self.turns
         left = [max(0, workload.turns)]
         world.limits = limits_of(workload.limits)
         world.disk.latency_s = max(0.0, workload.latency_s)
 
         async def client(machine: Machine, runtime: Any, index: int) -> None:
             draws = world.entropy.fork(f"client {index} on machine {machine.number}, {left[0]}")
-            rare = RareClient(world, machine, runtime, draws, f"c{index}m{machine.number}t{left[0]}")
+            rare = self.client(world, machine, runtime, draws, f"c{index}m{machine.number}t{left[0]}")
             while left[0] > 0 and machine.runtime is runtime:
                 left[0] -= 1
                 await rare.make(one_of(draws, turns))

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 PROMISE: Final = "a seldom call does what it says"
 TURN_S: Final = 12.0
 """How long a turn may take."""
-Turn = Callable[["RareClient"], Awaitable[None]]
+Turn = Callable[[Any], Awaitable[None]]
+"""It is given a `RareClient`, or one of a kind that it needs."""
 
 
 class RareClient:

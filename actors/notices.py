@@ -27,6 +27,32 @@ class GroupKept:
 
 
 @attrs.frozen
+class CatalogDamaged:
+    """The catalog has lost records, and nobody has acknowledged it yet: told at each opening."""
+
+    path: str
+    damage: str
+    missing: tuple[str, ...]
+    """Topics and groups by id that are not known any more, as far as anything tells of them."""
+
+
+@attrs.frozen
+class CatalogHeld:
+    """The catalog's journal is to be written anew before anything is changed, and the disk is full."""
+
+    path: str
+    cause: str
+
+
+@attrs.frozen
+class CatalogUnmaintained:
+    """The catalog's journal could not be shortened, or its reserve not be filled; changes go on."""
+
+    path: str
+    cause: str
+
+
+@attrs.frozen
 class SettingsDiffer:
     """A consumer subscribed with other settings than its group has: it joined, and those of the group hold.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from callboard.actors.catalog.losses import CatalogStatistics as CatalogStatistics
     from callboard.actors.kernel import Actor as Actor
     from callboard.actors.kernel import ActorRef as ActorRef
     from callboard.actors.kernel import Batch as Batch
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from callboard.actors.kernel.events import HookFailed as HookFailed
     from callboard.actors.kernel.events import IncarnationCrashed as IncarnationCrashed
     from callboard.actors.kernel.events import MessageDropped as MessageDropped
+    from callboard.actors.notices import CatalogDamaged as CatalogDamaged
+    from callboard.actors.notices import CatalogHeld as CatalogHeld
+    from callboard.actors.notices import CatalogUnmaintained as CatalogUnmaintained
     from callboard.actors.notices import DamageFound as DamageFound
     from callboard.actors.notices import DeadLettered as DeadLettered
     from callboard.actors.notices import DeadLettersDropped as DeadLettersDropped
@@ -150,7 +154,11 @@ _HOMES = {
         "IncarnationCrashed",
         "MessageDropped",
     ),
+    "actors.catalog.losses": ("CatalogStatistics",),
     "actors.notices": (
+        "CatalogDamaged",
+        "CatalogHeld",
+        "CatalogUnmaintained",
         "DamageFound",
         "DeadLettered",
         "DeadLettersHeld",

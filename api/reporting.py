@@ -14,7 +14,7 @@ logger                   tells of
 `callboard.actors`       crashes, restarts, actors that stay down, dropped messages
 `callboard.partitions`   recovery that takes long, hung or full disks, full topics, damage, dropped records
 `callboard.groups`       groups that expired, other settings than theirs, leases that could not be released
-`callboard.catalog`      operations that could not be carried out
+`callboard.catalog`      operations that could not be carried out, what the catalog has lost
 =======================  ===============================================================
 """
 
@@ -245,6 +245,24 @@ LINES: Final[dict[object, Line]] = {
         "group {group}: consumer {consumer} had not let go of {topic}/{partition} after {rebalance_timeout:g} s; its"
         " leases there have ended, and another member has the partition.",
     ),
+    notices.CatalogDamaged: Line(
+        "catalog",
+        logging.WARNING,
+        "{path} has lost records ({damage}): topics, groups and settings that only they told of are gone. {gone}."
+        " Compare `callboard topic list` and `callboard group list` with what should be there, and create what is"
+        " missing; `callboard repair --accept` ends the reminders.",
+    ),
+    notices.CatalogHeld: Line(
+        "catalog",
+        logging.WARNING,
+        "{path}: topics and groups can be used but not changed, because its journal cannot be written anew: {cause} The"
+        " next change tries again.",
+    ),
+    notices.CatalogUnmaintained: Line(
+        "catalog",
+        logging.WARNING,
+        "{path}: its journal could not be maintained, and grows: {cause} The next change tries again.",
+    ),
     notices.OperationFailed: Line(
         "catalog",
         logging.WARNING,
@@ -270,7 +288,7 @@ LINES_MAX: Final = 5
 KINDS_MAX: Final = 1000
 """So many kinds are counted; of the others the one heard of longest ago is forgotten."""
 NAMED_MAX: Final = 5
-"""So many places the line at closing names."""
+"""So many places the line at closing names, and things that of a damaged catalog."""
 
 Kind = tuple[object, ...]
 """The event and its place first; of failures of users' code also the exception's type and the line of code."""
@@ -329,8 +347,6 @@ class Reporter:
         key = type(event) if flag is None else (type(event), getattr(event, flag))
         line = LINES.get(key)
         if line is None:
-            if isinstance(event, str):
-                logging.getLogger("callboard").warning("%s", event)
             return
         logger = logging.getLogger(f"callboard.{line.logger}")
         if not logger.isEnabledFor(line.level):
@@ -363,6 +379,11 @@ class Reporter:
         if "place" in told:
             told["at"] = f", at {told['place']}" if told["place"] else ""
             told["cause"] = told["cause"].removesuffix(".")
+        if "missing" in told:
+            named = ", ".join(told["missing"][:NAMED_MAX])
+            more = len(told["missing"]) - NAMED_MAX
+            named += f" and {more} more" if more > 0 else ""
+            told["gone"] = f"Not known any more: {named}" if named else "Which they are is not known"
         if "hook" in told:
             told["whose"] = f"of {told['path']!r}" if told["path"] else "to events"
         return told

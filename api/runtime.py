@@ -612,6 +612,7 @@ class Runtime(ReachesOutboxes, ReadsTopics):
             outbox=outbox_statistics(self._directory),
             forwarding=forwarding_statistics(self._directory, groups, partitions),
             schedules=tuple(map(schedule_statistics, self._directory.schedules)),
+            catalog=self._directory.catalog_losses,
         )
 
     async def partition_statistics(self, ports: Sequence[PartitionPort]) -> tuple[PartitionStatistics, ...]:

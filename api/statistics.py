@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from callboard.actors.catalog.losses import CatalogStatistics
 from callboard.actors.names import OWN_GROUPS
 from callboard.actors.partition.commands import PartitionStatistics
 from callboard.actors.settings import GroupSettings
@@ -156,6 +157,8 @@ class RuntimeStatistics:
     """Partitions whose messages were acked with publishes."""
     schedules: tuple[ScheduleStatistics, ...] = ()
     """Recurring publishes."""
+    catalog: CatalogStatistics = CatalogStatistics()
+    """What the catalog has lost."""
 
 
 @attrs.frozen

@@ -56,6 +56,7 @@ API = {
         "What `Runtime.stats`, `Runtime.groups` and `Topic.describe` give.",
         (
             "RuntimeStatistics PartitionStatistics GroupStatistics GroupInfo ConsumerInfo TimerStatistics"
+            " CatalogStatistics"
             " DelayedStatistics ForwardingStatistics OutboxStatistics ScheduleStatistics GroupDescription GroupPlace"
         ),
     ),
@@ -70,7 +71,8 @@ API = {
         "What `Runtime.events` and `Runtime.subscribe_events` tell, and `open_runtime(on_event=)`.",
         (
             "Logged ActorStarted IncarnationCrashed ActorRestarted ActorEnded ActorFailed Escalated MessageDropped"
-            " HookFailed DamageFound DeadLettered DeadLettersDropped DeadLettersHeld"
+            " HookFailed CatalogDamaged CatalogHeld CatalogUnmaintained"
+            " DamageFound DeadLettered DeadLettersDropped DeadLettersHeld"
             " DelayedHeld DelayedLost GroupExpired GroupKept HandOverForced"
             " HandlerFailed JournalSalvaged"
             " LeaseReleaseFailed MemberStalled OpeningLacksSpace OpeningOverdue OperationFailed OutboxDropped"

@@ -168,6 +168,8 @@ SNAPSHOT_BYTES_MAX: Final = 256 * MIB
 # -- damage
 DAMAGES_KEPT: Final = 1000
 """Damages that a partition remembers; the oldest stay, since the first is where to look for the cause."""
+LOSSES_NAMED: Final = 100
+"""Topics and groups that a damaged catalog is known to miss."""
 
 # -- offsets
 OFFSET_MAX: Final = 2**62

@@ -55,6 +55,7 @@ from callboard.actors.catalog.dead_letter_topics import check_dead_letter_topic
 from callboard.actors.catalog.directory import Directory, LiveTopic
 from callboard.actors.catalog.finding import FindsTopics
 from callboard.actors.catalog.forgetting import ForgetsGroups
+from callboard.actors.catalog.losses import find_losses
 from callboard.actors.catalog.operations import Afterwards, CatalogOperations
 from callboard.actors.catalog.patterns import after, check_pattern_of, left_out, matching, passed_over
 from callboard.actors.catalog.schedule_changes import ChangesSchedules
@@ -62,7 +63,14 @@ from callboard.actors.catalog.seeking import Places, seek_group
 from callboard.actors.catalog.state import CatalogState, GroupRecord, TopicRecord
 from callboard.actors.kernel import Actor
 from callboard.actors.names import check_name, check_not_own, no_group, no_topic
-from callboard.actors.notices import GroupExpired, OperationFailed, OutboxDropped, SettingsDiffer
+from callboard.actors.notices import (
+    CatalogHeld,
+    CatalogUnmaintained,
+    GroupExpired,
+    OperationFailed,
+    OutboxDropped,
+    SettingsDiffer,
+)
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.calls import PartitionCalls
 from callboard.actors.partition.delayed import OPEN_WAITING, waiting_folder
@@ -173,9 +181,10 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
             entropy=context.entropy,
             limits=context.limits,
         )
-        for event in self._state.passed_over:
-            context.emit(f"the catalog was repaired: {event}")
         await self._check_not_missing()
+        self._directory.catalog_losses = await find_losses(self._files, self._state, context.clock.wall_us())
+        if (notice := self._directory.catalog_losses.notice(context.path)) is not None:
+            context.emit(notice)
         if self._journal.needs_healing:
             # What was read may be in the page cache only: it is written anew before anything else is decided. On a full
             # disk that waits for the next decision if all that was read is proven, and until then only that is used.
@@ -184,7 +193,7 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
             except DiskFull as error:
                 if self._journal.is_read_unproven:
                     raise
-                self.context.emit(f"the catalog's journal must be healed before anything is changed: {error}")
+                context.emit(CatalogHeld(context.path, str(error)))
         self._next_consumer = self._state.consumers_reserved
         await self._end_ephemeral_groups()
         await self._find_topics_again()
@@ -336,7 +345,7 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
             elif journal.needs_maintenance:
                 await journal.maintain()
         except StorageError as error:
-            self.context.emit(f"the catalog's journal could not be maintained: {error}")
+            self.context.emit(CatalogUnmaintained(self.context.path, str(error)))
 
     def _operation_failed(self, subject: str, error: CallboardError) -> None:
         self.context.emit(OperationFailed(subject, str(error)))

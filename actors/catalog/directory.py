@@ -16,6 +16,7 @@ from typing import Any
 import attrs
 import trio
 
+from callboard.actors.catalog.losses import CatalogStatistics
 from callboard.actors.catalog.state import GroupRecord, TopicRecord
 from callboard.actors.groups.coordinator import Coordinator
 from callboard.actors.groups.membership import Membership
@@ -122,6 +123,7 @@ class Directory:
         self.openings = Openings(limits.openings, limits.opening_bytes)
         self.windows = WindowBudget(limits.window_bytes)
         self.catalog: ActorRef[Any]
+        self.catalog_losses = CatalogStatistics()
 
     def attach(
         self,

@@ -37,6 +37,7 @@ from callboard.actors.settings import (
 from callboard.actors.topic_patterns import TopicPattern, pattern_problem
 from callboard.log.errors import JournalInvalid, NotInThisVersion
 from callboard.log.format.fields import CBOR_ERRORS, MUST, check_kind, too_new, unknown_fields
+from callboard.log.limits import LOSSES_NAMED
 
 RECORDS_VERSION: Final = 1
 """The form in which records are written; older ones are read."""
@@ -136,8 +137,10 @@ class CatalogState:
         self.next_group_id = 1
         self.consumers_reserved = 1
         """No consumer whose id is not below this was ever known."""
-        self.passed_over: list[str] = []
-        """What made no sense of the events after records that the journal lost."""
+        self.lost_records: list[tuple[int, int]] = []
+        """First and last of each run of records that the journal lost."""
+        self.missing: dict[tuple[str, object], None] = {}
+        """What events after lost records are about, and was not known to them: ("group", 1), ("topic", "0a")."""
         self._version = RECORDS_VERSION
         self._is_salvaging = False
         self._unknown_fields: dict[str, Any] = {}
@@ -145,7 +148,7 @@ class CatalogState:
     def copy(self) -> CatalogState:
         """Another state that is equal, and changes by itself."""
         twin = copy(self)
-        twin.topics, twin.groups, twin.passed_over = {**self.topics}, {**self.groups}, [*self.passed_over]
+        twin.topics, twin.groups = {**self.topics}, {**self.groups}
         return twin
 
     def versioned(self, version: int) -> None:
@@ -155,7 +158,7 @@ class CatalogState:
     def lost(self, first: int, last: int) -> None:
         """The journal lost the records `first` to `last`: what makes no sense without them is passed over."""
         self._is_salvaging = True
-        self.passed_over.append(f"records {first} to {last} are lost")
+        self.lost_records.append((first, last))
 
     def topic(self, name: str) -> TopicRecord | None:
         """The topic of that name, unless it is being deleted."""
@@ -176,14 +179,35 @@ class CatalogState:
 
     def replay(self, record: bytes) -> None:
         """Change the state by one stored event. Raises `JournalInvalid`, `FormatTooNew`."""
+        decoded = None
         try:
             decoded = decode(record, self._version)
             if decoded is not None:
                 self.apply(*decoded)
-        except JournalInvalid as error:
+        except JournalInvalid:
             if not self._is_salvaging:
                 raise
-            self.passed_over.append(str(error))
+            if decoded is not None:
+                self._pass_over(decoded[0])
+
+    def _pass_over(self, event: Event) -> None:
+        """What a later event is about is missing, unless it has ended."""
+        kind, *items = event
+        for name, item in zip(EVENTS[kind][1], items, strict=False):
+            if name not in ("group", "topic") or type(item) not in (int, str):
+                continue
+            subject = name, item
+            if kind in (GROUP_DELETED, TOPIC_DELETED):
+                self.missing.pop(subject, None)
+            elif not self._knows(name, item) and len(self.missing) < LOSSES_NAMED:
+                self.missing[subject] = None
+
+    def _knows(self, name: str, item: Any) -> bool:
+        return item in (self.groups if name == "group" else self.topics)
+
+    def still_missing(self) -> list[str]:
+        """What is missing, and has not come back under the same id: `group 1`, `topic 0a`."""
+        return [f"{name} {item!s:.32}" for name, item in self.missing if not self._knows(name, item)]
 
     def apply(self, event: Event, unknown: dict[str, Any] | None = None) -> None:
         """Change the state by one event, which had the `unknown` fields. Raises `JournalInvalid`, `FormatTooNew`."""

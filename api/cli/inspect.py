@@ -99,7 +99,7 @@ def stats(directory: str, with_own: bool, as_json: bool) -> None:
     if found["forwarding"]:
         show("", _forwarding(found["forwarding"]))
     show("")
-    _show_losses(found["partitions"])
+    _show_losses(found)
     for outbox in found["outbox"]:
         label = f"{outbox['topic']}/{outbox['partition']}"
         told = ", ".join(f"{outbox[key]:,} {key}" for key in _OUTBOX_COUNTS)
@@ -134,12 +134,17 @@ def _schedules(found: list[dict[str, Any]]) -> str:
     )
 
 
-def _show_losses(partitions: list[dict[str, Any]]) -> None:
+def _show_losses(found: dict[str, Any]) -> None:
     """What was found damaged or given up by a repair, as long as nobody has acknowledged it."""
+    partitions, catalog = found["partitions"], found["catalog"]
+    for damage in catalog["damages"]:
+        show(damage)
+    if catalog["missing"]:
+        show(f"catalog: not known any more: {', '.join(catalog['missing'])}")
     for partition in partitions:
         for damage in partition["damages"]:
             show(f"{partition['topic']}/{partition['partition']}: {damage}")
-    if any(partition["lost_records"] for partition in partitions):
+    if catalog["damages"] or any(partition["lost_records"] for partition in partitions):
         show("Lost records are told until `callboard repair --accept` acknowledges them.")
 
 

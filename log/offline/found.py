@@ -8,7 +8,7 @@ from callboard.log.format.columns import Columns
 from callboard.log.format.committed import COMMITTED_NAME, Committed
 from callboard.log.format.faults import FrameInvalid
 from callboard.log.format.frame import FrameFields, FrameHeader, decode_body
-from callboard.log.format.segment import GapReason, SegmentHeader
+from callboard.log.format.segment import CATALOG, GapReason, SegmentHeader
 from callboard.log.journal.journal_records import Kind, decode_control
 
 Place = int | None
@@ -88,6 +88,11 @@ class Inspection:
     problems: list[Problem] = attrs.Factory(list)
     notes: list[Problem] = attrs.Factory(list)
     has_snapshot: bool = False
+
+    @property
+    def remembers_damage(self) -> bool:
+        """Whether what it lost is told until somebody has acknowledged it: that of a delivery journal comes again."""
+        return self.kind == "partition" or self.directory == CATALOG
 
     @property
     def journal_end(self) -> int:

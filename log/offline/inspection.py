@@ -84,6 +84,7 @@ class Inspector:
         else:
             self._note_first_gap()
             self._check_committed()
+        if found.remembers_damage:
             await self._tell_recorded()
         for state in (*found.segments, *found.refused):
             found.problems += state.problems

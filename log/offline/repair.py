@@ -22,6 +22,7 @@ P2  A repaired log verifies clean; repairing it again changes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import attrs
 
@@ -45,6 +46,9 @@ from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.segment_file import INDEX_SUFFIX, SEGMENT_SUFFIX, index_path, segment_path
 from callboard.log.segments.segments import Damage
 from callboard.log.segments.small_files import replace_whole
+
+GIVEN_UP: Final = "given up by repair"
+"""Why records are lost that a repair could not read."""
 
 
 @attrs.frozen
@@ -88,8 +92,8 @@ async def repair_directory(
 ) -> RepairReport:
     """Repair every damaged log under the root of `disk`; with `dry_run` only say what would be done.
 
-    Partitions report what they have lost at every opening, until a repair with `accept` acknowledges it.
-    `now_us` is when this repair happens, microseconds since 1970.
+    Partitions and the catalog report what they have lost at every opening, until a repair with `accept` acknowledges
+    it. `now_us` is when this repair happens, microseconds since 1970.
 
     Takes the directory's lock, so no runtime may have it open: raises `DirectoryLocked` otherwise. Raises
     `StorageError` when the disk fails: repair again then. Needs free space for the damaged segments' readable part.
@@ -106,7 +110,7 @@ async def repair_directory(
             repair = LogRepair(files, found, dry_run=dry_run)
             if found.problems:
                 await repair.run()
-            if found.kind == "partition":
+            if found.remembers_damage:
                 await repair.record(accept=accept, now_us=now_us)
             repairs.append(repair)
     finally:
@@ -200,9 +204,9 @@ class LogRepair:
 
     async def record(self, *, accept: bool, now_us: int) -> None:
         """Remember what this repair gave up; with `accept`, that all of it is known."""
-        directory, reason = self.found.directory, "given up by repair"
+        directory = self.found.directory
         record = await DamageRecord.load(self.files, directory)
-        record.add([Damage(directory, 0, 0, first, last, reason) for _, first, last in self.lost], now_us)
+        record.add([Damage(directory, 0, 0, first, last, GIVEN_UP) for _, first, last in self.lost], now_us)
         lost_records = record.lost_records
         if accept and record.accept():
             message = f"{lost_records} lost records are acknowledged: they are told no more"

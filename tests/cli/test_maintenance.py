@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
+
+import callboard
 
 COMMAND = Path(sys.executable).with_name("callboard")
 
@@ -253,3 +256,43 @@ def test_repair_says_that_it_cannot_mend_a_missing_catalog(command: Any) -> None
     shutil.rmtree(command.folder / "data" / "catalog")
     for options in ((), ("--dry-run",)):
         assert b"the catalog is missing" in command.run("repair", *options, code=4).out
+
+
+def test_what_a_catalog_has_lost_is_told_until_it_is_accepted(command: Any) -> None:
+    """Each opening says in one line which records are gone and what is missing; so do `stats` and `verify`."""
+    trio.run(_make_group, command.folder / "data")
+    (path,) = (command.folder / "data" / "catalog").glob("*.log")
+    content = bytearray(path.read_bytes())
+    content[content.index(b"billing")] ^= 1
+    path.write_bytes(content)
+    assert b"lost: catalog: offset" in command.run("repair").out
+    for _ in range(2):
+        found = command.run("stats", "--json")
+        catalog = found.json["catalog"]
+        (damage,) = catalog["damages"]
+        assert "given up by repair" in damage
+        assert catalog["lost_records"] > 0
+        assert catalog["missing"] == ["group 1"]
+        (line,) = [line for line in found.err.splitlines() if "catalog" in line]
+        assert "group 1" in line
+        assert "callboard repair --accept" in line
+        assert "bug" not in found.err
+    told = command.run("stats").out.decode()
+    assert damage in told
+    assert "group 1" in told
+    assert "repair --accept" in command.run("verify").out.decode()
+    assert "acknowledged" in command.run("repair", "--accept").out.decode()
+    found = command.run("stats", "--json")
+    assert (found.json["catalog"]["damages"], found.json["catalog"]["missing"]) == ([], [])
+    assert found.err == ""
+    assert "--accept" not in command.run("stats").out.decode() + command.run("verify").out.decode()
+    assert b"nothing is damaged" in command.run("repair", "--accept").out
+
+
+async def _make_group(folder: Path) -> None:
+    """A topic and a durable group that has been left: its creation, and an event about it, lie in the catalog."""
+    async with callboard.open_runtime(folder) as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.publish(b"one")
+        async with topic.subscribe("billing"):
+            pass

@@ -186,7 +186,7 @@ def test_events_and_snapshots_of_version_0_are_read() -> None:
 
 
 def test_after_lost_records_what_makes_no_sense_is_passed_over() -> None:
-    """An event about a topic whose creation is lost is passed over, and told; without a loss it is refused."""
+    """An event about a topic whose creation is lost is passed over, and names it; without a loss it is refused."""
     altered = state.encode((state.TOPIC_ALTERED, "01", {}))
     catalog = CatalogState()
     with pytest.raises(JournalInvalid, match="symptom of a bug"):
@@ -195,4 +195,21 @@ def test_after_lost_records_what_makes_no_sense_is_passed_over() -> None:
     catalog.replay(altered)
     catalog.replay(state.encode((state.TOPIC_CREATED, "orders", "02", {})))
     assert ["02"] == list(catalog.topics)
-    assert 2 == len(catalog.passed_over)
+    assert ([(2, 3)], ["topic 01"]) == (catalog.lost_records, catalog.still_missing())
+
+
+def test_what_has_ended_is_not_missing() -> None:
+    """Of groups and topics whose beginning is lost, those that a later event deletes are not missed."""
+    catalog = CatalogState()
+    catalog.lost(2, 3)
+    events: list[state.Event] = [
+        (state.GROUP_IDLE, 1, None),
+        (state.GROUP_IDLE, 2, None),
+        (state.GROUP_JOINED, 3, "01"),
+        (state.GROUP_DELETED, 1),
+        (state.TOPIC_DELETED, "01"),
+        (state.GROUP_OPENED, "billing", 2, {}, None),
+    ]
+    for event in events:
+        catalog.replay(state.encode(event))
+    assert ["group 3"] == catalog.still_missing()

@@ -1,0 +1,50 @@
+"""What the catalog has lost, remembered until somebody says that they know: as of partitions, in `catalog/damages`.
+
+A repair notes what it gives up there. What an older Callboard's repair gave up is noted when the journal tells of the
+gap. Events after a gap that are about topics and groups which the gap has taken cannot be applied: those are missing.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from callboard.actors.catalog.state import TOPIC_ID, CatalogState
+from callboard.actors.notices import CatalogDamaged
+from callboard.log.limits import LOSSES_NAMED
+from callboard.log.offline.repair import GIVEN_UP
+from callboard.log.seams.disk import Incarnation
+from callboard.log.segments.damage_record import DamageRecord
+from callboard.log.segments.segments import Damage
+
+
+@attrs.frozen
+class CatalogStatistics:
+    """What the catalog has lost, and nobody has acknowledged with `callboard repair --accept`."""
+
+    damages: tuple[str, ...] = ()
+    """What was damaged, and which records of the catalog's journal it cost."""
+    lost_records: int = 0
+    missing: tuple[str, ...] = ()
+    """Topics and groups by id whose names and settings are lost, as far as something tells of them; at most 100."""
+
+    def notice(self, path: str) -> CatalogDamaged | None:
+        """What is told at each opening; None when nothing is lost."""
+        return CatalogDamaged(path, "; ".join(self.damages), self.missing) if self.damages else None
+
+
+async def find_losses(files: Incarnation, state: CatalogState, now_us: int) -> CatalogStatistics:
+    """What is known to be lost, now that `state` was replayed. Raises `FormatTooNew`, `StorageError`."""
+    record = await DamageRecord.load(files, "catalog")
+    lost = [Damage("catalog", 0, 0, first, last, GIVEN_UP) for first, last in state.lost_records]
+    await record.note(lost, now_us)
+    if not record.unaccepted:
+        return CatalogStatistics()
+    missing = state.still_missing()
+    for entry in await files.list("topics"):
+        if TOPIC_ID.fullmatch(entry.name) and entry.name not in state.topics:
+            missing.append(f"topic {entry.name}")
+    return CatalogStatistics(
+        tuple(map(str, record.unaccepted)),
+        record.lost_records,
+        tuple(dict.fromkeys(missing))[:LOSSES_NAMED],
+    )

@@ -144,8 +144,7 @@ class Runtime(ReachesOutboxes, ReadsTopics):
         self.clock: Clock = clock or HostClock()
         self.entropy: Entropy = entropy or HostEntropy(seed)
         self._timers = Timers(self.clock)
-        self.renewed_leases = RenewedLeases(self._timers)
-        self.lingers = Lingers(self._timers)
+        self.renewed_leases, self.lingers = RenewedLeases(self._timers), Lingers(self._timers)
         self.limits = limits
         self._directory = Directory(self._timers, limits, load_zone)
         self._state = "new"

@@ -29,6 +29,7 @@ from typing import Any
 import attrs
 import trio
 
+from callboard.actors import notices
 from callboard.actors.catalog import state
 from callboard.actors.catalog.commands import (
     AddSchedule,
@@ -55,7 +56,7 @@ from callboard.actors.catalog.dead_letter_topics import check_dead_letter_topic
 from callboard.actors.catalog.directory import Directory, LiveTopic
 from callboard.actors.catalog.finding import FindsTopics
 from callboard.actors.catalog.forgetting import ForgetsGroups
-from callboard.actors.catalog.losses import find_losses
+from callboard.actors.catalog.losses import tell_losses
 from callboard.actors.catalog.operations import Afterwards, CatalogOperations
 from callboard.actors.catalog.patterns import after, check_pattern_of, left_out, matching, passed_over
 from callboard.actors.catalog.schedule_changes import ChangesSchedules
@@ -63,14 +64,6 @@ from callboard.actors.catalog.seeking import Places, seek_group
 from callboard.actors.catalog.state import CatalogState, GroupRecord, TopicRecord
 from callboard.actors.kernel import Actor
 from callboard.actors.names import check_name, check_not_own, no_group, no_topic
-from callboard.actors.notices import (
-    CatalogHeld,
-    CatalogUnmaintained,
-    GroupExpired,
-    OperationFailed,
-    OutboxDropped,
-    SettingsDiffer,
-)
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.calls import PartitionCalls
 from callboard.actors.partition.delayed import OPEN_WAITING, waiting_folder
@@ -182,9 +175,7 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
             limits=context.limits,
         )
         await self._check_not_missing()
-        self._directory.catalog_losses = await find_losses(self._files, self._state, context.clock.wall_us())
-        if (notice := self._directory.catalog_losses.notice(context.path)) is not None:
-            context.emit(notice)
+        self._directory.catalog_losses = await tell_losses(context, self._files, self._state)
         if self._journal.needs_healing:
             # What was read may be in the page cache only: it is written anew before anything else is decided. On a full
             # disk that waits for the next decision if all that was read is proven, and until then only that is used.
@@ -193,7 +184,7 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
             except DiskFull as error:
                 if self._journal.is_read_unproven:
                     raise
-                context.emit(CatalogHeld(context.path, str(error)))
+                context.emit(notices.CatalogHeld(context.path, str(error)))
         self._next_consumer = self._state.consumers_reserved
         await self._end_ephemeral_groups()
         await self._find_topics_again()
@@ -345,10 +336,10 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
             elif journal.needs_maintenance:
                 await journal.maintain()
         except StorageError as error:
-            self.context.emit(CatalogUnmaintained(self.context.path, str(error)))
+            self.context.emit(notices.CatalogUnmaintained(self.context.path, str(error)))
 
     def _operation_failed(self, subject: str, error: CallboardError) -> None:
-        self.context.emit(OperationFailed(subject, str(error)))
+        self.context.emit(notices.OperationFailed(subject, str(error)))
 
     # -- topics
 
@@ -502,7 +493,7 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
         live = self._directory.by_id(record.topic_id)
         for outbox in () if live is None else live.outboxes:
             if outbox.pending:
-                self.context.emit(OutboxDropped(outbox.source.label, record.topic_id, outbox.pending))
+                self.context.emit(notices.OutboxDropped(outbox.source.label, record.topic_id, outbox.pending))
         await self._directory.retire_topic(record)
         self._read_patterns()
         path = f"topics/{record.topic_id}"
@@ -541,7 +532,7 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
         if differing := _differing(record.settings, wanted, message.given):
             call = ", ".join(f"{key}={getattr(wanted, key)!r}" for key in differing)
             self.context.emit(
-                SettingsDiffer(
+                notices.SettingsDiffer(
                     record.name,
                     _told(record.settings, differing),
                     f"runtime.alter_group({record.name!r}, {call})",
@@ -654,7 +645,7 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
         with membership.closed():
             if message.expired_after is not None and not membership.is_expiry_told:
                 membership.is_expiry_told = True
-                self.context.emit(GroupExpired(record.name, message.expired_after))
+                self.context.emit(notices.GroupExpired(record.name, message.expired_after))
             return await self._forget_group(record)
 
     def _ending_group(self, message: EndGroup) -> GroupRecord | None:

@@ -6,9 +6,12 @@ gap. Events after a gap that are about topics and groups which the gap has taken
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 
 from callboard.actors.catalog.state import TOPIC_ID, CatalogState
+from callboard.actors.kernel import Context
 from callboard.actors.notices import CatalogDamaged
 from callboard.log.limits import LOSSES_NAMED
 from callboard.log.offline.repair import GIVEN_UP
@@ -27,24 +30,19 @@ class CatalogStatistics:
     missing: tuple[str, ...] = ()
     """Topics and groups by id whose names and settings are lost, as far as something tells of them; at most 100."""
 
-    def notice(self, path: str) -> CatalogDamaged | None:
-        """What is told at each opening; None when nothing is lost."""
-        return CatalogDamaged(path, "; ".join(self.damages), self.missing) if self.damages else None
 
-
-async def find_losses(files: Incarnation, state: CatalogState, now_us: int) -> CatalogStatistics:
-    """What is known to be lost, now that `state` was replayed. Raises `FormatTooNew`, `StorageError`."""
+async def tell_losses(context: Context[Any], files: Incarnation, state: CatalogState) -> CatalogStatistics:
+    """Say what is known to be lost, now that `state` was replayed. Raises `FormatTooNew`, `StorageError`."""
     record = await DamageRecord.load(files, "catalog")
     lost = [Damage("catalog", 0, 0, first, last, GIVEN_UP) for first, last in state.lost_records]
-    await record.note(lost, now_us)
+    await record.note(lost, context.clock.wall_us())
     if not record.unaccepted:
         return CatalogStatistics()
     missing = state.still_missing()
     for entry in await files.list("topics"):
         if TOPIC_ID.fullmatch(entry.name) and entry.name not in state.topics:
             missing.append(f"topic {entry.name}")
-    return CatalogStatistics(
-        tuple(map(str, record.unaccepted)),
-        record.lost_records,
-        tuple(dict.fromkeys(missing))[:LOSSES_NAMED],
-    )
+    damages, missing = tuple(map(str, record.unaccepted)), list(dict.fromkeys(missing))
+    losses = CatalogStatistics(damages, record.lost_records, tuple(missing[:LOSSES_NAMED]))
+    context.emit(CatalogDamaged(context.path, "; ".join(damages), losses.missing))
+    return losses

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import attrs
 
+from callboard.actors.kernel import events
+
 
 @attrs.frozen
 class GroupExpired:
@@ -111,8 +113,12 @@ class HandOverForced:
 
 
 @attrs.frozen
-class HandlerFailed:
-    """A handler of `Topic.work` failed with a message, which comes again; `frames` say where, innermost last."""
+class HandlerFailed(events.CarriesException):
+    """A handler of `Topic.work` failed with a message; `outcome` says what becomes of it, `frames` where it was.
+
+    `exception` is what it raised (None: its lease was lost), for those that subscribe to events. It takes no part in
+    comparisons, is not logged, and `runtime.events()` does not keep it.
+    """
 
     group: str
     topic: str
@@ -123,14 +129,21 @@ class HandlerFailed:
     frames: tuple[str, ...] = attrs.field(default=(), repr=False)
     place: str | None = None
     """The innermost frame of the user's code, as `shop.py:41 in deep`."""
+    max_deliveries: int | None = None
+    """So many attempts the group allows."""
+    outcome: str = ""
 
 
 @attrs.frozen
 class WorkHindered:
-    """`Topic.work` met acks that could not be settled, a partition that cannot be read, a deleted topic; it goes on."""
+    """`Topic.work` met acks that could not be settled, a partition that cannot be read, a deleted topic; it goes on.
+
+    `outcome` says what becomes of the messages.
+    """
 
     group: str
     cause: str
+    outcome: str = ""
 
 
 @attrs.frozen

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar, cast
 import trio
 
 from callboard.actors.groups.renewals import RENEW_AT, RenewedLease
+from callboard.actors.kernel.failures import describe
 from callboard.log.errors import CallboardError, ConsumerDrained, InvalidArgument, LeaseLost
-from callboard.settling import loss_of
+from callboard.settling import REASON_CHARACTERS, loss_of
 
 if TYPE_CHECKING:
     from callboard.actors.settings import GroupSettings
@@ -133,7 +134,7 @@ class Receiving(Generic[M]):
             await trio.lowlevel.cancel_shielded_checkpoint()
         else:
             try:
-                await message.nack(reason=f"{type(error).__name__}: {error}"[:200])
+                await message.nack(reason=describe(error)[:REASON_CHARACTERS])
             except CallboardError as problem:
                 error.add_note(f"(and the message could not be given back: {problem})")
 

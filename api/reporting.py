@@ -220,13 +220,13 @@ LINES: Final[dict[object, Line]] = {
     notices.HandlerFailed: Line(
         "groups",
         logging.WARNING,
-        "group {group}: the handler failed with {topic}/{partition}@{offset} (attempt {attempt}): {cause}{at}. The"
-        " message is delivered again, unless this was its last attempt.",
+        "group {group}: the handler failed with {topic}/{partition}@{offset} (attempt {attempt}): {cause}{at}."
+        " {outcome}",
     ),
     notices.WorkHindered: Line(
         "groups",
         logging.WARNING,
-        "group {group}: {cause} Its handlers go on; what is not settled is delivered again.",
+        "group {group}: {cause} {outcome}",
     ),
     notices.LeaseReleaseFailed: Line(
         "groups",
@@ -354,7 +354,11 @@ class Reporter:
         left_out = self._floods.admit((key, *_kind(event)), self._now())
         if left_out is None:
             return
-        fields = {field.name: getattr(event, field.name) for field in attrs.fields(type(event))}
+        fields = {
+            field.name: getattr(event, field.name)
+            for field in attrs.fields(type(event))
+            if field.name != "exception"
+        }
         extra = {"callboard": {"event": type(event).__name__, **fields, "left_out": left_out}}
         text = line.text.format(**self._told(fields))
         if left_out:
@@ -376,6 +380,8 @@ class Reporter:
                 "a dead letter" if told["records"] == 1 else "dead letters, the last one because of"
             )
             told["counted"] = f"{told['records']} {word}{'' if told['records'] == 1 else 's'}"
+        if told.get("max_deliveries"):
+            told["attempt"] = f"{told['attempt']} of {told['max_deliveries']}"
         if "place" in told:
             told["at"] = f", at {told['place']}" if told["place"] else ""
             told["cause"] = told["cause"].removesuffix(".")

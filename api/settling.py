@@ -20,6 +20,8 @@ from callboard.log.errors import ActorCrashed, CallboardError, InvalidArgument, 
 SOUGHT: Final = "the group was sent elsewhere by seek or reset after the message had been delivered"
 """Why a lease is lost that a seek has ended."""
 BATCH_MAX: Final = 100_000
+REASON_CHARACTERS: Final = 200
+"""Of an exception, in the reason of a nack."""
 
 
 class Leased(Protocol):

@@ -14,11 +14,12 @@ W2  What waits, for its key or for a task, is at most `concurrency` messages; mo
     handlers are quick.
 W3  What has waited for half of its lease is given back, with those of its key behind it: no attempt is spent on nobody.
 W4  Once fetching has ended no handler is called any more.
+W5  As long as there is fetching there is a nursery for handlers.
 """
 
 from __future__ import annotations
 
-import traceback
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from itertools import chain
@@ -27,7 +28,14 @@ from typing import TYPE_CHECKING, Final, Never, cast
 import attrs
 import trio
 
-from callboard.actors.kernel.failures import describe, place
+from callboard.actors.kernel.failures import (
+    describe,
+    leaves,
+    place,
+    traceback_of,
+    unwrap,
+    without_nursery,
+)
 from callboard.actors.names import meant
 from callboard.actors.notices import HandlerFailed, WorkHindered
 from callboard.actors.settings import GROUP_FIELDS
@@ -41,7 +49,7 @@ from callboard.log.errors import (
     TopicNotFound,
 )
 from callboard.receiving import renewed_lease
-from callboard.settling import check_nack, check_seconds, loss_of
+from callboard.settling import REASON_CHARACTERS, check_nack, check_seconds, loss_of
 
 if TYPE_CHECKING:
     from callboard.received import ReceivedMessage
@@ -60,8 +68,16 @@ FLUSH_S: Final = 1.0
 """So long after an ack its outcome is asked for, with those of all others meanwhile."""
 RETRY_S: Final = 1.0
 """After so long a partition that could not be read is asked again."""
-REASON_CHARACTERS: Final = 200
 FRAMES_MAX: Final = 30
+AGAIN: Final = "The message is delivered again."
+GIVEN_UP: Final = "This was its last attempt."
+SETTLED: Final = "The handler had settled the message before, which holds."
+UNSETTLED: Final = "It has not settled the message."
+GONE: Final = "The message is gone with its topic."
+"""What becomes of a message whose handler failed."""
+HINDERED: Final = "Its handlers go on; what is not settled is delivered again."
+LEFT: Final = "Its messages are gone with it."
+"""What becomes of the messages when `work` is hindered."""
 WORK_ARGUMENTS: Final = ("concurrency", "grace", "name", "task_status")
 
 
@@ -159,28 +175,46 @@ class Working:
     async def run(self, task_status: trio.TaskStatus[None]) -> Never:
         """Join, handle until cancelled, leave. Raises what ends the fetching."""
         self.consumer.let_go = self._give_back_stale
-        async with self.consumer, trio.open_nursery() as nursery:
-            # Not with `nursery.start`: cancelled meanwhile, that would wait for what is shielded.
-            nursery.start_soon(self._hold)
-            try:
-                await self._held.wait()
-                task_status.started()
-                nursery.start_soon(self._flush_now_and_then)
-                nursery.start_soon(self._watch_waiting)
-                await self._fetch()
-            except CallboardError as error:
-                self._failure = error
-                nursery.cancel_scope.cancel()
-            finally:
-                self._end()
+        async with self.consumer:
+            await self._run_tasks(task_status)
         raise self._failure or InternalError("nothing has ended the fetching", invariant="W4")
+
+    async def _run_tasks(self, task_status: trio.TaskStatus[None]) -> None:
+        left: BaseException | None = None
+        try:
+            async with trio.open_nursery() as nursery:
+                # Not with `nursery.start`: cancelled meanwhile, that would wait for what is shielded.
+                nursery.start_soon(self._hold)
+                try:
+                    await self._held.wait()
+                    task_status.started()
+                    nursery.start_soon(self._flush_now_and_then)
+                    nursery.start_soon(self._watch_waiting)
+                    await self._fetch()
+                except CallboardError as error:
+                    self._failure = error
+                    nursery.cancel_scope.cancel()
+                finally:
+                    self._end()
+        except BaseExceptionGroup as group:
+            left = without_nursery(group)
+        if left is not None:
+            raise left
 
     async def _hold(self) -> None:
         """What cancels `work` does not cancel its handlers, until the grace period is over."""
+        left: BaseException | None = None
         with self._grace:
-            async with trio.open_nursery() as self._handlers:
-                self._held.set()
-                await self._ended.wait()
+            try:
+                async with trio.open_nursery() as self._handlers:
+                    self._held.set()
+                    await self._ended.wait()
+            except BaseExceptionGroup as group:
+                left = without_nursery(group)
+            if left is not None:
+                raise left
+            if not self._ended.is_set():
+                raise InternalError("nothing has ended the handlers' nursery", invariant="W5")
             await self._flush()
 
     def _end(self) -> None:
@@ -212,7 +246,7 @@ class Working:
             try:
                 message = await consumer.get()
             except (StorageError, TopicNotFound) as error:
-                consumer.runtime.emit(WorkHindered(consumer.group, str(error)))
+                consumer.runtime.emit(WorkHindered(consumer.group, str(error), _rest(error)))
                 if not isinstance(error, TopicNotFound):
                     await trio.sleep(RETRY_S)
                 continue
@@ -359,7 +393,7 @@ class Working:
         leases, task.message = self.consumer.runtime.renewed_leases, message
         held = renewed_lease(self.consumer, message, task.lost, task.renewed)
         leases.add(held)
-        failure: Exception | None = None
+        failure: BaseException | None = None
         try:
             answer = cast(object, self.handler(message))
             if not isinstance(answer, Awaitable):
@@ -368,13 +402,15 @@ class Working:
                 )
             await answer
         except Exception as error:  # noqa: BLE001 - it is told, and the message comes again
+            failure = _meant(error)
+        except BaseException as error:
+            if not _is_foreign_cancellation(error):
+                if task.is_lost:
+                    task.left = message
+                elif not message.settled:
+                    self.consumer.leases.give_back_messages([message])
+                raise
             failure = error
-        except BaseException:
-            if task.is_lost:
-                task.left = message
-            elif not message.settled:
-                self.consumer.leases.give_back_messages([message])
-            raise
         finally:
             leases.remove(held)
         if task.is_lost:
@@ -382,9 +418,9 @@ class Working:
         elif not message.settled:
             await self._settle(message, failure)
         elif failure is not None:
-            self._tell(message, f"{_told(failure)}, after it had settled the message", failure)
+            self._tell(message, _told(failure), SETTLED, failure)
 
-    async def _settle(self, message: ReceivedMessage, failure: Exception | None) -> None:
+    async def _settle(self, message: ReceivedMessage, failure: BaseException | None) -> None:
         delay = failure.after if isinstance(failure, Retry) else None
         try:
             if failure is None:
@@ -395,23 +431,31 @@ class Working:
                 await self.reject(message, failure.reason)
                 return
             if isinstance(failure, Retry):
-                reason = failure.reason
+                reason = failure.reason or _reason(_cause_of(failure))
             else:
-                cause, where = _told(failure), place(failure)
-                reason = cause if where is None else f"{cause.removesuffix('.')}, at {where}"
-                self._tell(message, cause, failure)
+                reason = _reason(failure)
+                self._tell(message, _told(failure), self._outcome(message), failure)
             await self.nack(message, delay, reason)
         except RuntimeClosed:
             return  # who fetches hears of it
         except CallboardError as error:
-            self.consumer.runtime.emit(WorkHindered(self.consumer.group, str(error)))
+            self.consumer.runtime.emit(WorkHindered(self.consumer.group, str(error), _rest(error)))
 
     def _tell_lost(self, message: ReceivedMessage) -> None:
         why = loss_of(message.lease, self.consumer.leases.group_id)
-        self._tell(message, f"its lease was lost while it ran, and it was cancelled: {why}")
+        self._tell(message, f"its lease was lost while it ran, and it was cancelled: {why}", UNSETTLED)
 
-    def _tell(self, message: ReceivedMessage, cause: str, failure: Exception | None = None) -> None:
-        frames = () if failure is None else traceback.format_exception(failure)
+    def _outcome(self, message: ReceivedMessage) -> str:
+        """What becomes of a message that is nacked."""
+        if message.lease.port.is_deleted:
+            return GONE
+        most = self.consumer.settings.max_deliveries
+        return AGAIN if most is None or message.attempt < most else GIVEN_UP
+
+    def _tell(
+        self, message: ReceivedMessage, cause: str, outcome: str, failure: BaseException | None = None
+    ) -> None:
+        frames = [] if failure is None else traceback_of(failure)
         self.consumer.runtime.emit(
             HandlerFailed(
                 group=self.consumer.group,
@@ -420,8 +464,11 @@ class Working:
                 offset=message.offset,
                 attempt=message.attempt,
                 cause=cause,
-                frames=tuple("".join(frames).splitlines()[-FRAMES_MAX:]),
+                frames=tuple(frames[-FRAMES_MAX:]),
                 place=None if failure is None else place(failure),
+                max_deliveries=self.consumer.settings.max_deliveries,
+                outcome=outcome,
+                exception=failure,
             )
         )
 
@@ -458,7 +505,7 @@ class Working:
         except RuntimeClosed:
             return
         except CallboardError as error:
-            self.consumer.runtime.emit(WorkHindered(self.consumer.group, str(error)))
+            self.consumer.runtime.emit(WorkHindered(self.consumer.group, str(error), _rest(error)))
 
 
 def check_settings_of_work(settings: Mapping[str, object]) -> None:
@@ -478,6 +525,45 @@ def _key_of(message: ReceivedMessage) -> Key | None:
     return None if key is None else (message.topic, message.partition, key)
 
 
-def _told(failure: Exception) -> str:
+def _meant(failure: Exception) -> Exception:
+    """What a handler has raised. `Retry` or `Reject` alone in the group of its own nursery are what it means."""
+    alone = unwrap(failure)
+    return alone if isinstance(alone, (Retry, Reject)) else failure
+
+
+def _is_foreign_cancellation(error: BaseException) -> bool:
+    """Whether nothing but `trio.Cancelled` makes it more than a failure, and no scope around the handler is cancelled.
+
+    A handler raises such a one when it unwraps the outcome of another task. A nursery would take it for its own, and
+    end without a word.
+    """
+    if any(not isinstance(leaf, (Exception, trio.Cancelled)) for leaf in leaves(error)):
+        return False
+    return trio.current_effective_deadline() != -math.inf
+
+
+def _told(failure: BaseException) -> str:
     """What an exception is, in a line; a group of one is the exception that it holds."""
-    return describe(failure)[:REASON_CHARACTERS]
+    told = describe(failure)[:REASON_CHARACTERS]
+    is_cancelled = isinstance(unwrap(failure), trio.Cancelled)
+    return f"{told.removesuffix('.')} (by a scope that is not around the handler)" if is_cancelled else told
+
+
+def _reason(failure: BaseException | None) -> str | None:
+    """What the dead letter says of it."""
+    if failure is None:
+        return None
+    cause, where = _told(failure), place(failure)
+    return cause if where is None else f"{cause.removesuffix('.')}, at {where}"
+
+
+def _cause_of(error: BaseException) -> BaseException | None:
+    """What an exception was raised from, or while it was handled."""
+    return (
+        error.__context__ if error.__cause__ is None and not error.__suppress_context__ else error.__cause__
+    )
+
+
+def _rest(error: CallboardError) -> str:
+    """What becomes of the other messages when `work` is hindered."""
+    return LEFT if isinstance(error, TopicNotFound) else HINDERED

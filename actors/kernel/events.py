@@ -98,6 +98,16 @@ class HookFailed:
 
 
 @attrs.frozen
+class CarriesException:
+    """An event that gives its subscribers an exception.
+
+    The log keeps it without: the frames of an exception hold what users' code had in hand.
+    """
+
+    exception: BaseException | None = attrs.field(default=None, eq=False, repr=False, kw_only=True)
+
+
+@attrs.frozen
 class Logged:
     """An event and when it was emitted."""
 
@@ -132,6 +142,8 @@ class EventLog:
 
     def _log_only(self, event: Any) -> None:
         self.total += 1
+        if isinstance(event, CarriesException):
+            event = attrs.evolve(event, exception=None)
         self._kept.append(Logged(self._clock.wall_us(), event))
 
     def subscribe(self, callback: Callable[[Any], object]) -> Callable[[], None]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from traceback import walk_tb
+from traceback import format_exception, walk_tb
 from typing import Final
 
 from callboard.log.limits import CAUSE_CHARACTERS, CAUSES_NAMED, CRASH_FRAMES_KEPT
@@ -23,6 +23,14 @@ def unwrap(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
+
+
+def without_nursery(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """What a nursery's group holds, if that is one exception: so a nursery that users did not open is not seen by them.
+
+    Raise it after the `except` block, not in it: then its context stays its own.
+    """
+    return group.exceptions[0] if len(group.exceptions) == 1 else group
 
 
 def sort_out(error: BaseException) -> tuple[BaseException | None, BaseException | None]:
@@ -46,18 +54,40 @@ def describe(error: BaseException | None) -> str:
     error = unwrap(error)
     if not isinstance(error, BaseExceptionGroup):
         return _line(error)
-    leaves = list(_leaves(error))
-    named = "; ".join(_line(leaf)[:CAUSE_CHARACTERS] for leaf in leaves[:CAUSES_NAMED])
-    more = f"; and {len(leaves) - CAUSES_NAMED} more" if len(leaves) > CAUSES_NAMED else ""
-    return f"{type(error).__name__} ({len(leaves)} errors): {named}{more}"
+    found = list(leaves(error))
+    named = "; ".join(_line(leaf)[:CAUSE_CHARACTERS] for leaf in found[:CAUSES_NAMED])
+    more = f"; and {len(found) - CAUSES_NAMED} more" if len(found) > CAUSES_NAMED else ""
+    return f"{type(error).__name__} ({len(found)} errors): {named}{more}"
 
 
 def _line(error: BaseException) -> str:
-    text = " ".join(str(error).split())
+    text = text_of(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _leaves(error: BaseException) -> Iterator[BaseException]:
+def text_of(error: BaseException) -> str:
+    """What an exception says, in one line that has a UTF-8 form; that its `__str__` raised, if it did."""
+    try:
+        text = str(error)
+    except Exception as problem:  # noqa: BLE001 - users write `__str__` too
+        return f"(its __str__ raised {type(problem).__name__})"
+    return _encodable(" ".join(str.split(text)))
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def traceback_of(error: BaseException) -> list[str]:
+    """The lines of its traceback as Python prints it; its frames alone if it cannot be printed."""
+    try:
+        text = "".join(format_exception(error))
+    except Exception:  # noqa: BLE001 - it asks attributes of users' exceptions
+        return list(frames(error))
+    return _encodable(text).splitlines()
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
     """The exceptions in a group, and in the groups that it holds, in order."""
     waiting = [error]
     while waiting:
@@ -74,7 +104,7 @@ def place(error: BaseException) -> str | None:
     Installed packages count only when nothing else was running. Of a group the first exception is looked at.
     """
     found = installed = None
-    for frame, line in walk_tb(next(_leaves(error)).__traceback__):
+    for frame, line in walk_tb(next(leaves(error)).__traceback__):
         if str(frame.f_globals.get("__name__")).partition(".")[0] in OURS:
             continue
         if any(part in frame.f_code.co_filename for part in INSTALLED):
@@ -85,9 +115,8 @@ def place(error: BaseException) -> str | None:
     if innermost is None:
         return None
     frame, line = innermost
-    return f"{frame.f_code.co_filename.rpartition('/')[2]}:{line} in {frame.f_code.co_name}"[
-        -CAUSE_CHARACTERS:
-    ]
+    found_at = f"{frame.f_code.co_filename.rpartition('/')[2]}:{line} in {frame.f_code.co_name}"
+    return _encodable(found_at)[-CAUSE_CHARACTERS:]
 
 
 def frames(error: BaseException) -> tuple[str, ...]:

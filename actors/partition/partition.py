@@ -24,6 +24,7 @@ import trio
 
 from callboard.actors import notices
 from callboard.actors.kernel import Actor, Batch, Reply
+from callboard.actors.kernel.failures import describe
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
 from callboard.actors.partition.addressing import may_be_addressed
@@ -316,7 +317,7 @@ class Partition(Actor[c.PartitionCommand]):
             return
         self._core.end()
         unknown = ActorCrashed(
-            f"partition {self._port.label} crashed with this in hand ({type(error).__name__}: {error})."
+            f"partition {self._port.label} crashed with this in hand ({describe(error)})."
             " It may or may not have happened; look, or repeat it if repeating is harmless.",
             path=self.context.path,
         )
@@ -358,7 +359,7 @@ class Partition(Actor[c.PartitionCommand]):
         if reply is None or reply.done:
             return
         told = InternalError(
-            f"partition {self._port.label} cannot handle {type(message).__name__}: {type(error).__name__}: {error}",
+            f"partition {self._port.label} cannot handle {type(message).__name__}: {describe(error)}",
             invariant="A1",
         )
         told.__cause__ = error

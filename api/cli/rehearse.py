@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from callboard.actors.kernel.failures import describe
 from callboard.cli.files import empty_directory, temporary_directory, working_folder
 from callboard.cli.group import first_error, run
 from callboard.cli.options import FiniteFloat, json_option
@@ -35,7 +36,7 @@ def handler_named(name: str) -> Any:
             found = getattr(found, part)
     except Exception as error:
         raise InvalidArgument(
-            f"{name!r:.200} cannot be imported: {type(error).__name__}: {error}. Nothing was run. "
+            f"{name!r:.200} cannot be imported: {describe(error)}. Nothing was run. "
             "Name it as package.module:function, from the folder that has the package."
         ) from error
     if not inspect.iscoroutinefunction(found):

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import Any, Final
 
+from callboard.actors.kernel.failures import describe, text_of
 from callboard.cli.files import working_folder
 from callboard.log.errors import InvalidArgument
 from callboard.simulations.entropy import SeededEntropy
@@ -106,7 +107,7 @@ def _problems(scenario: Any) -> list[str]:
     try:
         to_plain(drawn)
     except Exception as error:  # noqa: BLE001 - the values are the program's
-        problems.append(f"its workload(entropy) does not draw what can be stored: {error}")
+        problems.append(f"its workload(entropy) does not draw what can be stored: {text_of(error)}")
     return problems
 
 
@@ -115,7 +116,7 @@ def told_with_line(error: Exception) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return f"{type(error).__name__}: {error.msg}, at {error.filename}:{error.lineno}"
     where = raised_at(error)
-    return f"{type(error).__name__}: {error}{f', at {where}' if where else ''}"
+    return f"{describe(error)}{f', at {where}' if where else ''}"
 
 
 def packages_of(names: Iterable[str]) -> set[str]:

@@ -85,7 +85,7 @@ async def test_a_nursery_hides_no_cause(tmp_path: Path, caplog: Any) -> None:
     assert failed.cause == "NoCustomer: 4711"
     assert reason == "NoCustomer: 4711, at test_failures_told.py:24 in deep"
     (line,) = (line for line in lines_of(caplog, "groups") if "handler failed" in line)
-    assert f"{reason}. The message" in line
+    assert f"{reason}. This was its last attempt." in line
 
 
 async def test_a_group_is_told_by_its_leaves(tmp_path: Path) -> None:

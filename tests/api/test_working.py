@@ -325,8 +325,8 @@ async def test_a_handler_may_settle_its_message_itself(autojump_clock: Any, worl
         await work_for(30.0, topic, handle)
         assert 0 == await pending_of(world, topic)
     assert [(0, 1), (1, 1), (0, 2)] == seen
-    assert ["ValueError: too late, after it had settled the message"] == [
-        event.cause for event in events if isinstance(event, callboard.HandlerFailed)
+    assert [("ValueError: too late", "The handler had settled the message before, which holds.")] == [
+        (event.cause, event.outcome) for event in events if isinstance(event, callboard.HandlerFailed)
     ]
 
 

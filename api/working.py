@@ -403,14 +403,14 @@ class Working:
             await answer
         except Exception as error:  # noqa: BLE001 - it is told, and the message comes again
             failure = _meant(error)
-        except BaseException as error:
+        except (trio.Cancelled, BaseExceptionGroup) as error:
             if not _is_foreign_cancellation(error):
-                if task.is_lost:
-                    task.left = message
-                elif not message.settled:
-                    self.consumer.leases.give_back_messages([message])
+                self._leave(task)
                 raise
             failure = error
+        except BaseException:
+            self._leave(task)
+            raise
         finally:
             leases.remove(held)
         if task.is_lost:
@@ -419,6 +419,14 @@ class Working:
             await self._settle(message, failure)
         elif failure is not None:
             self._tell(message, _told(failure), SETTLED, failure)
+
+    def _leave(self, task: HandlerTask) -> None:
+        """The handler's exception ends its task: its message is given back."""
+        message = task.message
+        if task.is_lost:
+            task.left = message
+        elif not message.settled:
+            self.consumer.leases.give_back_messages([message])
 
     async def _settle(self, message: ReceivedMessage, failure: BaseException | None) -> None:
         delay = failure.after if isinstance(failure, Retry) else None

@@ -142,7 +142,8 @@ class _ExpiringGroup:
         """Offsets whose ack was told."""
         self._dead: dict[int, int] = {}
         """By offset of a dead letter, its number, as it was told."""
-        self._forgotten = -1
+        self._forgotten = self._forgetting = -1
+        """The last dead letter whose forgetting was told, and the last that may have been forgotten."""
         self._expired = False
         self._looking = trio.Lock()
         self._late = True
@@ -264,9 +265,9 @@ class _ExpiringGroup:
         """Make room for dead letters."""
         letters = await self._look_at_dead(orders)
         if letters:
-            number = letters[0].number
+            self._forgetting = max(self._forgetting, letters[0].number)
             await orders.dead_letters(GROUP).forget(letters[0])
-            self._forgotten = max(self._forgotten, number)
+            self._forgotten = self._forgetting
 
     async def _look_at_dead(self, orders: Any, *, is_over: bool = False) -> Any:
         """Dead letters are what has expired unhandled, and what was told of them is so; in the end, all of that."""
@@ -289,7 +290,7 @@ class _ExpiringGroup:
             raise self._broken("two dead letters have one number")
         there = {letter.offset for letter in letters}
         for offset, number in self._dead.items():
-            if offset not in there and number > self._forgotten:
+            if offset not in there and number > self._forgetting:
                 raise self._broken(f"the dead letter of offset {offset}, number {number}, is lost")
         if is_over and self.workload.keeps:
             async for record in orders.read():

@@ -322,7 +322,7 @@ class ScheduleMissed:
 
     schedule: str
     firings: int
-    """As far as they were counted: `MISSED_COUNTED_MAX` at a time."""
+    """Of a cron expression as far as they were counted: `MISSED_COUNTED_MAX` at a time."""
 
 
 @attrs.frozen

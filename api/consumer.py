@@ -256,7 +256,7 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
     @overload
     async def get(self, *, timeout: float | None) -> ReceivedMessage | None: ...
     async def get(self, *, timeout: float | None = None) -> ReceivedMessage | None:
-        """The next message; None when there is none within `timeout` seconds (None: wait for ever).
+        """The next message; None when there is none within `timeout` seconds (None, or `math.inf`: wait for ever).
 
         `timeout=0` looks once: it waits for the partitions' answers, for 50 ms at most, and for nothing else.
 
@@ -265,6 +265,8 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
         millisecond. So is iterating.
         """
         until = math.inf
+        if timeout == math.inf:
+            timeout = None
         if timeout is not None:
             check_seconds("timeout", timeout)
             until = trio.current_time() + timeout

@@ -29,7 +29,7 @@ from callboard.actors.catalog.commands import ListGroups
 from callboard.actors.dead_letters import forwarding as f
 from callboard.actors.names import HANDLED
 from callboard.actors.partition import commands as c
-from callboard.actors.partition.addressing import FOR_GROUP
+from callboard.actors.partition.addressing import FOR_GROUP, REDRIVE_EPOCH, REDRIVE_SEQUENCE
 from callboard.consumer import Consumer
 from callboard.dead_letters import check_limit
 from callboard.log.errors import (
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from callboard.session import Session
 
 READ_RECORDS: Final = 1000
-EPOCH: Final = 1
 HANDLED_S: Final = 5.0
 """How long a redrive that is cancelled tries to note what it has published."""
 
@@ -238,7 +237,7 @@ class DeadLetterTopic:
             [headers],
             [round(record.timestamp.timestamp() * 1e6)],
             priorities=[None if record.priority is None else record.priority + 1],
-            producers=[(1, producer_id, EPOCH, 0)],
+            producers=[(1, producer_id, REDRIVE_EPOCH, REDRIVE_SEQUENCE)],
         )
         port = target.ports[letter.partition % len(target.ports)]
         message = c.PublishMany(columns, c.Level.ALL, columns.size_bytes, c.Guard())

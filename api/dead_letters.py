@@ -90,6 +90,10 @@ class KeptLetters:
 
     async def forget(self, letter: DeadLetter) -> int:
         """Forget a dead letter and those before it in its partition; returns how many, once that is synced."""
+        if not isinstance(letter, DeadLetter):
+            raise InvalidArgument(
+                f"letter is {letter!r:.40}, not a dead letter as `list` tells them. Nothing was forgotten."
+            )
         if letter.topic != self._live.name or letter.group != self._group:
             raise InvalidArgument(
                 f"the dead letter is of group {letter.group!r} in {letter.topic!r}, not of {self._group!r} in"

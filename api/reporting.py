@@ -29,7 +29,7 @@ import attrs
 
 from callboard.actors import notices
 from callboard.actors.kernel import events
-from callboard.log.limits import CAUSE_CHARACTERS
+from callboard.log.limits import CAUSE_CHARACTERS, MISSED_COUNTED_MAX
 
 
 class Line(NamedTuple):
@@ -172,7 +172,7 @@ LINES: Final[dict[object, Line]] = {
     notices.OutboxDropped: Line(
         "partitions",
         logging.WARNING,
-        "{records} messages that acks of {partition} had published are gone with the deleted topic {topic_id}.",
+        "{published} that acks of {partition} had published went with the deleted topic {topic_id}.",
     ),
     notices.OutboxLost: Line(
         "partitions",
@@ -188,7 +188,7 @@ LINES: Final[dict[object, Line]] = {
     notices.ScheduleMissed: Line(
         "partitions",
         logging.WARNING,
-        "schedule {schedule} has missed {firings} firings, which stay away as its setting `missed` says.",
+        "schedule {schedule} has missed {firings}; they stay away, as its setting `missed` says.",
     ),
     notices.GroupExpired: Line(
         "groups",
@@ -382,6 +382,11 @@ class Reporter:
             told["counted"] = f"{told['records']} {word}{'' if told['records'] == 1 else 's'}"
         if told.get("max_deliveries"):
             told["attempt"] = f"{told['attempt']} of {told['max_deliveries']}"
+        if "firings" in told:
+            more = " or more" if told["firings"] == MISSED_COUNTED_MAX else ""
+            told["firings"] = f"{told['firings']:,}{more} firing{'' if told['firings'] == 1 else 's'}"
+        if "records" in told:
+            told["published"] = f"{told['records']:,} message{'' if told['records'] == 1 else 's'}"
         if "place" in told:
             told["at"] = f", at {told['place']}" if told["place"] else ""
             told["cause"] = told["cause"].removesuffix(".")

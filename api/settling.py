@@ -19,6 +19,7 @@ from callboard.log.errors import ActorCrashed, CallboardError, InvalidArgument, 
 
 SOUGHT: Final = "the group was sent elsewhere by seek or reset after the message had been delivered"
 """Why a lease is lost that a seek has ended."""
+SECONDS_MAX: Final = 1_000_000_000
 BATCH_MAX: Final = 100_000
 REASON_CHARACTERS: Final = 200
 """Of an exception, in the reason of a nack."""
@@ -170,11 +171,12 @@ def check_nack(delay: object, reason: object, *, delay_name: str = "delay") -> N
 
 
 def check_seconds(what: str, seconds: object) -> None:
-    """Raise `InvalidArgument` unless `seconds` is a finite number from 0 on."""
+    """Raise `InvalidArgument` unless `seconds` is a number from 0 to `SECONDS_MAX`."""
     valid = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-    if not valid or not 0 <= seconds < 10**9:  # type: ignore[operator]
+    if not valid or not 0 <= seconds <= SECONDS_MAX:  # type: ignore[operator]
         raise InvalidArgument(
-            f"{what} is {seconds!r:.40}, not a number of seconds from 0 on. Nothing was changed."
+            f"{what} is {seconds!r:.40}, not a number of seconds from 0 to {SECONDS_MAX:,} (31 years). Nothing was"
+            " changed."
         )
 
 

@@ -53,7 +53,7 @@ SCHEDULE_EVERY_S_MAX: Final = 100 * 366 * 86_400.0
 CATCH_UP_MAX: Final = 100
 """Firings of one schedule that were missed and are published all the same: the latest of them."""
 MISSED_COUNTED_MAX: Final = 1000
-"""Firings that were missed and passed over are counted up to this at a time."""
+"""Firings of a cron expression that were missed and passed over are counted up to this at a time."""
 
 # -- topics
 PARTITIONS_MAX: Final = 1024

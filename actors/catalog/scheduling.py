@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 from callboard.actors.catalog import state
 from callboard.actors.catalog.state import CatalogState, Event, TopicRecord
 from callboard.actors.recurring.spec import FIELDS, ScheduleRecord, ScheduleSpec
 from callboard.log.errors import InvalidArgument, ScheduleExists, ScheduleNotFound, TopicNotFound
 from callboard.log.limits import SCHEDULES_MAX
+
+IN_SECONDS: Final = {"every_us": "every", "ttl_us": "ttl"}
+"""What is stored in microseconds and given in seconds."""
 
 
 def known_topic(found: CatalogState, topic_id: str, name: str) -> TopicRecord:
@@ -34,6 +39,13 @@ def known_schedule(record: TopicRecord, name: str) -> ScheduleRecord:
     return found
 
 
+def _told(field: str, stored: Any) -> str:
+    """A setting as callers give it."""
+    if field in IN_SECONDS and stored is not None:
+        return f"{IN_SECONDS[field]}={stored / 1_000_000:g}"
+    return f"{field}={stored!r:.60}"
+
+
 def adding(
     found: CatalogState, topic_id: str, name: str, spec: ScheduleSpec, schedule_id: int, now_us: int
 ) -> list[Event]:
@@ -43,7 +55,7 @@ def adding(
     if twin is not None:
         differing = [field for field in FIELDS if getattr(twin.spec, field) != getattr(spec, field)]
         if differing:
-            told = ", ".join(f"{field}={getattr(twin.spec, field)!r:.60}" for field in differing)
+            told = ", ".join(_told(field, getattr(twin.spec, field)) for field in differing)
             raise ScheduleExists(
                 f"topic {name!r} has a schedule {spec.name!r} with other settings: {told}. Nothing was changed. Remove"
                 " it first, or choose another name.",

@@ -26,7 +26,7 @@ from typing import Final, Protocol
 from cronsim import CronSim, CronSimError
 
 from callboard.log.errors import InvalidArgument
-from callboard.log.limits import CRON_LETTERS_MAX
+from callboard.log.limits import CRON_LETTERS_MAX, MISSED_COUNTED_MAX
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND: Final = timedelta(microseconds=1)
@@ -54,6 +54,9 @@ class Rule(Protocol):
     def after(self, instant_us: int) -> int | None:
         """The first due instant later than this one; None when there is none any more."""
 
+    def count(self, after_us: int, until_us: int) -> int:
+        """How many due instants are in `(after_us, until_us]`: all, or at least `MISSED_COUNTED_MAX` of them."""
+
 
 class Every:
     """Instants so far apart from one another, one of them a given one."""
@@ -65,6 +68,11 @@ class Every:
     def after(self, instant_us: int) -> int:
         """See `Rule`."""
         return self._anchor_us + ((instant_us - self._anchor_us) // self._every_us + 1) * self._every_us
+
+    def count(self, after_us: int, until_us: int) -> int:
+        """See `Rule`."""
+        passed_us = until_us + self._every_us - self.after(after_us)
+        return max(0, passed_us // self._every_us)
 
 
 class Cron:
@@ -84,6 +92,10 @@ class Cron:
             return None
         found = self._time_of_day_after(at) if self.names_times_of_day else self._shown_after(at)
         return None if found is None else (found - EPOCH) // MICROSECOND
+
+    def count(self, after_us: int, until_us: int) -> int:
+        """See `Rule`."""
+        return len(dues(self, after_us, until_us, MISSED_COUNTED_MAX))
 
     def _time_of_day_after(self, at: datetime) -> datetime | None:
         """C2. Instants never fall while wall times rise, but they may be equal, and before `at`."""
@@ -178,6 +190,18 @@ def _check_field(expression: str, name: str, field: str) -> None:
             f"cron {expression!r:.60}: its field for the {name.replace('-', ' ')} is {field!r:.40}. Nothing was"
             f" changed. It may hold {FIELDS[name]}; * for all, ranges 1-5, lists 1,3,5 and steps */2."
         )
+
+
+def dues(rule: Rule, after_us: int, until_us: int, limit: int) -> list[int]:
+    """The first due instants in `(after_us, until_us]`, at most `limit`."""
+    found: list[int] = []
+    while len(found) < limit:
+        due = rule.after(after_us)
+        if due is None or due > until_us:
+            break
+        found.append(due)
+        after_us = due
+    return found
 
 
 def latest(rule: Rule, after_us: int, until_us: int) -> int | None:

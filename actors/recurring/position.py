@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from callboard.actors.recurring.cron import Rule, latest
-from callboard.log.limits import CATCH_UP_MAX, MISSED_COUNTED_MAX
+from callboard.actors.recurring.cron import Rule, dues, latest
+from callboard.log.limits import CATCH_UP_MAX
 
 JUMP_US: Final = 60_000_000
 """A wall clock that is set forward by no more has leapt over nothing."""
@@ -71,7 +71,7 @@ class Position:
         self._passed_us = min(self._passed_us, wall_us)  # a clock that was set back comes by again
         if before is None or self._skew_us - before > JUMP_US:
             self._pass_over(rule, wall_us)
-        return _dues(rule, self.from_us, wall_us, AT_A_TIME)
+        return dues(rule, self.from_us, wall_us, AT_A_TIME)
 
     def _pass_over(self, rule: Rule, wall_us: int) -> None:
         """What is due by now was missed (R3)."""
@@ -87,20 +87,9 @@ class Position:
                     return  # all that was missed comes
                 stop = passed = due - 1
         if passed > start:
-            self.passed_over += len(_dues(rule, start, passed, MISSED_COUNTED_MAX))
+            self.passed_over += rule.count(start, passed)
             self._passed_us = passed
 
     def next_us(self, rule: Rule) -> int | None:
         """The first due instant that was neither published nor passed over."""
         return rule.after(self.from_us)
-
-
-def _dues(rule: Rule, after_us: int, until_us: int, limit: int) -> list[int]:
-    found: list[int] = []
-    while len(found) < limit:
-        due = rule.after(after_us)
-        if due is None or due > until_us:
-            break
-        found.append(due)
-        after_us = due
-    return found

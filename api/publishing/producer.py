@@ -20,7 +20,7 @@ import trio
 from callboard.actors.names import check_name
 from callboard.actors.partition.commands import Acks, BeginProducer, Guard, Level, PublishMany
 from callboard.actors.partition.port import PartitionPort
-from callboard.log.errors import CallboardError, InvalidArgument, SequenceOutOfOrder
+from callboard.log.errors import CallboardError, InvalidArgument, ProducerFenced, SequenceOutOfOrder
 from callboard.log.format.columns import Columns
 from callboard.message import Headers, Message, Receipt, Receipts, stored_ranges
 from callboard.publishing.publisher import REFUSING, Outcome, Publisher
@@ -193,15 +193,16 @@ class Producer:
             tries += 1
             try:
                 answer = await self._publisher.send(line.port, message)
-            except CallboardError as error:
+            except CallboardError as found:
+                error = self._told(found)
                 if not error.indefinite and tries == 1:
                     # A producer that was forgotten begins again, with the next publish.
                     line.next = None if isinstance(error, SequenceOutOfOrder) else sequence
-                    raise
+                    raise error from found.__cause__
                 if not error.indefinite or tries == TRIES_MAX:
                     told = error.again()
                     told.indefinite = True  # of an earlier try nothing is known
-                    raise told from error
+                    raise told from found
                 await trio.sleep(pause_s)
                 pause_s *= 2
             else:
@@ -216,9 +217,21 @@ class Producer:
                     line.port, BeginProducer(self.producer_id, self._owner, line.epoch)
                 )
             except CallboardError as error:
-                told = error.again()
+                told = self._told(error).again()
                 told.indefinite = False  # it asked only: nothing was to be stored
                 raise told from error
             line.epoch, line.next = begun
         sequence: int = line.next or 0
         return sequence
+
+    def _told(self, error: CallboardError) -> CallboardError:
+        """The error, with the producer's name where a partition knows its id only."""
+        if not isinstance(error, ProducerFenced):
+            return error
+        told = error.again()
+        words = (
+            f"producer {self.name!r} of topic {self._publisher.live.name!r} has epoch {error.epoch}, and epoch"
+            f" {error.latest} has begun: another one has taken its place. Nothing was written. Stop this one."
+        )
+        told.args = (words,)
+        return told

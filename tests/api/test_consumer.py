@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any
 
@@ -459,3 +460,22 @@ async def test_a_nack_after_a_cancelled_ack_is_told_to_be_lost(autojump_clock: A
             with pytest.raises(callboard.LeaseLost):
                 await message.nack()
         assert (await world.group_of(topic)).pending == 0
+
+
+async def test_times_are_numbers_of_seconds_that_can_be_told(autojump_clock: Any, world: Any) -> None:
+    """For ever is a timeout, and no delay; what is too long is told with the maximum."""
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders")
+        await orders.publish(b"tea")
+        async with orders.subscribe("billing") as consumer:
+            message = await consumer.get(timeout=math.inf)
+            assert message is not None
+            for refused in (math.inf, math.nan, 10**10, -1):
+                with pytest.raises(callboard.InvalidArgument, match=r"from 0 to 1,000,000,000"):
+                    await message.nack(delay=refused)
+            await message.ack()
+            with trio.move_on_after(10**6) as scope:
+                await consumer.get(timeout=math.inf)
+            assert scope.cancelled_caught
+            with pytest.raises(callboard.InvalidArgument, match="not a dead letter"):
+                await orders.dead_letters("billing").forget("x")  # type: ignore[arg-type]

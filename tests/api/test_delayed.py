@@ -333,3 +333,15 @@ async def test_what_is_no_receipt_is_not_cancelled(autojump_clock: Any, world: A
         receipts: Any = 5
         with pytest.raises(InvalidArgument, match="no receipt"):
             await orders.delayed().cancel(receipts)
+
+
+async def test_what_becomes_due_is_no_dead_letter(autojump_clock: Any, world: Any) -> None:
+    """Also when part of it is published before the rest: nobody is told of failures."""
+    events: list[Any] = []
+    for delay in (1.0, 0.5):
+        async with world.open(on_event=events.append) as runtime:
+            reminders = await runtime.create_topic("reminders")
+            for _ in range(5):
+                await reminders.publish(b"remind", delay=delay)
+            await trio.sleep(1.2 if delay < 1 else 0)
+    assert [each for each in events if isinstance(each, callboard.DeadLettered)] == []

@@ -257,7 +257,9 @@ async def test_the_producer_that_began_last_publishes(autojump_clock: Any, world
             world.disk.unhang()
             async with topic.producer("import") as heir, topic.producer("another") as another:
                 for _ in range(2):
-                    with pytest.raises(callboard.ProducerFenced):
+                    with pytest.raises(
+                        callboard.ProducerFenced, match=r"producer 'import' of topic .* has epoch"
+                    ):
                         await zombie.publish(b"zombie")
                 assert await heir.next_sequence() == 2
                 assert (await heir.publish(b"2")).offset == 2

@@ -92,6 +92,27 @@ async def test_a_redriven_message_comes_to_the_group_that_gave_it_up(autojump_cl
         assert await letters.list() == ()
 
 
+async def test_headers_of_a_redriven_message_may_be_passed_on(autojump_clock: Any, world: Any) -> None:
+    """Whatever is published with them comes to every group."""
+    async with shop(world) as runtime:
+        orders, bills = runtime.topic("orders"), await runtime.create_topic("bills")
+        await runtime.dead_letters("dead").redrive()
+        async with orders.subscribe("billing") as consumer:
+            message = await consumer.get()
+            headers = message.headers
+            assert "callboard-for-group" in headers
+            await bills.publish(b"plain", headers=headers)
+            await bills.publish_batch([b"in a batch"] * 2, headers=[headers] * 2)
+            await message.publish(bills, b"with the ack", headers=headers)
+            await message.ack()
+        assert sorted(await taken(bills, "ledger")) == [
+            b"in a batch",
+            b"in a batch",
+            b"plain",
+            b"with the ack",
+        ]
+
+
 async def test_what_fails_again_is_a_dead_letter_again(autojump_clock: Any, world: Any) -> None:
     """And can be redriven again."""
     async with shop(world) as runtime:

@@ -476,3 +476,29 @@ async def test_a_catalog_that_crashes_says_so(autojump_clock: Any, world: Any) -
                 runtime.crash("catalog", RuntimeError("a drill"))
         assert len(runtime.schedules()) == 5
     assert retry_pauses.PAUSE_S < retry_pauses.PAUSE_MAX_S
+
+
+async def test_missed_firings_so_many_seconds_apart_are_all_counted(autojump_clock: Any, world: Any) -> None:
+    """However many they are; those of a cron expression up to a thousand, and the words say so."""
+    events: list[Any] = []
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders")
+        await orders.schedule("fast", value=b"", every=0.5, missed="skip")
+        await orders.schedule("cron", value=b"", cron="* * * * * *", missed="skip")
+    await trio.sleep(86_400)
+    async with world.open(on_event=events.append) as runtime:
+        await trio.sleep(0.1)
+        told = {each.schedule: each.firings for each in events if isinstance(each, callboard.ScheduleMissed)}
+    assert told["orders/fast"] in range(172_798, 172_802)
+    assert told["orders/cron"] == 1_000
+
+
+async def test_what_a_schedule_refuses_is_told_in_its_own_words(autojump_clock: Any, world: Any) -> None:
+    """As the caller gave it, and of no batch."""
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders")
+        await orders.schedule("tick", value=b"", every=5, ttl=60)
+        with pytest.raises(callboard.ScheduleExists, match=r"other settings: every=5, ttl=60\. Nothing"):
+            await orders.schedule("tick", value=b"", every=6, ttl=61)
+        with pytest.raises(callboard.InvalidArgument, match=r"^a value is str"):
+            await orders.schedule("tock", value="text", every=6)

@@ -383,8 +383,8 @@ class Reporter:
         if told.get("max_deliveries"):
             told["attempt"] = f"{told['attempt']} of {told['max_deliveries']}"
         if "firings" in told:
-            more = " or more" if told["firings"] == MISSED_COUNTED_MAX else ""
-            told["firings"] = f"{told['firings']:,}{more} firing{'' if told['firings'] == 1 else 's'}"
+            at_least = " or more" if told["firings"] == MISSED_COUNTED_MAX else ""
+            told["firings"] = f"{told['firings']:,}{at_least} firing{'' if told['firings'] == 1 else 's'}"
         if "records" in told:
             told["published"] = f"{told['records']:,} message{'' if told['records'] == 1 else 's'}"
         if "place" in told:

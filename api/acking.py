@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import attrs
 import trio
 
+from callboard.actors.delays.stored import with_due
 from callboard.actors.outbox.stored import Payload, Target, payload_columns
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.outbox import OUTBOX
@@ -29,6 +30,7 @@ from callboard.log.errors import (
     TopicNotFound,
 )
 from callboard.log.limits import HEADERS_COUNT_MAX, PUBLISHES_BYTES_MAX, PUBLISHES_MAX
+from callboard.publishing.delaying import DelayedPublisher
 from callboard.settling import lease_lost
 
 if TYPE_CHECKING:
@@ -79,9 +81,11 @@ class Staged:
                 index=None,
             )
         if len(payload.attributes.get("headers") or ()) >= HEADERS_COUNT_MAX:
+            kind, most = "delayed message", HEADERS_COUNT_MAX - 2
+            if not payload.target.waits:
+                kind, most = "message", HEADERS_COUNT_MAX - 1
             raise InvalidArgument(
-                f"a message that is published with an ack has at most {HEADERS_COUNT_MAX - 1} headers. Nothing was"
-                " written."
+                f"a {kind} that is published with an ack has at most {most} headers. Nothing was written."
             )
         self.payloads.append(payload)
         self.size_bytes = total
@@ -120,12 +124,18 @@ class PublishesWithAck:
         ttl: float | None = None,
         priority: int | None = None,
         partition: int | None = None,
+        delay: float | None = None,
+        deliver_at: datetime | None = None,
     ) -> None:
         """Publish to a topic of the same runtime, or to the one of that name, together with the ack: both, or neither.
 
         Nothing is written before the ack, which then waits until both are synced. What is nacked, rejected, released,
         or whose lease is lost, publishes nothing; nor does a body of `receive`, or a handler, that fails. After the ack
         the message comes to its topic once, whatever crashes, soon and not at once. The partition is chosen now.
+
+        With a `delay`, which begins now, or with `deliver_at`, it waits beside its topic until it is due, as what
+        `Topic.publish` delays: it comes once, after the ack and not before it is due. A `Message` with a `dedup_id` or
+        an `expected_offset` is refused.
 
         Raises `InvalidArgument`, `MessageTooLarge`, `TopicNotFound`. Acking raises `OutboxFull` when too much that was
         published so waits for its topics.
@@ -134,8 +144,15 @@ class PublishesWithAck:
         live = session.live_topic(topic)
         given = dict(zip(ATTRIBUTES, (headers, timestamp, ttl, priority), strict=True))
         found: Mapping[str, Any] | None = given if any(item is not None for item in given.values()) else None
+        delaying = DelayedPublisher(session, live.publisher)
+        value, due = delaying.opened(value, delay, deliver_at)
         index, size, plain, key, stored = live.publisher.placed(value, key, found, partition)
-        self._staging().add(Payload(Target(live.topic_id, index), plain, key, stored), size)
+        if due is not None:
+            self._staging()
+            live = await delaying.ready()
+            stored = with_due(stored, due._replace(run=live.run))
+        target = Target(live.topic_id, index, waits=due is not None)
+        self._staging().add(Payload(target, plain, key, stored), size)
         await trio.lowlevel.checkpoint_if_cancelled()
 
 
@@ -173,7 +190,8 @@ class AcksWithPublishes:
                 " written. Publish it with one of the messages, or with topic.publish."
             )
         port: PartitionPort = settled[0][0].port
-        outbox = await self.runtime.outbox(port)
+        delays = any(payload.target.waits for payload in payloads)
+        outbox = await self.runtime.outbox(port, delays=delays)
         counted: list[tuple[Any, int]] = []
         is_valid = True
         lost: c.Ranges = ()

@@ -43,11 +43,15 @@ class ReachesOutboxes:
         publisher_of(live)
         return live
 
-    async def outbox(self, source: PartitionPort) -> Outbox:
-        """The outbox of a partition, made if need be. Raises `TopicNotFound`, and what keeps it from being made."""
+    async def outbox(self, source: PartitionPort, *, delays: bool = False) -> Outbox:
+        """The outbox of a partition, made if need be, and one that takes delayed messages if asked.
+
+        Raises `TopicNotFound`, and what keeps it from being made.
+        """
         found = self._directory.outboxes.of(source)
-        if found is None and not source.is_deleted:
-            await self.ask_catalog(EnableOutbox(source.topic))
+        is_ready = found is not None and (found.takes_delayed or not delays)
+        if not is_ready and not source.is_deleted:
+            await self.ask_catalog(EnableOutbox(source.topic, delays))
             found = self._directory.outboxes.of(source)
         if found is None:
             raise TopicNotFound(f"topic {source.topic!r} was deleted.", topic=source.topic)

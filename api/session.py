@@ -40,8 +40,11 @@ class Session(Protocol):
     def live_topic(self, topic: object) -> LiveTopic:
         """The topic that somebody names, or has. Raises `TopicNotFound`, `InvalidArgument`."""
 
-    async def outbox(self, source: PartitionPort) -> Outbox:
-        """The outbox of a partition, made if need be. Raises `TopicNotFound`, and what keeps it from being made."""
+    async def outbox(self, source: PartitionPort, *, delays: bool = False) -> Outbox:
+        """The outbox of a partition, made if need be, and one that takes delayed messages if asked.
+
+        Raises `TopicNotFound`, and what keeps it from being made.
+        """
 
     def scheduler(self) -> ActorRef[Any]:
         """Who moves delayed messages to their topics; there is one when a topic has some."""

@@ -465,13 +465,18 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
 
     async def _enable_outbox(self, message: EnableOutbox) -> LiveTopic:
         record = self._known(message.name)
-        if not record.outbox:
-            await self._decide(lambda _: [(state.TOPIC_OUTBOX, record.topic_id)])
+        missing = [] if record.outbox else [(state.TOPIC_OUTBOX, record.topic_id)]
+        if message.delays and not record.outbox_delays:
+            missing.append((state.TOPIC_OUTBOX_DELAYS, record.topic_id))
+        if missing:
+            await self._decide(lambda _: missing)
         await self._confirm()
-        live = self._launch(self._state.topics[record.topic_id])
+        record = self._state.topics[record.topic_id]
+        live = self._launch(record)
         for outbox in live.outboxes:
             await self._calls.ask(outbox.port, OPEN_OUTBOX)
             self._directory.outboxes.is_ready(outbox)
+            outbox.takes_delayed = record.outbox_delays
         return live
 
     async def _delete_topic(self, message: DeleteTopic) -> None:

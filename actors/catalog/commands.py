@@ -48,10 +48,11 @@ class EnableDelays:
 @attrs.frozen(eq=False)
 class EnableOutbox:
     """Have partitions beside those of the topic for what its acks publish. Answered with its `LiveTopic` once they take
-    something.
+    something, also delayed messages if asked.
     """
 
     name: str
+    delays: bool = False
 
 
 @attrs.frozen(eq=False)

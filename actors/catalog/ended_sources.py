@@ -101,7 +101,7 @@ class EndedSources:
         known: dict[PartitionPort, tuple[int, ...]] = {}
         is_done = True
         for live in self._directory.topics():
-            for port in live.ports:
+            for port in (*live.ports, *live.waiting):
                 try:
                     sources = await self._calls.ask(port, c.ListSources())
                 except ActorStopped:

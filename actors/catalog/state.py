@@ -60,11 +60,12 @@ SCHEDULE_ADDED: Final = 15
 SCHEDULE_REMOVED: Final = 16
 SCHEDULE_PAUSED: Final = 17
 SCHEDULE_RESUMED: Final = 18
+TOPIC_OUTBOX_DELAYS: Final = 19
 
 TOPIC_STATE: Final = ("name", "topic", "settings", "deleting")
-TOPIC_BESIDES: Final = ("delays", "outbox")
+TOPIC_BESIDES: Final = ("delays", "outbox", "outbox_delays")
 """What a topic may have besides, true and mandatory: without it delayed records would wait for ever, and what acks have
-published too."""
+published too; and what acks have published for later would be lost."""
 TAKES_DEAD_LETTERS: Final = "dead_letters"
 """What a topic has besides that a group has named for its dead letters."""
 SCHEDULES: Final = "schedules"
@@ -94,6 +95,8 @@ class TopicRecord:
     """Whether it has waiting partitions for delayed records."""
     outbox: bool = False
     """Whether it has outbox partitions for what acks publish."""
+    outbox_delays: bool = False
+    """Whether some of that may be delayed."""
     takes_dead_letters: bool = False
     """Whether a group has ever named it for its dead letters: no pattern matches it that does not ask for them."""
     schedules: tuple[ScheduleRecord, ...] = ()
@@ -257,6 +260,9 @@ class CatalogState:
     def _topic_outbox(self, topic_id: str) -> TopicRecord:
         return attrs.evolve(self.topics[topic_id], outbox=True)
 
+    def _topic_outbox_delays(self, topic_id: str) -> TopicRecord:
+        return attrs.evolve(self.topics[topic_id], outbox_delays=True)
+
     def _schedule_added(
         self, topic_id: str, schedule_id: int, stored: dict[str, Any], since_us: int
     ) -> TopicRecord:
@@ -384,6 +390,8 @@ class CatalogState:
                 self.apply((TOPIC_DELAYS, topic["topic"]))
             if topic.get("outbox"):
                 self.apply((TOPIC_OUTBOX, topic["topic"]))
+            if topic.get("outbox_delays"):
+                self.apply((TOPIC_OUTBOX_DELAYS, topic["topic"]))
             for schedule in topic.get(SCHEDULES, ()):
                 self._restore_schedule(topic["topic"], schedule)
             if topic["deleting"]:
@@ -422,6 +430,7 @@ EVENTS: Final[dict[int, tuple[Callable[..., TopicRecord | GroupRecord | None], t
     TOPIC_DELETED: (CatalogState._topic_deleted, ("topic",)),
     TOPIC_DELAYS: (CatalogState._topic_delays, ("topic",)),
     TOPIC_OUTBOX: (CatalogState._topic_outbox, ("topic",)),
+    TOPIC_OUTBOX_DELAYS: (CatalogState._topic_outbox_delays, ("topic",)),
     SCHEDULE_ADDED: (CatalogState._schedule_added, ("topic", "schedule", "settings", "since_us")),
     SCHEDULE_REMOVED: (CatalogState._schedule_removed, ("topic", "schedule")),
     SCHEDULE_PAUSED: (CatalogState._schedule_paused, ("topic", "schedule")),

@@ -22,8 +22,8 @@ which records were due, so the partition that takes them keeps that order, and k
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from callboard.actors.partition.producers import SOURCE_EPOCH
 from callboard.log.format.columns import Columns, set_headers
@@ -109,6 +109,13 @@ def waiting_columns(columns: Columns, dues: Sequence[Due], run: int) -> Columns:
     set_headers(columns, headers)
     columns.event_times = columns.ttls = None
     return columns
+
+
+def with_due(attributes: Mapping[str, Any], due: Due) -> dict[str, Any]:
+    """The attributes of one record that waits, by the names of `Columns.build`, of those of what is to be published."""
+    rest = {name: item for name, item in attributes.items() if name not in ("event_times", "ttls")}
+    header = due._replace(time_us=attributes.get("event_times"), ttl_us=attributes.get("ttls")).packed()
+    return {**rest, "headers": {**(attributes.get("headers") or {}), DELAYED: header}}
 
 
 def moved(source: int, found: Sequence[tuple[int, Columns, int]]) -> Columns:

@@ -2,7 +2,7 @@
 
 For each outbox (`callboard.actors.partition.outbox`) there is one task, which learns from the source partition what is
 new, reads where that is to go, and settles what no ack has named. For each partition that something is for there is
-another, as long as there is something:
+another, as long as there is something; what is delayed is for the waiting partition beside it:
 
 1. it publishes the entries at `acks="all"` by a source, in the order of their numbers;
 2. it settles their payloads in the outbox, synced;
@@ -35,6 +35,7 @@ from callboard.actors.notices import OutboxDropped, OutboxHeld, OutboxLost
 from callboard.actors.outbox.stored import HEADER, Addressed, Target, addressed, published
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.calls import PartitionCalls, SourceEnded, record_in
+from callboard.actors.partition.delayed import waiting_folder
 from callboard.actors.partition.outbox import OPEN_OUTBOX, OUTBOX, Outbox
 from callboard.actors.partition.source_ids import of_outbox
 from callboard.actors.timers.retry_pauses import RetryPauses
@@ -144,7 +145,7 @@ class Line:
         lane = self._lanes.get(target)
         if lane is None:
             lane = self._lanes[target] = Lane(target)
-            self._context.start_task(self._forward, lane, name=f"to {target.topic_id}/{target.partition}")
+            self._context.start_task(self._forward, lane, name=_name(target))
         lane.entries.append(entry)
 
     async def _found(
@@ -202,16 +203,20 @@ class Line:
         self._outbox.held += 1 if lane.is_held else -1
         if error is not None:
             live = self._directory.by_id(lane.target.topic_id)
-            topic = lane.target.topic_id if live is None else live.name
-            where = f"{topic}/{lane.target.partition}"
+            topic_id, partition, waits = lane.target
+            folder = waiting_folder(partition) if waits else partition
+            where = f"{topic_id if live is None else live.name}/{folder}"
             self._context.emit(OutboxHeld(self._outbox.source.label, where, str(error)))
 
     async def _forward_some(self, lane: Lane) -> None:
-        topic_id, partition = lane.target
+        topic_id, partition, waits = lane.target
         live = self._directory.by_id(topic_id)
         if live is None or live.deleted or partition >= len(live.ports):
             await self._drop(lane)
             return
+        ports = live.waiting if waits else live.ports
+        if not ports:
+            raise _missing(topic_id)  # who published it had made them: they start
         found = await self._found(tuple(lane.entries))
         batch = [(entry.number, record[1], record[2]) for entry, record in found if record is not None]
         gone = [entry for entry, record in found if record is None]
@@ -219,7 +224,7 @@ class Line:
             await self._gone(gone)
         if batch:
             try:
-                await self._calls.store(live.ports[partition], published(self._source, batch), self._is_live)
+                await self._calls.store(ports[partition], published(self._source, batch), self._is_live)
             except SourceEnded:
                 raise
             except ActorStopped as error:  # it was deleted meanwhile: who asks again hears so
@@ -293,6 +298,11 @@ class Line:
             await self._ask(outbox.port, c.SettleOffsets(OUTBOX, unnamed))
             outbox.discarded += sum(stop - start for start, stop in unnamed)
         outbox.swept(below)
+
+
+def _name(target: Target) -> str:
+    folder = waiting_folder(target.partition) if target.waits else target.partition
+    return f"to {target.topic_id}/{folder}"
 
 
 def _missing(topic_id: str) -> TopicNotFound:

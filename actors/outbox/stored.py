@@ -6,7 +6,7 @@ what must not take effect yet:
 ======  =====  ==========================================================================
 bytes   type   what
 ======  =====  ==========================================================================
-0       u8     1
+0       u8     1; 2: it is delayed, and goes to the waiting partition, as it is to be stored there
 1-4     u32    the partition of the target topic
 5-8     u32    the group whose ack publishes it
 9-16    u64    the receipt of that ack
@@ -32,6 +32,7 @@ from callboard.log.format.columns import Columns
 HEADER: Final = "callboard-outbox"
 FORM: Final = struct.Struct("<BIIQqq")
 VERSION: Final = 1
+DELAYED: Final = 2
 NONE: Final = -(2**63)
 
 
@@ -40,6 +41,8 @@ class Target(NamedTuple):
 
     topic_id: str
     partition: int
+    waits: bool = False
+    """Whether they are for the waiting partition beside it (`callboard.actors.partition.delayed`)."""
 
 
 class Addressed(NamedTuple):
@@ -54,7 +57,8 @@ class Addressed(NamedTuple):
     def packed(self) -> bytes:
         """The header's value."""
         rest = [NONE if each is None else each for each in (self.time_us, self.ttl_us)]
-        fixed = FORM.pack(VERSION, self.target.partition, self.group_id, self.lease_id, *rest)
+        form = DELAYED if self.target.waits else VERSION
+        fixed = FORM.pack(form, self.target.partition, self.group_id, self.lease_id, *rest)
         return fixed + self.target.topic_id.encode()
 
 
@@ -62,10 +66,10 @@ def addressed(header: bytes | None) -> Addressed | None:
     """What a header says; None when it says nothing."""
     if header is None or len(header) <= FORM.size:
         return None
-    version, partition, group_id, lease_id, time_us, ttl_us = FORM.unpack_from(header)
-    if version != VERSION:
+    form, partition, group_id, lease_id, time_us, ttl_us = FORM.unpack_from(header)
+    if form not in (VERSION, DELAYED):
         return None
-    target = Target(header[FORM.size :].decode("utf-8", "replace"), partition)
+    target = Target(header[FORM.size :].decode("utf-8", "replace"), partition, waits=form == DELAYED)
     return Addressed(
         target, group_id, lease_id, None if time_us == NONE else time_us, None if ttl_us == NONE else ttl_us
     )

@@ -66,6 +66,8 @@ class Outbox:
     """From when its group is open."""
     flag: Flag = attrs.Factory(Flag)
     """Set when there is something to forward, or to settle."""
+    takes_delayed: bool = False
+    """Whether it is durable that acks may publish what is delayed: an older version would lose it."""
     pending: int = 0
     """Messages that acks have published and that are not forwarded yet."""
     forwarded: int = 0

@@ -117,6 +117,20 @@ class DelayedPublisher:
         dues = [of_message(index, self._due, *row) for index, row in enumerate(rows)]
         return await self._publish(values, given, partition, acks, dues)
 
+    def opened(
+        self, value: bytes | Message, delay: float | None, deliver_at: datetime | None
+    ) -> tuple[bytes | Message, Due | None]:
+        """What is published with an ack, and when it is due; None for what is not delayed."""
+        if isinstance(value, Message):
+            if delay is not None or deliver_at is not None:
+                raise InvalidArgument(
+                    "publish was given a Message and attributes beside it. Nothing was written. Put them into the"
+                    " Message."
+                )
+            delay, deliver_at = value.delay, value.deliver_at
+            value = attrs.evolve(value, delay=None, deliver_at=None)
+        return value, self._due(delay, deliver_at)
+
     def _due(self, delay: float | None, deliver_at: datetime | None) -> Due | None:
         """When a message is due; None for one that is not delayed."""
         if delay is None and deliver_at is None:
@@ -148,7 +162,7 @@ class DelayedPublisher:
         for part in parts:
             if waits[part.chunk[0]]:
                 _check_headers(part)
-        live = await self._ready() if any(waits) else publisher.live
+        live = await self.ready() if any(waits) else publisher.live
         sendings = []
         for part in parts:
             waiting = [due for due in map(dues.__getitem__, part.chunk) if due is not None]
@@ -164,7 +178,7 @@ class DelayedPublisher:
         ]
         return publisher.summed_up(outcomes, [part.chunk for part in parts], len(values))
 
-    async def _ready(self) -> LiveTopic:
+    async def ready(self) -> LiveTopic:
         """The topic, once it takes delayed messages."""
         live = self._publisher.live
         if not live.takes_delayed:

@@ -3,11 +3,13 @@
 Each attempt to handle a message publishes values of its own, so whatever is in the targets in the end tells which
 attempts counted. Of an ack that was told all its values are there, once; of one that was refused, and of a body that
 did not come to its ack, none ever; of one whose fate is unknown all or none. Each message counted once. What acks that
-followed each other published to one partition lies there in that order.
+followed each other published to one partition lies there in that order. Some values are delayed: these wait first, and
+none comes before it is due.
 """
 
 from __future__ import annotations
 
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +17,7 @@ import attrs
 import trio
 
 from callboard.log.errors import CallboardError, LeaseLost, OutboxFull
+from callboard.message import Message, from_us
 from callboard.simulations.faults import aimed
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.scenarios.draws import (
@@ -62,6 +65,9 @@ VISIBILITY_S: Final = 3.0
 HURRIES_S: Final = (0.0, 0.0005, 0.002, 0.01)
 """After so long an ack is given up."""
 IDLE_S: Final = 1.0
+DELAYS_S: Final = (0.0, 0.01, 0.5, 4.0)
+TIME: Final = from_us(1_000_000_000_000_000)
+TTL_S: Final = 1e6
 GROUP: Final = "billing"
 TARGETS: Final = ("bills", "notes", "orders-too")
 
@@ -79,6 +85,8 @@ class HandedOn:
     consumers: int = 1
     outbox: int = 1000
     """How many messages an outbox keeps."""
+    delays: float = 0.0
+    """How many of what is published are delayed, in seconds of `DELAYS_S`."""
     sessions: int = 1
     """The messages come in so many parts. When one is handed on, the directory is closed, and opened again."""
     limits: DrawnLimits = ()
@@ -103,6 +111,8 @@ class _Attempt:
     partition: int
     values: dict[bytes, tuple[str, int]]
     """With the topic and partition that each is for."""
+    dues_s: dict[bytes, float] = attrs.Factory(dict)
+    """When those are due that are delayed, wall time."""
     began_at: float = 0.0
     told_at: float = 0.0
     counts: bool | None = False
@@ -136,9 +146,12 @@ class AckedAndPublished:
             "outbox",
             "outbox",
             "outbox",
+            "topics/bills/delayed-0",
+            "topics/bills/delayed-1",
+            "scheduler",
             "catalog",
         ),
-        paths=("/outbox-0/", "/outbox-0/delivery/", "/0/delivery/", "/0/0000", ""),
+        paths=("/outbox-0/", "/outbox-0/delivery/", "/delayed-0/", "/0/delivery/", "/0/0000", ""),
         verbs=("write", "write", "sync", "sync", "create", "rename"),
         probes={"handling": 20, "acked": 20, "disk.sync": 80, "disk.write": 80, "event.ActorStarted": 14},
         faults=(0, 5),
@@ -167,6 +180,7 @@ class AckedAndPublished:
             publishes=one_of(entropy, (1, 2, 2, 5)),
             consumers=one_of(entropy, (1, 1, 2, 3)),
             outbox=one_of(entropy, (5, 10, 1000)),
+            delays=one_of(entropy.fork("delays"), (0.0, 0.0, 0.3, 0.7)),
             sessions=one_of(entropy.fork("sessions"), (1, 1, 2, 4)),
             limits=draw_limits(entropy, BROKER_LIMITS),
         )
@@ -196,13 +210,16 @@ class _HandingOn:
         self._part = 1
         """Of the messages, by sessions."""
         self._was_refused = self._was_lost = self._was_unknown = self._discarded = False
+        self._was_delayed = False
+        self._missing: set[bytes] = set()
 
     async def watch(self) -> None:
         """All comes to an end when nothing fails any more."""
         await heal_in_time(self.world)
         await self.world.rest(LIVENESS_S)
         if not self.is_done:
-            raise self._broken(f"not all was handed on {LIVENESS_S:g} s after the last fault")
+            missing = f": {sorted(self._missing)[:3]} have not come" if self._missing else ""
+            raise self._broken(f"not all was handed on {LIVENESS_S:g} s after the last fault{missing}")
 
     async def life(self, machine: Machine) -> None:
         """Sessions until one comes to its end."""
@@ -224,6 +241,8 @@ class _HandingOn:
                     async with trio.open_nursery() as consumers:
                         for number in range(max(1, self.workload.consumers)):
                             consumers.start_soon(self._consume, orders, name=f"consumer {number}")
+                while await self._is_delayed(targets):
+                    await self.world.rest(IDLE_S)
                 await self._look(targets)
                 await self._look_at_statistics(runtime)
                 nursery.cancel_scope.cancel()
@@ -333,9 +352,22 @@ class _HandingOn:
             value, topic = b"%d of %s" % (self._number, orders[0]), one_of(self._draws, self._targets)
             place = between(self._draws, 0, 1)
             attempt.values[value] = topic, place
-            await owner.publish(topic, value, key=value, headers={"is": value}, partition=place)
+            await owner.publish(topic, self._message(attempt, value, place))
         self.world.probe("handling", str(self._number))
         return attempt
+
+    def _message(self, attempt: _Attempt, value: bytes, place: int) -> Message:
+        """What is published, some of it delayed."""
+        given: dict[str, Any] = {"key": value, "headers": {"is": value}, "timestamp": TIME, "ttl": TTL_S}
+        if self._draws.random() >= self.workload.delays:
+            return Message(value, partition=place, **given)
+        delay, wall_us = one_of(self._draws, DELAYS_S), self.world.clock.wall_us()
+        attempt.dues_s[value] = wall_us / 1e6 + delay
+        if self._draws.random() < 0.5:
+            return Message(value, partition=place, delay=delay, **given)
+        return Message(
+            value, partition=place, deliver_at=from_us(wall_us) + timedelta(seconds=delay), **given
+        )
 
     async def _ack(self, owner: Any, attempt: _Attempt) -> None:
         attempt.counts, attempt.began_at = None, trio.current_time()
@@ -354,6 +386,18 @@ class _HandingOn:
 
     # -- what comes
 
+    async def _is_delayed(self, targets: list[Any]) -> bool:
+        """Whether something waits, or is due and on its way."""
+        if any([await topic.delayed().count() for topic in targets]):
+            return True
+        there: set[bytes] = set()
+        for topic in targets:
+            await until_readable(self.world, topic)
+            there.update([record.value async for record in topic.read()])
+        counting = [each for each in self._attempts if each.counts or not there.isdisjoint(each.values)]
+        self._missing = {value for each in counting for value in each.dues_s} - there
+        return bool(self._missing)
+
     async def _look(self, targets: list[Any]) -> None:
         """All is there that counts, once, as it was published, in order; and nothing else."""
         places: dict[bytes, tuple[str, int, int]] = {}
@@ -369,8 +413,10 @@ class _HandingOn:
                 places[value] = topic.name, record.partition, record.offset
                 if places[value][:2] != known[value].values[value]:
                     raise self._broken(f"{value!r} was for {known[value].values[value]}, not {places[value]}")
-                if (record.key, record.headers) != (value, {"is": value}):
-                    raise self._broken(f"{value!r} has come with {record.key!r}, {record.headers}")
+                told = record.key, record.headers, record.timestamp, record.ttl
+                if told != (value, {"is": value}, TIME, TTL_S):
+                    raise self._broken(f"{value!r} has come with {told}")
+                self._check_time(record, known[value])
         counted: dict[bytes, _Attempt] = {}
         for attempt in self._attempts:
             there = [value in places for value in attempt.values]
@@ -387,6 +433,16 @@ class _HandingOn:
                     raise self._broken(f"{order!r} counted twice")
                 counted[order] = attempt
         self._check_order(places)
+
+    def _check_time(self, record: Any, attempt: _Attempt) -> None:
+        due_s = attempt.dues_s.get(record.value)
+        if due_s is None:
+            return
+        self._was_delayed = True
+        if record.append_time.timestamp() < due_s - 1e-5:
+            raise self._broken(
+                f"{record.value!r} has come {due_s - record.append_time.timestamp():g} s too early"
+            )
 
     async def _look_at_statistics(self, runtime: Any) -> None:
         """What is discarded was stored for acks that do not count: no more than these had."""
@@ -411,8 +467,8 @@ class _HandingOn:
                 first, second = (one, other) if one.told_at <= other.told_at else (other, one)
                 if first.partition != second.partition or first.told_at >= second.began_at:
                     continue
-                for value in first.values:
-                    for later in second.values:
+                for value in first.values.keys() - first.dues_s.keys():
+                    for later in second.values.keys() - second.dues_s.keys():
                         here, there = places[value], places[later]
                         if here[:2] == there[:2] and here[2] > there[2]:
                             raise self._broken(
@@ -428,6 +484,7 @@ class _HandingOn:
         self.world.sometimes("a full outbox refused an ack", self._was_refused)
         self.world.sometimes("a stale ack published nothing", self._was_lost)
         self.world.sometimes("an ack that published was indefinite", self._was_unknown)
+        self.world.sometimes("what an ack published waited until it was due", self._was_delayed)
         self.world.sometimes("a payload was discarded", self._discarded)
         self.world.sometimes("the forwarder crashed and came back", crashed)
         self.world.sometimes("what an ack published was held", bool(history.of("OutboxHeld")))

@@ -120,6 +120,7 @@ PUBLISHED: Final = (
     "a stale ack published nothing",
     "an ack that published was indefinite",
     "a payload was discarded",
+    "what an ack published waited until it was due",
     "the forwarder crashed and came back",
     "what an ack published was held",
 )

@@ -224,7 +224,12 @@ async def test_what_cannot_be_published_is_refused_at_once(autojump_clock: Any, 
                 ("text", {}),
                 (b"", {"partition": 1}),
                 (b"", {"priority": 1}),
-                (callboard.Message(b"", delay=1), {}),
+                (callboard.Message(b"", delay=-1), {}),
+                (callboard.Message(b"", delay=1), {"delay": 1}),
+                (callboard.Message(b"", delay=1, dedup_id="a"), {}),
+                (b"", {"delay": 1, "deliver_at": datetime(2030, 1, 1, tzinfo=UTC)}),
+                (b"", {"deliver_at": datetime(2030, 1, 1)}),  # noqa: DTZ001
+                (b"", {"delay": 1, "partition": 1}),
                 (callboard.Message(b"", dedup_id="a"), {}),
                 (b"", {"headers": {f"{number}": "" for number in range(HEADERS_COUNT_MAX)}}),
             ):

@@ -24,7 +24,12 @@ TIMES = st.none() | st.integers(-(2**62), 2**63 - 1)
 @given(
     st.builds(
         Addressed,
-        st.builds(Target, st.text("0123456789abcdef", min_size=1, max_size=32), st.integers(0, 2**32 - 1)),
+        st.builds(
+            Target,
+            st.text("0123456789abcdef", min_size=1, max_size=32),
+            st.integers(0, 2**32 - 1),
+            st.booleans(),
+        ),
         st.integers(0, 2**32 - 1),
         st.integers(0, 2**64 - 1),
         TIMES,
@@ -46,7 +51,7 @@ def test_what_is_no_header_says_nothing_or_something(header: bytes | None) -> No
 def test_a_header_of_another_form_says_nothing() -> None:
     """A later version may write such."""
     header = Addressed(Target("ab", 1), 2, 3).packed()
-    assert addressed(b"\x02" + header[1:]) is None
+    assert addressed(b"\x03" + header[1:]) is None
     assert addressed(header[: FORM.size]) is None
 
 

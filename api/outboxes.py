@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.actors.catalog.commands import EnableOutbox
 from callboard.log.errors import InvalidArgument, TopicNotFound
+from callboard.publishing.delaying import DelayedPublisher
 from callboard.publishing.publisher import publisher_of
 from callboard.topic import Topic
 
@@ -42,6 +43,10 @@ class ReachesOutboxes:
         live = self._live(topic)
         publisher_of(live)
         return live
+
+    def delaying(self, live: LiveTopic) -> DelayedPublisher:
+        """What publishes delayed messages to a topic."""
+        return DelayedPublisher(self, publisher_of(live))  # type: ignore[arg-type]
 
     async def outbox(self, source: PartitionPort, *, delays: bool = False) -> Outbox:
         """The outbox of a partition, made if need be, and one that takes delayed messages if asked.

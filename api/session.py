@@ -40,6 +40,9 @@ class Session(Protocol):
     def live_topic(self, topic: object) -> LiveTopic:
         """The topic that somebody names, or has. Raises `TopicNotFound`, `InvalidArgument`."""
 
+    def delaying(self, live: LiveTopic) -> Any:
+        """What publishes delayed messages to a topic."""
+
     async def outbox(self, source: PartitionPort, *, delays: bool = False) -> Outbox:
         """The outbox of a partition, made if need be, and one that takes delayed messages if asked.
 

@@ -323,7 +323,9 @@ def start_problem(name: str, value: object) -> str | None:
         return f"{name} is {value!r}"
     if isinstance(value, int):
         told = repr(value) if abs(value) < 10**20 else "an enormous number"
-        return None if 0 <= value < 2**63 else f"{name} is {told}, not an offset"
+        if value < 0:
+            return f'{name} is {told}, and offsets begin at 0: "beginning" is the oldest message that is kept'
+        return None if value < 2**63 else f"{name} is {told}, not an offset"
     if isinstance(value, datetime):
         return None if value.tzinfo is not None else f"{name} is a datetime without a time zone"
     if value in ("beginning", "end"):

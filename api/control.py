@@ -81,7 +81,16 @@ VERBS: Final[dict[str, list[str]]] = {
 OPTIONAL: Final = frozenset({"drop_dead_letters"})
 """Arguments that a request may leave out."""
 CHANGING: Final = frozenset(
-    {"seek_group", "alter_group", "delete_group", "restart", "redrive_dead", "purge_dead"}
+    {
+        "seek_group",
+        "alter_group",
+        "delete_group",
+        "restart",
+        "redrive_dead",
+        "purge_dead",
+        "add_schedule",
+        "change_schedule",
+    }
 )
 """Those that are not only looked at."""
 NAME: Final = "control.sock"
@@ -263,6 +272,11 @@ def parse_place(text: str) -> Start:
     """Where to seek: "beginning", "end", an offset, or an instant in ISO 8601. Raises `InvalidArgument`."""
     if text in ("beginning", "end"):
         return text  # type: ignore[return-value]
+    if is_negative(text):
+        raise InvalidArgument(
+            f"{text:.60} lies before the start: offsets begin at 0. Nothing was changed. Say beginning for the oldest"
+            " message that is kept."
+        )
     try:
         if text.isascii() and text.isdigit() and len(text) < 20:
             return int(text)
@@ -272,6 +286,11 @@ def parse_place(text: str) -> Start:
             f"{text!r:.60} is no place in a topic. Nothing was changed. Say beginning, end, an offset, or an instant"
             " such as 2026-05-01T12:00:00Z."
         ) from error
+
+
+def is_negative(text: str) -> bool:
+    """Whether it is a number below 0, as somebody types it who wants to go before the start, or back from the end."""
+    return text.isascii() and text[:1] == "-" and text[1:].isdigit()
 
 
 def parse_partition(text: str) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -56,8 +57,7 @@ class DelayedMessages:
 
     async def list(self, *, limit: int = 1000) -> tuple[DelayedMessage, ...]:
         """The first `limit` messages that wait, partition by partition, in the order in which they were published."""
-        if type(limit) is not int or limit < 1:
-            raise InvalidArgument(f"limit is {limit!r:.40}, not a number of messages from 1 on.")
+        _check_limit(limit)
         found: list[DelayedMessage] = []
         for port in self._live.waiting:
             after = -1
@@ -68,6 +68,30 @@ class DelayedMessages:
                 found += await self._read(port, rows)
                 after = rows[-1][0]
         return tuple(found)
+
+    async def next(self, *, limit: int = 100) -> tuple[DelayedMessage, ...]:
+        """The `limit` messages that are due first, in the order in which they are due.
+
+        All that wait are looked at, and no more than these are kept in memory.
+        """
+        _check_limit(limit)
+        first: list[tuple[int, int, int]] = []
+        """A heap of those that are due first, the last of them at its top: (minus due, minus partition, minus id)."""
+        for port in self._live.waiting:
+            after = -1
+            while rows := await self._scheduler(ListDelayed(port, after, PAGE)):
+                for schedule_id, due_us in rows:
+                    place = (-due_us, -port.index, -schedule_id)
+                    if len(first) < limit:
+                        heapq.heappush(first, place)
+                    else:
+                        heapq.heappushpop(first, place)
+                after = rows[-1][0]
+        found: list[DelayedMessage] = []
+        for port in self._live.waiting:
+            rows = sorted([(-due_id, -due) for due, partition, due_id in first if -partition == port.index])
+            found += await self._read(port, rows)
+        return tuple(sorted(found, key=lambda each: (each.due, each.partition, each.schedule_id)))
 
     async def count(self) -> int:
         """How many wait now."""
@@ -152,6 +176,11 @@ class DelayedMessages:
             if at is not None:  # else it came to its topic meanwhile
                 found.append(_message(port, schedule_id, due_us, *at))
         return found
+
+
+def _check_limit(limit: object) -> None:
+    if type(limit) is not int or limit < 1:
+        raise InvalidArgument(f"limit is {limit!r:.40}, not a number of messages from 1 on.")
 
 
 def _message(

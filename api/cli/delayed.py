@@ -36,12 +36,18 @@ def delayed() -> None:
 
 @delayed.command("list")
 @click.argument("topic")
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="So many at most.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    help="So many at most, those that are due first.",
+)
 @directory_option
 @json_option
 def list_delayed(topic: str, limit: int, directory: str, as_json: bool) -> None:
-    """Print the messages that wait, a line each, in the order in which they were published."""
-    found = _ask(directory, topic, lambda waiting: waiting.list(limit=limit))
+    """Print the messages that wait, a line each: what is due next comes first."""
+    found = _ask(directory, topic, lambda waiting: waiting.next(limit=limit))
     if as_json:
         for message in found:
             print_json(_plain(message))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -15,11 +16,14 @@ from callboard.cli.options import all_option, directory_option, json_option, par
 from callboard.cli.output import facts, print_json, say, show, table, to_json
 from callboard.cli.streams import is_interactive
 from callboard.cli.topics import report_settings, setting_rows, settings_argument
-from callboard.control import parse_place
+from callboard.control import is_negative, parse_place
 from callboard.log.errors import InvalidArgument
 from callboard.offline import require_directory
 
 Command = Callable[..., Any]
+PARTITION: Final = re.compile(r"[^/]+/[0-9]{1,9}")
+MESSAGE: Final = re.compile(r"(?P<topic>[^/]+)/(?P<partition>[0-9]{1,9})@(?P<offset>-?[0-9]+)")
+"""As places are printed: orders/0@17. A topic's name has no slash."""
 
 
 @click.group()
@@ -125,7 +129,23 @@ def where(command: Command) -> Command:
     return command
 
 
-@group.command()
+class Seek(click.Command):
+    """The command `seek`: it reads a negative offset, and a partition with its offset behind it, as what they are."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click's. Raises `InvalidArgument` for what it would tell of as an option, or an argument too many."""
+        for index, given in enumerate(args):
+            before = args[index - 1] if index else ""
+            if is_negative(given) and not before.startswith("--"):
+                parse_place(given)
+            if given.isascii() and given.isdecimal() and PARTITION.fullmatch(before):
+                raise InvalidArgument(
+                    f"the offset of a partition is said in one word: {before}@{given}. Nothing was changed."
+                )
+        return super().parse_args(ctx, args)
+
+
+@group.command(cls=Seek)
 @click.argument("name")
 @click.argument("to")
 @where
@@ -133,14 +153,33 @@ def where(command: Command) -> Command:
 @json_option
 def seek(name: str, to: str, topic: str | None, partition: int | None, directory: str, as_json: bool) -> None:
     """Have a group go on from TO: beginning, end, an instant (ISO 8601, UTC without a zone), or an offset of one
-    partition.
+    partition, as TOPIC/PARTITION@OFFSET, or alone where only one partition is meant.
 
     Also while a runtime has the directory open with control=True: its consumers go on from there.
     """
+    to, topic, partition = _of_message(to, topic, partition)
     place = parse_place(to)
     if isinstance(place, datetime):
         to = zoned(to).isoformat()
     _seek(name, to, topic, partition, directory, as_json)
+
+
+def _of_message(to: str, topic: str | None, partition: int | None) -> tuple[str, str | None, int | None]:
+    """The offset, topic and partition in TOPIC/PARTITION@OFFSET, as `seek` prints places; else all as it was."""
+    found = MESSAGE.fullmatch(to)
+    if found is None:
+        if PARTITION.fullmatch(to):
+            raise InvalidArgument(
+                f"{to:.300} is a partition, and no place in it. Nothing was changed. Say {to:.300}@OFFSET."
+            )
+        return to, topic, partition
+    named, index, offset = found["topic"], int(found["partition"]), found["offset"]
+    if topic not in (None, named) or partition not in (None, index):
+        raise InvalidArgument(
+            f"{to:.300} names the topic and the partition, and --topic or --partition names others. Nothing was"
+            " changed. Leave the options out."
+        )
+    return offset, named, index
 
 
 @group.command()

@@ -12,6 +12,7 @@ import click
 from callboard.actors.settings import SettingField
 from callboard.cli.output import say
 from callboard.cli.streams import check_directory
+from callboard.control import is_negative
 from callboard.log.errors import ConfigurationError, InvalidArgument
 from callboard.message import parse_instant
 from callboard.reading import check_start
@@ -92,6 +93,10 @@ def parse_start(text: str) -> int | str | datetime:
     if text.isascii() and text.isdecimal() and len(text) < 20:
         check_start("the place to start", int(text))
         return int(text)
+    if is_negative(text):
+        raise InvalidArgument(
+            f"{text:.60} lies before the start: offsets begin at 0. Say beginning for the oldest message that is kept."
+        )
     try:
         return zoned(text)
     except ValueError:

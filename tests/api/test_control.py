@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import callboard
 from callboard import control, control_frames
-from callboard.control import ControlClient
+from callboard.control import CHANGING, VERBS, ControlClient
 
 
 @contextlib.asynccontextmanager
@@ -347,3 +347,20 @@ def test_arbitrary_bytes_are_plain_data_or_refused(body: bytes) -> None:
     except callboard.ControlError:
         return
     assert isinstance(found, (dict, list, str, bytes, int, float, bool, type(None)))
+
+
+def test_who_changes_something_is_told_that_it_may_be_done() -> None:
+    """When no answer comes; the others only look, and may ask again. A new verb is put into one of the two."""
+    looks = {
+        "count_dead",
+        "ping",
+        "tree",
+        "stats",
+        "describe",
+        "describe_group",
+        "events",
+        "list_dead",
+        "schedules",
+        "next_due",
+    }
+    assert set(VERBS) - CHANGING == looks

@@ -10,6 +10,7 @@ import pytest
 import trio
 
 import callboard
+from callboard import delayed
 from callboard.actors.delays import scheduler
 from callboard.log.errors import ActorCrashed, InvalidArgument, TopicFull, TopicNotFound
 
@@ -184,6 +185,25 @@ async def test_batches_are_refused_in_words(autojump_clock: Any, world: Any) -> 
         with pytest.raises(InvalidArgument, match="no receipt of a delayed message"):
             await orders.delayed().cancel(await orders.publish(b"plain"))
         assert await values(orders) == [b"plain"]
+
+
+async def test_what_is_due_next_is_told_first(autojump_clock: Any, world: Any, monkeypatch: Any) -> None:
+    """Over all partitions, however many wait; what is due together by partition and id."""
+    monkeypatch.setattr(delayed, "PAGE", 3)
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders", partitions=2)
+        delays = [float(5 + number * 7 % 20) for number in range(20)]
+        for partition in range(2):
+            messages = [b"%d/%g" % (partition, delay) for delay in delays]
+            await orders.publish_batch(messages, delays=delays, partition=partition)
+        for limit in (1, 2, 7, 40, 99):
+            found = await orders.delayed().next(limit=limit)
+            expected = [b"%d/%g" % (partition, delay) for delay in sorted(delays) for partition in range(2)]
+            assert [each.value for each in found] == expected[:limit]
+        with pytest.raises(InvalidArgument, match="limit is 0"):
+            await orders.delayed().next(limit=0)
+        assert await runtime.create_topic("others") is not None
+        assert await runtime.topic("others").delayed().next() == ()
 
 
 async def test_a_full_topic_holds_what_is_due(autojump_clock: Any, world: Any) -> None:

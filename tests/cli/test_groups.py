@@ -56,6 +56,23 @@ def test_groups_are_sought_reset_and_deleted(billing: Any) -> None:
     assert billing.run("group", "list", "--json").json[0]["lag"] == 6
     billing.run("group", "seek", "billing", "4")
     assert billing.run("group", "reset", "billing", "--json").json["places"][0]["offset"] == 0
+    for to in ("orders/0@4", "orders/0@4 --topic orders --partition 0"):
+        assert "goes on from orders/0@4" in billing.run("group", "seek", "billing", *to.split()).err
+    for arguments, words in (
+        ("-1", "lies before the start: offsets begin at 0"),
+        ("-- -1", "lies before the start: offsets begin at 0"),
+        ("orders/0@-1", "lies before the start: offsets begin at 0"),
+        ("orders/0 3", "is said in one word: orders/0@3"),
+        ("orders/0", "Say orders/0@OFFSET"),
+        ("orders/0@3 --partition 1", "Leave the options out"),
+        ("orders/0@99", "OffsetOutOfRange"),
+        ("orders/7@0", "partition"),
+        ("nosuch/0@0", "nosuch"),
+    ):
+        ended = billing.run("group", "seek", "billing", *arguments.split(), code=None)
+        assert ended.code != 0
+        assert words in ended.err
+        assert len(ended.err.strip().splitlines()) == 1, ended.err
     for arguments in (["7"], ["soon"], ["1", "--partition", "3"], ["1", "--topic", "nosuch"]):
         ended = billing.run("group", "seek", "billing", *arguments, code=None)
         assert ended.code != 0

@@ -189,6 +189,7 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "step-by-step": STEPS,
     "rare-calls": (),
     "rare-moments": (),
+    "rare-disks": (),
     "smuggled-frames": BROKER + DAMAGE,
     "stored-index": BROKER,
     "failing-syncs": BROKER,

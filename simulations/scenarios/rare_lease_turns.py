@@ -272,11 +272,11 @@ async def give_up_at_a_full_mailbox(at: MomentClient) -> None:
     async with topic.subscribe(at.new_name()) as consumer:
         async with trio.open_nursery() as nursery:
             for _ in range(FLOOD):
-                nursery.start_soon(_ask_often, topic)
+                nursery.start_soon(ask_often, topic)
             with at.small_mailbox(topic):
                 for _ in range(10):
                     with trio.CancelScope() as scope:
-                        nursery.start_soon(_cancel_after, scope, between(at.draws, 1, STEPS))
+                        nursery.start_soon(cancel_after, scope, between(at.draws, 1, STEPS))
                         await consumer.get()
             nursery.cancel_scope.cancel()
         found: list[Any] = []
@@ -291,7 +291,8 @@ async def give_up_at_a_full_mailbox(at: MomentClient) -> None:
         at.expect_undisturbed(found == [None], False, "whether a consumer that had given up was not told")
 
 
-async def _ask_often(topic: Any) -> None:
+async def ask_often(topic: Any) -> None:
+    """Keep a partition's mailbox busy for a while."""
     for _ in range(ASKED):
         try:
             await topic.describe()
@@ -299,7 +300,8 @@ async def _ask_often(topic: Any) -> None:
             return
 
 
-async def _cancel_after(scope: trio.CancelScope, steps: int) -> None:
+async def cancel_after(scope: trio.CancelScope, steps: int) -> None:
+    """Cancel after so many steps of other tasks."""
     for _ in range(steps):
         await trio.lowlevel.checkpoint()
     scope.cancel()

@@ -1,4 +1,4 @@
-"""Moments that come seldom by chance, made on purpose: see `rare_lease_turns.py` and `rare_partition_turns.py`.
+"""Moments that come seldom by chance, made on purpose: see the `rare_*_turns.py` that are named below.
 
 Each turn has a topic of its own, and brings about there what a planted bug needs to show: a crash while a lease is
 renewed, a mailbox that is full as acks are sent, a consumer that gives up in the moment in which it is served. In half
@@ -12,6 +12,8 @@ import attrs
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.scenarios.draws import between, draw_limits, one_of
 from callboard.simulations.scenarios.rare_calls import RareCalls, RareTraffic
+from callboard.simulations.scenarios.rare_client import Turn
+from callboard.simulations.scenarios.rare_disk_turns import DISK_TURNS
 from callboard.simulations.scenarios.rare_lease_turns import LEASE_TURNS
 from callboard.simulations.scenarios.rare_moment_client import MomentClient
 from callboard.simulations.scenarios.rare_partition_turns import PARTITION_TURNS
@@ -24,7 +26,7 @@ class RareMoments(RareCalls):
     """Turns that make what seldom happens, on a runtime on which little else goes wrong."""
 
     name = "rare-moments"
-    turns = (*LEASE_TURNS, *PARTITION_TURNS)
+    turns: tuple[Turn, ...] = (*LEASE_TURNS, *PARTITION_TURNS)
     client = MomentClient
     space = attrs.evolve(
         RareCalls.space,
@@ -48,3 +50,10 @@ class RareMoments(RareCalls):
             styles=(),
             limits=tuple(limits.items()),
         )
+
+
+class RareDisks(RareMoments):
+    """The same, with turns in which a disk refuses or hangs just when that matters."""
+
+    name = "rare-disks"
+    turns: tuple[Turn, ...] = DISK_TURNS

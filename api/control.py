@@ -22,13 +22,16 @@ add_schedule    `topic`, `name`, `settings`             the recurring publish
 change_schedule `topic`, `name`, `change`               None, once it is synced
 next_due        `topic`, `name`, `count`                instants in ISO 8601
 list_dead       choice, `limit`                         dead letters in a topic
-count_dead      choice                                  how many there are, by reason
+count_dead      choice, `full`                          how many there are, by reason
+list_kept       choice, `limit`                         what partitions of a topic keep, group by group
+count_kept      choice, `full`                          how many that are, group by group, by reason
 redrive_dead    choice, `to`, `limit`, `rate`,          how many were redriven, and passed over
                 `dry_run`
 purge_dead      choice, `limit`                         how many were purged
 =============== ======================================= ============================================
 
-Choice is `topic`, `group`, `origin`, `reason`: the dead letters of that topic that are meant (`dead_letter_control`).
+Choice is `topic`, `group`, `origin`, `reason`, `at`: which dead letters are meant (`dead_letter_control`). Without
+`full` ("yes"), `at` and `drop_dead_letters` a request is complete too.
 
 All arguments are text. `to` is "beginning", "end", an offset, an instant in ISO 8601, or empty for where the group
 began; an empty `topic` or `partition` means all; `drop_dead_letters` is "yes" or empty; `settings` is a JSON object of
@@ -51,12 +54,14 @@ import trio
 from callboard.actors.kernel import Context, Logged
 from callboard.actors.settings import GROUP_FIELDS, GroupChanges, Start, check
 from callboard.control_frames import ANSWER_BYTES_MAX, REQUEST_BYTES_MAX, encode, receive_frame, send_frame
+from callboard.dead_letter_control import KEPT_VERBS, answer_dead_letters, answer_kept
+from callboard.dead_letter_control import OPTIONAL as DEAD_OPTIONAL
 from callboard.dead_letter_control import VERBS as DEAD_VERBS
-from callboard.dead_letter_control import answer_dead_letters
 from callboard.dead_letter_topics import DeadLetterTopic
 from callboard.log.errors import CallboardError, ControlError, InternalError, InvalidArgument
 from callboard.message import parse_instant
 from callboard.schedules import Schedule, find_schedule, plain_schedule, settings_of_text
+from callboard.statistics import GroupInfo
 from callboard.supervision import TreeNode
 from callboard.topic import Topic
 
@@ -72,13 +77,14 @@ VERBS: Final[dict[str, list[str]]] = {
     "events": [],
     "restart": ["path"],
     **DEAD_VERBS,
+    **KEPT_VERBS,
     "schedules": ["topic"],
     "add_schedule": ["topic", "name", "settings"],
     "change_schedule": ["topic", "name", "change"],
     "next_due": ["topic", "name", "count"],
 }
 """Each with its arguments."""
-OPTIONAL: Final = frozenset({"drop_dead_letters"})
+OPTIONAL: Final = frozenset({"drop_dead_letters", *DEAD_OPTIONAL})
 """Arguments that a request may leave out."""
 CHANGING: Final = frozenset(
     {
@@ -128,6 +134,9 @@ class Controlled(Protocol):
 
     def schedules(self) -> Sequence[Schedule]:
         """The recurring publishes of all topics."""
+
+    async def groups(self) -> Sequence[GroupInfo]:
+        """All groups."""
 
     async def stats(self) -> Any:
         """Everything countable, as attrs values."""
@@ -364,6 +373,9 @@ async def answer(
     if verb in DEAD_VERBS:
         letters = runtime.dead_letters(topic)
         return plain(await answer_dead_letters(letters, verb, group=group, to=to, **others))
+    if verb in KEPT_VERBS:
+        kept = await answer_kept(runtime.topic(topic), await runtime.groups(), verb, group=group, **others)
+        return plain(kept)
     match verb:
         case "ping":
             return VERSION

@@ -5,32 +5,109 @@ Who asks for much asks in parts, with a `limit`: a request is answered within `R
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from callboard.dead_letter_topics import Chooses, DeadLetterTopic, ForwardedLetter
+from callboard.dead_letter_topics import DeadLetterTopic, ForwardedLetter
+from callboard.dead_letters import DeadLetter
 from callboard.log.errors import InvalidArgument
 from callboard.message import ATTRIBUTES, Record
+from callboard.statistics import GroupInfo
+from callboard.topic import Topic
 
-CHOICE: Final = ["topic", "group", "origin", "reason"]
+CHOICE: Final = ["topic", "group", "origin", "reason", "at"]
 VERBS: Final[dict[str, list[str]]] = {
     "list_dead": [*CHOICE, "limit"],
-    "count_dead": CHOICE,
+    "count_dead": [*CHOICE, "full"],
     "redrive_dead": [*CHOICE, "to", "limit", "rate", "dry_run"],
     "purge_dead": [*CHOICE, "limit"],
 }
 """Each with its arguments."""
+KEPT_VERBS: Final[dict[str, list[str]]] = {
+    "list_kept": [*CHOICE, "limit"],
+    "count_kept": [*CHOICE, "full"],
+}
+"""The same about what the partitions of a topic keep."""
+OPTIONAL: Final = ["at", "full"]
+"""Arguments that a request may leave out."""
+PLACE: Final = re.compile(r"([^/@]+)/([0-9]{1,9})@([0-9]{1,18})")
 LISTED: Final = 100
 
 
-def chooses(group: str, origin: str, reason: str) -> Chooses:
-    """Which dead letters are meant: of this group, from this topic, with this text in the reason; "" is any."""
+def chooses(group: str, origin: str, reason: str, at: str) -> Callable[[ForwardedLetter | DeadLetter], bool]:
+    """Which dead letters are meant: of this group, from this topic, with this text in the reason, from one of these
+    places (`orders/0@17`, with spaces between); "" is any. Raises `InvalidArgument`.
+    """
+    places = _places(at)
 
-    def choose(letter: ForwardedLetter) -> bool:
+    def choose(letter: ForwardedLetter | DeadLetter) -> bool:
         return (
-            group in ("", letter.group) and origin in ("", letter.topic) and reason in (letter.reason or "")
+            group in ("", letter.group)
+            and origin in ("", letter.topic)
+            and reason in (letter.reason or "")
+            and (not places or (letter.topic, letter.partition, letter.offset) in places)
         )
 
     return choose
+
+
+def _places(text: str) -> frozenset[tuple[str, int, int]]:
+    found = set()
+    for word in text.split():
+        place = PLACE.fullmatch(word)
+        if place is None:
+            raise InvalidArgument(
+                f"{word!r:.80} is no place of a message. Nothing was done. Say orders/0@17, as `callboard dead-letters"
+                " list` prints it."
+            )
+        found.add((place[1], int(place[2]), int(place[3])))
+    return frozenset(found)
+
+
+async def answer_kept(
+    topic: Topic,
+    groups: Sequence[GroupInfo],
+    verb: str,
+    *,
+    group: str = "",
+    origin: str = "",
+    reason: str = "",
+    at: str = "",
+    limit: str = "",
+    full: str = "",
+) -> Any:
+    """What one of `KEPT_VERBS` results in: of each group that a partition keeps dead letters of, how many, and those
+    that are chosen, or how many of them there are by reason.
+    """
+    choose, left = chooses(group, origin, reason, at), _whole(limit) or LISTED
+    counts: Counter[int] = Counter()
+    for partition in await topic.describe():
+        for state in partition.groups:
+            counts[state.group_id] += state.dead
+    found = []
+    for each in groups:
+        if not counts[each.group_id] or group not in ("", each.name):
+            continue
+        told: dict[str, Any] = {
+            "group": each.name,
+            "messages": counts[each.group_id],
+            "dead_letter_topic": each.settings.dead_letter_topic,
+        }
+        letters = topic.dead_letters(each.name)
+        if verb == "count_kept":
+            told["reasons"] = _counts(await letters.count(choose, full=full == "yes"))
+        else:
+            listed = await letters.list(choose, limit=left) if left else ()
+            left -= len(listed)
+            told["letters"] = [_kept_letter(letter) for letter in listed]
+        found.append(told)
+    return found
+
+
+def _counts(counts: dict[str | None, int]) -> list[dict[str, Any]]:
+    return [{"reason": why, "messages": messages} for why, messages in counts.items()]
 
 
 async def answer_dead_letters(
@@ -40,19 +117,20 @@ async def answer_dead_letters(
     group: str = "",
     origin: str = "",
     reason: str = "",
+    at: str = "",
+    full: str = "",
     to: str = "",
     limit: str = "",
     rate: str = "",
     dry_run: str = "",
 ) -> Any:
     """What one of `VERBS` results in. Raises what `DeadLetterTopic` raises, and `InvalidArgument`."""
-    choose, most = chooses(group, origin, reason), _whole(limit)
+    choose, most = chooses(group, origin, reason, at), _whole(limit)
     match verb:
         case "list_dead":
             return [_letter(each) for each in await letters.list(choose, limit=most or LISTED)]
         case "count_dead":
-            counts = await letters.count(choose)
-            return [{"reason": why, "messages": messages} for why, messages in counts.items()]
+            return _counts(await letters.count(choose, full=full == "yes"))
         case "purge_dead":
             return await letters.purge(choose, limit=most)
     done = await letters.redrive(
@@ -77,6 +155,17 @@ def _number(text: str) -> float | None:
 
 
 def _letter(letter: ForwardedLetter) -> dict[str, Any]:
+    return _told(letter, letter.consumer, letter.record, is_lost=letter.is_lost)
+
+
+def _kept_letter(letter: DeadLetter) -> dict[str, Any]:
+    number = None if letter.consumer is None else str(letter.consumer)
+    return _told(letter, letter.consumer_name or number, letter.record, is_lost=letter.record is None)
+
+
+def _told(
+    letter: ForwardedLetter | DeadLetter, consumer: str | None, record: Record | None, *, is_lost: bool
+) -> dict[str, Any]:
     first = letter.first_failed_at
     return {
         "topic": letter.topic,
@@ -86,11 +175,12 @@ def _letter(letter: ForwardedLetter) -> dict[str, Any]:
         "attempts": letter.attempts,
         "first_failed_at": None if first is None else first.isoformat(),
         "failed_at": letter.failed_at.isoformat(),
-        "consumer": letter.consumer,
+        "consumer": consumer,
         "consumers": list(letter.consumers),
         "reason": letter.reason,
-        "is_lost": letter.is_lost,
-        "message": _message(letter.record),
+        "is_lost": is_lost,
+        "is_forwarded": isinstance(letter, ForwardedLetter),
+        "message": None if record is None else _message(record),
     }
 
 

@@ -31,6 +31,7 @@ from callboard.actors.names import HANDLED
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.addressing import FOR_GROUP, REDRIVE_EPOCH, REDRIVE_SEQUENCE
 from callboard.consumer import Consumer
+from callboard.dead_letter_reasons import ReasonCounts
 from callboard.dead_letters import check_limit
 from callboard.log.errors import (
     ActorCrashed,
@@ -113,15 +114,21 @@ class DeadLetterTopic:
         await self._each(choose, limit, keep)
         return tuple(found)
 
-    async def count(self, choose: Chooses | None = None) -> dict[str | None, int]:
-        """How many there are by reason, the most frequent first."""
-        counts: Counter[str | None] = Counter()
+    async def count(self, choose: Chooses | None = None, *, full: bool = False) -> dict[str | None, int]:
+        """How many there are by reason, the most frequent first.
+
+        Reasons that differ in numbers and quoted words only are one, and so are failures of handlers by exceptions of
+        one type in one place; with `full` all that differ are told apart. Beyond `REASONS_COUNTED_MAX`, 1,000, they are
+        counted together, as "(other reasons)".
+        """
+        counts = ReasonCounts(full=full)
 
         async def note(_: int, letters: Page) -> None:
-            counts.update(each.reason for each in letters)
+            for each in letters:
+                counts.add(each.reason)
 
         await self._each(choose, None, note)
-        return dict(counts.most_common())
+        return counts.counts()
 
     async def redrive(
         self,

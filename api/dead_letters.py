@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -12,6 +13,7 @@ from callboard.actors.delivery.failing import DeadLetter as StoredLetter
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.participants import wall_offset
 from callboard.actors.partition.port import PartitionPort
+from callboard.dead_letter_reasons import ReasonCounts
 from callboard.log.errors import ActorCrashed, ActorStopped, GroupNotFound, InvalidArgument, RuntimeClosed
 from callboard.log.limits import READ_BYTES_DEFAULT
 from callboard.message import Record, from_us
@@ -38,7 +40,9 @@ class DeadLetter:
     first_failed_at: datetime | None
     """When it failed first; None when that is not known."""
     consumer: int | None
-    """The id of the consumer that it failed in; None when that is not known."""
+    """The id of the consumer that it failed in last; None when that is not known."""
+    consumer_name: str | None
+    """Its name; None when it had none, or that is not known."""
     consumers: tuple[str, ...]
     """All that it failed in, the first eight: their names, or the ids of those that had none."""
     reason: str | None
@@ -64,6 +68,10 @@ def check_drops(drop_dead_letters: bool) -> bool:
     return drop_dead_letters
 
 
+Chooses = Callable[[DeadLetter], bool]
+LISTED_AT_ONCE: Final = 100
+
+
 class KeptLetters:
     """The dead letters that the partitions of one topic keep of one group."""
 
@@ -72,21 +80,50 @@ class KeptLetters:
         self._live = live
         self._group = group
 
-    async def list(self, *, limit: int | None = None) -> tuple[DeadLetter, ...]:
-        """All of them, or the first `limit`, partition by partition, in the order of failure.
-
-        What is told is synced.
+    async def list(
+        self, choose: Chooses | None = None, *, limit: int | None = None
+    ) -> tuple[DeadLetter, ...]:
+        """Those that `choose` returns True for, or all, partition by partition, in the order of failure; with a limit
+        the first of them. What is told is synced.
         """
         check_limit(limit)
-        group_id = await self._group_id()
         found: list[DeadLetter] = []
-        for port in self._live.ports:
-            left = None if limit is None else limit - len(found)
-            if left == 0:
-                break
-            letters = await self._ask(port, c.ListDead(group_id, left))
-            found += [await self._with_record(port, letter) for letter in letters]
+
+        async def keep(port: PartitionPort, stored: StoredLetter) -> bool:
+            letter = await self._with_record(port, stored)
+            if choose is None or choose(letter):
+                found.append(letter)
+            return len(found) != limit
+
+        await self._each(keep)
         return tuple(found)
+
+    async def count(self, choose: Chooses | None = None, *, full: bool = False) -> dict[str | None, int]:
+        """How many there are by reason, the most frequent first; counted as in `DeadLetterTopic.count`."""
+        counts = ReasonCounts(full=full)
+
+        async def note(port: PartitionPort, stored: StoredLetter) -> bool:
+            if choose is None or choose(await self._with_record(port, stored)):
+                counts.add(stored.reason)
+            return True
+
+        await self._each(note)
+        return counts.counts()
+
+    async def _each(self, visit: Callable[[PartitionPort, StoredLetter], Awaitable[bool]]) -> None:
+        """Visit all, partition by partition, until `visit` returns False."""
+        group_id = await self._group_id()
+        for port in self._live.ports:
+            above, listed = -1, LISTED_AT_ONCE
+            while listed == LISTED_AT_ONCE:
+                letters: list[StoredLetter] = await self._ask(
+                    port, c.ListDead(group_id, LISTED_AT_ONCE, above)
+                )
+                for letter in letters:
+                    if not await visit(port, letter):
+                        return
+                    above = letter.number
+                listed = len(letters)
 
     async def forget(self, letter: DeadLetter) -> int:
         """Forget a dead letter and those before it in its partition; returns how many, once that is synced."""
@@ -131,6 +168,7 @@ class KeptLetters:
             failed_at=self._instant(letter.failed_at),
             first_failed_at=None if letter.first_failed_at is None else self._instant(letter.first_failed_at),
             consumer=letter.consumer,
+            consumer_name=letter.name,
             consumers=letter.consumers,
             reason=letter.reason,
             record=record,

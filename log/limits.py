@@ -105,6 +105,8 @@ FAILED_IN_MAX: Final = 8
 FAILURE_RANGES_MAX: Final = 100_000
 """Ranges of unsettled messages of which a partition knows, for a group, when they failed first; of others the last
 failure counts as the first."""
+REASONS_COUNTED_MAX: Final = 1000
+"""Reasons of dead letters that a count tells apart; others are counted together."""
 NAMED_CONSUMERS_MAX: Final = 64
 """Consumers whose names a partition knows, for a group, beyond the end of their process."""
 WINDOW_BYTES_MAX: Final = 64 * MIB

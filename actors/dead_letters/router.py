@@ -164,12 +164,12 @@ class DeadLetterRouter(Actor[None]):
         live, group = self._directory.find(topic), self._directory.live_group(source.group_id)
         if live is None or group is None:
             raise _missing(topic, source.port.label)
-        port, names = source.port, group.membership.names()
+        port = source.port
         origin = Origin(port.topic, port.topic_id, port.index, group.name, source.group_id)
         found: list[Found] = []
         left_bytes = BYTES_AT_A_TIME
         for letter in letters:
-            found.append(await self._read(port, letter, names.get(letter.consumer or 0)))
+            found.append(await self._read(port, letter))
             left_bytes -= found[-1].size_bytes
             if left_bytes <= 0:
                 break
@@ -187,8 +187,8 @@ class DeadLetterRouter(Actor[None]):
     def _is_live(self, source: Source) -> bool:
         return not source.port.is_deleted and self._directory.is_live_group(source.group_id)
 
-    async def _read(self, port: PartitionPort, letter: DeadLetter, name: str | None) -> Found:
-        who = name or (None if letter.consumer is None else str(letter.consumer))
+    async def _read(self, port: PartitionPort, letter: DeadLetter) -> Found:
+        who = letter.name or (None if letter.consumer is None else str(letter.consumer))
         answer = await self._calls.ask(port, c.Read(letter.offset, 1, READ_BYTES_DEFAULT))
         found = record_in(() if answer is None else answer[0], letter.offset)
         return Found(letter, who) if found is None else Found(letter, who, *found)

@@ -86,6 +86,8 @@ class DeadLetter(NamedTuple):
     """Who failed, each once, in order, at most `FAILED_IN_MAX`: names, or ids of those without one."""
     expired: int = 0
     """Of one whose time to live was over: how many neighbours, from this one on, this stands for. 0 for a failure."""
+    name: str | None = None
+    """Of who failed last, in answers only; None when it had none, or that is not known any more."""
 
 
 def since_untold(attempts: int, failed_at: float, who: object) -> float | None:
@@ -137,8 +139,19 @@ class FailingState(DeliveryState):
                 if limit is not None and len(found) >= limit:
                     return found
                 number, offset = row.number + index, row.offset + index
-                found.append(row._replace(number=number, offset=offset, expired=min(row.expired, 1)))
+                expired, name = min(row.expired, 1), self._name_in(row)
+                found.append(row._replace(number=number, offset=offset, expired=expired, name=name))
         return found
+
+    def _name_in(self, letter: DeadLetter) -> str | None:
+        """The name of who failed last, which is known beyond the end of its process."""
+        who = letter.consumer
+        if who is None:
+            return None
+        name = self.failures.consumers.get(who)
+        if name is None and len(letter.consumers) == 1:
+            name = letter.consumers[0]
+        return None if name == str(who) else name
 
     def last_dead(self) -> DeadLetter:
         """The latest that is kept; there is one."""

@@ -33,23 +33,32 @@ def choosing(command: Command) -> Command:
         click.option("--group", default=None, help="Only what this group gave up."),
         click.option("--from", "origin", default=None, metavar="TOPIC", help="Only what is from this topic."),
         click.option("--reason", default=None, help="Only those whose reason contains this text."),
+        click.option(
+            "--at",
+            multiple=True,
+            metavar="TOPIC/PARTITION@OFFSET",
+            help="Only the message from this place, as `list` prints it; may be given several times.",
+        ),
     ):
         command = option(command)
     return command
 
 
-def _choice(topic: str, group: str | None, origin: str | None, reason: str | None) -> dict[str, str]:
+def _choice(
+    topic: str, group: str | None, origin: str | None, reason: str | None, at: tuple[str, ...]
+) -> dict[str, str]:
     """What the options of `choosing` say, as arguments of a request."""
     check_name(topic, "topic")
-    return {"topic": topic, "group": group or "", "origin": origin or "", "reason": reason or ""}
+    choice = {"topic": topic, "group": group or "", "origin": origin or "", "reason": reason or ""}
+    return choice | ({"at": " ".join(at)} if at else {})
 
 
 @click.group("dead-letters")
 def dead_letters() -> None:
-    """Look at forwarded dead letters, redrive and purge them.
+    """Look at dead letters, redrive and purge them.
 
-    TOPIC is the one that groups name as their dead_letter_topic. Also while a runtime has the directory open with
-    control=True.
+    TOPIC is the one that groups name as their dead_letter_topic; of another one, `list` and `count` show what its
+    partitions keep, of groups that name none. Also while a runtime has the directory open with control=True.
     """
 
 
@@ -64,15 +73,18 @@ def list_letters(
     group: str | None,
     origin: str | None,
     reason: str | None,
+    at: tuple[str, ...],
     limit: int,
     directory: str,
     as_json: bool,
 ) -> None:
     """Print the dead letters that are neither redriven nor purged, a line each."""
-    choice = _choice(topic, group, origin, reason)
-    (found,) = ask_runtime(directory, {"verb": "list_dead", **choice, "limit": str(limit)})
+    choice = _choice(topic, group, origin, reason, at)
+    rest = {**choice, "limit": str(limit)}
+    found, kept = ask_runtime(directory, {"verb": "list_dead", **rest}, {"verb": "list_kept", **rest})
+    found = [*found, *(letter for each in kept for letter in each["letters"])][:limit]
     if not found:
-        _check_choice(directory, choice)
+        _check_choice(directory, choice, is_kept=bool(kept))
     if as_json:
         for letter in found:
             print_json(_with_text(letter))
@@ -84,16 +96,31 @@ def list_letters(
             str(letter["attempts"]),
             datetime.fromisoformat(letter["failed_at"]).isoformat(timespec="seconds"),
             legible(letter["reason"], 60),
-            legible(letter["message"]["value"], 40),
+            legible(letter["message"]["value"], 40) if letter["message"] else "(lost)",
         )
         for letter in found
     ]
     if rows:
         heads = ("from", "group", "attempts", "failed", "reason", "value")
         show(table(heads, rows, words=("from", "group", "failed", "reason", "value")))
+    _tell_kept(topic, kept)
 
 
-def _check_choice(directory: str, choice: dict[str, str]) -> None:
+def _tell_kept(topic: str, kept: list[dict[str, Any]]) -> None:
+    """What partitions keep, by group, and how that is moved on."""
+    for each in kept:
+        name = legible(each["group"], NAME_BYTES_MAX)
+        what = f"{counted(each['messages'], 'dead letter')} of group {name} {'is' if each['messages'] == 1 else 'are'}"
+        if each["dead_letter_topic"] is None:
+            say(
+                f"{what} kept in the partitions of {topic}, since the group names no dead_letter_topic. To redrive or"
+                f" purge, name one: `callboard group alter {name} dead_letter_topic=TOPIC`"
+            )
+        else:
+            say(f"{what} not forwarded yet from {topic} to {each['dead_letter_topic']}")
+
+
+def _check_choice(directory: str, choice: dict[str, str], *, is_kept: bool) -> None:
     """Nothing was found: tell why. Raises for a group or topic that is not there."""
     (found,) = ask_runtime(directory, {"verb": "stats"})
     topics = {partition["topic"] for partition in found["partitions"]}
@@ -106,8 +133,10 @@ def _check_choice(directory: str, choice: dict[str, str]) -> None:
             raise error(name, sorted(known))
     topic = choice["topic"]
     is_named = any(group["settings"]["dead_letter_topic"] == topic for group in found["groups"])
-    what = "" if is_named else ": no group names it as its dead_letter_topic"
-    chosen = any(choice[each] for each in ("group", "origin", "reason"))
+    what = "" if is_named or is_kept else ": no group names it as its dead_letter_topic"
+    chosen = any(choice.get(each) for each in ("group", "origin", "reason", "at"))
+    if is_kept and not chosen:
+        return  # more was kept than is listed
     say(f"no {'such ' if chosen else ''}dead letters in {topic}{what}")
 
 
@@ -121,22 +150,34 @@ def _with_text(found: Any) -> Any:
 @dead_letters.command()
 @click.argument("topic")
 @choosing
+@click.option("--full", is_flag=True, help="Tell reasons apart that differ only in numbers and details.")
 @directory_option
 @json_option
 def count(
-    topic: str, group: str | None, origin: str | None, reason: str | None, directory: str, as_json: bool
+    topic: str,
+    group: str | None,
+    origin: str | None,
+    reason: str | None,
+    at: tuple[str, ...],
+    full: bool,
+    directory: str,
+    as_json: bool,
 ) -> None:
-    """Count dead letters by their reason."""
-    choice = _choice(topic, group, origin, reason)
-    (found,) = ask_runtime(directory, {"verb": "count_dead", **choice})
-    if not found:
-        _check_choice(directory, choice)
+    """Count dead letters by what their reasons share."""
+    choice = _choice(topic, group, origin, reason, at)
+    rest = {**choice, "full": "yes"} if full else choice
+    found, kept = ask_runtime(directory, {"verb": "count_dead", **rest}, {"verb": "count_kept", **rest})
+    rows = [(each, "") for each in found]
+    rows += [(each, of["group"]) for of in kept for each in of["reasons"]]
+    if not rows:
+        _check_choice(directory, choice, is_kept=bool(kept))
     if as_json:
-        print_json(found)
+        print_json([{**each, "kept_of": name} if name else each for each, name in rows])
         return
-    if found:
-        rows = [(legible(each["reason"], REASON_SHOWN), f"{each['messages']:,}") for each in found]
-        show(table(("reason", "messages"), rows))
+    if rows:
+        told = [(legible(each["reason"], REASON_SHOWN), f"{each['messages']:,}") for each, _ in rows]
+        show(table(("reason", "messages"), told))
+    _tell_kept(topic, kept)
 
 
 @dead_letters.command()
@@ -153,6 +194,7 @@ def redrive(
     group: str | None,
     origin: str | None,
     reason: str | None,
+    at: tuple[str, ...],
     to: str | None,
     limit: int | None,
     rate: float | None,
@@ -164,7 +206,7 @@ def redrive(
 
     Running it twice publishes nothing twice.
     """
-    request = {"verb": "redrive_dead", **_choice(topic, group, origin, reason), "to": to or ""}
+    request = {"verb": "redrive_dead", **_choice(topic, group, origin, reason, at), "to": to or ""}
     request |= {"rate": "" if rate is None else repr(rate), "dry_run": "yes" if dry_run else ""}
     part = None if dry_run else PART if rate is None else max(1, min(PART, int(rate * PART_S)))
     done = _in_parts(directory, request, limit, part, 0.0 if rate is None else 1 / rate)
@@ -175,6 +217,14 @@ def redrive(
     say(f"{'would redrive' if dry_run else 'redrove'} {counted(messages, 'dead letter')} of {topic}")
     for why, count in passed_over.items():
         say(f"passed over {count:,}: {why}")
+    if not messages:
+        _look_for_kept(directory, topic)
+
+
+def _look_for_kept(directory: str, topic: str) -> None:
+    """Nothing was found to be done: tell what partitions of the topic keep, which is no use here."""
+    (kept,) = ask_runtime(directory, {"verb": "count_kept", **_choice(topic, None, None, None, ())})
+    _tell_kept(topic, kept)
 
 
 def _in_parts(
@@ -212,6 +262,7 @@ def purge(
     group: str | None,
     origin: str | None,
     reason: str | None,
+    at: tuple[str, ...],
     limit: int | None,
     yes: bool,
     directory: str,
@@ -222,9 +273,11 @@ def purge(
         raise InvalidArgument(
             "purging cannot be undone. Nothing was done. Look with `callboard dead-letters list`, then give --yes."
         )
-    request = {"verb": "purge_dead", **_choice(topic, group, origin, reason)}
+    request = {"verb": "purge_dead", **_choice(topic, group, origin, reason, at)}
     done = sum(_in_parts(directory, request, limit, PURGED_AT_A_TIME))
     if as_json:
         print_json({"purged": done})
     else:
         say(f"purged {counted(done, 'dead letter')} of {topic}")
+        if not done:
+            _look_for_kept(directory, topic)

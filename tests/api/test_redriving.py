@@ -263,3 +263,42 @@ async def test_what_stays_in_partitions_is_redriven_by_way_of_a_topic(
         assert await taken(orders, "billing") == [b"a", b"b"]
         (told,) = (await runtime.stats()).forwarding
         assert (told.topic, told.forwarded, told.kept, told.held) == ("dead", 4, 0, None)
+
+
+async def test_what_partitions_keep_is_chosen_and_counted(autojump_clock: Any, world: Any) -> None:
+    """As what was forwarded is: more of it than is listed at once, by a function, by reason."""
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders", partitions=2)
+        for number in range(250):
+            await orders.publish(b"%d" % number, partition=number % 2)
+        async with orders.subscribe("billing", name="worker-1") as consumer:
+            for _ in range(250):
+                message = await consumer.get()
+                await message.reject(reason=f"order {message.value.decode()} is bad")
+        kept = orders.dead_letters("billing")
+        assert await kept.count() == {"order N is bad": 250}
+        assert len(await kept.count(full=True)) == 250
+        assert await kept.count(lambda letter: letter.record.value == b"7") == {"order 7 is bad": 1}
+        found = await kept.list(lambda letter: letter.partition == 1, limit=120)
+        assert [letter.record.value for letter in found] == [b"%d" % n for n in range(1, 240, 2)]
+        assert len(await kept.list()) == 250
+        assert {(letter.consumer_name, *letter.consumers) for letter in found} == {("worker-1", "worker-1")}
+
+
+async def test_a_consumer_that_has_left_is_told_by_its_name(autojump_clock: Any, world: Any) -> None:
+    """Also when its dead letter is forwarded in the next process; one without a name is told by its id."""
+    async with world.open() as runtime:
+        await runtime.create_topic("dead")
+        orders = await runtime.create_topic("orders")
+        await orders.publish_batch([b"a", b"b"])
+        for settings in ({"name": "worker-1"}, {}):
+            async with orders.subscribe("billing", **settings) as consumer:
+                await (await consumer.get()).reject(reason="no")
+    async with world.open() as runtime:
+        await runtime.alter_group("billing", dead_letter_topic="dead")
+        await trio.sleep(1)
+        first, second = await runtime.dead_letters("dead").list()
+        assert (first.consumer, first.consumers) == ("worker-1", ("worker-1",))
+        assert (second.consumer,) == second.consumers
+        assert second.consumer is not None
+        assert second.consumer.isdigit()

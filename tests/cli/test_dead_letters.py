@@ -168,3 +168,84 @@ def test_a_group_is_deleted_with_its_dead_letters_when_asked(returns: Any) -> No
     assert "`callboard group alter audit dead_letter_topic=...`" in told
     returns.run("group", "delete", "audit", "--yes", "--drop-dead-letters")
     assert "audit" not in returns.run("group", "list").out.decode()
+
+
+@pytest.fixture
+def kept(command: Any) -> Any:
+    """A directory whose topic `orders` keeps three dead letters of `billing`, which names no topic for them."""
+
+    async def fill() -> None:
+        async with callboard.open_runtime(command.folder / "data") as runtime:
+            await runtime.create_topic("returns")
+            orders = await runtime.create_topic("orders")
+            await orders.publish_batch([b"a", b"b", b"c"])
+            async with orders.subscribe("billing", name="worker-1") as consumer:
+                for number in range(3):
+                    await (await consumer.get()).reject(reason=f"order {number} is bad")
+
+    trio.run(fill)
+    return command
+
+
+MOVE = "name one: `callboard group alter billing dead_letter_topic=TOPIC`"
+
+
+def test_what_partitions_keep_is_listed_and_counted(kept: Any) -> None:
+    """With how it is moved on; nothing says that there is none."""
+    told = kept.run("dead-letters", "list", "orders")
+    assert [line.split()[0] for line in told.out.decode().splitlines()] == [
+        "from",
+        "orders/0@0",
+        "orders/0@1",
+        "orders/0@2",
+    ]
+    assert "3 dead letters of group billing are kept in the partitions of orders" in told.err
+    assert MOVE in told.err
+    assert "no dead letters" not in told.err
+    found = kept.run("dead-letters", "list", "orders", "--at", "orders/0@1", "--json").documents
+    assert [(letter["message"]["value"], letter["is_forwarded"], letter["consumer"]) for letter in found] == [
+        ("b", False, "worker-1")
+    ]
+    assert len(kept.run("dead-letters", "list", "orders", "--limit", "2", "--json").documents) == 2
+    told = kept.run("dead-letters", "count", "orders")
+    assert "order N is bad" in told.out.decode()
+    assert MOVE in told.err
+    assert kept.run("dead-letters", "count", "orders", "--json").json == [
+        {"reason": "order N is bad", "messages": 3, "kept_of": "billing"}
+    ]
+    assert len(kept.run("dead-letters", "count", "orders", "--full", "--json").json) == 3
+    assert kept.run("dead-letters", "list", "orders", "--reason", "nosuch").err.startswith(
+        "no such dead letters in orders"
+    )
+
+
+def test_what_partitions_keep_is_neither_redriven_nor_purged(kept: Any) -> None:
+    """The commands say so, and how it is moved to a topic; then they do it."""
+    for command in (("redrive", "orders"), ("purge", "orders", "--yes")):
+        assert MOVE in kept.run("dead-letters", *command).err
+    kept.run("group", "alter", "billing", "dead_letter_topic=returns")
+
+    async def forward() -> None:
+        async with callboard.open_runtime(kept.folder / "data") as runtime:
+            while len(await runtime.dead_letters("returns").list()) < 3:
+                await trio.lowlevel.checkpoint()
+
+    trio.run(forward)
+    assert "redrove 3" in kept.run("dead-letters", "redrive", "returns").err
+
+
+def test_one_dead_letter_is_chosen_by_its_place(returns: Any) -> None:
+    """As `list` prints it; several may be named. The others stay."""
+    assert "redrove 1" in returns.run("dead-letters", "redrive", "returns", "--at", "orders/0@1").err
+    places = ("--at", "orders/0@1", "--at", "orders/0@2")
+    assert "would redrive 1" in returns.run("dead-letters", "redrive", "returns", *places, "--dry-run").err
+    assert returns.run("dead-letters", "purge", "returns", *places, "--yes", "--json").json == {"purged": 1}
+    (left,) = returns.run("dead-letters", "list", "returns", "--json").documents
+    assert (left["offset"], left["is_forwarded"]) == (0, True)
+    assert (
+        returns.run("dead-letters", "list", "returns", "--at", "orders/0@9").err
+        == "no such dead letters in returns\n"
+    )
+    refused = returns.run("dead-letters", "purge", "returns", "--at", "0@1", "--yes", code=None)
+    assert refused.code != 0
+    assert "'0@1' is no place of a message. Nothing was done. Say orders/0@17" in refused.err

@@ -1,0 +1,69 @@
+"""Reasons of dead letters, counted by what they share. Pure.
+
+Five handlers that fail in one line with five values are one reason. What `Topic.work` notes of a handler, such as
+`KeyError: 'abc', at shop.py:41 in price`, is counted by the exception's type and its place. In other texts quoted words
+and numbers may differ. Texts that are all the same are told as they are, others with `N` and `'…'` in their places.
+
+Invariants
+----------
+Q1  No more than `REASONS_COUNTED_MAX` reasons are kept; what comes beyond them is counted as `OTHERS`.
+Q2  The counts add up to what was counted.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import attrs
+
+from callboard.log.limits import REASONS_COUNTED_MAX
+
+OTHERS: Final = "(other reasons)"
+FAILED: Final = re.compile(r"([^\W\d][\w.]*)(?:: .*)?, at (\S[^,]*:\d+ in \S+)", re.DOTALL)
+"""How a handler failed: its exception's type, what that says, and where."""
+QUOTED: Final = re.compile(r"(?<!\w)(?:'[^']*'|\"[^\"]*\")(?!\w)")
+NUMBERED: Final = re.compile(r"\w*\d\w*")
+
+
+def shared_part(reason: str) -> str:
+    """What the reason shares with others of its kind. That of the shared part is itself."""
+    failed = FAILED.fullmatch(reason)
+    if failed is not None:
+        return f"{failed[1]}, at {failed[2]}"
+    return NUMBERED.sub("N", QUOTED.sub(lambda quoted: f"{quoted[0][0]}…{quoted[0][0]}", reason))
+
+
+@attrs.define
+class _Counted:
+    text: str | None
+    """The reason, while all that were counted here are the same; else what they share."""
+    messages: int = 0
+
+
+class ReasonCounts:
+    """Counts reasons; those that are the same in full, when `full` is set."""
+
+    def __init__(self, *, full: bool = False) -> None:
+        self._full = full
+        self._counted: dict[str | None, _Counted] = {}
+        self._others = 0
+
+    def add(self, reason: str | None) -> None:
+        """One more message has this reason."""
+        key = reason if reason is None or self._full else shared_part(reason)
+        counted = self._counted.get(key)
+        if counted is None:
+            if len(self._counted) >= REASONS_COUNTED_MAX:
+                self._others += 1
+                return
+            counted = self._counted[key] = _Counted(reason)
+        elif counted.text != reason:
+            counted.text = key
+        counted.messages += 1
+
+    def counts(self) -> dict[str | None, int]:
+        """How many messages have each reason, the most frequent first, and `OTHERS` last."""
+        ranked = sorted(self._counted.values(), key=lambda counted: -counted.messages)
+        others = {OTHERS: self._others} if self._others else {}
+        return {counted.text: counted.messages for counted in ranked} | others

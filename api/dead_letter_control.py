@@ -8,14 +8,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
+from callboard.actors.partition.commands import PartitionStatistics
 from callboard.dead_letter_topics import DeadLetterTopic, ForwardedLetter
-from callboard.dead_letters import DeadLetter
+from callboard.dead_letters import DeadLetter, KeptLetters
 from callboard.log.errors import InvalidArgument
 from callboard.message import ATTRIBUTES, Record
 from callboard.statistics import GroupInfo
-from callboard.topic import Topic
 
 CHOICE: Final = ["topic", "group", "origin", "reason", "at"]
 VERBS: Final[dict[str, list[str]]] = {
@@ -34,6 +34,16 @@ OPTIONAL: Final = ["at", "full"]
 """Arguments that a request may leave out."""
 PLACE: Final = re.compile(r"([^/@]+)/([0-9]{1,9})@([0-9]{1,18})")
 LISTED: Final = 100
+
+
+class KeepsLetters(Protocol):
+    """A topic, for what its partitions keep of its groups."""
+
+    async def describe(self) -> Sequence[PartitionStatistics]:
+        """Every partition with its groups."""
+
+    def dead_letters(self, group: str) -> KeptLetters:
+        """What the partitions keep of a group."""
 
 
 def chooses(group: str, origin: str, reason: str, at: str) -> Callable[[ForwardedLetter | DeadLetter], bool]:
@@ -67,7 +77,7 @@ def _places(text: str) -> frozenset[tuple[str, int, int]]:
 
 
 async def answer_kept(
-    topic: Topic,
+    topic: KeepsLetters,
     groups: Sequence[GroupInfo],
     verb: str,
     *,

@@ -64,6 +64,14 @@ async def asking(directory: str) -> AsyncIterator[Callable[..., Awaitable[Any]]]
 _PARTITION_COUNTS = ("start_offset", "visible_end", "commits", "failed_commits", "lost_records")
 _OUTBOX_COUNTS = ("pending", "forwarded", "held", "refused", "dropped", "lost", "discarded")
 _GROUP_COUNTS = ("floor", "ready", "leased", "pending", "redelivered", "expired")
+_GROUP_HEADS = {"pending": "lag", "expired": "leases expired"}
+_PARTITION_RARE = {
+    "duplicates": "duplicates",
+    "dedup_forgotten": "ids forgotten early",
+    "dropped_dead_letters": "dead letters dropped",
+}
+_GROUP_RARE = {"dead": "dead letters kept", "expired_records": "messages expired"}
+"""Counts that have a column when any is not 0, and its head."""
 
 
 @click.command()
@@ -73,6 +81,7 @@ _GROUP_COUNTS = ("floor", "ready", "leased", "pending", "redelivered", "expired"
 def stats(directory: str, with_own: bool, as_json: bool) -> None:
     """Show offsets, sizes, states and groups of every partition.
 
+    Of dead letters that are kept, messages that expired, duplicates and the like there is a column when there are any.
     With --json all groups are there, those of the broker's own too.
     """
     (found,) = ask_runtime(directory, {"verb": "stats"})
@@ -81,21 +90,23 @@ def stats(directory: str, with_own: bool, as_json: bool) -> None:
         return
     names = {group["group_id"]: group["name"] for group in found["groups"]}
     rows, groups = [], []
+    rare = _occurring(_PARTITION_RARE, found["partitions"])
+    group_rare = _occurring(_GROUP_RARE, [each for part in found["partitions"] for each in part["groups"]])
     for partition in found["partitions"]:
         label = f"{partition['topic']}/{partition['partition']}"
-        counts = [f"{partition[key]:,}" for key in _PARTITION_COUNTS]
+        counts = [f"{partition[key]:,}" for key in (*_PARTITION_COUNTS, *rare)]
         counts.insert(2, size_text(partition["size_bytes"]))
         rows.append((label, partition["state"], *counts))
         for group in partition["groups"]:
             if names.get(group["group_id"]) in OWN_GROUPS and not with_own:
                 continue
-            counts = [f"{group[key]:,}" for key in _GROUP_COUNTS]
+            counts = [f"{group[key]:,}" for key in (*_GROUP_COUNTS, *group_rare)]
             groups.append((names.get(group["group_id"], "?"), label, *counts))
-    heads = ("partition", "state", "start", "end", "size", "commits", "failed", "lost")
+    heads = ("partition", "state", "start", "end", "size", "commits", "failed", "lost", *rare.values())
     show(table(heads, rows, words=("partition", "state")))
     if groups:
-        counted = ("lag" if key == "pending" else key for key in _GROUP_COUNTS)
-        show("", table(("group", "partition", *counted), groups, words=("group", "partition")))
+        told = (*(_GROUP_HEADS.get(key, key) for key in _GROUP_COUNTS), *group_rare.values())
+        show("", table(("group", "partition", *told), groups, words=("group", "partition")))
     if found["forwarding"]:
         show("", _forwarding(found["forwarding"]))
     show("")
@@ -111,6 +122,11 @@ def stats(directory: str, with_own: bool, as_json: bool) -> None:
         f"timers (ends of leases, pauses before retries, delays): {timers['armed']:,} wait,"
         f" {timers['came']:,} have come"
     )
+
+
+def _occurring(heads: dict[str, str], counted: list[dict[str, Any]]) -> dict[str, str]:
+    """Those of the counts that are not 0 everywhere, with their heads."""
+    return {key: head for key, head in heads.items() if any(each.get(key) for each in counted)}
 
 
 def _forwarding(found: list[dict[str, Any]]) -> Any:

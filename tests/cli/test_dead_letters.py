@@ -249,3 +249,12 @@ def test_one_dead_letter_is_chosen_by_its_place(returns: Any) -> None:
     refused = returns.run("dead-letters", "purge", "returns", "--at", "0@1", "--yes", code=None)
     assert refused.code != 0
     assert "'0@1' is no place of a message. Nothing was done. Say orders/0@17" in refused.err
+
+
+def test_stats_show_what_has_occurred(kept: Any) -> None:
+    """A column for what is not 0 anywhere, and none for the rest."""
+    told = kept.run("stats").out.decode()
+    assert "dead letters kept" in told
+    assert "leases expired" in told
+    for head in ("messages expired", "duplicates", "ids forgotten early", "dead letters dropped"):
+        assert head not in told

@@ -435,12 +435,12 @@ def test_golden_letters_that_expired_are_read() -> None:
         assert (delivery.dead, delivery.failed, delivery.next_dead) == (1003, 1, 1003)
         first, *others = delivery.dead_letters()
         assert first[1:5] == (0, 2, 1_700_000_030.0, 6)
-        assert first[6:] == (1_700_000_000.5, ("clerk", "6"), 0)
+        assert first[6:9] == (1_700_000_000.5, ("clerk", "6"), 0)
         assert [letter.offset for letter in others] == [1, 2, *range(6, 1006)]
-        assert {letter[2:] for letter in others[:2]} == {
+        assert {letter[2:9] for letter in others[:2]} == {
             (1, 1_700_000_060.0, None, "expired", 1_700_000_000.5, ("clerk",), 1)
         }
-        assert others[-1][2:] == (0, 1_700_000_060.0, None, "expired", 1_700_000_060.0, (), 1)
+        assert others[-1][2:9] == (0, 1_700_000_060.0, None, "expired", 1_700_000_060.0, (), 1)
         assert [letter.number for letter in delivery.dead_letters(2, above=700)] == [701, 702]
         assert [row[:3] for row in delivery.failures.ranges] == [(3, 6, 1_700_000_000.5)]
         assert states.snapshot(0.0) == snapshot

@@ -5,6 +5,10 @@ takes them in time. In the end each that was given up, and each that has expired
 exactly once, as it was published, with its reason, in the order of failure of its partition and group; and nothing else
 is there. Then the groups are deleted, and the topic forgets them.
 
+In some seeds chosen dead letters are purged, redriven to another topic or redriven home, so many at a time, before all
+others are. A dry run before that changes nothing; what is chosen is done, nothing else is touched, and what was done is
+never listed again.
+
 In some seeds another group, which names no topic, rejects what is to be, and is deleted early: it is refused while
 partitions keep dead letters of it, it does not expire either, and what goes with it in the end is told.
 """
@@ -57,6 +61,9 @@ IDLE_S: Final = 3.0
 FATES: Final = ("good", "good", "reject", "reject", "fail")
 TARGET: Final = "dead"
 TTLS_S: Final = (0.01, 0.2, 1.0, 3.0)
+ELSEWHERE: Final = "elsewhere"
+CHOSEN: Final = ("purge", ELSEWHERE, "home")
+"""What is done with chosen dead letters."""
 EXPIRIES_S: Final = (1.0, 86_400.0)
 EXPIRED: Final = b"expired"
 SLACK_S: Final = 0.001
@@ -80,6 +87,8 @@ class ForwardedTraffic:
     """How many of the messages have a time to live; the groups keep what expires as dead letters."""
     pause_s: float = 0.0
     """From publishing to the first consumer."""
+    at_once: int = 0
+    """So many dead letters at a time meet fates of their own; 0: all of them go home."""
     keeping_s: float = 0.0
     """After so long without a consumer the group would expire that names no topic; 0: there is none."""
     limits: DrawnLimits = ()
@@ -87,7 +96,11 @@ class ForwardedTraffic:
     def __attrs_post_init__(self) -> None:
         check_counts(
             type(self).__name__,
-            {"messages": (self.messages, COUNT_MAX), "interruptions": (self.interruptions, COUNT_MAX)},
+            {
+                "messages": (self.messages, COUNT_MAX),
+                "interruptions": (self.interruptions, COUNT_MAX),
+                "at_once": (self.at_once, COUNT_MAX),
+            },
         )
 
 
@@ -134,6 +147,7 @@ class ForwardedLetters:
             interruptions=one_of(entropy.fork("interruptions"), (0, 2, 5)),
             late=one_of(entropy.fork("late"), (0.0, 0.0, 0.4)),
             pause_s=one_of(entropy.fork("pause"), (0.0, 0.1, 2.0)),
+            at_once=one_of(entropy.fork("at once"), (0, 0, 1, 2, 5)),
             keeping_s=one_of(entropy.fork("keeping"), (0.0, *EXPIRIES_S)),
             limits=draw_limits(entropy, BROKER_LIMITS),
         )
@@ -173,6 +187,10 @@ class _Forwarding:
         self._is_redriving = self._is_ending = False
         self._given_up: list[tuple[str, int, int]] = []
         """Group, partition and offset of what was forwarded."""
+        chosen = world.entropy.fork("chosen")
+        self._letter_fates = [one_of(chosen, (*CHOSEN, "")) for _ in range(5)]
+        self._done: set[tuple[str, int, int]] = set()
+        """Those of them that are known to be purged or redriven."""
         self._kept: set[tuple[str, int, int]] = set()
         """What the group without a topic was told that it has rejected."""
         self._is_dropped = not workload.keeping_s
@@ -210,9 +228,11 @@ class _Forwarding:
                 await self._handle_all(runtime, orders, groups)
                 await self._look(dead)
                 self._is_redriving = True
+                await self._redrive_chosen(runtime, runtime.dead_letters(TARGET))
                 await self._redrive(runtime.dead_letters(TARGET))
                 await self._handle_all(runtime, orders, groups)
                 await self._look_at_redriven(orders)
+                await self._look_elsewhere(runtime)
                 self._is_ending = True
                 await self._end_groups(runtime, dead)
                 nursery.cancel_scope.cancel()
@@ -272,6 +292,83 @@ class _Forwarding:
             async with trio.open_nursery() as consumers:
                 for group in groups:
                     consumers.start_soon(self._consume, orders, group, name=group)
+
+    def _fate_of(self, place: tuple[str, int, int]) -> str:
+        """What becomes of a dead letter before all others are redriven."""
+        group, partition, offset = place
+        if not self.workload.at_once:
+            return ""
+        return self._letter_fates[(offset + 2 * partition + GROUPS.index(group)) % len(self._letter_fates)]
+
+    async def _listed(self, letters: Any) -> set[tuple[str, int, int]]:
+        found = {(each.group, each.partition, each.offset) for each in await letters.list()}
+        if found & self._done:
+            raise self._broken(f"{sorted(found & self._done)} were purged or redriven, and are listed again")
+        return found
+
+    async def _redrive_chosen(self, runtime: Any, letters: Any) -> None:
+        """A dry run, then each fate by itself."""
+        if not self.workload.at_once:
+            return
+        await runtime.create_topic(ELSEWHERE)
+        listed, published = await self._listed(letters), await self._ends(runtime)
+        dry, count = await letters.redrive(dry_run=True), sum((await letters.count()).values())
+        if (dry.messages, count) != (len(listed), len(listed)):
+            raise self._broken(
+                f"{len(listed)} are listed, {count} counted, and {dry.messages} would be redriven"
+            )
+        if await self._listed(letters) != listed or await self._ends(runtime) != published:
+            raise self._broken("a dry run has redriven something")
+        for fate in CHOSEN:
+            await self._do_chosen(letters, fate)
+
+    async def _do_chosen(self, letters: Any, fate: str) -> None:
+        """Purge or redrive those of one fate, until none is left."""
+        limit = self.workload.at_once
+
+        def choose(letter: Any) -> bool:
+            return self._fate_of((letter.group, letter.partition, letter.offset)) == fate
+
+        before, done = await self._listed(letters), limit
+        while done:
+            if fate == "purge":
+                done = await letters.purge(choose, limit=limit)
+            else:
+                to = ELSEWHERE if fate == ELSEWHERE else None
+                done = (await letters.redrive(choose, to=to, limit=limit)).messages
+            after = await self._listed(letters)
+            gone = before - after
+            if done > limit or len(gone) != done or any(self._fate_of(place) != fate for place in gone):
+                raise self._broken(
+                    f"{fate}: {limit} at most were meant, {done} told, and {sorted(gone)} are gone"
+                )
+            self._done |= gone
+            before = after
+        if left := [place for place in before if self._fate_of(place) == fate]:
+            raise self._broken(f"{fate}: {left} were meant, and are left")
+
+    async def _ends(self, runtime: Any) -> int:
+        """How much there is in the topics that dead letters go to."""
+        count = 0
+        for name in ("orders", ELSEWHERE):
+            topic = runtime.topic(name)
+            await until_readable(self.world, topic)
+            async for _ in topic.read():
+                count += 1
+        return count
+
+    async def _look_elsewhere(self, runtime: Any) -> None:
+        """What was redriven to another topic is there once, for all of its groups."""
+        if not self.workload.at_once:
+            return
+        topic = runtime.topic(ELSEWHERE)
+        await until_readable(self.world, topic)
+        found = [record async for record in topic.read()]
+        wanted = [place[1:] for place in self._given_up if self._fate_of(place) == ELSEWHERE]
+        if sorted(record.value for record in found) != sorted(self._stored[place] for place in wanted):
+            raise self._broken(f"{sorted(wanted)} were sent elsewhere, and {len(found)} messages are there")
+        if any(name.startswith("callboard-") for record in found for name in record.headers):
+            raise self._broken("a message was sent elsewhere, and not as it was published")
 
     async def _redrive(self, letters: Any) -> None:
         """Redrive everything; before that, begin now and then, and be cancelled at some step."""
@@ -369,7 +466,9 @@ class _Forwarding:
         """Each that was given up is published again once, and was handled by the group that gave it up, alone."""
         await until_readable(self.world, orders)
         wanted = sorted(
-            (group, self._stored[partition, offset]) for group, partition, offset in self._given_up
+            (place[0], self._stored[place[1:]])
+            for place in self._given_up
+            if self._fate_of(place) not in ("purge", ELSEWHERE)
         )
         redriven = [record.value async for record in orders.read() if "callboard-for-group" in record.headers]
         if sorted(redriven) != sorted(value for _, value in wanted):
@@ -448,6 +547,7 @@ class _Forwarding:
         told = sum(int(entry.detail) for entry in history.of("DeadLettersDropped"))
         if told < len(self._kept) and not self._is_excused():
             raise self._broken(f"{sorted(self._kept)} went with their group, and {told} were told")
+        self.world.sometimes("chosen dead letters were purged or redriven", bool(self._done))
         self.world.sometimes("dead letters went with their group", bool(self._kept))
         crashed = any(entry.who == "dead-letters" for entry in history.of("ActorRestarted"))
         self.world.sometimes("a dead letter was forwarded", self._forwarded > 0)

@@ -96,6 +96,7 @@ FORWARDED: Final = (
     "the router crashed and came back",
     "dead letters were held",
     "a dead letter had expired",
+    "chosen dead letters were purged or redriven",
     "dead letters went with their group",
 )
 DELAYED: Final = (

@@ -105,8 +105,8 @@ def stats(directory: str, with_own: bool, as_json: bool) -> None:
     heads = ("partition", "state", "start", "end", "size", "commits", "failed", "lost", *rare.values())
     show(table(heads, rows, words=("partition", "state")))
     if groups:
-        told = (*(_GROUP_HEADS.get(key, key) for key in _GROUP_COUNTS), *group_rare.values())
-        show("", table(("group", "partition", *told), groups, words=("group", "partition")))
+        counted_heads = (*(_GROUP_HEADS.get(key, key) for key in _GROUP_COUNTS), *group_rare.values())
+        show("", table(("group", "partition", *counted_heads), groups, words=("group", "partition")))
     if found["forwarding"]:
         show("", _forwarding(found["forwarding"]))
     show("")

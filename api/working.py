@@ -362,6 +362,9 @@ class Working:
 
     def _after(self, message: ReceivedMessage) -> None:
         self._let_next(message)
+        if self.consumer.settings.ordering != "none" and not self._ready:
+            # In a group with an order, an ack that lingers holds back what comes after its message.
+            self.consumer.leases.send_gathered()
         self._look_for_room()
 
     def _look_for_room(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import trio
 import callboard
 from callboard import ReceivedMessage, Reject, Retry
 from callboard.actors.groups.coordinator import Fence
+from callboard.actors.groups.renewals import ACK_LINGER_S
 
 Handle = Callable[[ReceivedMessage], Awaitable[object]]
 
@@ -403,3 +405,26 @@ async def test_what_makes_no_sense_is_refused_at_once(
         topic = await world.topic_of(runtime, 1)
         with pytest.raises(callboard.CallboardError, match=word):
             await topic.work(**{"handler": handle, "group": "group", **options})
+
+
+@pytest.mark.parametrize("ordering", ["partition", "key"])
+@pytest.mark.parametrize("settles_itself", [False, True])
+async def test_no_ack_lingers_that_holds_back_the_next_message(
+    autojump_clock: Any, world: Any, ordering: str, settles_itself: bool
+) -> None:
+    """In a group with an order the next message comes as soon as the one before it is acked."""
+    times: list[float] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        times.append(trio.current_time())
+        if settles_itself:
+            await message.ack(wait=False)
+
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("jobs")
+        await topic.publish_batch([b"x"] * 20, keys=[b"alice"] * 20)
+        await work_for(10.0, topic, handle, ordering=ordering, concurrency=4)
+        assert 0 == await pending_of(world, topic)
+    waited = [later - sooner for sooner, later in pairwise(times)]
+    assert 19 == len(waited)
+    assert max(waited) < ACK_LINGER_S

@@ -270,9 +270,34 @@ class HandlerWorkload(BrokerWorkload):
         finally:
             handlers.end(place)
         if message.attempt == 1 and _is_nth(message.offset, traffic.retry_every):
-            raise handlers.try_again(message, traffic.nack_delay_s)
+            again = handlers.try_again(message, traffic.nack_delay_s)
+            raise again if message.offset % 2 else ExceptionGroup("of the handler's own nursery", [again])
         if fate == "nack":
-            raise HandlerFailed
+            raise await _failure(message.offset)
+
+
+class Untold(Exception):
+    """It has no text."""
+
+    def __str__(self) -> str:
+        raise LookupError
+
+
+async def _failure(number: int) -> BaseException:
+    """Something that a handler fails with, in turn: an error, one without text, the cancellation of another task."""
+    if number % 3 == 0:
+        return HandlerFailed()
+    if number % 3 == 1:
+        return Untold()
+    cancelled: list[BaseException] = []
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        try:
+            await trio.lowlevel.checkpoint_if_cancelled()
+        except trio.Cancelled as error:
+            cancelled.append(error)
+            raise
+    return cancelled[0]
 
 
 def _is_nth(offset: int, every: int) -> bool:

@@ -146,7 +146,7 @@ async def test_a_handler_gives_a_message_up(autojump_clock: Any, world: Any) -> 
         letters = await topic.dead_letters("group").list()
         assert 0 == await pending_of(world, topic)
     assert [(0, 1), (1, 1), (2, 1), (1, 2), (1, 3)] == seen
-    assert [(0, "no such customer"), (1, "ValueError: no kettle, at test_working.py:139 in handle")] == [
+    assert [(0, "no such customer"), (1, "ValueError: no kettle, at test_working.py:141 in handle")] == [
         (letter.record.offset, letter.reason) for letter in letters
     ]
     with pytest.raises(callboard.InvalidArgument):

@@ -16,7 +16,7 @@ import attrs
 import trio
 
 import callboard
-from callboard.log.errors import CallboardError
+from callboard.log.errors import CallboardError, InternalError
 from callboard.received import ReceivedMessage
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults import aimed
@@ -230,6 +230,8 @@ class HandlerWorkload(BrokerWorkload):
                     nursery.start_soon(self._note_cancelled, handlers, name=f"{who}'s end")
                     try:
                         await working.run(Joined(lambda: consumer._record("joined", life)))
+                    except InternalError:
+                        raise
                     except CallboardError as error:
                         failure = type(error).__name__
                     nursery.cancel_scope.cancel()

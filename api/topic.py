@@ -130,10 +130,11 @@ class Topic:
     ) -> Receipt:
         """Publish one message and return where it is stored; `value` may be a `Message` that carries the rest.
 
-        `key` decides the partition (CRC-32 modulo partitions), and messages of one key keep their order; without a key
-        partitions take turns; `partition` overrides both. `timestamp` is the event's own time. `acks` says what the
-        return means: "all", synced, survives power loss; "leader", with the operating system, survives a crash of this
-        process; "none", not waited for: `flush` and closing tell of failures.
+        `key` decides the partition (CRC-32 modulo partitions), and messages of one key keep their order; `partition`
+        overrides it. Without either, partitions take turns of 100 messages or 64 KiB, beginning with partition 0 in
+        each program: one that publishes a few messages and ends gives a key or a partition. `timestamp` is the event's
+        own time. `acks` says what the return means: "all", synced, survives power loss; "leader", with the operating
+        system, survives a crash of this process; "none", not waited for: `flush` and closing tell of failures.
 
         `dedup_id` stands for the message, so that it can be repeated: within the topic's `dedup_window` the partition
         stores it once, and returns the receipt of the first to all. Without a key the id decides the partition. With

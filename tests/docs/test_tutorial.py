@@ -44,6 +44,19 @@ def test_a_worker_that_is_terminated_finishes_what_it_has(docs: Path, tmp_path: 
     assert trio.run(next_message, tmp_path / "data") == (b"second", 1)
 
 
+def test_a_message_whose_handler_fails_comes_again(docs: Path, tmp_path: Path) -> None:
+    """The page's program prints what the page says: the same message, at its second attempt."""
+    page = (docs / "tutorial" / "index.md").read_text(encoding="utf-8")
+    (program,) = snippets("tutorial", page)
+    command = [sys.executable, "-P", "-c", RUN, "tutorial"]
+    ran = subprocess.run(
+        command, cwd=tmp_path, input=program.text, capture_output=True, text=True, check=True, timeout=60
+    )
+    shown = page.partition("\n## A crash\n")[2].partition("```console\n")[2].partition("```")[0]
+    assert ran.stdout.endswith(shown)
+    assert shown.count("at second") == 2
+
+
 async def next_message(directory: Path) -> tuple[bytes, int]:
     """What the next worker is given, and which attempt it is."""
     async with callboard.open_runtime(directory) as runtime:

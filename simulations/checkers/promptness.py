@@ -497,9 +497,7 @@ class _PromptnessCheck:
                 group.settled_at[place[:2]] = entry.time
                 group.moved(place, state, FOREVER)
             elif entry.kind == "nacked":
-                delay_s = max(0.0, begun.until - begun.time)
-                widens = BACKOFF_WIDENS if begun.detail == BACKOFF else 1.0
-                group.put(place, _State(entry.time + widens * delay_s, entry))
+                group.put(place, _State(entry.time + _delay_s(begun, offset), entry))
             elif entry.kind == "released" and state.in_doubt:
                 group.moved(place, state, FOREVER)
             elif entry.kind == "released":
@@ -536,6 +534,16 @@ class _PromptnessCheck:
                     group.moved(other, others, entry.until)
                     for hold in member.held[other].values():
                         hold.until = max(hold.until, entry.until)
+
+
+def _delay_s(nack: HistoryEntry, offset: int) -> float:
+    """How long the nack keeps a message back at most. Its end is that of the message with the fewest attempts."""
+    delay_s = max(0.0, nack.until - nack.time)
+    if nack.detail != BACKOFF:
+        return delay_s
+    attempts = dict(zip(nack.offsets, nack.attempts, strict=False))
+    more = attempts.get(offset, 0) - min(nack.attempts, default=0)
+    return BACKOFF_WIDENS * delay_s * 2.0 ** min(max(0, more), 60)
 
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:

@@ -56,9 +56,9 @@ def simulate(
     """Run the test `async def test_x(world, ...)` in a simulated world, once for each of `seeds` seeds: 0, 1, 2, ...
 
     - `faults`: what may go wrong. By default the power of each machine that the test boots may be cut, or its process
-      killed, up to twice, before any step of its tasks; a test that boots none meets only schedules. A `FaultSpace`,
-      from which each seed draws a plan, or a `Plan`, the same for all seeds. None: nothing goes wrong. If the test
-      has an argument `plan` (for example from Hypothesis), that plan is used instead.
+      killed, up to three times, before any step of its tasks; a test that boots none meets only schedules. A
+      `FaultSpace`, from which each seed draws a plan, or a `Plan`, the same for all seeds. None: nothing goes wrong. If
+      the test has an argument `plan` (for example from Hypothesis), that plan is used instead.
     - `scheduler`: "fifo", "shuffle", "walk", "pct:3" or "starve:<actor path>". None: each seed draws its own.
     - `within`: virtual seconds after which a run that has not ended fails. None: 30 days.
     - `escapes`: what to do about calls that no seed decides, such as `time.time()`: "refuse" fails the test and

@@ -6,7 +6,8 @@ from callboard.log.errors import CallboardError
 
 
 class NeverHit(CallboardError, AssertionError):
-    """No seed hit the `sometimes` points that `points` names. Raised only with `--callboard-strict`.
+    """No seed hit the `sometimes` points, or met the faults of a `Plan`, that `points` names. Raised only with
+    `--callboard-strict`.
 
     The test does not reach the cases that it is for: give it more seeds, more faults, or a longer workload.
     """

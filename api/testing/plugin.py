@@ -47,7 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--callboard-strict",
         action="store_true",
-        help="fail a simulated test if no seed hit one of its sometimes() points",
+        help="fail a simulated test if no seed hit one of its sometimes() points, or the faults of its Plan",
     )
     group.addoption(
         "--callboard-report",
@@ -80,6 +80,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
         item.user_properties.extend((NEVER_HIT, name) for name in missed)
         if option("--callboard-strict"):
             raise _never_hit(missed)
+    if unmet and asked.is_planned and option("--callboard-strict"):
+        raise _never_met(unmet)
     return result
 
 
@@ -108,6 +110,16 @@ def _never_hit(points: tuple[str, ...]) -> Exception:
         f"sometimes() points were hit under no seed: {names}. "
         "Give the test more seeds, more faults or a longer workload, or take them out.",
         points=points,
+    )
+
+
+def _never_met(kinds: tuple[str, ...]) -> Exception:
+    from callboard.testing.errors import NeverHit
+
+    return NeverHit(
+        f"faults of the test's Plan had no effect under any seed: {', '.join(kinds)}. The test may be of an earlier "
+        "program: correct the moments and names of its plan, or take the faults out.",
+        points=kinds,
     )
 
 

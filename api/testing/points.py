@@ -6,15 +6,21 @@ They do not import the simulator; where no world was ever made, a call costs one
 
 from __future__ import annotations
 
+import inspect
 import sys
+import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import trio
 
+from callboard.log.errors import InvalidArgument
+
 if TYPE_CHECKING:
     from callboard.simulations.world import World
 
+CALLABLES = (types.FunctionType, types.MethodType, types.BuiltinFunctionType)
+"""What nobody means as a condition."""
 LOOK_EVERY_S = 0.01
 """How often `eventually` checks its predicate outside a world."""
 
@@ -26,9 +32,11 @@ def sometimes(name: str, condition: bool = True) -> None:
     pytest run and, with `--callboard-strict`, fails the test. So you notice when a test no longer reaches its case.
     Outside a simulated world nothing happens.
     """
+    _check_words("sometimes", "name", name)
+    _check_truth("sometimes", condition)
     world = _world()
     if world is not None:
-        world.sometimes(name, condition)
+        world.sometimes(name, bool(condition))
 
 
 def always(condition: bool, words: str) -> None:
@@ -37,6 +45,8 @@ def always(condition: bool, words: str) -> None:
     Raises `Violation`. Unlike an `assert`, it fails the run in a world even when the code under test, or a supervisor,
     catches the exception.
     """
+    _check_words("always", "words", words)
+    _check_truth("always", condition)
     if not condition:
         raise _violation("always", words)
 
@@ -47,6 +57,12 @@ async def eventually(predicate: Callable[[], bool], *, within: float, words: str
     Call `world.heal()` first if faults may continue for ever. Outside a world it checks every 10 ms of trio's clock.
     Raises `Violation` with `words` when the time is up.
     """
+    _check_words("eventually", "words", words)
+    if not callable(predicate) or inspect.iscoroutinefunction(predicate):
+        raise InvalidArgument(
+            f"eventually(predicate={predicate!r:.100}): wants a plain function without arguments that returns a truth, "
+            "such as `lambda: done`. An async one cannot be asked: let a task set a variable."
+        )
     world = _world()
     if world is not None:
         await world.eventually(predicate, within=within, words=words)
@@ -67,6 +83,22 @@ def note(words: str, **fields: object) -> None:
     world = _world()
     if world is not None:
         world.note(words, **fields)
+
+
+def _check_words(function: str, argument: str, given: object) -> None:
+    if not isinstance(given, str):
+        raise InvalidArgument(f"{function}({argument}={given!r:.100}): wants text that says what is meant.")
+
+
+def _check_truth(function: str, condition: object) -> None:
+    """What is always true by itself, a function or a coroutine, was meant to be called or awaited."""
+    if isinstance(condition, types.CoroutineType):
+        condition.close()
+        raise InvalidArgument(f"{function}(condition={condition!r:.100}): is a coroutine. Await it first.")
+    if isinstance(condition, CALLABLES):
+        raise InvalidArgument(
+            f"{function}(condition={condition!r:.100}): is a function. Call it: a condition is a truth."
+        )
 
 
 def _world() -> World | None:

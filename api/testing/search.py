@@ -14,6 +14,8 @@ from types import TracebackType
 
 import attrs
 
+from callboard.actors.kernel.durable import DurableActor
+from callboard.simulations.faults import Plan
 from callboard.simulations.search.coverage import points
 from callboard.simulations.search.differences import first_difference
 from callboard.simulations.search.replay import shown_workload, words_of
@@ -21,6 +23,7 @@ from callboard.simulations.search.shrink import Case, RunBudget, shrink
 from callboard.simulations.search.story import tell
 from callboard.simulations.violations import Violation
 from callboard.simulations.world import Run, Tape
+from callboard.simulations.world.trace import clean
 from callboard.testing.errors import NotRepeatable
 from callboard.testing.guard import is_control, is_drawing
 from callboard.testing.reports import write_report
@@ -44,6 +47,7 @@ def search(trial: Trial, seeds: Iterable[int], asked: Asked) -> None:
     """Run the trial under each seed; raises the first failure, with a note that explains it."""
     __tracebackhide__ = True
     passed: dict[str, int] = {}
+    asked.is_planned = isinstance(trial.faults, Plan)
     is_first = True
     for seed in seeds:
         try:
@@ -79,23 +83,59 @@ def _explained(
         found = f"It failed under seed {seed}, with scheduler {run.scheduler!r}."
         failure.add_note(account(trial.name, told if told.failure else run, [found], asked))
         return without_machinery(failure, trial.file)
+    if not _is_endless(run):
+        again = trial.run(seed, case, tick_limit=_limit(run)).failure
+        if _said(again, trial.file) != _said(failure, trial.file):
+            return _unrepeated(trial, seed, case, run, again, asked)
     small = smallest(trial, seed, case, run)
-    if small is None or small.run.failure is None:
-        unexplained = NotRepeatable(
-            f"seed {seed} failed ({words_of(failure)}), and then it did not, or not in the same way. "
-            "Something that the simulator does not control decides: sets ordered by identity, threads, state that one "
-            f"run leaves to the next in globals or fixtures. To look again: {way_back(asked, seed)}"
-            f"{_two_runs(trial, seed, case, run.ticks)}",
-            seed=seed,
-        )
-        unexplained.__cause__ = without_machinery(failure, trial.file)  # all that is known of it
-        return unexplained
+    if small.run.failure is None:
+        return _unrepeated(trial, seed, case, run, None, asked)
     workload = (
         [] if small.case.workload is None else [f"Workload: {shown_workload(repr(small.case.workload))}"]
     )
+    every = trial.snapshot_every(seed)
+    if every is not None and small.run.boots and DurableActor.__subclasses__():
+        workload.append(f"Limits: DurableActor.snapshot_every = {every}, for classes that do not say it.")
     found = f"Found with scheduler {run.scheduler!r}. {_shrunk(case, small)}"
     small.run.failure.add_note(account(trial.name, small.run, [*workload, found], asked))
     return without_machinery(small.run.failure, trial.file)
+
+
+def _unrepeated(
+    trial: Trial, seed: int, case: Case, run: Run, again: BaseException | None, asked: Asked
+) -> BaseException:
+    """What to raise for a run that failed, and then did not, or with `again`."""
+    failure = run.failure
+    assert failure is not None  # noqa: S101 - it is what is told
+    unexplained = NotRepeatable(
+        f"seed {seed} failed ({words_of(failure)}), and when it was run again it "
+        f"{'did not' if again is None else f'failed in another way ({words_of(again)})'}. "
+        "Something that the simulator does not control decides: sets ordered by identity, threads, state that one "
+        f"run leaves to the next in globals or fixtures. To look again: {way_back(asked, seed)}"
+        f"{_two_runs(trial, seed, case, run.ticks)}",
+        seed=seed,
+    )
+    unexplained.__cause__ = without_machinery(failure, trial.file)  # all that is known of it
+    return unexplained
+
+
+def _is_endless(run: Run) -> bool:
+    """Whether another run would take as long as this one, which is too long: usually an endless loop."""
+    return (
+        run.ticks > TICKS_MAX
+        or getattr(run.failure, "computes", False)
+        or getattr(run.failure, "abandoned", False)
+    )
+
+
+def _limit(run: Run) -> int:
+    """Ticks for another attempt: one that takes much longer is not simpler, and may never end."""
+    return 4 * run.ticks + LEAST_TICKS
+
+
+def _said(failure: BaseException | None, file: str) -> object:
+    """What two runs of one seed have in common: where it fails, and all that it says."""
+    return _kind(failure, file), "" if failure is None else clean(words_of(failure))
 
 
 @attrs.frozen
@@ -109,17 +149,17 @@ class Small:
     """The time was up before all had been tried."""
 
 
-def smallest(trial: Trial, seed: int, case: Case, run: Run) -> Small | None:
-    """Shrink this failed run. None if the same seed does not fail in the same way again.
+def smallest(trial: Trial, seed: int, case: Case, run: Run) -> Small:
+    """Shrink this failed run, which fails again in the same way.
 
     A run that alone takes more ticks than all attempts may take, usually an endless loop, is not shrunk; nor is one
-    that computes for ever, as every attempt would.
+    that computes for ever or does not end when it is told to, as every attempt would.
     """
-    if run.ticks > TICKS_MAX or getattr(run.failure, "computes", False):
+    if _is_endless(run):
         return Small(case, run, 0)
     failure = run.failure
     wanted = _kind(failure, trial.file)
-    limit = 4 * run.ticks + LEAST_TICKS  # a run that takes much longer is not simpler, and may never end
+    limit = _limit(run)
     ticks = 0
 
     def fails(tried: Case, *, record: bool) -> Tape | None:
@@ -130,8 +170,6 @@ def smallest(trial: Trial, seed: int, case: Case, run: Run) -> Small | None:
             return None
         return went.tape or Tape()
 
-    if fails(case, record=False) is None:
-        return None
     end = time.monotonic() + SHRINK_S
     budget = RunBudget(out_of_time=lambda: ticks > TICKS_MAX or time.monotonic() > end)
     found = shrink(case, fails, budget, drawing=trial.drawing(seed))
@@ -179,6 +217,8 @@ def account(name: str, run: Run, remarks: Sequence[str], asked: Asked) -> str:
 def _shrunk(case: Case, small: Small) -> str:
     if getattr(small.run.failure, "computes", False):
         return "Not made smaller: every attempt would compute for as long."
+    if getattr(small.run.failure, "abandoned", False):
+        return "Not made smaller: every attempt would have to be abandoned."
     if not small.runs:
         return f"Not made smaller: it took {small.run.ticks:,} scheduler ticks."
     before, after = len(case.plan.faults), len(small.case.plan.faults)

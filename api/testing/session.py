@@ -13,7 +13,7 @@ from contextvars import ContextVar
 class Asked:
     """One test's call: options of the command line, the test's name for it, and what it found."""
 
-    __slots__ = ("faults", "node", "points", "report", "seed", "seeds")
+    __slots__ = ("faults", "is_planned", "node", "points", "report", "seed", "seeds")
 
     def __init__(
         self,
@@ -35,6 +35,8 @@ class Asked:
         """Hits of every `sometimes` point over all seeds of this call."""
         self.faults: dict[str, int] = {}
         """Hits of every kind of fault that the test asks for, over all seeds of this call."""
+        self.is_planned = False
+        """The faults are a plan's, written by hand."""
 
     def only(self, seeds: int) -> range:
         """The seeds to run, when the decorator's number is `seeds`."""

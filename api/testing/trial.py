@@ -14,20 +14,25 @@ import attrs
 import trio
 
 from callboard.log.errors import InvalidArgument
+from callboard.simulations.clock import START_US
 from callboard.simulations.entropy import Generator, SeededEntropy
 from callboard.simulations.faults import NO_FAULTS, After, Fault, FaultSpace, Plan, draw_plan
 from callboard.simulations.faults.swarm import STEPS, for_a_program
 from callboard.simulations.faults.when import AWAIT
+from callboard.simulations.scenarios.draws import one_of
 from callboard.simulations.search.redrawing import Drawing
 from callboard.simulations.search.shrink import Case
 from callboard.simulations.world import Run, Settings, World, run, schedulers
 from callboard.simulations.world.computing import limited_drawing
+from callboard.simulations.world.escapes import guard
 from callboard.testing.guard import no_draws
 
 SEEDS: Final = 300
 """Seeds of a test that does not say how many."""
 CRASHES: Final = FaultSpace(weights={"PowerCut": 2, "KillProcess": 1}, faults=(0, 3), down_s=(0.01, 100.0))
 """Faults of a test that does not say which: any machine may stop, before any step of its program, write or sync."""
+SNAPSHOTS: Final = (None, 1, 3, 7)
+"""After how many events durable actors write a snapshot, in worlds of different seeds; None: as usual."""
 NOTHING_PASSED: Final[Mapping[str, int]] = {}
 FURTHER: Final = 1.25
 """A machine that boots again passes more points than a run without faults: so many times as many may be waited for."""
@@ -53,6 +58,14 @@ class Trial:
     workload: Workload | None = None
     escapes: Escapes = "refuse"
 
+    @staticmethod
+    def snapshot_every(seed: int) -> int | None:
+        """After how many events durable actors write snapshots that do not say it themselves; None: as usual.
+
+        Few seeds have as many events as the usual number. Seed 0 is the run by which the others aim, and stays usual.
+        """
+        return one_of(SeededEntropy(seed).fork("limits"), SNAPSHOTS) if seed else None
+
     @property
     def is_aimed(self) -> bool:
         """Whether plans depend on what a run without faults, that of seed 0, passes."""
@@ -71,7 +84,18 @@ class Trial:
         if self.workload is None:
             return Case(None, plan)
         with limited_drawing(f"workload of {self.name}"):
-            return Case(self.workload(entropy.fork("workload")), plan)
+            return Case(self.draw(entropy.fork("workload")), plan)
+
+    def draw(self, entropy: SeededEntropy) -> Any:
+        """The workload, whose function may call no more around the seed than the body may."""
+        assert self.workload is not None  # noqa: S101 - asked before
+        escaped: list[BaseException] = []
+        library = Generator(f"{entropy.seed}/library")
+        with guard(self.escapes, library, lambda: START_US, lambda: 0.0, escaped.append):
+            drawn = self.workload(entropy)
+        if escaped:  # whoever swallowed it
+            raise escaped[0]
+        return drawn
 
     def faults_met(self, case: Case, run: Run) -> dict[str, int]:
         """How often faults of the kinds had an effect that the test asks for by name; nothing for the usual crashes."""
@@ -89,7 +113,7 @@ class Trial:
         """How this seed's workload is drawn; None without one."""
         if self.workload is None:
             return None
-        return Drawing(self.workload, SeededEntropy(seed).fork("workload"))
+        return Drawing(self.draw, SeededEntropy(seed).fork("workload"))
 
     def run(
         self,
@@ -116,6 +140,7 @@ class Trial:
             record_schedule=record_schedule,
             tick_limit=tick_limit,
             escapes=self.escapes,
+            snapshot_every=self.snapshot_every(seed),
             counts_steps=self.is_aimed and seed == 0,
             watched=watched,
         )

@@ -44,6 +44,8 @@ STILL_S: Final = 0.001
 SAMPLE_TICKS: Final = 2_000
 """Scheduler ticks before the end of a run that gets nowhere, in which it is counted who spins."""
 SPINNERS_TOLD: Final = 5
+END_TICKS: Final = 50_000
+"""So many scheduler ticks after a run was told to end it is told again, and then abandoned."""
 
 
 class TaskOwner(Protocol):
@@ -89,7 +91,9 @@ class StepWatch(Protocol):
 class Driver(TickingClock):
     """Decides, per tick, which tasks are stepped.
 
-    `ended(why, waits)` is called when the run cannot or must not continue; `waits`: because of what tasks wait for.
+    `ended(why, waits)` is called when the run cannot or must not continue; `waits`: because of what tasks wait for. It
+    is called again, and raises in trio's loop, when tasks go on although they were told to end. `told(task)` says in
+    words which task that is, and its line.
     """
 
     def __init__(
@@ -102,6 +106,7 @@ class Driver(TickingClock):
         tick_limit: int,
         still_ticks: int,
         ended: Callable[[str, bool], None],
+        told: Callable[[Any], str] = lambda task: clean(task.name),
     ) -> None:
         self.scheduler = scheduler
         self.steps: StepWatch | None = None
@@ -118,9 +123,10 @@ class Driver(TickingClock):
         self._still_since_s = 0.0
         self._still_since_ticks = 0
         self._alarm_at = 0
-        self._spinners: Counter[str] = Counter()
+        self._spinners: Counter[Any] = Counter()
         self._set_alarm()
-        self._ended = ended
+        self._hears = ended
+        self._told = told
         self._torn_down = False
         self._hurry: Callable[[], bool] = lambda: False
         self._patient_until = 0.0
@@ -195,6 +201,21 @@ class Driver(TickingClock):
         if not self._torn_down:
             self._ended(why, False)
 
+    def _ended(self, why: str, waits: bool) -> None:
+        """Say that the run must end. From here on its tasks have `END_TICKS`, then as many without shields."""
+        self._hears(why, waits)
+        self._give_end_ticks()
+
+    def _give_end_ticks(self) -> None:
+        self._tick_limit = self.ticks + END_TICKS
+        self._set_alarm()
+
+    def going_on(self) -> str:
+        """Who was stepped most in the last ticks, with lines, in words; empty if that was not counted."""
+        # A task that ended meanwhile is at no line. Of a tie the oldest is told.
+        most = sorted(self._spinners.items(), key=lambda item: (-item[1], task_number(item[0])))
+        return ", ".join(dict.fromkeys(self._told(task) for task, _ in most[:SPINNERS_TOLD]))
+
     def tear_down(self, hurry: Callable[[], bool]) -> None:
         """The run is over: everybody runs, to his end.
 
@@ -202,6 +223,7 @@ class Driver(TickingClock):
         """
         self._torn_down = True
         self._hurry = hurry
+        self._give_end_ticks()
         self._patient_until = self._trace.now() + PATIENCE_S
         self.release_all()
         for task in self._frozen:
@@ -288,11 +310,11 @@ class Driver(TickingClock):
         runnable = len(batch)
         if not runnable:  # virtual time has jumped
             return
+        if self.ticks >= self._alarm_at:
+            self._alarm(batch)
         if self._torn_down:
             batch.reverse()
             return
-        if self.ticks >= self._alarm_at:
-            self._alarm(batch)
         if runnable == 1 and not self._holds:  # most ticks by far, and nothing to decide
             self._only(batch)
             return
@@ -374,19 +396,16 @@ class Driver(TickingClock):
 
     def _alarm(self, batch: list[Any]) -> None:
         """In the last ticks before the end count who is stepped, then end the run as one that gets nowhere."""
-        self._spinners.update(clean(task.name) for task in batch if task.context.get(MEMBER) is not None)
+        self._spinners.update(task for task in batch if task.context.get(MEMBER) is not None)
         still_for = self.ticks - self._still_since_ticks
         if self.ticks >= self._tick_limit:
-            self._tick_limit *= 2
             why = f"the run did not end within {self.ticks:,} scheduler ticks"
-        elif still_for >= self._still_ticks:
+        elif still_for >= self._still_ticks and not self._torn_down:
             why = f"virtual time has stood still for {still_for:,} scheduler ticks"
         else:
             return
-        most = sorted(self._spinners.items(), key=lambda item: (-item[1], item[0]))[:SPINNERS_TOLD]
-        self.end(f"{why}: somebody never waits. Stepped most: {', '.join(name for name, _ in most)}")
         self._still_since_ticks = self.ticks
-        self._set_alarm()
+        self._ended(f"{why}: somebody never waits. Stepped most: {self.going_on()}", False)
 
     def _decision(self, numbers: list[int], tasks: list[Any]) -> Decision:
         scheduler = self.scheduler

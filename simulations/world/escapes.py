@@ -16,6 +16,7 @@ time`). They are found by running a seed twice.
 from __future__ import annotations
 
 import _thread
+import asyncio
 import builtins
 import functools
 import io
@@ -84,6 +85,10 @@ PROCESSES: Final = (
 SOCKETS: Final = (
     "There is no network in a run: give the program something in memory in the place of its connection, as "
     "trio.testing.memory_stream_pair does"
+)
+ASYNCIO: Final = (
+    "A run is one of trio, beside which no loop of asyncio runs: await the function itself, or what trio has in the "
+    "place of asyncio's; give the program another one in the place of a library that needs asyncio"
 )
 FILES: Final = "Take files from the disk of the world"
 IN_THREAD: Final = "trio.to_thread.run_sync"
@@ -240,6 +245,7 @@ def _effects() -> list[GuardedCall]:
 
     return [
         effect(time, "sleep", SLEEP),
+        *_loops(effect),
         effect(threading.Thread, "start", THREADS),
         effect(_thread, "start_new_thread", THREADS),
         *(effect(owner, name, THREADS, IN_THREAD) for owner, name in thread_calls()),
@@ -248,6 +254,26 @@ def _effects() -> list[GuardedCall]:
         *(effect(socket.socket, name, SOCKETS) for name in sockets),
         effect(socket, "socketpair", SOCKETS),
         effect(socket, "getaddrinfo", SOCKETS),
+    ]
+
+
+def _loops(effect: Callable[..., GuardedCall]) -> list[GuardedCall]:
+    """What makes a loop of asyncio: refused before there is one, since one that is half made fails when it is freed."""
+    policies = [
+        getattr(asyncio.events, name, None)
+        for name in ("BaseDefaultEventLoopPolicy", "_BaseDefaultEventLoopPolicy")
+    ]
+    return [
+        effect(asyncio, "run", ASYNCIO),
+        effect(asyncio.runners, "run", ASYNCIO, "asyncio.run"),
+        effect(asyncio.Runner, "__init__", ASYNCIO, "asyncio.Runner"),
+        effect(asyncio, "new_event_loop", ASYNCIO),
+        effect(asyncio.events, "new_event_loop", ASYNCIO, "asyncio.new_event_loop"),
+        *(
+            effect(policy, "new_event_loop", ASYNCIO, "asyncio.new_event_loop")
+            for policy in policies
+            if policy is not None
+        ),
     ]
 
 

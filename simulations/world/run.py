@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 import attrs
 import trio
 
+from callboard.actors.kernel.durable import DurableActor
 from callboard.log.errors import CallboardError
 from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.entropy import Generator
@@ -29,15 +30,18 @@ from callboard.simulations.watching import (
     unobserved_calls,
     watched_calls,
 )
+from callboard.simulations.watching.tasks import awaited, described
 from callboard.simulations.watching.watch import frames_of, raised_at
 from callboard.simulations.world import schedulers
 from callboard.simulations.world.computing import StillComputing, limited_computing, wake_for_no_signal
 from callboard.simulations.world.driver import MEMBER, Driver, TaskOwner
 from callboard.simulations.world.escapes import EscapeMode, guard
+from callboard.simulations.world.machine import Machine
 from callboard.simulations.world.tape import Tape
 from callboard.simulations.world.trace import Trace, TraceMode
 from callboard.simulations.world.trio_hooks import (
     VirtualTrioClock,
+    abandon_tasks,
     end_shields,
     installed,
     live_async_generators,
@@ -50,6 +54,10 @@ if TYPE_CHECKING:
     from callboard.simulations.world.schedulers import Scheduler
 
 DAY_S: Final = 86_400.0
+
+
+class _Abandoned(BaseException):
+    """Ends trio's loop from outside of all tasks; says who goes on."""
 
 
 class LiveAsyncGenerator(CallboardError):
@@ -75,6 +83,8 @@ class Settings:
     still_ticks: int = 500_000
     """So many ticks at one virtual instant, and the run is ended as one that spins."""
     escapes: EscapeMode = "refuse"
+    snapshot_every: int | None = None
+    """After how many events durable actors write a snapshot whose classes do not say it; None: as usual."""
     counts_steps: bool = False
     """Passings of the probe `await` are counted even if no fault waits for one."""
     watched: bool = False
@@ -158,6 +168,7 @@ class _Running:
             tick_limit=settings.tick_limit,
             still_ticks=settings.still_ticks,
             ended=self._stop,
+            told=self._told,
         )
         self._clock.ticking = self._driver
         if settings.counts_steps or waits_for_steps(plan):
@@ -183,6 +194,7 @@ class _Running:
             ),
             spawned_in_scopes(tasks_cancelled_by(world.plan), world.task_scopes),
             _no_collection(),
+            _snapshots_every(self._settings.snapshot_every),
             nullcontext() if world.watch is None else watched_calls(world.watch),
             unobserved_calls(world.history.unobserved),
             limited_computing(self._settings.computing_limit_s, self._step, self._computes),
@@ -190,10 +202,9 @@ class _Running:
             try:
                 trio.run(self._run, clock=self._clock)
             except trio.TrioInternalError as error:
-                if self._stopped is None:
+                if not isinstance(error.__cause__, _Abandoned):
                     raise
-                self._failure = self._failure or self._stopped
-                self._failure.add_note(f"It could not even be torn down: {error.__cause__!r}")
+                self._failure = self._abandoned(str(error.__cause__))
         if self._interruption is not None:
             raise self._interruption
         broken = world.escape or world.violation
@@ -264,9 +275,11 @@ class _Running:
     def _stop(self, why: str, waits: bool) -> None:
         """End the run from outside of all tasks. `waits`: because of what tasks wait for."""
         world = self._world
-        if self._stopped is not None:
+        if self._stopped is not None or (world.is_over and not waits):
             if self._forced:
-                raise self._stopped
+                going_on = self._driver.going_on()
+                abandon_tasks()
+                raise _Abandoned(going_on)
             self._forced = True
             end_shields()
             return
@@ -279,6 +292,34 @@ class _Running:
         if world.watch is not None:
             world.watch.stuck(why)
         self._end()
+
+    def _told(self, task: trio.lowlevel.Task) -> str:
+        """A task with its line, in words."""
+        member = task.context.get(MEMBER)
+        number = member.number if isinstance(member, Machine) else 0
+        frames = [frame for _, frame in awaited(task)]
+        found = described(task, frames, lambda named: self._world.names.of(named, number))
+        return f"{found.name} at {found.where}" if found.where else found.name
+
+    def _abandoned(self, going_on: str) -> BaseException:
+        """The failure of a run whose tasks did not end when they were told to."""
+        if self._stopped is None:
+            begins = "The run was over"
+        else:
+            begins = f"{str(self._stopped).rstrip('.')}. The run was told to end"
+            if not self._world.is_over:
+                self._virtual_s = self._now()
+        stuck = SimulationStuck(
+            f"{begins}, and {going_on or 'one of these tasks'} goes on all the same: it swallows trio.Cancelled. "
+            "The run was abandoned as it stood. Let Cancelled pass: catch other exceptions, or raise it again",
+            waiting=() if self._stopped is None else self._stopped.waiting,
+            abandoned=True,
+        )
+        if self._stopped is None and self._failure is not None:  # the failure of the test comes first
+            self._failure.add_note(str(stuck))
+            return self._failure
+        self._stopped = stuck
+        return stuck
 
     def _now(self) -> float:
         """Virtual time: the clock stands still before a jump past the limit, which is reached all the same."""
@@ -358,6 +399,17 @@ def _plain(error: BaseException) -> BaseException:
             found = found.exceptions[0]
         return found
     return error
+
+
+@contextmanager
+def _snapshots_every(events: int | None) -> Iterator[None]:
+    """Inside this context the usual number of events between two snapshots is another; what a class says, holds."""
+    usual = DurableActor.snapshot_every
+    DurableActor.snapshot_every = usual if events is None else events
+    try:
+        yield
+    finally:
+        DurableActor.snapshot_every = usual
 
 
 @contextmanager

@@ -14,6 +14,7 @@ Whatever is missing in another release of trio is named by `SimulatorUnsupported
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
@@ -331,6 +332,16 @@ def end_shields(below: trio.CancelScope | None = None) -> bool:
 def live_async_generators() -> list[Any]:
     """The async generators that were begun and have not ended: garbage collection would end them."""
     return list(_run.GLOBAL_RUN_CONTEXT.runner.asyncgens.alive)
+
+
+def abandon_tasks() -> None:
+    """Keep what the run's tasks are for ever, as it stands: who swallows what ends him, is not asked to end once more.
+
+    Python would end each coroutine with an exception when it is freed, at the latest when the process ends; a task that
+    catches that too would run on there, outside of trio, without end.
+    """
+    for task in _run.GLOBAL_RUN_CONTEXT.runner.tasks:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(task.coro))
 
 
 def stepped_task() -> Any:

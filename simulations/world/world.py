@@ -42,10 +42,12 @@ class SimulationStuck(CallboardError):
     """The run did not come to an end: everybody waits for ever, or it went past its limits.
 
     `waiting` says where each task was, and what it waited for. `computes`: one of them never waits at all.
+    `abandoned`: some went on after they were told to end, and were left as they stood.
     """
 
     waiting: tuple[WaitingTask, ...] = ()
     computes: bool = False
+    abandoned: bool = False
 
 
 class _Outside:
@@ -105,7 +107,8 @@ class World:
         self._dead: list[Machine] = []
         self._nursery: trio.Nursery
         self._down_s = 0.0
-        self._is_over = False
+        self.is_over = False
+        """Its outcome is decided, and what is left may end."""
         self.disk.observer = self._verb
         self.disk.halted = self._halted
         self.disk.sleep = self._sleep
@@ -159,7 +162,7 @@ class World:
 
         When the run is over its outcome is decided: what dead machines still find is of no account.
         """
-        if self.violation is None and not self._is_over:
+        if self.violation is None and not self.is_over:
             self.violation = violation
             self.trace.line("violation", str(violation))
             if self.watch is not None:
@@ -169,7 +172,7 @@ class World:
 
     def escaped(self, error: BaseException) -> None:
         """Keep the first call that reached around the seams: from there on no seed decides the run."""
-        if self.escape is None and self.violation is None and not self._is_over:
+        if self.escape is None and self.violation is None and not self.is_over:
             self.escape = error
             if self.watch is not None:
                 who, place, machine = self.watch.here()
@@ -328,7 +331,7 @@ class World:
 
         Whatever wants something of the disk halts, so that nobody crashes, is restarted, and opens a log once more.
         """
-        self._is_over = True
+        self.is_over = True
         if self.machine is not None and not self.machine.dead:
             self.machine.dead = True
             self._dead.append(self.machine)

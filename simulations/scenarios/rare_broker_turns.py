@@ -275,7 +275,8 @@ async def misuse_a_consumer(at: RareClient) -> None:
             await at.refused(InvalidArgument, consumer.batches, max_records=count)
         for seconds in NO_SECONDS:
             await at.refused(InvalidArgument, consumer.batches, max_wait=seconds)
-            await at.refused(InvalidArgument, consumer.get, timeout=seconds)
+            if seconds != float("inf"):  # waits for ever
+                await at.refused(InvalidArgument, consumer.get, timeout=seconds)
         message = await consumer.get(timeout=WAIT_S)
         other = await consumer.get(timeout=WAIT_S)
         if message is None or other is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from callboard.log.format.committed import COMMITTED_NAME
 from callboard.log.seams.disk import Incarnation, RemoveDirectory, SyncDirectory, Unlink, Verb
 
 NAMES_PER_PLAN = 256
@@ -12,7 +13,8 @@ async def remove_tree(files: Incarnation, path: str) -> None:
 
     Raises `PlanFailed`.
     """
-    entries = await files.list(path)
+    # First what proves that a log had records: without it verify takes a log that is half removed for no loss.
+    entries = sorted(await files.list(path), key=lambda entry: entry.name != COMMITTED_NAME)
     plan: list[Verb] = []
     for entry in entries:
         below = f"{path}/{entry.name}"

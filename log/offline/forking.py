@@ -42,6 +42,9 @@ class Fork:
 def plan_partition(found: Inspection) -> list[Fork]:
     """A segment for each run of frames in a damaged segment; its header explains the gap before it."""
     forks: list[Fork] = []
+    if not found.segments:
+        end = 0 if found.committed is None else found.committed.durable_end
+        return [Fork(end, end, None, (), ((0, end - 1),), 0, end, GapReason.DAMAGED)] if end else []
     end = previous_base = found.segments[0].base
     for state in found.segments:
         if not needs_fork(state, end):

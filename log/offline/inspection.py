@@ -81,6 +81,9 @@ class Inspector:
             if first is not None and first.base > 0 and not found.has_snapshot:
                 message = "the journal's beginning was pruned, and no snapshot that replaces it can be read"
                 first.tell("snapshot", None, 0, first.base - 1, message)
+            if first is None and found.journal_end:
+                message = "every segment of the journal is gone, and records in them were synced"
+                found.tell_committed("lost", None, 0, found.journal_end - 1, message)
         else:
             self._note_first_gap()
             self._check_committed()
@@ -292,6 +295,8 @@ class Inspector:
             found.tell_committed("committed", 0, None, None, message)
         if durable_end > end:
             message = "records that were synced are missing at the end of the log"
+            if not found.segments:
+                message = "every segment of the log is gone, and records in them were synced"
             found.tell_committed("lost", None, end, durable_end - 1, message)
         elif visible_end > end:
             message = "records that no sync had proven are missing at the end of the log"

@@ -152,11 +152,7 @@ class LogRepair:
     async def run(self) -> None:
         """Plan the actions, report them, and carry them out."""
         found = self.found
-        forks: list[Fork] = []
-        if found.kind == "journal":
-            forks = plan_journal(found)
-        elif found.segments:
-            forks = plan_partition(found)
+        forks = plan_journal(found) if found.kind == "journal" else plan_partition(found)
         taken = {fork.base for fork in forks}
         used = {fork.source.base for fork in forks if fork.source is not None}
         lost = [span for fork in forks for span in fork.lost]

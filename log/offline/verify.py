@@ -1,6 +1,7 @@
 """Verify: read every byte under a root, and name what is damaged, where, and which records it cost.
 
-Every directory that holds segments is a *log*: a partition's, or a journal's. Nothing is written, and the lock is not
+Every directory that holds segments is a *log*: a partition's, or a journal's. So is one whose committed file proves
+that it held some. Nothing is written, and the lock is not
 needed: beside a running process the end of each log is judged as of when it was read.
 
 A *problem* is damage: `callboard repair` acts on it. A *note* is something that crashes leave behind and that
@@ -15,10 +16,12 @@ from typing import Final
 
 import attrs
 
+from callboard.log.format.committed import COMMITTED_NAME, Committed, proven_ends
 from callboard.log.offline.found import Inspection, Problem
 from callboard.log.offline.inspection import inspect_log
-from callboard.log.seams.disk import Disk, Incarnation
+from callboard.log.seams.disk import Disk, Entry, Incarnation
 from callboard.log.segments.segment_file import segment_sizes
+from callboard.log.segments.small_files import read_whole
 
 DEPTH_MAX: Final = 8
 SKIPPED: Final = frozenset({"quarantine"})
@@ -154,14 +157,14 @@ class Meter:
 
 
 async def find_logs(files: Incarnation) -> dict[str, int]:
-    """Every directory under the root that holds segments or a committed file, with the bytes of its segments."""
+    """Every directory under the root that holds segments, or should, with the bytes of its segments."""
     found: dict[str, int] = {}
     pending = [("", 0)]
     while pending:
         directory, depth = pending.pop()
         entries = await files.list(directory)
         sizes = segment_sizes(entries)
-        if directory and sizes:
+        if directory and (sizes or await lacks_segments(files, directory, entries)):
             found[directory] = sum(sizes.values())
         if depth < DEPTH_MAX:
             prefix = directory + "/" if directory else ""
@@ -171,6 +174,18 @@ async def find_logs(files: Incarnation) -> dict[str, int]:
                 if entry.is_directory and entry.name not in SKIPPED
             ]
     return dict(sorted(found.items()))
+
+
+async def lacks_segments(files: Incarnation, directory: str, entries: Collection[Entry]) -> bool:
+    """Whether its committed file proves that the directory, which holds these entries, has lost every segment.
+
+    Not the catalog, which no repair can make again: see `lacks_catalog`. Raises `FormatTooNew`.
+    """
+    if directory == CATALOG or all(entry.name != COMMITTED_NAME for entry in entries):
+        return False
+    stored = await read_whole(files, f"{directory}/{COMMITTED_NAME}")
+    ends = None if stored is None else proven_ends(stored)
+    return ends is not None and ends > Committed(0, 0)
 
 
 def report_of(found: Inspection) -> LogReport:

@@ -296,3 +296,35 @@ async def _make_group(folder: Path) -> None:
         await topic.publish(b"one")
         async with topic.subscribe("billing"):
             pass
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+def test_a_log_whose_files_are_gone_is_no_sound_one(orders: Any, partition: int) -> None:
+    """Verify, a dry run, and repair find what the next opening would find: the committed file proves the loss."""
+    orders.run("publish", "orders", "a", "b", "c", "--partition", str(partition))
+    for path in (orders.folder / "data" / "topics").glob(f"*/{partition}/*.log"):
+        path.unlink()
+    told = orders.run("verify", code=4).out.decode()
+    assert f"DAMAGED: orders/{partition}: lost: offsets 0 to 2: every segment of the log is gone" in told
+    planned = orders.run("repair", "--dry-run", "--json", code=4).json
+    done = orders.run("repair", "--json").json
+    assert (planned["actions"], planned["lost"]) == (done["actions"], done["lost"])
+    (lost,) = done["lost"]
+    assert (lost["name"], lost["first_offset"], lost["last_offset"]) == (f"orders/{partition}", 0, 2)
+    assert orders.run("verify", "--json").json["ok"]
+    assert b"nothing is damaged" in orders.run("repair").out
+    orders.run("publish", "orders", "d", "--partition", str(partition))
+    (found,) = orders.run("consume", "orders", "--json").documents
+    assert (found["value"], found["offset"]) == ("d", 3)
+
+
+def test_a_delivery_journal_whose_files_are_gone_is_lost(orders: Any) -> None:
+    """It is damage as well, and repair makes the journal whole again."""
+    orders.run("publish", "orders", "a", "b", "--partition", "0")
+    orders.run("consume", "orders", "--group", "billing", "--durable", "--max", "2")
+    for path in (orders.folder / "data" / "topics").glob("*/0/delivery/*.log"):
+        path.unlink()
+    assert "orders/0/delivery: lost: offsets 0 to" in orders.run("verify", code=4).out.decode()
+    orders.run("repair", "--dry-run", code=4)
+    assert orders.run("repair", "--json").json["lost"]
+    assert orders.run("verify", "--json").json["ok"]

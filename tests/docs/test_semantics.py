@@ -85,7 +85,14 @@ ELSEWHERE = {
         "step-by-step",
         "stored-index",
     ),  # the log
-    *("many-groups", "parts-of-batches", "rare-calls", "recorded-day", "recorded-traffic"),  # all at once
+    *(
+        "many-groups",
+        "parts-of-batches",
+        "rare-calls",
+        "rare-moments",
+        "recorded-day",
+        "recorded-traffic",
+    ),  # all at once
 }
 """Scenarios about something that this page does not answer."""
 

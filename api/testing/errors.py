@@ -16,8 +16,9 @@ class NeverHit(CallboardError, AssertionError):
 
 
 class NotRepeatable(CallboardError):
-    """The same seed failed once and then did not: something that the simulator does not control decides the run.
+    """Two runs of one seed differed: one failed and the other did not, for example.
 
+    Something that the simulator does not control decides the run.
     Look for it in the tested code: sets ordered by identity, threads, real time, state left over from an earlier
     run in globals or in fixtures that the seeds share.
     """

@@ -50,6 +50,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="fail a simulated test if no seed hit one of its sometimes() points, or the faults of its Plan",
     )
     group.addoption(
+        "--callboard-check-determinism",
+        action="store_true",
+        help="run every seed of a simulated test twice, and fail the test if the two runs differ",
+    )
+    group.addoption(
         "--callboard-report",
         metavar="DIR",
         help="write the timeline of each simulated test that fails into this folder, as an HTML file",
@@ -66,6 +71,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
         seeds=option("--callboard-seeds"),
         seed=option("--callboard-seed"),
         report=option("--callboard-report"),
+        twice=option("--callboard-check-determinism"),
     )
     token = CURRENT.set(asked)
     try:

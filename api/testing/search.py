@@ -31,6 +31,10 @@ from callboard.testing.session import Asked
 from callboard.testing.trial import Trial, points_passed
 
 MACHINERY = ("trio.", "outcome", "callboard.simulations.", "callboard.testing.")
+UNCONTROLLED = (
+    "Something that the simulator does not control decides: sets ordered by identity, threads, real time, state that "
+    "one run leaves to the next in globals or fixtures. "
+)
 NUMBER = re.compile(r"\d+(\.\d+)?")
 TICKS_MAX = 2_000_000
 """Scheduler ticks of all attempts together, about ten to twenty seconds: the usual end, so that the same failure always
@@ -52,13 +56,13 @@ def search(trial: Trial, seeds: Iterable[int], asked: Asked) -> None:
     for seed in seeds:
         try:
             case = trial.case(seed, passed)
-            run = trial.run(seed, case)
+            run = trial.run(seed, case, trace="digest" if asked.twice else "off")
             if is_first and trial.is_aimed and run.boots:
                 # It had no faults yet, as seed 0 never has: from what that seed passes all others draw theirs.
                 passed = points_passed(run if seed == 0 else trial.run(0, trial.case(0)))
                 if seed:
                     case = trial.case(seed, passed)
-                    run = trial.run(seed, case)
+                    run = trial.run(seed, case, trace="digest" if asked.twice else "off")
             is_first = False
         except KeyboardInterrupt as pressed:  # pytest shows its line: that of an endless loop
             raise without_machinery(pressed, trial.file) from None
@@ -70,6 +74,21 @@ def search(trial: Trial, seeds: Iterable[int], asked: Asked) -> None:
             asked.points.clear()  # the seeds that were not run say nothing about them
             asked.faults.clear()
             raise _explained(trial, seed, case, run, run.failure, asked)
+        if asked.twice:
+            _compare(trial, seed, case, run, asked)
+
+
+def _compare(trial: Trial, seed: int, case: Case, run: Run, asked: Asked) -> None:
+    """Run a seed that passed once more; raises `NotRepeatable` when that takes another course."""
+    again = trial.run(seed, case, trace="digest", tick_limit=_limit(run))
+    if again.trace.digest == run.trace.digest and again.failure is None:
+        return
+    failed = "" if again.failure is None else f", and the second failed ({words_of(again.failure)})"
+    raise NotRepeatable(
+        f"two runs of seed {seed} differ{failed}. {UNCONTROLLED}To look again: {way_back(asked, seed)} "
+        f"--callboard-check-determinism{_two_runs(trial, seed, case, run.ticks)}",
+        seed=seed,
+    ) from again.failure
 
 
 def _explained(
@@ -110,8 +129,7 @@ def _unrepeated(
     unexplained = NotRepeatable(
         f"seed {seed} failed ({words_of(failure)}), and when it was run again it "
         f"{'did not' if again is None else f'failed in another way ({words_of(again)})'}. "
-        "Something that the simulator does not control decides: sets ordered by identity, threads, state that one "
-        f"run leaves to the next in globals or fixtures. To look again: {way_back(asked, seed)}"
+        f"{UNCONTROLLED}To look again: {way_back(asked, seed)}"
         f"{_two_runs(trial, seed, case, run.ticks)}",
         seed=seed,
     )

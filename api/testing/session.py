@@ -13,7 +13,7 @@ from contextvars import ContextVar
 class Asked:
     """One test's call: options of the command line, the test's name for it, and what it found."""
 
-    __slots__ = ("faults", "is_planned", "node", "points", "report", "seed", "seeds")
+    __slots__ = ("faults", "is_planned", "node", "points", "report", "seed", "seeds", "twice")
 
     def __init__(
         self,
@@ -22,6 +22,7 @@ class Asked:
         seeds: int | None = None,
         seed: int | None = None,
         report: str | None = None,
+        twice: bool = False,
     ) -> None:
         self.node = node
         """What pytest calls the test: "tests/test_bank.py::test_transfer[3]"; empty outside pytest."""
@@ -31,6 +32,8 @@ class Asked:
         """The only seed to run."""
         self.report = report
         """The folder for timelines of failures."""
+        self.twice = twice
+        """Run each seed twice, and compare."""
         self.points: dict[str, int] = {}
         """Hits of every `sometimes` point over all seeds of this call."""
         self.faults: dict[str, int] = {}

@@ -9,8 +9,8 @@ Calls by trio, pytest, hypothesis and logging are let through: they do not decid
 `subprocess`, `pathlib` or another module of the standard library do something counts as doing it: for such *actions*
 the caller behind them is judged. Modules may read and write files while they are imported.
 
-What cannot be replaced: methods of C types (`datetime.now`), and names that were imported before (`from time import
-time`). They are found by running a seed twice.
+What cannot be replaced: methods of C types (`datetime.now`), and names of functions that were imported before (`from
+time import time`). They are found by running a seed twice.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def _calls(
     """All that this Python has."""
     calls = [
         *_advised(TIME, [*_clocks(wall_us, monotonic), *_calendars(wall_us)]),
-        *_advised(CHANCE, _chances(source)),
+        *_advised(CHANCE, [*_chances(source), *_generators(source)]),
         *_effects(),
         *_files(),
     ]
@@ -233,6 +233,41 @@ def _chances(source: random.Random) -> list[GuardedCall]:
         GuardedCall(uuid, "uuid4", lambda: uuid.UUID(bytes=source.randbytes(16), version=4)),
         *(GuardedCall(random, name, getattr(source, name, None)) for name in RANDOM_FUNCTIONS),
     ]
+
+
+def _generators(source: random.Random) -> list[GuardedCall]:
+    """Generators of one's own: those without a seed, and those of the system."""
+    initial = random.Random.__init__
+
+    def seeded(generator: random.Random, *_args: object, **_kwargs: object) -> None:
+        initial(generator, source.getrandbits(64))
+
+    def of_system(name: str) -> GuardedCall:
+        function: Callable[..., Any] = getattr(source, name)
+        return GuardedCall(
+            random.SystemRandom,
+            name,
+            lambda _, *args: function(*args),
+            has_effect=True,
+            called=f"random.SystemRandom.{name}",
+        )
+
+    return [
+        GuardedCall(
+            random.Random,
+            "__init__",
+            seeded,
+            harmless_from=2,
+            is_harmless=_is_seeded,
+            called="random.Random",
+        ),
+        GuardedCall(random.SystemRandom, "__init__", seeded, called="random.SystemRandom"),
+        *map(of_system, ("random", "getrandbits", "randbytes")),
+    ]
+
+
+def _is_seeded(_generator: object, x: object = None) -> bool:
+    return x is not None
 
 
 @functools.cache

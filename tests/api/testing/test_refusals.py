@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from callboard.testing import always, eventually, sometimes
 from callboard.testing.trial import SNAPSHOTS, Trial
 
 pytest_plugins = ["pytester"]
+
+INITIAL = random.Random.__init__
 
 
 def test_asyncio_is_refused_before_there_is_a_loop(run_file: Any) -> None:
@@ -175,3 +178,60 @@ async def test_it(world):
     result.assert_outcomes(**({"failed": 1} if options else {"passed": 1}), warnings=1)
     if options:
         result.stdout.fnmatch_lines(["*NeverHit: *CancelTask*"])
+
+
+def test_two_runs_are_compared_on_request(run_file: Any) -> None:
+    """Chance that no seed decides shows in a seed that passes; what is decided by seeds is no difference."""
+    source = """
+        import itertools
+
+        count = itertools.count()
+
+        @simulate(seeds=3)
+        async def test_differs(world):
+            note(f"number {next(count)}")
+
+        @simulate(seeds=3)
+        async def test_is_the_same(world):
+            await trio.sleep(world.entropy.random())
+            note("the same")
+    """
+    run_file(source).assert_outcomes(passed=2)
+    result = run_file(source, "--callboard-check-determinism")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(
+        ["*NotRepeatable: two runs of seed 0 differ*", "*A *number 2*", "*B *number 3*"]
+    )
+
+
+def test_generators_need_a_seed(run_file: Any) -> None:
+    """Those that have one are the program's own affair; in mode "control" all are seeded by the run."""
+    source = """
+        import random
+
+        SYSTEM = random.SystemRandom()
+
+        @simulate(seeds=2{0})
+        async def test_seeded(world):
+            assert random.Random(1).random() == random.Random(x=1).random()
+
+        @simulate(seeds=2{0})
+        async def test_unseeded(world):
+            note(f"{{random.Random().random()}}")
+
+        @simulate(seeds=2{0})
+        async def test_system(world):
+            note(f"{{random.SystemRandom().random()}}")
+
+        @simulate(seeds=2{0})
+        async def test_system_from_before(world):
+            note(f"{{SYSTEM.choice([1, 2])}} {{SYSTEM.randbytes(2)}} {{SYSTEM.random()}}")
+    """
+    result = run_file(source.format(""))
+    result.assert_outcomes(passed=1, failed=3)
+    for call in ("Random", "SystemRandom", "SystemRandom.getrandbits"):
+        result.stdout.fnmatch_lines([f"*EscapedDeterminism: random.{call}() was called at *test_it.py:*"])
+    controlled = run_file(source.format(', escapes="control"'), "--callboard-check-determinism")
+    controlled.assert_outcomes(passed=4)
+    assert random.Random.__init__ is INITIAL
+    assert "__init__" not in vars(random.SystemRandom)

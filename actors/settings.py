@@ -166,9 +166,10 @@ GROUP_FIELDS: Final[dict[str, SettingField]] = {
     ),
 }
 LATER: Final = {
-    "topic": frozenset[str](),
-    "group": frozenset[str](),
+    "topic": frozenset({"compaction", "archive", "compression_level"}),
+    "group": frozenset({"filter"}),
 }
+"""Settings that are planned and not built."""
 
 
 class TopicChanges(TypedDict, total=False):

@@ -7,7 +7,9 @@ since it can be settled and a record cannot.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar, overload
 
@@ -226,7 +228,20 @@ def _hint(what: str, data: object) -> str:
     if data is None:
         return f"An empty {what} is b''."
     if isinstance(data, (Mapping, list, tuple, int, float)):
-        return f"Encode it first, e.g. json.dumps({what}).encode()."
+        return _json_hint(what, data)
+    return "Encode it first."
+
+
+def _json_hint(what: str, data: object) -> str:
+    """The call that makes JSON of `data`, with the text of what JSON does not know; none where that raises, too."""
+    ways: tuple[tuple[str, Callable[[object], str] | None], ...] = (
+        (f"json.dumps({what})", None),
+        (f"json.dumps({what}, default=str)", lambda _: ""),
+    )
+    for call, default in ways:
+        with suppress(TypeError, ValueError, RecursionError):
+            json.dumps(data, default=default)
+            return f"Encode it first, e.g. {call}.encode()."
     return "Encode it first."
 
 
@@ -261,8 +276,7 @@ def check_headers(headers: object) -> int:
         if not isinstance(value, (bytes, str)):
             kind = type(value).__name__
             raise InvalidArgument(
-                f"header {name!r:.60} is {kind}, not bytes or str. Nothing was written."
-                " Encode it first, e.g. json.dumps(value).encode()."
+                f"header {name!r:.60} is {kind}, not bytes or str. Nothing was written. {_hint('value', value)}"
             )
         try:
             size += len(name.encode()) + (len(value) if isinstance(value, bytes) else len(value.encode()))

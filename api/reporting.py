@@ -1,12 +1,13 @@
 """Reporting: what happens in a runtime's tree, told to `logging`.
 
 `open_runtime` subscribes a `Reporter` to the events of a runtime on a real directory; in a simulation nothing is
-logged. There is one line for each event, with its path, its cause, and what to do; the frames of a crash follow as a
-debug record. All fields of the event stand in the record's attribute `callboard`, beside its name. No handler is
-installed: a program that configures nothing sees warnings and errors on stderr, as `logging` does by itself. Of one
-event at one place (a group, an actor, a partition) five lines a minute are told; the next one, or closing, says how
-many were left out. Failures of users' code are of one kind only when the exception's type and the line of code are the
-same: a new kind is told at once, however many others there are.
+logged. There is one line for each event, with its path, its cause, and what to do; a crash is told together with what
+its supervisor decides. The traceback of a failure follows as a debug record. All fields of the event stand in the
+record's attribute `callboard`, beside its name. No handler is installed: a program that configures nothing sees
+warnings and errors on stderr, as `logging` does by itself. Of one event at one place (a group, an actor, a partition)
+five lines a minute are told; the next one, or closing, says how many were left out. Failures of users' code are of one
+kind only when the exception's type and the line of code are the same, and settings that differ when the same call would
+change them: a new kind is told at once, however many others there are.
 
 =======================  ===============================================================
 logger                   tells of
@@ -29,7 +30,9 @@ import attrs
 
 from callboard.actors import notices
 from callboard.actors.kernel import events
+from callboard.crashes import WaitingCrashes
 from callboard.log.limits import CAUSE_CHARACTERS, MISSED_COUNTED_MAX
+from callboard.tracebacks import traceback_lines
 
 
 class Line(NamedTuple):
@@ -41,10 +44,14 @@ class Line(NamedTuple):
 
 
 LINES: Final[dict[object, Line]] = {
-    events.IncarnationCrashed: Line(
-        "actors",
-        logging.WARNING,
-        "{path} crashed ({cause}{at}). Its supervisor restarts it, or says that it does not.",
+    (events.IncarnationCrashed, "restarted"): Line(
+        "actors", logging.WARNING, "{path} crashed ({cause}{at}). It is restarted in {delay_s:.3g} s."
+    ),
+    (events.IncarnationCrashed, "gone"): Line(
+        "actors", logging.WARNING, "{path} crashed ({cause}{at}). It has ended and is not restarted."
+    ),
+    (events.IncarnationCrashed, "stopping"): Line(
+        "actors", logging.WARNING, "{path} crashed ({cause}{at}) while it was to stop."
     ),
     events.ActorRestarted: Line(
         "actors", logging.INFO, "{path} is restarted in {delay_s:.3g} s, after: {cause}"
@@ -52,14 +59,13 @@ LINES: Final[dict[object, Line]] = {
     events.ActorFailed: Line(
         "actors",
         logging.ERROR,
-        "{path} failed more often than its supervisor allows and stays down ({cause}). Repair the cause, then call"
+        "{path} failed more often than its supervisor allows and stays down ({cause}{at}). Repair the cause, then call"
         " runtime.restart({path!r}).",
     ),
     events.Escalated: Line(
         "actors",
         logging.ERROR,
-        "the supervisor {path!r} gave up: {child} failed more often than it allows ({cause}). All below it is"
-        " restarted, or ends with the runtime. Repair the cause.",
+        "{who} gave up: {child} failed more often than it allows ({cause}{at}). {then} Repair the cause.",
     ),
     events.MessageDropped: Line(
         "actors",
@@ -279,6 +285,11 @@ FLAGS: Final[dict[type, str]] = {
 }
 """Events of two lines: which one is told depends on this field."""
 
+TRACED: Final[dict[type, str]] = {
+    events.HookFailed: "a {hook} {whose} raised",
+    notices.HandlerFailed: "the handler failed",
+}
+"""How the record at debug level begins that has the traceback."""
 
 PLACES: Final = ("path", "group", "partition", "subject")
 """The first of these fields that an event has is the place it speaks of."""
@@ -340,11 +351,38 @@ class Reporter:
     def __init__(self, now: Callable[[], float], group_of: Callable[[int], str] = str) -> None:
         self._now, self._group_of = now, group_of
         self._floods = Floods()
+        self._crashes = WaitingCrashes()
+
+    def listen(self, log: events.EventLog) -> None:
+        """Tell all that `log` hears, with tracebacks."""
+        log.trace = traceback_lines
+        log.subscribe(self.report)
 
     def report(self, event: Any) -> None:
-        """Log one event, if it is of interest."""
+        """Log one event, if it is of interest; a crash when its supervisor has decided."""
+        settled = self._crashes.settled(event)
+        besides: dict[str, Any] = {}
+        if settled is not None:
+            crash, fate = settled
+            if fate == "restarted":
+                self._tell(crash, (events.IncarnationCrashed, fate), {"delay_s": event.delay_s})
+                return
+            if fate == "decided":
+                besides = {"place": crash.place, "frames": crash.frames}
+            else:
+                self._tell(crash, (events.IncarnationCrashed, fate), besides)
+        if isinstance(event, events.IncarnationCrashed):
+            if (oldest := self._crashes.add(event)) is not None:
+                self._tell_undecided(oldest)
+            return
         flag = FLAGS.get(type(event))
-        key = type(event) if flag is None else (type(event), getattr(event, flag))
+        self._tell(event, type(event) if flag is None else (type(event), getattr(event, flag)), besides)
+
+    def _tell_undecided(self, crash: events.IncarnationCrashed) -> None:
+        self._tell(crash, (events.IncarnationCrashed, "stopping"), {})
+
+    def _tell(self, event: Any, key: object, besides: dict[str, Any]) -> None:
+        """Log one event with its own fields and those `besides`."""
         line = LINES.get(key)
         if line is None:
             return
@@ -359,19 +397,23 @@ class Reporter:
             for field in attrs.fields(type(event))
             if field.name != "exception"
         }
+        fields |= besides
         extra = {"callboard": {"event": type(event).__name__, **fields, "left_out": left_out}}
         text = line.text.format(**self._told(fields))
         if left_out:
             text += f" ({left_out} more such lines came before, and were left out.)"
         logger.log(line.level, "%s", text, extra=extra)
-        if isinstance(event, events.IncarnationCrashed):
-            logger.debug("%s crashed at:\n  %s", event.path, "\n  ".join(event.frames), extra=extra)
-        elif isinstance(event, notices.HandlerFailed) and event.frames:
-            logger.debug("the handler failed at:\n  %s", "\n  ".join(event.frames), extra=extra)
+        if fields.get("frames"):
+            what = TRACED.get(type(event), "{path} crashed").format(**self._told(fields))
+            logger.debug("%s at:\n  %s", what, "\n  ".join(fields["frames"]), extra=extra)
 
     def _told(self, fields: dict[str, Any]) -> dict[str, Any]:
         """The fields as people read them: groups by name, numbers with their noun, causes without their full stop."""
-        told = dict(fields)
+        told = {"at": "", **fields}
+        if "child" in told:
+            told["who"] = f"the supervisor {told['path']!r}" if told["path"] else "the root supervisor"
+            ends = "All below it is restarted, or ends with the runtime."
+            told["then"] = ends if told["path"] else "The runtime ends."
         if "group_id" in told:
             told["group"] = self._group_of(told["group_id"])
         if "records" in told:
@@ -400,7 +442,9 @@ class Reporter:
         return told
 
     def close(self) -> None:
-        """The runtime is closed: say how many lines were left out that no other line told of."""
+        """The runtime is closed: say what waits, and how many lines were left out that no other line told of."""
+        for crash in self._crashes.take_all():
+            self._tell_undecided(crash)
         left_out = self._floods.left_out()
         if not left_out:
             return
@@ -421,6 +465,8 @@ def _kind(event: Any) -> Kind:
     name = next((name for name in PLACES if hasattr(event, name)), None)
     where = getattr(event, name) if name else None
     told = f"group {where}" if name == "group" else where or "subscribers to events"
+    if isinstance(event, notices.SettingsDiffer):
+        return told, event.call
     if not hasattr(event, "place"):
         return (told,)
     return told, event.cause.partition(":")[0][:CAUSE_CHARACTERS], event.place

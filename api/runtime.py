@@ -188,7 +188,7 @@ class Runtime(ReachesOutboxes, ReadsTopics):
                 self._spec(), clock=self.clock, entropy=self.entropy, disk=disk, limits=self.limits
             )
             if self._path is not None:
-                self._system.events.subscribe(self._reporter.report)
+                self._reporter.listen(self._system.events)
             if self._on_event is not None:
                 self._system.events.subscribe(self._on_event)
             supervisors = self._system.root

@@ -32,7 +32,6 @@ from callboard.actors.kernel.failures import (
     describe,
     leaves,
     place,
-    traceback_of,
     unwrap,
     without_nursery,
 )
@@ -50,6 +49,7 @@ from callboard.log.errors import (
 )
 from callboard.receiving import renewed_lease
 from callboard.settling import REASON_CHARACTERS, check_nack, check_seconds, loss_of
+from callboard.tracebacks import traceback_lines
 
 if TYPE_CHECKING:
     from callboard.received import ReceivedMessage
@@ -68,7 +68,6 @@ FLUSH_S: Final = 1.0
 """So long after an ack its outcome is asked for, with those of all others meanwhile."""
 RETRY_S: Final = 1.0
 """After so long a partition that could not be read is asked again."""
-FRAMES_MAX: Final = 30
 AGAIN: Final = "The message is delivered again."
 GIVEN_UP: Final = "This was its last attempt."
 SETTLED: Final = "The handler had settled the message before, which holds."
@@ -466,7 +465,6 @@ class Working:
     def _tell(
         self, message: ReceivedMessage, cause: str, outcome: str, failure: BaseException | None = None
     ) -> None:
-        frames = [] if failure is None else traceback_of(failure)
         self.consumer.runtime.emit(
             HandlerFailed(
                 group=self.consumer.group,
@@ -475,7 +473,7 @@ class Working:
                 offset=message.offset,
                 attempt=message.attempt,
                 cause=cause,
-                frames=tuple(frames[-FRAMES_MAX:]),
+                frames=() if failure is None else traceback_lines(failure),
                 place=None if failure is None else place(failure),
                 max_deliveries=self.consumer.settings.max_deliveries,
                 outcome=outcome,

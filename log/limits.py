@@ -127,6 +127,10 @@ DEAD_LETTERS_KEPT: Final = 1000
 EVENTS_KEPT: Final = 1000
 CRASH_FRAMES_KEPT: Final = 8
 """Innermost stack frames named in a crash event."""
+TRACEBACK_BYTES: Final = 4096
+"""Of a traceback in an event: a few dozen frames. The middle of longer ones is left out."""
+CRASHES_WAITING_MAX: Final = 1000
+"""Crashes that wait to be logged until their supervisor has decided."""
 CAUSES_NAMED: Final = 3
 """Exceptions of a group that its one line names; the others are counted."""
 CAUSE_CHARACTERS: Final = 120

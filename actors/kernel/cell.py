@@ -189,7 +189,8 @@ class Cell(Generic[M]):
         return lambda: self._watchers.pop(key, None) and None
 
     def _tell(self, tell: Callable[[Terminated], object], notice: Terminated) -> None:
-        call_guarded(lambda: tell(notice), self.path, "watcher", self.system.events.emit)
+        events = self.system.events
+        call_guarded(lambda: tell(notice), self.path, "watcher", events.emit, events.trace)
 
     # -- inspection -----------------------------------------------------------------------------------------
 

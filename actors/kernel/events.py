@@ -15,10 +15,12 @@ from typing import Any
 
 import attrs
 
-from callboard.actors.kernel.failures import describe, place
+from callboard.actors.kernel.failures import describe, frames, place
 from callboard.log.errors import InvalidArgument
 from callboard.log.limits import DEAD_LETTERS_KEPT, EVENTS_KEPT
 from callboard.log.seams.clock import Clock
+
+Trace = Callable[[BaseException], tuple[str, ...]]
 
 
 @attrs.frozen
@@ -37,6 +39,7 @@ class IncarnationCrashed:
     incarnation: int
     cause: str
     frames: tuple[str, ...]
+    """The traceback by lines, with the chain of causes; in a simulation only where the innermost frames are."""
     place: str | None = None
     """Where the user's code failed, as `shop.py:41 in deep`; None where none was running."""
 
@@ -95,6 +98,8 @@ class HookFailed:
     cause: str
     place: str | None = None
     """As in `IncarnationCrashed`."""
+    frames: tuple[str, ...] = attrs.field(default=(), repr=False)
+    """As in `IncarnationCrashed`."""
 
 
 @attrs.frozen
@@ -124,6 +129,8 @@ class EventLog:
         self._subscribers: list[Callable[[Any], object]] = []
         self.total = 0
         """The number of all events."""
+        self.trace: Trace = frames
+        """What tells where an exception came from."""
 
     def emit(self, event: Any) -> None:
         """Log `event` and call the subscribers, at once and in order.
@@ -132,13 +139,14 @@ class EventLog:
         """
         self._log_only(event)
         for subscriber in tuple(self._subscribers):
-            call_guarded(partial(subscriber, event), "", "subscriber", partial(self._tell_others, subscriber))
+            tell_others = partial(self._tell_others, subscriber)
+            call_guarded(partial(subscriber, event), "", "subscriber", tell_others, self.trace)
 
     def _tell_others(self, broken: Callable[[Any], object], event: HookFailed) -> None:
         self._log_only(event)
         for subscriber in tuple(self._subscribers):
             if subscriber is not broken:
-                call_guarded(partial(subscriber, event), "", "subscriber", self._log_only)
+                call_guarded(partial(subscriber, event), "", "subscriber", self._log_only, self.trace)
 
     def _log_only(self, event: Any) -> None:
         self.total += 1
@@ -168,7 +176,9 @@ class EventLog:
         return tuple(self._kept)
 
 
-def call_guarded(call: Callable[[], object], path: str, hook: str, emit: Callable[[Any], None]) -> None:
+def call_guarded(
+    call: Callable[[], object], path: str, hook: str, emit: Callable[[Any], None], trace: Trace
+) -> None:
     """Call a user's hook from inside the kernel; an exception that it raises becomes a `HookFailed` event.
 
     The kernel calls hooks in the middle of a transition, which an error in a hook must not interrupt.
@@ -176,7 +186,7 @@ def call_guarded(call: Callable[[], object], path: str, hook: str, emit: Callabl
     try:
         call()
     except Exception as error:  # noqa: BLE001 - a user's hook: reported
-        emit(HookFailed(path, hook, describe(error), place(error)))
+        emit(HookFailed(path, hook, describe(error), place(error), trace(error)))
 
 
 @attrs.frozen

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from traceback import format_exception, walk_tb
+from traceback import walk_tb
+from types import FrameType
 from typing import Final
 
 from callboard.log.limits import CAUSE_CHARACTERS, CAUSES_NAMED, CRASH_FRAMES_KEPT
@@ -78,15 +79,6 @@ def _encodable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def traceback_of(error: BaseException) -> list[str]:
-    """The lines of its traceback as Python prints it; its frames alone if it cannot be printed."""
-    try:
-        text = "".join(format_exception(error))
-    except Exception:  # noqa: BLE001 - it asks attributes of users' exceptions
-        return list(frames(error))
-    return _encodable(text).splitlines()
-
-
 def leaves(error: BaseException) -> Iterator[BaseException]:
     """The exceptions in a group, and in the groups that it holds, in order."""
     waiting = [error]
@@ -105,7 +97,7 @@ def place(error: BaseException) -> str | None:
     """
     found = installed = None
     for frame, line in walk_tb(next(leaves(error)).__traceback__):
-        if str(frame.f_globals.get("__name__")).partition(".")[0] in OURS:
+        if is_ours(frame):
             continue
         if any(part in frame.f_code.co_filename for part in INSTALLED):
             installed = frame, line
@@ -117,6 +109,11 @@ def place(error: BaseException) -> str | None:
     frame, line = innermost
     found_at = f"{frame.f_code.co_filename.rpartition('/')[2]}:{line} in {frame.f_code.co_name}"
     return _encodable(found_at)[-CAUSE_CHARACTERS:]
+
+
+def is_ours(frame: FrameType) -> bool:
+    """Whether the frame runs code of Callboard, trio or Python itself."""
+    return str(frame.f_globals.get("__name__")).partition(".")[0] in OURS
 
 
 def frames(error: BaseException) -> tuple[str, ...]:

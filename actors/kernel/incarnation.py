@@ -29,7 +29,7 @@ import trio
 from callboard.actors.kernel.actor import Actor, Context
 from callboard.actors.kernel.cell import Cell, crashed
 from callboard.actors.kernel.events import ActorStarted, IncarnationCrashed, call_guarded
-from callboard.actors.kernel.failures import describe, frames, place, sort_out
+from callboard.actors.kernel.failures import describe, place, sort_out
 from callboard.actors.kernel.mailbox import Batch
 from callboard.actors.kernel.ref import Envelope, Reply
 from callboard.log.errors import InvalidArgument
@@ -274,19 +274,20 @@ class ActorIncarnation(Generic[M]):
         cell = self.cell
         error = ending.error
         cell.last_failure = "killed" if error is None else describe(error)
-        cell.system.events.emit(
+        events = cell.system.events
+        events.emit(
             IncarnationCrashed(
                 cell.path,
                 self.number,
                 cell.last_failure,
-                frames=() if error is None else frames(error),
+                frames=() if error is None else events.trace(error),
                 place=None if error is None else place(error),
             )
         )
         actor = self._actor
         if isinstance(actor, Actor):
             reason = error or crashed(cell.path, None, "was killed")
-            call_guarded(lambda: actor.crashed(reason), cell.path, "crashed", cell.system.events.emit)
+            call_guarded(lambda: actor.crashed(reason), cell.path, "crashed", events.emit, events.trace)
 
     def _settle_in_hand(self, envelope: Envelope[M]) -> None:
         """Put the current message back if it may be tried again; else it is a dead letter, or `_settle` fails it."""

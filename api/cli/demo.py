@@ -195,10 +195,11 @@ def demo(directory: str | None, keep: bool, as_json: bool, **options: Any) -> No
         }
         click.echo(to_json(found))
     else:
-        show("", account_table(f"Account of {source}, seed {stage.seed}", account, tally.bad, timings))
+        bad = counted(tally.bad, f"bad {tally.unit}")
+        show("", account_table(f"Account of {source}, seed {stage.seed}", account, bad, timings))
         show(*tally.told(tally.named))
         if tally.blank:
-            show(f"{tally.blank:,} blank lines were passed over.")
+            show(f"{counted(tally.blank, f'blank {tally.unit}')} passed over.")
         show(*(f"DOES NOT BALANCE: {problem}" for problem in account.problems))
         if account.balanced:
             show("The account balances.")

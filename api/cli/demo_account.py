@@ -418,7 +418,7 @@ def percentiles(values_us: Sequence[int]) -> tuple[float | None, float | None]:
 
 
 def account_table(
-    title: str, account: Account, bad_lines: int, timings: Sequence[dict[str, Any]]
+    title: str, account: Account, bad: str, timings: Sequence[dict[str, Any]]
 ) -> RenderableType:
     """The account for people: three sums, what went wrong, and the times."""
     a = account
@@ -426,7 +426,7 @@ def account_table(
     tries = f"{a.dead_rejected:,} rejected, {a.dead_failed:,} failed too often"
     first = a.delivered - a.redelivered
     counts: Sequence[tuple[str, int | None, str]] = (
-        ("events in the input", a.events, f"{bad_lines:,} bad lines left out"),
+        ("events in the input", a.events, f"{bad} left out"),
         ("+ stored twice", a.stored_twice, in_doubt),
         ("+ dead letters redriven", a.redriven, "the handler was mended"),
         ("= stored", a.stored, ""),

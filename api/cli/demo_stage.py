@@ -121,7 +121,7 @@ class Stage:
                 delimiter_of(self.delimiter),
                 self.year,
             )
-            lines = read_traffic(self.path)
+            lines = read_traffic(self.path, tally)
             form = None if self.form is None else Format(self.form)
             every = read_events(lines, form=form, columns=columns, tally=tally)
         return itertools.islice(itertools.islice(every, self.events), first, last)

@@ -32,7 +32,7 @@ from callboard.log.errors import InvalidArgument, StorageError
 from callboard.log.host.lock import LOCK_NAME
 from callboard.log.host.verbs import RWF_DSYNC
 from callboard.log.limits import KIB, MIB
-from callboard.recordings.reading import bare_line
+from callboard.recordings.reading import Tally, bare_line
 from callboard.recordings.records import LINE_BYTES_MAX, elements
 from callboard.recordings.unpacking import UNPACKED_BYTES_MAX, ZSTD_FED_BYTES, unpacked_zstd
 
@@ -79,15 +79,21 @@ def read_lines(path: str, *, line_bytes_max: int) -> Iterator[bytes]:
     yield from _line_starts(_pieces(path, line_bytes_max + 1))
 
 
-def read_traffic(path: str) -> Iterator[bytes]:
-    """The lines of a file of traffic as `read_lines` gives them; of a file that holds one JSON array its elements."""
+def read_traffic(path: str, tally: Tally | None = None) -> Iterator[bytes]:
+    """The lines of a file of traffic as `read_lines` gives them; of a file that holds one JSON array its elements.
+
+    `tally` is told which of both.
+    """
     pieces = _pieces(path, LINE_BYTES_MAX + 1)
     before: list[bytes] = []
     for piece in pieces:
         before.append(piece)
         if text := bare_line(piece).strip():
-            of_traffic = elements if text.startswith(b"[") else _line_starts
-            yield from of_traffic(itertools.chain(before, pieces))
+            if not text.startswith(b"["):
+                break
+            if tally is not None:
+                tally.unit = "element"
+            yield from elements(itertools.chain(before, pieces))
             return
         if len(before) > BLANK_LINES_MAX:
             break

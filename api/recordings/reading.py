@@ -62,19 +62,20 @@ class Tally:
     bad: int = 0
     blank: int = 0
     named: list[tuple[int, str]] = attrs.field(factory=list)
+    unit: str = "line"
+    """What is numbered: a line, or an "element" of a JSON array."""
 
     def reasons(self) -> str:
         """Why the first bad lines are bad: each reason once, with its lines."""
         return "; ".join(self.told(self.named[:REASONS_TOLD_MAX]))
 
-    @staticmethod
-    def told(named: Iterable[tuple[int, str]]) -> list[str]:
+    def told(self, named: Iterable[tuple[int, str]]) -> list[str]:
         """Each reason once, with the numbers of its lines."""
         lines: dict[str, list[int]] = {}
         for number, reason in named:
             lines.setdefault(reason, []).append(number)
         return [
-            f"line{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}: {reason}"
+            f"{self.unit}{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}: {reason}"
             for reason, numbers in lines.items()
         ]
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.actors.names import check_name, name_problem
-from callboard.actors.settings import LATER, group_settings
+from callboard.actors.settings import LATER, group_settings, topic_settings
 from callboard.log.errors import ConfigurationError, NotInThisVersion
 from callboard.log.limits import NAME_BYTES_MAX
 
@@ -36,6 +36,19 @@ def test_settings_of_later_versions_say_so(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(LATER, "group", frozenset({"telepathy"}))
     with pytest.raises(NotInThisVersion, match="not in this version"):
         group_settings({"telepathy": 3}, "group 'x'")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "misspelt"),
+    [("topic", "compaction", "compacton"), ("topic", "archive", "archiv"), ("group", "filter", "filters")],
+)
+def test_planned_settings_are_known_by_name(kind: str, name: str, misspelt: str) -> None:
+    """What is designed and not built says so; a misspelling of it is not taken for another setting."""
+    settings: Any = {"topic": topic_settings, "group": group_settings}[kind]
+    with pytest.raises(NotInThisVersion, match=f"{name} is not in this version"):
+        settings({name: True}, "it")
+    with pytest.raises(ConfigurationError, match=f"did you mean '{name}', which is not in this version"):
+        settings({misspelt: True}, "it")
 
 
 @pytest.mark.parametrize(

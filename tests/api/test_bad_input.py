@@ -194,7 +194,12 @@ async def test_messages_beyond_the_topics_limit(bench: Bench, value: bytes, key:
 HINTS: list[tuple[Any, str]] = [
     ("text", "Encode it first: value.encode()."),
     ({"teas": 2}, "Encode it first, e.g. json.dumps(value).encode()."),
-    ([b"list"], "Encode it first, e.g. json.dumps(value).encode()."),
+    ([b"list"], "Encode it first, e.g. json.dumps(value, default=str).encode()."),
+    (
+        {"at": datetime(2026, 1, 1, tzinfo=UTC)},
+        "Encode it first, e.g. json.dumps(value, default=str).encode().",
+    ),
+    ({("a", 1): 2}, "Encode it first."),
     (7, "Encode it first, e.g. json.dumps(value).encode()."),
     (None, "An empty value is b''."),
     (callboard.Message(b"inner"), "Give its bytes, e.g. message.value."),

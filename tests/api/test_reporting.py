@@ -47,11 +47,12 @@ async def test_a_worker_that_crashes_is_told_of(tmp_path: Path, caplog: Any) -> 
         await runtime.spawn(spec)
         await failed.wait()
     warnings = [line for line in told(caplog, logging.WARNING) if line.startswith("user/migration crashed")]
-    assert len(warnings) == 3
+    assert len(warnings) == 2  # the third is told by the error
+    assert all("It is restarted in 0.00" in line for line in warnings)
     assert "LookupError: there is no such table" in warnings[0]
     (error,) = told(caplog, logging.ERROR)
     assert "runtime.restart('user/migration')" in error
-    assert any("in migration" in line for line in told(caplog, logging.DEBUG))
+    assert "LookupError: there is no such table, at test_reporting.py:" in error
     record = next(each for each in caplog.records if each.levelno == logging.ERROR)
     assert record.name == "callboard.actors"
     assert record.callboard["event"] == "ActorFailed"
@@ -105,7 +106,11 @@ EXAMPLES: dict[Any, Any] = {
 }
 
 
-@pytest.mark.parametrize("key", LINES, ids=str)
+@pytest.mark.parametrize(
+    "key",
+    [key for key in LINES if not isinstance(key, tuple) or key[0] is not events.IncarnationCrashed],
+    ids=str,
+)
 def test_every_line_can_be_written(key: Any, caplog: Any) -> None:
     """Each event that is told has the fields that its line names."""
     caplog.set_level(logging.DEBUG, logger="callboard")

@@ -12,7 +12,7 @@ from callboard.cli.demo import digests_of
 from callboard.cli.demo_stage import Stage
 from callboard.cli.files import RecordFile, read_lines, read_record_lines, read_traffic
 from callboard.log.errors import InvalidArgument, StorageError
-from callboard.recordings import Tally
+from callboard.recordings import Format, LineColumns, Tally, read_events
 
 
 def _several(data: bytes) -> bytes:
@@ -98,3 +98,14 @@ def test_an_array_is_read_as_its_elements_and_lines_as_lines(tmp_path: Path) -> 
     assert list(read_traffic(str(tmp_path / "lines"))) == [b"\n", b"\n", b'{"a": 1}\n', b"last"]
     (tmp_path / "empty").write_bytes(b"")
     assert not list(read_traffic(str(tmp_path / "empty")))
+
+
+def test_what_is_bad_in_an_array_is_an_element(tmp_path: Path) -> None:
+    """Not a line: the array may be laid out in any way."""
+    path = tmp_path / "array"
+    path.write_bytes(b'[ {"a": 1},\n\n  7, {"a": 2}, 8 ]')
+    tally = Tally()
+    lines = read_traffic(str(path), tally)
+    list(read_events(lines, form=Format.JSONL, columns=LineColumns(time="a"), tally=tally))
+    assert (2, 2) == (tally.events, tally.bad)
+    assert tally.reasons().startswith("elements 2, 4: ")

@@ -89,6 +89,7 @@ ELSEWHERE = {
         "many-groups",
         "parts-of-batches",
         "rare-calls",
+        "rare-disks",
         "rare-moments",
         "recorded-day",
         "recorded-traffic",

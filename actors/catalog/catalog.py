@@ -60,7 +60,7 @@ from callboard.actors.catalog.losses import tell_losses
 from callboard.actors.catalog.operations import Afterwards, CatalogOperations
 from callboard.actors.catalog.patterns import after, check_pattern_of, left_out, matching, passed_over
 from callboard.actors.catalog.schedule_changes import ChangesSchedules
-from callboard.actors.catalog.seeking import Places, seek_group
+from callboard.actors.catalog.seeking import Places, seek_group, sought_words
 from callboard.actors.catalog.state import CatalogState, GroupRecord, TopicRecord
 from callboard.actors.kernel import Actor
 from callboard.actors.names import check_name, check_not_own, no_group, no_topic
@@ -609,11 +609,10 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
             if message.topic in (None, port.topic) and message.partition in (None, port.index)
         ]
         if not ports:
+            topics = sorted({port.topic for port in self._directory.ports(record)})
             raise InvalidArgument(
-                f"group {message.name!r} reads no"
-                f"{'' if message.partition is None else f' partition {message.partition!r} of'} topic"
-                f"{'' if message.topic is None else f' {message.topic!r}'}. Nothing was changed. `describe_group` tells"
-                " what it reads."
+                f"group {message.name!r} reads no {sought_words(message, topics)}. Nothing was changed."
+                " `describe_group` tells what it reads."
             )
         membership = self._directory.membership(record)
         return await seek_group(self._calls, record.name, record.group_id, membership, ports, message.to)

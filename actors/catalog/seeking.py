@@ -7,6 +7,7 @@ from datetime import datetime
 
 import trio
 
+from callboard.actors.catalog.commands import SeekGroup
 from callboard.actors.groups.membership import Membership
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.calls import PartitionCalls
@@ -70,3 +71,14 @@ async def seek_group(
             failed[0][1].add_note(f"these were sought: {done}")
         raise failed[0][1]
     return dict(sorted(places.items()))
+
+
+def sought_words(message: SeekGroup, topics: Sequence[str]) -> str:
+    """What a group that reads `topics` was to seek in, and does not read."""
+    names = topics if message.topic is None else [message.topic]
+    topic = (
+        "topic" if not names else f"topic {names[0]!r}" if len(names) == 1 else f"of its {len(names)} topics"
+    )
+    if message.partition is None:
+        return topic
+    return f"partition {message.partition!r} {topic if topic.startswith('of') else f'of {topic}'}"

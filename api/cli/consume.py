@@ -77,6 +77,9 @@ def consume(
 
     Without a group, nothing is acknowledged, and another process may have the directory open. Each message's bytes are
     printed unchanged on a line; --json also prints its other attributes.
+
+    With a group, a message is acknowledged when it is written to standard output: also when a pipe still holds it. For
+    a few messages use --max, not `| head`.
     """
     if group is None and durable:
         raise InvalidArgument("--durable needs --group.")

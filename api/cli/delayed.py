@@ -93,7 +93,7 @@ def count(topic: str, directory: str, as_json: bool) -> None:
     if as_json:
         print_json({"topic": topic, "messages": messages})
     else:
-        say(f"{counted(messages, 'message')} of {topic} {'waits' if messages == 1 else 'wait'}")
+        show(f"{counted(messages, 'message')} of {topic} {'waits' if messages == 1 else 'wait'}")
 
 
 @delayed.command()

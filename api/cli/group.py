@@ -150,15 +150,27 @@ def _run_command() -> int:
     except click.UsageError as error:
         return _tell_usage(error)
     except click.ClickException as error:
-        error.show()
+        click.echo(on_screen(f"callboard: {one_line(error.format_message())}"), err=True)
         return error.exit_code
     except CallboardError as error:
         return _tell(error)
+    except OSError as error:
+        if not _is_of_click(error):
+            raise
+        return _tell(output_failed(error))
     except BaseExceptionGroup as group:
         if group.split(KeyboardInterrupt)[1] is not None:
             raise
         return exits.INTERRUPTED
     return code if isinstance(code, int) else exits.OK
+
+
+def _is_of_click(error: OSError) -> bool:
+    """Whether click could not print what it prints itself: help, and the version."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith("click.")
 
 
 def _tell(error: CallboardError) -> int:
@@ -220,6 +232,32 @@ def run(function: Callable[[], Coroutine[Any, Any, T]]) -> T:
     if early:
         raise SystemExit(SIGNALS[signal.Signals(early[0])])
     return found
+
+
+async def finished(function: Callable[[], Coroutine[Any, Any, T]], seconds: float) -> T:
+    """What `function` returns. When the command is interrupted meanwhile it has `seconds` more to end by itself."""
+    found: list[T] = []
+    error: CallboardError | None = None
+    async with trio.open_nursery() as nursery:
+        with trio.CancelScope(shield=True) as scope:
+            nursery.start_soon(_end_within, scope, seconds)
+            try:
+                found.append(await function())
+            except CallboardError as raised:
+                error = raised
+        nursery.cancel_scope.cancel()
+        if error is None and not found:
+            await trio.sleep_forever()  # the surroundings are cancelled
+    if error is not None:
+        raise error
+    return found[0]
+
+
+async def _end_within(scope: trio.CancelScope, seconds: float) -> None:
+    try:
+        await trio.sleep_forever()
+    finally:
+        scope.deadline = trio.current_time() + seconds
 
 
 @contextmanager

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -13,20 +15,33 @@ import click
 from callboard.actors.names import check_name
 from callboard.actors.partition.commands import Acks
 from callboard.cli.found import find_topic
-from callboard.cli.group import run
+from callboard.cli.group import finished, run
 from callboard.cli.messages import FIELDS, message_from_json
 from callboard.cli.options import FiniteFloat, bytes_of, directory_option, json_option, zoned
 from callboard.cli.output import Advance, counted, print_json, progress, say
 from callboard.cli.streams import LineReader, is_interactive
-from callboard.log.errors import InvalidArgument, MessageTooLarge, TopicNotFound
+from callboard.log.errors import CallboardError, InvalidArgument, MessageTooLarge, TopicNotFound
 from callboard.log.limits import BATCH_RECORDS_MAX, MESSAGE_BYTES_MAX
-from callboard.message import Message, ScheduledReceipt, check_delay, check_headers, check_key, ttl_us
+from callboard.message import (
+    PRIORITY_MAX,
+    Message,
+    Receipt,
+    ScheduledReceipt,
+    check_delay,
+    check_headers,
+    check_key,
+    ttl_us,
+)
 from callboard.offline import require_directory
 from callboard.publishing.delaying import has_delays
 from callboard.runtime import Runtime, open_runtime
 from callboard.topic import Topic
 
 BATCH_RECORDS: Final = 1000
+FINISH_S: Final = 5.0
+"""How long an interrupted command waits for the batch that is under way."""
+OF_BATCH: Final = re.compile(r"^message \d+( of the batch)?:? ")
+"""How an error names a message; its line says that better."""
 JSON_LINE_BYTES_MAX: Final = 4 * MESSAGE_BYTES_MAX
 """Limit of a JSON line: escapes and base64 make it longer than its message."""
 WAITING_SHOWN_MAX: Final = 10
@@ -35,6 +50,9 @@ WAITING_TOLD_MAX: Final = 10_000
 """So many delayed messages are told with --json."""
 PASSED_OVER: Final = frozenset({"topic", "partition", "offset", "append_time", "attempt"})
 """The other fields that `consume --json` prints; they are ignored, so that its output can be published again."""
+
+Begun = tuple[LineReader, list[bytes]]
+"""Standard input, and what was read of it already."""
 
 
 @click.command()
@@ -60,6 +78,12 @@ PASSED_OVER: Final = frozenset({"topic", "partition", "offset", "append_time", "
     metavar="TIME",
     help="When each message is due: ISO 8601, UTC without a zone.",
 )
+@click.option(
+    "--priority",
+    type=click.IntRange(0, PRIORITY_MAX),
+    default=None,
+    help="Priority of each message, in a topic with priorities.",
+)
 @click.option("--dedup-id", default=None, help="Id of the one VALUE: the topic stores it once.")
 @click.option(
     "--expected-offset",
@@ -71,8 +95,8 @@ PASSED_OVER: Final = frozenset({"topic", "partition", "offset", "append_time", "
 @click.option(
     "--json-lines",
     is_flag=True,
-    help='Standard input holds JSON: {"value", "key", "headers", "timestamp", "dedup_id", "ttl", "delay"}, as'
-    " `consume --json` prints it.",
+    help='Standard input holds JSON: {"value", "key", "headers", "timestamp", "dedup_id", "ttl", "priority",'
+    ' "delay", "deliver_at"}, as `consume --json` prints it.',
 )
 @click.option("--create", is_flag=True, help="Create the topic if it is missing.")
 @directory_option
@@ -86,6 +110,7 @@ def publish(
     ttl: float | None,
     delay: float | None,
     deliver_at: str | None,
+    priority: int | None,
     dedup_id: str | None,
     expected_offset: int | None,
     acks: Acks,
@@ -106,6 +131,7 @@ def publish(
         None if key is None else bytes_of(key),
         headers_of(headers),
         ttl=ttl,
+        priority=priority,
         delay=None if delay is None else check_delay(delay),
         deliver_at=None if deliver_at is None else _instant(deliver_at),
     )
@@ -132,28 +158,35 @@ def publish(
     if not create:
         require_directory(directory)
     stored: dict[int, int] = {}
-    waiting = Waiting()
+    waiting, fate = Waiting(), Fate()
 
     async def work() -> None:
         async with open_runtime(directory) as runtime:
-            target = await _topic(runtime, topic, create=create, partition=partition)
+            target, lines = await _topic(runtime, topic, create=create, partition=partition), None
+            if target is None:
+                if json_lines:
+                    lines = await _first_lines(topic, common)
+                _check_new(topic, attrs.evolve(common, dedup_id=dedup_id), "the message")
+                target = await runtime.create_topic(topic)
             with progress("publishing", quiet=as_json or bool(values) or is_interactive()) as advance:
-                feed = Feed(target, partition, acks, stored, waiting, advance)
+                feed = Feed(target, partition, acks, stored, waiting, advance, fate)
                 if is_single:
                     message = attrs.evolve(common, value=bytes_of(values[0]))
                     await feed.publish_single(message, dedup_id, expected_offset)
                 elif values:
                     await feed.publish([attrs.evolve(common, value=bytes_of(value)) for value in values])
                 else:
-                    await _publish_lines(feed, common, json_lines=json_lines)
+                    await _publish_lines(feed, common, json_lines=json_lines, begun=lines)
 
     is_done = False
     try:
         run(work)
         is_done = True
     finally:
-        if is_done or stored or waiting.count or as_json:  # else the error says all there is to say
-            _report(topic, stored, waiting, as_json)
+        if (
+            is_done or stored or waiting.count or fate.in_doubt or as_json
+        ):  # else the error says all there is to say
+            _report(topic, stored, waiting, fate, as_json)
 
 
 @attrs.define
@@ -171,7 +204,17 @@ class Waiting:
             self.first.append(receipt)
 
 
-def _report(topic: str, stored: dict[int, int], waiting: Waiting, as_json: bool) -> None:
+@attrs.define
+class Fate:
+    """What became of messages that are not simply stored."""
+
+    duplicate: Receipt | None = None
+    """Where the one VALUE is that was stored before, under the same id."""
+    in_doubt: int = 0
+    """Messages that may be stored: the command was interrupted, and did not hear of them in time."""
+
+
+def _report(topic: str, stored: dict[int, int], waiting: Waiting, fate: Fate, as_json: bool) -> None:
     if as_json:
         found: dict[str, Any] = {
             "topic": topic,
@@ -180,6 +223,10 @@ def _report(topic: str, stored: dict[int, int], waiting: Waiting, as_json: bool)
         }
         if waiting.count:
             found |= {"waiting": waiting.count, "scheduled": [_scheduled(one) for one in waiting.first]}
+        if fate.duplicate is not None:
+            found["duplicate"] = {"partition": fate.duplicate.partition, "offset": fate.duplicate.offset}
+        if fate.in_doubt:
+            found["in_doubt"] = fate.in_doubt
         print_json(found)
         return
     for one in waiting.first[:WAITING_SHOWN_MAX]:
@@ -191,10 +238,17 @@ def _report(topic: str, stored: dict[int, int], waiting: Waiting, as_json: bool)
     if more:
         what = counted(more, "other message")
         say(f"{what} {'waits' if more == 1 else 'wait'} for {topic}: see `callboard delayed list {topic}`")
+    if fate.duplicate is not None:
+        say(
+            f"nothing was published: {topic} has a message with this id at offset {fate.duplicate.offset} of partition"
+            f" {fate.duplicate.partition}"
+        )
+        return
     if stored or not waiting.count:
         counts = ", ".join(f"{count:,} in partition {index}" for index, count in sorted(stored.items()))
+        doubt = f"; {fate.in_doubt:,} more may be stored" if fate.in_doubt else ""
         say(
-            f"published {counted(sum(stored.values()), 'message')} to {topic}{': ' if counts else ''}{counts}"
+            f"published {counted(sum(stored.values()), 'message')} to {topic}{': ' if counts else ''}{counts}{doubt}"
         )
 
 
@@ -203,7 +257,8 @@ def _scheduled(one: ScheduledReceipt) -> dict[str, Any]:
     return {"partition": one.partition, "schedule_id": one.schedule_id, "due": one.due.isoformat()}
 
 
-async def _topic(runtime: Runtime, name: str, *, create: bool, partition: int | None) -> Topic:
+async def _topic(runtime: Runtime, name: str, *, create: bool, partition: int | None) -> Topic | None:
+    """The topic; None when it is to be created."""
     try:
         return find_topic(runtime, name)
     except TopicNotFound as error:
@@ -213,7 +268,35 @@ async def _topic(runtime: Runtime, name: str, *, create: bool, partition: int | 
         raise InvalidArgument(
             f"a new topic has no partition {partition}. Create it with more partitions first."
         )
-    return await runtime.create_topic(name)
+    return None
+
+
+def _check_new(topic: str, message: Message, named: str) -> None:
+    """Raise `InvalidArgument` for a message that a topic with default settings does not take."""
+    settings = [
+        setting
+        for setting, given in (("priorities=true", message.priority), ("dedup_window=3600", message.dedup_id))
+        if given is not None
+    ]
+    if settings:
+        what = "dedup_id" if message.priority is None else "priority"
+        raise InvalidArgument(
+            f"{named} has a {what}, and the new topic {topic!r} would have no setting for it. Nothing was created."
+            f" Create it first: `callboard topic create {topic} {' '.join(settings)}`."
+        )
+
+
+async def _first_lines(topic: str, common: Message) -> Begun:
+    """The first lines for a topic that is to be created. Raises `InvalidArgument` when it would not take them."""
+    reader = LineReader(line_bytes_max=JSON_LINE_BYTES_MAX)
+    lines = await reader.next_lines(BATCH_RECORDS)
+    for number, line in enumerate(lines, 1):
+        try:
+            message = _parsed(line, common)
+        except (ValueError, TypeError, RecursionError):
+            break  # told when it is its turn
+        _check_new(topic, message, f"line {number} of standard input")
+    return reader, lines
 
 
 @attrs.frozen
@@ -226,9 +309,20 @@ class Feed:
     stored: dict[int, int]
     waiting: Waiting
     advance: Advance
+    fate: Fate
 
     async def publish(self, messages: Sequence[Message]) -> None:
-        """Publish one batch, if there is anything in it."""
+        """Publish one batch, if there is anything in it. A command that is interrupted hears of its batch first."""
+        self.fate.in_doubt = len(messages)
+        try:
+            await finished(partial(self._publish, messages), FINISH_S)
+        except CallboardError as error:
+            if not getattr(error, "indefinite", False):
+                self.fate.in_doubt = 0
+            raise
+        self.fate.in_doubt = 0
+
+    async def _publish(self, messages: Sequence[Message]) -> None:
         receipts = await self.topic.publish_batch(messages, partition=self.partition, acks=self.acks)
         if has_delays(messages):
             for message, receipt in zip(messages, receipts, strict=True):
@@ -244,17 +338,22 @@ class Feed:
         self, message: Message, dedup_id: str | None, expected_offset: int | None
     ) -> None:
         """Publish one message that may be a duplicate, or refused for its offset."""
+        ends = {found.partition: found.next_offset for found in await self.topic.describe()}
         receipt = await self.topic.publish(
             message.value,
             key=message.key,
             headers=message.headers,
             ttl=message.ttl,
+            priority=message.priority,
             partition=self.partition,
             dedup_id=None if dedup_id is None else bytes_of(dedup_id),
             expected_offset=expected_offset,
             acks=self.acks,
         )
-        self._count(receipt.partition, 1)
+        if dedup_id is not None and receipt.offset is not None and receipt.offset < ends[receipt.partition]:
+            self.fate.duplicate = receipt  # it was there before: nobody else has the directory open
+        else:
+            self._count(receipt.partition, 1)
 
     def _count(self, partition: int, count: int) -> None:
         self.stored[partition] = self.stored.get(partition, 0) + count
@@ -262,13 +361,19 @@ class Feed:
         self.advance(f"{published:,} messages", published, None)
 
 
-async def _publish_lines(feed: Feed, common: Message, *, json_lines: bool) -> None:
+async def _publish_lines(
+    feed: Feed, common: Message, *, json_lines: bool, begun: Begun | None = None
+) -> None:
     if is_interactive():
         say("Publishing what you type, a message per line. End with Ctrl-D.")
     limit_bytes = feed.topic.settings.max_message_bytes
-    reader = LineReader(line_bytes_max=JSON_LINE_BYTES_MAX if json_lines else limit_bytes)
+    if begun is None:
+        reader = LineReader(line_bytes_max=JSON_LINE_BYTES_MAX if json_lines else limit_bytes)
+        lines = await reader.next_lines(BATCH_RECORDS)
+    else:
+        reader, lines = begun
     number = 1
-    while lines := await reader.next_lines(BATCH_RECORDS):
+    while lines:
         messages: list[Message] = []
         try:
             for line in lines:
@@ -277,15 +382,30 @@ async def _publish_lines(feed: Feed, common: Message, *, json_lines: bool) -> No
                     message = _parsed(line, common)
                 messages.append(_checked(message, limit_bytes))
         except (ValueError, TypeError, RecursionError) as error:
-            await feed.publish(messages)
-            refused = MessageTooLarge if isinstance(error, MessageTooLarge) else InvalidArgument
-            place = number + len(messages)
-            reason = str(error).partition(" Nothing was written.")[0].rstrip(".")
-            raise refused(
-                f"line {place} of standard input: {reason}. It and what follows was not published."
-            ) from error
-        await feed.publish(messages)
+            await _publish_checked(feed, messages, number)
+            raise _refused(number + len(messages), error) from error
+        await _publish_checked(feed, messages, number)
         number += len(messages)
+        lines = await reader.next_lines(BATCH_RECORDS)
+
+
+async def _publish_checked(feed: Feed, messages: Sequence[Message], number: int) -> None:
+    """Publish the lines from `number` on, up to the first that the topic's settings do not allow; that is raised."""
+    try:
+        await feed.publish(messages)
+    except (InvalidArgument, MessageTooLarge) as error:
+        if error.index is None:
+            raise
+        await _publish_checked(feed, messages[: error.index], number)
+        raise _refused(number + error.index, error) from error
+
+
+def _refused(place: int, error: Exception) -> CallboardError:
+    """The error that names a line, for one of what is in it."""
+    kind = MessageTooLarge if isinstance(error, MessageTooLarge) else InvalidArgument
+    reason = str(error).partition(" Nothing was written.")[0].rstrip(".")
+    reason = OF_BATCH.sub(lambda named: "" if ":" in named[0] else "it ", reason)
+    return kind(f"line {place} of standard input: {reason}. It and what follows was not published.")
 
 
 def _checked(message: Message, limit_bytes: int) -> Message:
@@ -335,6 +455,7 @@ def _parsed(line: bytes, common: Message) -> Message:
         key=common.key if message.key is None else message.key,
         headers={**(common.headers or {}), **(message.headers or {})},
         ttl=common.ttl if message.ttl is None else message.ttl,
+        priority=common.priority if message.priority is None else message.priority,
         delay=common.delay if not message.is_delayed else message.delay,
         deliver_at=common.deliver_at if not message.is_delayed else message.deliver_at,
     )

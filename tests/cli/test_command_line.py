@@ -124,3 +124,12 @@ def test_a_bench_that_cannot_be_is_refused(command: Any, arguments: list[str], w
     told = command.run("bench", *arguments, code=2).err
     assert words in told
     assert "Traceback" not in told
+
+
+@pytest.mark.parametrize("arguments", ["--help", "publish --help", "group seek --help", "--version"])
+def test_help_that_cannot_be_printed_is_one_line(command: Any, arguments: str) -> None:
+    """As every result that the disk has no room for."""
+    found = command.shell(f"callboard {arguments} > /dev/full")
+    assert found.code == exits.FAILED
+    assert "standard output cannot be written" in found.err
+    assert len(found.err.splitlines()) == 1

@@ -24,7 +24,7 @@ def test_delayed_messages_are_published_listed_and_cancelled(command: Any) -> No
     assert command.run("delayed", "count", "orders", "--json").json["messages"] == 3
     told = command.run("delayed", "list", "orders", "--limit", "1").out.decode()
     assert told.splitlines()[0].split() == ["partition", "id", "due", "key", "value"]
-    assert "3 messages of orders wait" in command.run("delayed", "count", "orders").err
+    assert "3 messages of orders wait" in command.run("delayed", "count", "orders").out.decode()
 
 
 def test_a_delayed_message_is_told_with_its_id(command: Any) -> None:
@@ -56,7 +56,7 @@ def test_values_are_shown_as_text(command: Any) -> None:
     assert "caf\u00e9\\tau lait" in told
     assert "\\xff" in told
     command.run("delayed", "cancel", "orders", "0", "1")
-    assert command.run("delayed", "count", "orders").err == "1 message of orders waits\n"
+    assert command.run("delayed", "count", "orders").out == b"1 message of orders waits\n"
     command.run("delayed", "cancel", "orders", "0", "0")
     assert command.run("delayed", "list", "orders").err == "no delayed messages of orders\n"
 

@@ -77,6 +77,8 @@ def test_groups_are_sought_reset_and_deleted(billing: Any) -> None:
         ended = billing.run("group", "seek", "billing", *arguments, code=None)
         assert ended.code != 0
         assert len(ended.err.strip().splitlines()) == 1, ended.err
+    told = billing.run("group", "seek", "billing", "end", "--partition", "9", code=2).err
+    assert "group 'billing' reads no partition 9 of topic 'orders'." in told
     assert "say --yes" in billing.run("group", "delete", "billing", code=2).err
     billing.run("group", "delete", "billing", "--yes")
     assert billing.run("group", "list", "--json").json == []

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from callboard.cli.messages import FIELDS
 
 
 def values(command: Any, topic: str = "orders") -> list[bytes]:
@@ -199,9 +202,9 @@ def test_a_refused_line_does_not_say_that_nothing_was_written(orders: Any) -> No
 def test_a_value_with_an_id_is_stored_once(orders: Any) -> None:
     """Each call succeeds; what `consume` prints of it says the id, and can be published again."""
     orders.run("topic", "create", "calls", "dedup_window=3600")
-    for value in ("a", "b"):
+    for value, published in (("a", 1), ("b", 0)):
         done = orders.run("publish", "calls", value, "--dedup-id", "1", "--key", "k", "--json")
-        assert done.json["published"] == 1
+        assert done.json["published"] == published
     lines = orders.run("consume", "calls", "--json")
     (found,) = lines.documents
     assert (found["value"], found["dedup_id"]) == ("a", "1")
@@ -240,3 +243,94 @@ def test_a_value_at_another_offset_is_refused(orders: Any) -> None:
     refused = orders.run("publish", "calls", "b", "c", "--expected-offset", "1", code=None)
     assert "for one VALUE" in refused.err
     assert values(orders, "calls") == [b"a"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_publish_counts_the_batch_that_was_under_way(
+    orders: Any, number: signal.Signals, code: int
+) -> None:
+    """What it says is stored is what is stored, or it says how many more may be."""
+    running = orders.start("publish", "orders", "--partition", "0", "--json")
+    line = b"x" * 500 + b"\n"
+    for _ in range(20):
+        running.type(line * 1000)
+    done = running.end(number)
+    assert done.code == code
+    told = done.json
+    stored = len(values(orders))
+    assert told["published"] <= stored <= told["published"] + told.get("in_doubt", 0), told
+
+
+def test_lines_before_one_that_the_topic_does_not_allow_are_stored(orders: Any) -> None:
+    """Errors of the topic's settings name the first such line, as those of the line itself do."""
+    good, late = b'{"value": "good"}\n', b'{"value": "late"}\n'
+    urgent, named = b'{"value": "x", "priority": 3}\n', b'{"value": "x", "dedup_id": "i"}\n'
+    for wrong, words in ((urgent, "has a priority"), (named, "has a dedup_id")):
+        lines = good * 3 + wrong + late + named + urgent + b"nonsense\n"
+        refused = orders.run("publish", "orders", "--json-lines", stdin=lines, code=2)
+        assert f"line 4 of standard input: it {words}, and topic 'orders' has no" in refused.err
+        assert "It and what follows was not published" in refused.err
+        assert "Nothing was written" not in refused.err
+        assert "published 3 messages" in refused.err
+    assert values(orders) == [b"good"] * 6
+    waits = b'{"value": "x", "delay": 60, "dedup_id": "i"}\n'
+    refused = orders.run("publish", "orders", "--json-lines", stdin=good + waits + late, code=2)
+    assert "line 2 of standard input" in refused.err
+    assert values(orders) == [b"good"] * 7
+
+
+def test_a_duplicate_is_told_as_one(orders: Any) -> None:
+    """Where the message is that was stored before, for people and as JSON; nothing is counted as published."""
+    orders.run("topic", "create", "calls", "dedup_window=3600")
+    orders.run("publish", "calls", "other")
+    first = orders.run("publish", "calls", "a", "--dedup-id", "y")
+    assert "published 1 message to calls" in first.err
+    again = orders.run("publish", "calls", "b", "--dedup-id", "y")
+    assert again.err == "nothing was published: calls has a message with this id at offset 1 of partition 0\n"
+    found = orders.run("publish", "calls", "b", "--dedup-id", "y", "--json").json
+    assert found == {
+        "topic": "calls",
+        "published": 0,
+        "partitions": {},
+        "duplicate": {"partition": 0, "offset": 1},
+    }
+
+
+def test_a_copy_of_messages_with_priorities_and_ids_needs_a_topic_made_for_them(command: Any) -> None:
+    """--create makes none that would refuse them, and says which to make; the copy into that has all of it."""
+    command.run("topic", "create", "urgent", "priorities=true", "dedup_window=3600")
+    command.run("publish", "urgent", "plain")
+    command.run("publish", "urgent", "a", "--priority", "7", "--dedup-id", "1")
+    lines = command.run("consume", "urgent", "--json").out
+    arguments = ("publish", "copy", "--create", "--json-lines", "-d", "other")
+    refused = command.run(*arguments, stdin=lines, code=2)
+    assert "line 2 of standard input has a priority" in refused.err
+    advice = "topic create copy priorities=true dedup_window=3600"
+    assert f"`callboard {advice}`" in refused.err
+    assert command.run("topic", "list", "-d", "other", "--json").json == []
+    command.run(*advice.split(), "-d", "other")
+    command.run(*arguments, stdin=lines)
+    copied = command.run("consume", "copy", "-d", "other", "--json").documents
+    assert [found.get("priority") for found in copied] == [None, 7]
+    assert [found.get("dedup_id") for found in copied] == [None, "1"]
+
+
+@pytest.mark.parametrize("option", ["--priority", "--dedup-id"])
+def test_create_makes_no_topic_that_refuses_its_message(command: Any, option: str) -> None:
+    """The error says how to create it."""
+    refused = command.run("publish", "new", "a", "--create", option, "3", code=2)
+    assert "`callboard topic create new " in refused.err
+    assert command.run("topic", "list", "--json").json == []
+
+
+def test_help_names_every_field_of_json_lines(command: Any) -> None:
+    """So does the how-to."""
+    told = command.run("publish", "--help").out.decode()
+    assert {name for name in FIELDS if f'"{name}"' not in told.replace("\n", " ")} == set()
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "command-line.md").read_text()
+    assert {name for name in FIELDS if f"| `{name}` |" not in page} == set()
+
+
+def test_help_warns_of_what_a_pipe_holds(command: Any) -> None:
+    """What is in it is acknowledged."""
+    assert "--max, not `| head`" in " ".join(command.run("consume", "--help").out.decode().split())

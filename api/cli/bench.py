@@ -221,9 +221,9 @@ MEASURES: dict[str, Callable[[Bench], Awaitable[Measured | Latency]]] = {
     "single publishes, 1 task": partial(Bench.publish_singly, tasks=1),
     "single publishes, 64 tasks": partial(Bench.publish_singly, tasks=64),
     "single publishes, 512 tasks": partial(Bench.publish_singly, tasks=512),
-    "consume in 1,000s": partial(Bench.consume, count=1000),
-    "consume in 1s": partial(Bench.consume, count=1),
-    "end to end": Bench.latency,
+    "consume in 1,000s with acks": partial(Bench.consume, count=1000),
+    "consume in 1s with acks": partial(Bench.consume, count=1),
+    "end to end at 1,000 msg/s": Bench.latency,
 }
 
 
@@ -290,7 +290,7 @@ def bench(
     folder: str | None,
     as_json: bool,
 ) -> None:
-    """Measure publishing, consuming and latency, compared with bare synced writes of the same bytes."""
+    """Measure publishing, consuming and latency. Rates are compared with bare synced writes of the same bytes."""
     for part in only:
         if not any(part in name for name in MEASURES):
             raise InvalidArgument(

@@ -73,7 +73,7 @@ def consume(
     directory: str,
     as_json: bool,
 ) -> None:
-    """Print messages: all stored ones or, with a group, those that the group has not settled.
+    """Print messages: all, or those that a group has not settled.
 
     Without a group, nothing is acknowledged, and another process may have the directory open. Each message's bytes are
     printed unchanged on a line; --json also prints its other attributes.

@@ -78,7 +78,7 @@ def list_letters(
     directory: str,
     as_json: bool,
 ) -> None:
-    """Print the dead letters that are neither redriven nor purged, a line each."""
+    """Print dead letters, a line each. Left out are those that were redriven or purged."""
     choice = _choice(topic, group, origin, reason, at)
     rest = {**choice, "limit": str(limit)}
     found, kept = ask_runtime(directory, {"verb": "list_dead", **rest}, {"verb": "list_kept", **rest})
@@ -268,7 +268,7 @@ def purge(
     directory: str,
     as_json: bool,
 ) -> None:
-    """Be done with dead letters: they are not listed, and not redriven, any more."""
+    """Be done with dead letters. They are not listed, and not redriven, any more."""
     if not yes:
         raise InvalidArgument(
             "purging cannot be undone. Nothing was done. Look with `callboard dead-letters list`, then give --yes."

@@ -31,7 +31,7 @@ def _ask(directory: str, topic: str, work: Callable[[DelayedMessages], Awaitable
 
 @click.group()
 def delayed() -> None:
-    """Look at the messages that wait until they are due, and cancel them."""
+    """Look at messages that wait until they are due; cancel them."""
 
 
 @delayed.command("list")
@@ -46,7 +46,7 @@ def delayed() -> None:
 @directory_option
 @json_option
 def list_delayed(topic: str, limit: int, directory: str, as_json: bool) -> None:
-    """Print the messages that wait, a line each: what is due next comes first."""
+    """Print the messages that wait, a line each. What is due next comes first."""
     found = _ask(directory, topic, lambda waiting: waiting.next(limit=limit))
     if as_json:
         for message in found:
@@ -103,7 +103,7 @@ def count(topic: str, directory: str, as_json: bool) -> None:
 @directory_option
 @json_option
 def cancel(topic: str, partition: int, ids: tuple[int, ...], directory: str, as_json: bool) -> None:
-    """Have the messages with these IDS in PARTITION, as `list` prints them, never come to TOPIC."""
+    """Have messages never come to TOPIC. Those with these IDS in PARTITION are meant, as `list` prints them."""
     done = _ask(directory, topic, lambda waiting: waiting.cancel_ids(partition, ids))
     if as_json:
         print_json({"topic": topic, "partition": partition, "cancelled": list(done)})

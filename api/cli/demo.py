@@ -155,7 +155,7 @@ async def _perform(stage: Stage, act: str) -> dict[str, Any]:
 @click.option("--json", "as_json", is_flag=True, help="Print the account as JSON.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 def demo(directory: str | None, keep: bool, as_json: bool, **options: Any) -> None:
-    """Publish a day of web traffic, break things on purpose, and account for every message.
+    """Publish a day of web traffic, and break things on purpose. Every message is accounted for.
 
     Act one: publishers and a group of workers that fail now and then, while actors are made to crash. Some messages are
     delayed, failed ones are retried, and those that the workers' bug meets become dead letters. Act two: the same in a

@@ -28,7 +28,7 @@ MESSAGE: Final = re.compile(r"(?P<topic>[^/]+)/(?P<partition>[0-9]{1,9})@(?P<off
 
 @click.group()
 def group() -> None:
-    """List, describe, alter, seek, reset and delete consumer groups.
+    """List, describe, alter, seek, reset and delete groups.
 
     Settings are name=value, with the same names as in Python: visibility_timeout=60 retry=1,10,60.
     """
@@ -63,7 +63,7 @@ def list_groups(directory: str, with_own: bool, as_json: bool) -> None:
 @directory_option
 @json_option
 def describe(name: str, directory: str, as_json: bool) -> None:
-    """Show a group's settings, its members, and where it stands in each partition."""
+    """Show a group's settings and members. Tells where it stands in each partition."""
     check_name(name, "group")
     (found,) = ask_runtime(directory, {"verb": "describe_group", "group": name})
     if as_json:
@@ -106,7 +106,7 @@ def describe(name: str, directory: str, as_json: bool) -> None:
 @directory_option
 @json_option
 def alter_group(name: str, settings: tuple[str, ...], directory: str, as_json: bool) -> None:
-    """Change settings of a group (all except `mode`, `ordering`, `durable` and `start`).
+    """Change settings of a group. All can change except `mode`, `ordering`, `durable` and `start`.
 
     Also while a runtime has the directory open with control=True: they hold for its consumers from then on.
     """
@@ -152,8 +152,8 @@ class Seek(click.Command):
 @directory_option
 @json_option
 def seek(name: str, to: str, topic: str | None, partition: int | None, directory: str, as_json: bool) -> None:
-    """Have a group go on from TO: beginning, end, an instant (ISO 8601, UTC without a zone), or an offset of one
-    partition, as TOPIC/PARTITION@OFFSET, or alone where only one partition is meant.
+    """Have a group go on from TO. That is beginning, end, an instant (ISO 8601, UTC without a zone), or an offset of
+    one partition, as TOPIC/PARTITION@OFFSET, or alone where only one partition is meant.
 
     Also while a runtime has the directory open with control=True: its consumers go on from there.
     """

@@ -171,7 +171,7 @@ def _show_losses(found: dict[str, Any]) -> None:
 )
 @json_option
 def tree(directory: str, events: bool, as_json: bool) -> None:
-    """Show the tree of actors in a running runtime: states, restarts and their causes, mailboxes."""
+    """Show the tree of actors in a running runtime. Each has a state, restarts and their causes, a mailbox."""
     require_directory(directory)
 
     async def work() -> tuple[Any, Any]:

@@ -69,7 +69,7 @@ def verify(directory: str, as_json: bool) -> int:
 @directory_option
 @json_option
 def repair(dry_run: bool, groups: tuple[str, ...], accept: bool, directory: str, as_json: bool) -> int:
-    """Make damaged logs whole again without losing a record that can be read.
+    """Make damaged logs whole again. No record that can be read is lost.
 
     Damaged files go to quarantine as they are; offsets that cannot be read become a recorded gap. No process may have
     the directory open. What was lost is told at every opening until --accept acknowledges it.

@@ -119,7 +119,7 @@ def publish(
     directory: str,
     as_json: bool,
 ) -> None:
-    """Publish VALUES or, without any, the lines of standard input, in batches.
+    """Publish VALUES or, without any, lines of standard input. Lines are published in batches.
 
     The first invalid line ends the command, which names it; the lines before it are stored.
     """

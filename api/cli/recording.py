@@ -189,7 +189,7 @@ def cut(
     keys: tuple[str, ...],
     headers: tuple[str, ...],
 ) -> None:
-    """Copy the part of a recording that lies in a span of time, or has certain keys or headers."""
+    """Copy a part of a recording. It lies in a span of time, or has certain keys or headers."""
     span, filters = parse_span(start, stop), _filters(keys, headers)
     is_whole = span.is_open and not filters
 
@@ -229,7 +229,7 @@ def _picked(batches: Batches, filters: Sequence[RecordFilter]) -> Batches:
 @click.argument("paths", metavar="RECORDING...", nargs=-1, required=True)
 @out_option
 def merge(paths: tuple[str, ...], out: str) -> None:
-    """Merge recordings with equal numbers of partitions, each partition by time."""
+    """Merge recordings with equal numbers of partitions. Each partition is merged by time."""
 
     async def work(opened: Sequence[Recording] = ()) -> int:
         if len(opened) < len(paths):

@@ -81,7 +81,7 @@ def rehearse_command(
     keep: str | None,
     as_json: bool,
 ) -> None:
-    """Have a handler take what was published to a topic, and compare with how its group went then.
+    """Try a handler on what was published to a topic. It is compared with how its group went then.
 
     DIR is a runtime's directory, or a copy of one. It is only read, and may be open elsewhere. What is compared is told
     by delivery journals: lag, redeliveries, dead letters, and how long messages took.

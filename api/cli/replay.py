@@ -68,7 +68,7 @@ def replay_command(
     acks: Literal["leader", "all"],
     as_json: bool,
 ) -> None:
-    """Publish a recording into a topic, each record when its time comes.
+    """Publish a recording into a topic at its own pace. Each record is published when its time comes.
 
     Settings of the topic are name=value, as in `topic create`; by default it gets as many partitions as the recording
     has. Interrupted, the same command continues: no record is lost, none is there twice.

@@ -112,7 +112,7 @@ def add(
     directory: str,
     as_json: bool,
 ) -> None:
-    """Publish VALUE to TOPIC again and again; do nothing when the schedule NAME is there with these settings."""
+    """Publish VALUE to TOPIC again and again. Nothing is done when NAME is there with these settings."""
     check_name(topic, "topic")
     check_name(name, "schedule")
     given = {
@@ -178,12 +178,12 @@ def remove(**given: Any) -> None:
 @schedule.command()
 @_of_change
 def pause(**given: Any) -> None:
-    """Have a schedule publish nothing until it is resumed; what is due meanwhile counts for nothing."""
+    """Have a schedule publish nothing until it is resumed. What is due meanwhile counts for nothing."""
     _change("pause", **given)
 
 
 @schedule.command()
 @_of_change
 def resume(**given: Any) -> None:
-    """Have a paused schedule go on with the first due instant from now on."""
+    """Have a paused schedule go on. The first due instant from now on is the next."""
     _change("resume", **given)

@@ -95,7 +95,7 @@ class _Simulate(click.Command):
 @click.option("--list", "listed", is_flag=True, help="Name the scenarios.")
 @json_option
 def simulate(scenarios: tuple[str, ...], as_json: bool, **given: Any) -> int:
-    """Run production code under simulated faults: many seeds, each a workload, a fault plan and a schedule.
+    """Run production code under simulated faults. Each seed is a workload, a fault plan and a schedule.
 
     Without SCENARIO all are swept, in shares by their weights; one of your own is named package.module:Scenario. A
     sweep stops at its first broken promise, stores and shrinks it, tells its story, and names the one command that runs

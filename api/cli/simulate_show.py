@@ -103,10 +103,8 @@ def _coverage_facts(rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
         if not mine:
             continue
         count, times = sum(row.hits > 0 for row in mine), sum(row.hits for row in mine)
-        yield (
-            title,
-            f"{count:,} of {counted(len(mine), 'kind' if kind == 'fault' else 'point')} {met}, {times:,} times",
-        )
+        of = counted(len(mine), "kind" if kind == "fault" else "point")
+        yield title, f"{count:,} of {of} {met}, {counted(times, 'time')}"
         missing = [row.name for row in mine if row.is_missing]
         if missing:
             yield f"never {met}", "; ".join(_variants_together(missing))
@@ -136,7 +134,8 @@ def _summary(found: Search) -> str:
     broken = f"{failed} seed{'s' * (failed > 1)} broke a promise" if failed else kept
     return (
         f"{sweep.done:,} of {sweep.seeds:,} seeds ({state}) in {found.seconds:,.1f} s, {found.rate:,.1f}/s:"
-        f" {_hours(virtual_s)} of virtual time, {boots:,} boots, {sum(sweep.faults.values()):,} faults hit; {broken}"
+        f" {_hours(virtual_s)} of virtual time, {boots:,} boots,"
+        f" {counted(sum(sweep.faults.values()), 'fault')} hit; {broken}"
     )
 
 

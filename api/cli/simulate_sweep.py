@@ -12,7 +12,7 @@ import trio
 
 from callboard.cli.files import find_file, prepare_folder, write_whole
 from callboard.cli.group import first_error
-from callboard.cli.output import Advance, progress, say
+from callboard.cli.output import Advance, counted, progress, say
 from callboard.cli.simulate_pool import WorkerGone, WorkerProcess, one_worker, run_all
 from callboard.log.errors import InvalidArgument
 from callboard.simulations.machines import MACHINES
@@ -103,9 +103,8 @@ class Search:
         hits = ", ".join(f"{name} {count:,}" for name, count in kinds.most_common(3))
         failed = f"{len(sweep.failures)} FAILED, " if sweep.failures else ""
         total = sum(sweep.faults.values())
-        text = (
-            f"{sweep.done:,}/{sweep.seeds:,} seeds, {self.rate:,.1f}/s, {failed}{total:,} faults hit ({hits})"
-        )
+        seeds, faults = f"{sweep.done:,}/{sweep.seeds:,} seeds", counted(total, "fault")
+        text = f"{seeds}, {self.rate:,.1f}/s, {failed}{faults} hit ({hits})"
         advance(text, sweep.done, sweep.seeds)
 
     async def _run_workers(self, show: Any) -> None:

@@ -47,7 +47,7 @@ def topic() -> None:
 @directory_option
 @json_option
 def create(name: str, settings: tuple[str, ...], directory: str, as_json: bool) -> None:
-    """Create a topic, or do nothing when it exists with these settings."""
+    """Create a topic. Nothing is done when it exists with these settings."""
     check_name(name, "topic")
     given = parse_settings(settings, TOPIC_FIELDS, partial(topic_settings, where=f"topic {name!r}"))
 
@@ -112,7 +112,7 @@ def delete(name: str, yes: bool, directory: str, as_json: bool) -> None:
 @directory_option
 @json_option
 def list_topics(directory: str, as_json: bool) -> int:
-    """List topics with their sizes, also while another process has the directory open."""
+    """List topics with their sizes. Another process may have the directory open."""
 
     async def work() -> tuple[list[dict[str, Any]], list[str]]:
         async with OfflineDirectory(directory) as offline:

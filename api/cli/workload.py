@@ -36,7 +36,7 @@ FORMATS = [*(form.value for form in Format), PARQUET]
 
 @click.group()
 def workload() -> None:
-    """Turn raw traffic into recordings, those into profiles, and profiles into larger recordings, with Spark.
+    """Turn traffic into recordings and profiles, with Spark. Profiles become larger recordings.
 
     Needs `pip install 'callboard[spark]'` and Java 17 or later.
     """
@@ -100,7 +100,7 @@ def import_command(
     memory: str,
     as_json: bool,
 ) -> None:
-    """Make a recording of access logs, syslog, JSON lines or arrays, CSV, TSV or Parquet.
+    """Make a recording of raw traffic. Access logs, syslog, JSON lines or arrays, CSV, TSV or Parquet are read.
 
     FILE is a file (plain, .gz, .bz2 or .zst), a folder, or a pattern. Lines that cannot be read are kept aside with the
     reason.
@@ -167,7 +167,7 @@ def profile(
     memory: str,
     as_json: bool,
 ) -> None:
-    """Measure a recording: its rates, bursts, keys and sizes, as a small file of integers."""
+    """Measure a recording. Its rates, bursts, keys and sizes become a small file of integers."""
     for path in filter(None, (out, report_path)):
         files.check_target(path)
     if report_path is not None and report_path == out:
@@ -233,7 +233,7 @@ def generate(
     memory: str,
     as_json: bool,
 ) -> None:
-    """Generate a recording from a profile, or from a mixture of several. Numbers are such as 10, 0.25 or 1/3."""
+    """Generate a recording from one profile or several. Numbers are such as 10, 0.25 or 1/3."""
     scaling = Scaling(
         volume=exact(scale, "--scale"),
         duration=exact(duration, "--duration"),

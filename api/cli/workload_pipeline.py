@@ -52,7 +52,7 @@ def pipeline(
     memory: str,
     as_json: bool,
 ) -> int:
-    """Import traffic, profile it, generate more of it, and test with that.
+    """Import traffic, profile it, generate more, test with that.
 
     What was generated is compared with what was imported, replayed into a runtime whose consumers account for every
     record, and replayed in the simulator under faults. Exits with 3 when the account does not balance, with 6 when the

@@ -133,3 +133,20 @@ def test_help_that_cannot_be_printed_is_one_line(command: Any, arguments: str) -
     assert found.code == exits.FAILED
     assert "standard output cannot be written" in found.err
     assert len(found.err.splitlines()) == 1
+
+
+def test_no_summary_of_a_command_is_cut(command: Any) -> None:
+    """A list of commands has the first sentence of each, whole, at 80 columns."""
+    groups = ["", "dead-letters", "delayed", "group", "recording", "schedule", "topic", "workload"]
+    for group in groups:
+        lines = command.run(*group.split(), "--help").out.decode().splitlines()
+        summaries = lines[lines.index("Commands:") + 1 :]
+        assert [line for line in summaries if line.endswith("...")] == []
+        assert max(map(len, summaries)) <= 80
+
+
+def test_only_takes_the_names_in_the_table(command: Any) -> None:
+    """What `bench` lists as its lines is what it prints."""
+    refused = command.run("bench", "--only", "nothing", code=2)
+    assert "consume in 1s with acks" in refused.err
+    assert "end to end at 1,000 msg/s" in refused.err

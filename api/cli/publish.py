@@ -314,15 +314,18 @@ class Feed:
     async def publish(self, messages: Sequence[Message]) -> None:
         """Publish one batch, if there is anything in it. A command that is interrupted hears of its batch first."""
         self.fate.in_doubt = len(messages)
+        await finished(partial(self._publish, messages), FINISH_S)
+
+    async def _publish(self, messages: Sequence[Message]) -> None:
         try:
-            await finished(partial(self._publish, messages), FINISH_S)
+            await self._publish_batch(messages)
         except CallboardError as error:
             if not getattr(error, "indefinite", False):
                 self.fate.in_doubt = 0
             raise
         self.fate.in_doubt = 0
 
-    async def _publish(self, messages: Sequence[Message]) -> None:
+    async def _publish_batch(self, messages: Sequence[Message]) -> None:
         receipts = await self.topic.publish_batch(messages, partition=self.partition, acks=self.acks)
         if has_delays(messages):
             for message, receipt in zip(messages, receipts, strict=True):

@@ -23,7 +23,8 @@ OTHERS: Final = "(other reasons)"
 FAILED: Final = re.compile(r"([^\W\d][\w.]*)(?:: .*)?, at (\S[^,]*:\d+ in \S+)", re.DOTALL)
 """How a handler failed: its exception's type, what that says, and where."""
 QUOTED: Final = re.compile(r"(?<!\w)(?:'[^']*'|\"[^\"]*\")(?!\w)")
-NUMBERED: Final = re.compile(r"\w*\d\w*")
+WORD: Final = re.compile(r"\w+")
+DIGIT: Final = re.compile(r"\d")
 
 
 def shared_part(reason: str) -> str:
@@ -31,7 +32,8 @@ def shared_part(reason: str) -> str:
     failed = FAILED.fullmatch(reason)
     if failed is not None:
         return f"{failed[1]}, at {failed[2]}"
-    return NUMBERED.sub("N", QUOTED.sub(lambda quoted: f"{quoted[0][0]}…{quoted[0][0]}", reason))
+    unquoted = QUOTED.sub(lambda quoted: f"{quoted[0][0]}…{quoted[0][0]}", reason)
+    return WORD.sub(lambda word: "N" if DIGIT.search(word[0]) else word[0], unquoted)
 
 
 @attrs.define

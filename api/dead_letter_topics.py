@@ -29,10 +29,11 @@ from callboard.actors.catalog.commands import ListGroups
 from callboard.actors.dead_letters import forwarding as f
 from callboard.actors.names import HANDLED
 from callboard.actors.partition import commands as c
-from callboard.actors.partition.addressing import FOR_GROUP, REDRIVE_EPOCH, REDRIVE_SEQUENCE
+from callboard.actors.partition.addressing import FOR_GROUP
+from callboard.actors.partition.producers import REDRIVE_EPOCH
 from callboard.consumer import Consumer
 from callboard.dead_letter_reasons import ReasonCounts
-from callboard.dead_letters import check_limit
+from callboard.dead_letters import check_choose, check_limit
 from callboard.log.errors import (
     ActorCrashed,
     ActorStopped,
@@ -149,14 +150,16 @@ class DeadLetterTopic:
         Messages whose topic or group is gone, or that were lost before they were forwarded, are passed over.
         Raises `TopicNotFound` for `to`, and as `publish` does: what was published until then is redriven.
         """
-        if choose is not None and not callable(choose):
-            raise InvalidArgument(
-                f"choose is {choose!r:.40}, not a function of one dead letter. Nothing was redriven."
-            )
+        check_choose(choose)
         if rate is not None and (type(rate) not in (int, float) or not 0 < rate < math.inf):
             raise InvalidArgument(f"rate is {rate!r:.40}, not messages a second. Nothing was redriven.")
         if to is not None and self._find(to) is None:
             raise TopicNotFound(f"there is no topic {to!r}. Nothing was redriven. Create it.", topic=to)
+        if to == self._live.name:
+            raise InvalidArgument(
+                f"to is {to!r}, the topic that the dead letters are in: there they would be no dead letters any more."
+                " Nothing was redriven. Name another topic, or none."
+            )
         async with self._live.redriving:
             return await self._redrive(choose, to, limit, rate, dry_run=dry_run)
 
@@ -244,7 +247,7 @@ class DeadLetterTopic:
             [headers],
             [round(record.timestamp.timestamp() * 1e6)],
             priorities=[None if record.priority is None else record.priority + 1],
-            producers=[(1, producer_id, REDRIVE_EPOCH, REDRIVE_SEQUENCE)],
+            producers=[(1, producer_id, REDRIVE_EPOCH, 0)],
         )
         port = target.ports[letter.partition % len(target.ports)]
         message = c.PublishMany(columns, c.Level.ALL, columns.size_bytes, c.Guard())
@@ -303,6 +306,7 @@ class DeadLetterTopic:
     ) -> int:
         """Call `do` with the chosen letters of each partition, as many as a read finds at a time; returns how many."""
         check_limit(limit)
+        check_choose(choose)
         done = 0
         for port in self._live.ports:
             for start, stop in await self._unhandled(port):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -59,6 +60,15 @@ def check_limit(limit: int | None) -> None:
         )
 
 
+def check_choose(choose: object) -> None:
+    """Raise `InvalidArgument` unless this can choose dead letters. What a coroutine function returns is always true."""
+    if choose is not None and (not callable(choose) or iscoroutinefunction(choose)):
+        raise InvalidArgument(
+            f"choose is {choose!r:.40}, not a plain function of one dead letter. Nothing was done. Give one that"
+            " returns whether a letter is chosen, and does not wait."
+        )
+
+
 def check_drops(drop_dead_letters: bool) -> bool:
     """Raise `InvalidArgument` unless this says whether dead letters may be dropped."""
     if type(drop_dead_letters) is not bool:
@@ -87,6 +97,7 @@ class KeptLetters:
         the first of them. What is told is synced.
         """
         check_limit(limit)
+        check_choose(choose)
         found: list[DeadLetter] = []
 
         async def keep(port: PartitionPort, stored: StoredLetter) -> bool:
@@ -100,6 +111,7 @@ class KeptLetters:
 
     async def count(self, choose: Chooses | None = None, *, full: bool = False) -> dict[str | None, int]:
         """How many there are by reason, the most frequent first; counted as in `DeadLetterTopic.count`."""
+        check_choose(choose)
         counts = ReasonCounts(full=full)
 
         async def note(port: PartitionPort, stored: StoredLetter) -> bool:

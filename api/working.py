@@ -86,6 +86,9 @@ class Retry(Exception):
     It counts as a failed attempt, and is not logged.
     """
 
+    after: float | None = None
+    reason: str | None = None
+
     def __init__(self, after: float | None = None, reason: str | None = None) -> None:
         check_nack(after, reason, delay_name="after")
         super().__init__(reason or "to be tried again")
@@ -95,6 +98,8 @@ class Retry(Exception):
 
 class Reject(Exception):
     """Raise it in a handler: the message is given up at once, and kept as a dead letter with this reason."""
+
+    reason: str | None = None
 
     def __init__(self, reason: str | None = None) -> None:
         check_nack(None, reason)

@@ -17,6 +17,7 @@ __all__ = [
     "CallboardError",
     "ConfigurationError",
     "ConsumerDrained",
+    "ConsumerFenced",
     "ControlError",
     "DeadLettersFull",
     "DeadLettersKept",

@@ -13,13 +13,11 @@ from typing import Final
 
 from callboard.actors.delivery.receipts import OffsetRange
 from callboard.actors.partition.expiry import without
+from callboard.actors.partition.producers import REDRIVE_EPOCH
 from callboard.log.format.columns import Columns
 
 FOR_GROUP: Final = "callboard-for-group"
 """The header: the id of the only group that is delivered the record."""
-REDRIVE_EPOCH: Final = 1
-REDRIVE_SEQUENCE: Final = 0
-"""Of the producer of one letter."""
 NAME: Final = FOR_GROUP.encode()
 
 
@@ -46,4 +44,4 @@ def addressed_to(batches: Sequence[Columns], group_id: int) -> tuple[list[Column
 
 def _is_redriven(columns: Columns, index: int) -> bool:
     producer = columns.producer(index)
-    return producer is not None and producer[1:] == (REDRIVE_EPOCH, REDRIVE_SEQUENCE)
+    return producer is not None and producer[1] == REDRIVE_EPOCH

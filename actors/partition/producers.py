@@ -46,7 +46,9 @@ SOURCE_EPOCH: Final = 2**32 - 1
 """Stands for a producer with one life only: it is not fenced, and not forgotten by age or number."""
 SCHEDULE_EPOCH: Final = SOURCE_EPOCH - 1
 """The same for one that is a schedule: who knows which schedules there are can have all others forgotten."""
-EPOCH_MAX: Final = SCHEDULE_EPOCH - 1
+REDRIVE_EPOCH: Final = SCHEDULE_EPOCH - 1
+"""Of a producer that redrives one dead letter, and of no other."""
+EPOCH_MAX: Final = REDRIVE_EPOCH - 1
 PRODUCER_AGE_S: Final = 7 * 86_400
 MICROSECONDS: Final = 1_000_000
 

@@ -49,6 +49,10 @@ def _choice(
 ) -> dict[str, str]:
     """What the options of `choosing` say, as arguments of a request."""
     check_name(topic, "topic")
+    given = [("--group", group), ("--from", origin), ("--reason", reason), *(("--at", each) for each in at)]
+    for option, said in given:
+        if said is not None and not said.strip():  # an unset variable of a script must not mean all
+            raise InvalidArgument(f"{option} is empty. Nothing was done. Leave it out to mean all.")
     choice = {"topic": topic, "group": group or "", "origin": origin or "", "reason": reason or ""}
     return choice | ({"at": " ".join(at)} if at else {})
 

@@ -191,7 +191,7 @@ def unpacked(values: Sequence[bytes | Message], given: Mapping[str, Column]) -> 
         if isinstance(value, Message) and value.is_delayed:
             raise InvalidArgument(
                 f"message {index} of the batch has a delay or deliver_at, which nothing here takes. Nothing was"
-                " written. Publish a batch of delayed messages with topic.publish_batch, as `Message`s all of them.",
+                " written. Publish a batch of delayed messages with topic.publish_batch.",
                 index=index,
             )
     messages = [value if isinstance(value, Message) else Message(value) for value in values]

@@ -6,6 +6,7 @@ What of a batch is not delayed goes to its partitions directly, in the same call
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -19,23 +20,23 @@ from callboard.message import Message, Receipt, Receipts, WaitingRange, check_de
 from callboard.publishing.columns import Part, check_batch, check_column, of_message
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from callboard.actors.catalog.directory import LiveTopic
     from callboard.publishing.publisher import Outcome, Publisher
     from callboard.session import Session
 
 NO_IDS: Final = "a delayed message has a dedup_id, and the window of ids begins only when it is due"
 NO_OFFSETS: Final = "a delayed message has an expected_offset, and its offset is decided when it is due"
+DELIVER_AT_MOST: Final = datetime(9900, 1, 1, tzinfo=UTC)
+"""A due time is told to the next millisecond, also in zones ahead of UTC: the last years of the calendar have none."""
+DELIVER_AT_MOST_US: Final = to_us(DELIVER_AT_MOST, "deliver_at")
 Column = Sequence[Any]
 
 
 def has_delays(values: object) -> bool:
-    """Whether a batch begins with a `Message`, and one of it is delayed."""
+    """Whether a `Message` of a batch is delayed."""
     return (
         isinstance(values, Sequence)
-        and len(values) > 0
-        and isinstance(values[0], Message)
+        and any(issubclass(kind, Message) for kind in set(map(type, values)))
         and any(isinstance(value, Message) and value.is_delayed for value in values)
     )
 
@@ -140,7 +141,13 @@ class DelayedPublisher:
                 "a message has a delay and deliver_at, and either says when it is due. Nothing was written. Give one."
             )
         if deliver_at is not None:
-            return Due(to_us(deliver_at, "deliver_at"))
+            due_us = to_us(deliver_at, "deliver_at")
+            if due_us > DELIVER_AT_MOST_US:
+                raise InvalidArgument(
+                    f"deliver_at is {deliver_at!s:.40}, later than the year {DELIVER_AT_MOST.year}. Nothing was"
+                    " written."
+                )
+            return Due(due_us)
         clock = self._session.clock
         delay_us = round(check_delay(delay) * 1e6)
         deadline_us = round(clock.monotonic() * 1e6) + delay_us

@@ -175,8 +175,6 @@ async def test_batches_are_refused_in_words(autojump_clock: Any, world: Any) -> 
         delayed = callboard.Message(b"m", delay=1)
         with pytest.raises(InvalidArgument, match="Use one form"):
             await orders.publish_batch([delayed], delays=[1])
-        with pytest.raises(InvalidArgument, match="message 1 of the batch has a delay"):
-            await orders.publish_batch([b"a", delayed])
         async with orders.producer("import") as producer:
             with pytest.raises(InvalidArgument, match="has a delay"):
                 await producer.publish_batch([delayed])
@@ -365,3 +363,27 @@ async def test_what_becomes_due_is_no_dead_letter(autojump_clock: Any, world: An
                 await reminders.publish(b"remind", delay=delay)
             await trio.sleep(1.2 if delay < 1 else 0)
     assert [each for each in events if isinstance(each, callboard.DeadLettered)] == []
+
+
+async def test_a_batch_may_mix_bytes_with_delayed_messages_in_any_order(
+    autojump_clock: Any, world: Any
+) -> None:
+    """What is not delayed is stored at once."""
+    async with world.open() as runtime:
+        reminders = await runtime.create_topic("reminders")
+        for batch in ([b"a", callboard.Message(b"b", delay=1)], [callboard.Message(b"b", delay=1), b"a"]):
+            receipts = await reminders.publish_batch(batch)
+            told = {type(receipts[index]).__name__ for index in range(2)}
+            assert told == {"Receipt", "ScheduledReceipt"}
+        await trio.sleep(2)
+        assert [record.value async for record in reminders.read()] == [b"a", b"a", b"b", b"b"]
+
+
+async def test_what_is_due_beyond_the_calendar_is_refused(autojump_clock: Any, world: Any) -> None:
+    """Its due time could not be told."""
+    async with world.open() as runtime:
+        reminders = await runtime.create_topic("reminders")
+        with pytest.raises(callboard.InvalidArgument, match="later than the year 9900"):
+            await reminders.publish(b"", deliver_at=datetime.max.replace(tzinfo=UTC))
+        await reminders.publish(b"", deliver_at=datetime(9899, 1, 1, tzinfo=UTC))
+        assert len(await reminders.delayed().list()) == 1

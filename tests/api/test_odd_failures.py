@@ -328,12 +328,15 @@ async def test_what_leaves_a_handler_leaves_work_as_it_is(
 
 async def test_two_exceptions_leave_work_in_one_group(autojump_clock: Any, world: Any) -> None:
     """Those that leave at once are in the group of one nursery."""
-    both = trio.Event()
+    both, arrived = trio.Event(), []
 
     async def handle(message: ReceivedMessage) -> None:
-        if message.offset == 1:
+        arrived.append(message.offset)
+        if len(arrived) < 2:
+            await both.wait()
+        else:  # both go on in the next pass of the loop, whichever is first, and neither is cancelled before
             both.set()
-        await both.wait()
+            await trio.lowlevel.cancel_shielded_checkpoint()
         raise SystemExit(message.offset)
 
     async with world.open() as runtime:
@@ -354,3 +357,30 @@ async def test_subscribers_have_the_exception(autojump_clock: Any, world: Any) -
     (told,) = (await worked(world, handle)).failures
     assert error is told.exception
     assert "no kettle" not in repr(told).replace(repr(told.cause), "")
+
+
+class RateLimited(Retry):
+    """A user's own, which does not call the constructor of its base."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+
+
+class Gone(Reject):
+    """The same."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+
+
+async def test_own_kinds_of_retry_and_reject_need_no_constructor(autojump_clock: Any, world: Any) -> None:
+    """They have the group's backoff, and no reason of their own."""
+
+    async def handle(message: ReceivedMessage) -> None:
+        if message.attempt == 1:
+            raise RateLimited(429)
+        raise Gone(410)
+
+    found = await worked(world, handle)
+    assert found.seen == [(0, 1), (0, 2)]
+    assert (found.pending, len(found.reasons)) == (0, 1)

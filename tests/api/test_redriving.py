@@ -302,3 +302,34 @@ async def test_a_consumer_that_has_left_is_told_by_its_name(autojump_clock: Any,
         assert (second.consumer,) == second.consumers
         assert second.consumer is not None
         assert second.consumer.isdigit()
+
+
+async def test_a_producer_may_pass_on_the_headers_too(autojump_clock: Any, world: Any) -> None:
+    """Also with its very first message."""
+    async with shop(world) as runtime:
+        orders, bills = runtime.topic("orders"), await runtime.create_topic("bills")
+        await runtime.dead_letters("dead").redrive()
+        async with orders.subscribe("billing") as consumer, bills.producer("etl") as producer:
+            message = await consumer.get()
+            assert "callboard-for-group" in message.headers
+            await producer.publish(b"first", headers=message.headers)
+        assert await taken(bills, "ledger") == [b"first"]
+
+
+async def test_what_would_choose_all_or_lose_letters_is_refused(autojump_clock: Any, world: Any) -> None:
+    """A coroutine is always true, and in their own topic letters are none any more."""
+    async with shop(world) as runtime:
+        letters = runtime.dead_letters("dead")
+
+        async def none(_: callboard.ForwardedLetter) -> bool:
+            return False
+
+        for do in (letters.redrive, letters.purge, letters.list, letters.count):
+            for choose in (none, "odd"):
+                with pytest.raises(
+                    callboard.InvalidArgument, match="not a plain function of one dead letter"
+                ):
+                    await do(choose)  # type: ignore[arg-type]
+        with pytest.raises(callboard.InvalidArgument, match="the topic that the dead letters are in"):
+            await letters.redrive(to="dead")
+        assert await letters.count() == {"even": 3, "odd": 3}

@@ -258,3 +258,11 @@ def test_stats_show_what_has_occurred(kept: Any) -> None:
     assert "leases expired" in told
     for head in ("messages expired", "duplicates", "ids forgotten early", "dead letters dropped"):
         assert head not in told
+
+
+@pytest.mark.parametrize("option", ["--at", "--group", "--reason", "--from"])
+def test_an_option_that_is_empty_does_not_mean_all(returns: Any, option: str) -> None:
+    """As that of a script whose variable is not set."""
+    told = returns.run("dead-letters", "purge", "returns", option, "", "--yes", code=1)
+    assert f"{option} is empty. Nothing was done." in told.err
+    assert len(returns.run("dead-letters", "list", "returns", "--json").documents) == 3

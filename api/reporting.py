@@ -426,9 +426,9 @@ class Reporter:
             told["attempt"] = f"{told['attempt']} of {told['max_deliveries']}"
         if "firings" in told:
             at_least = " or more" if told["firings"] == MISSED_COUNTED_MAX else ""
-            told["firings"] = f"{told['firings']:,}{at_least} firing{'' if told['firings'] == 1 else 's'}"
+            told["firings"] = f"{told['firings']}{at_least} firing{'' if told['firings'] == 1 else 's'}"
         if "records" in told:
-            told["published"] = f"{told['records']:,} message{'' if told['records'] == 1 else 's'}"
+            told["published"] = f"{told['records']} message{'' if told['records'] == 1 else 's'}"
         if "place" in told:
             told["at"] = f", at {told['place']}" if told["place"] else ""
             told["cause"] = told["cause"].removesuffix(".")

@@ -353,6 +353,8 @@ def test_who_changes_something_is_told_that_it_may_be_done() -> None:
     """When no answer comes; the others only look, and may ask again. A new verb is put into one of the two."""
     looks = {
         "count_dead",
+        "count_kept",
+        "list_kept",
         "ping",
         "tree",
         "stats",

@@ -56,9 +56,13 @@ class Position:
         return self._fired_us is None or self._passed_us > self._fired_us
 
     def begin(self, since_us: int, mono_us: int, wall_us: int) -> None:
-        """It is made, or resumed, now: nothing is missed, and only what is due from here on counts."""
+        """It is made, or resumed, now: nothing is missed, and only what is due from here on counts.
+
+        Unless the wall clock was set forward while that was stored: what it leapt over was missed.
+        """
         self._passed_us = since_us
-        self._skew_us = wall_us - mono_us
+        has_leapt = wall_us - since_us > JUMP_US
+        self._skew_us = None if has_leapt else wall_us - mono_us
 
     def fired(self, due_us: int | None) -> None:
         """The topic has the firing of this due instant, and all before it."""

@@ -30,7 +30,7 @@ WRONG: dict[str, tuple[Call, str]] = {
     ),
     "no choice": (
         lambda runtime, _: runtime.dead_letters("orders").redrive("x"),
-        "choose is 'x', not a function",
+        "choose is 'x', not a plain function",
     ),  # type: ignore[arg-type]
     "a delayed id": (
         lambda _, orders: orders.publish(b"1", delay=5, dedup_id="1"),

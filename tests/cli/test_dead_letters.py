@@ -263,6 +263,6 @@ def test_stats_show_what_has_occurred(kept: Any) -> None:
 @pytest.mark.parametrize("option", ["--at", "--group", "--reason", "--from"])
 def test_an_option_that_is_empty_does_not_mean_all(returns: Any, option: str) -> None:
     """As that of a script whose variable is not set."""
-    told = returns.run("dead-letters", "purge", "returns", option, "", "--yes", code=1)
+    told = returns.run("dead-letters", "purge", "returns", option, "", "--yes", code=2)
     assert f"{option} is empty. Nothing was done." in told.err
     assert len(returns.run("dead-letters", "list", "returns", "--json").documents) == 3

@@ -200,7 +200,7 @@ class LogRepair:
         await self._mend_rest(taken | {state.base for state in gone})
 
     async def begin_again(self) -> None:
-        """Begin the log anew if its last segment went to quarantine, and the committed file proves that it held records."""
+        """Begin the log anew if its last segment went to quarantine, and the committed file proves records in it."""
         if self.dry_run or self.found.kind != "partition":
             return
         left = await inspect_log(self.files, self.found.directory)

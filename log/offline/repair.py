@@ -110,7 +110,6 @@ async def repair_directory(
             repair = LogRepair(files, found, dry_run=dry_run)
             if found.problems:
                 await repair.run()
-                await repair.begin_again()
             if found.remembers_damage:
                 await repair.record(accept=accept, now_us=now_us)
             repairs.append(repair)
@@ -198,17 +197,6 @@ class LogRepair:
             for state in gone:
                 await self._set_aside(state)
         await self._mend_rest(taken | {state.base for state in gone})
-
-    async def begin_again(self) -> None:
-        """Begin the log anew if its last segment went to quarantine, and the committed file proves records in it."""
-        if self.dry_run or self.found.kind != "partition":
-            return
-        left = await inspect_log(self.files, self.found.directory)
-        if left.problems and not left.segments:
-            again = LogRepair(self.files, left, dry_run=False)
-            await again.run()
-            self.actions += again.actions
-            self.lost += again.lost
 
     async def record(self, *, accept: bool, now_us: int) -> None:
         """Remember what this repair gave up; with `accept`, that all of it is known."""

@@ -56,7 +56,8 @@ def place_segments(
         else:
             headers[name] = header
     for name, header in strays.items():
-        if header.base_offset not in found and is_missing(header, headers):
+        is_free = header.base_offset not in found and header.base_offset not in headers
+        if is_free and is_missing(header, headers):
             placing.renamed[name] = header.base_offset
             headers[header.base_offset] = header
         else:

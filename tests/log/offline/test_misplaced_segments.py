@@ -249,6 +249,26 @@ async def test_a_renamed_segment_gets_its_name_back(by, place):
     assert 120 == log.next_offset
 
 
+@pytest.mark.parametrize("by", ["opening", "repair"])
+@pytest.mark.parametrize("place", [0, 1, -1])
+async def test_of_two_renamed_copies_one_gets_its_name_back(by, place):
+    """No file takes the other's place: the second is set aside, and the first is served."""
+    disk = await filled(ONE)
+    path = segments(disk)[place]
+    for name in (777, 888):
+        disk.plant_file(segment_path(ONE, name), disk.files()[path])
+    disk.tree.unlink(path)
+    if by == "repair":
+        report = await repair_directory(disk)
+        assert () == report.lost
+        assert ["quarantine", "rename"] == sorted(action.kind for action in report.actions)
+        assert () == (await verify_directory(disk)).problems
+    records, log = await served(disk)
+    assert {offset: value(ONE, offset) for offset in range(120)} == records
+    assert 120 == log.next_offset
+    assert 1 == sum("quarantine" in name and name.endswith(".log") for name in disk.files())
+
+
 # -- offsets that no log has reached ------------------------------------------------------------
 
 

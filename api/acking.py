@@ -30,6 +30,7 @@ from callboard.log.errors import (
     TopicNotFound,
 )
 from callboard.log.limits import HEADERS_COUNT_MAX, PUBLISHES_BYTES_MAX, PUBLISHES_MAX
+from callboard.message import is_delayed
 from callboard.settling import lease_lost
 
 if TYPE_CHECKING:
@@ -143,8 +144,10 @@ class PublishesWithAck:
         live = session.live_topic(topic)
         given = dict(zip(ATTRIBUTES, (headers, timestamp, ttl, priority), strict=True))
         found: Mapping[str, Any] | None = given if any(item is not None for item in given.values()) else None
-        delaying = session.delaying(live)
-        value, due = delaying.opened(value, delay, deliver_at)
+        due = None
+        if is_delayed(value, delay, deliver_at):
+            delaying = session.delaying(live)
+            value, due = delaying.opened(value, delay, deliver_at)
         index, size, plain, key, stored = live.publisher.placed(value, key, found, partition)
         if due is not None:
             self._staging()

@@ -170,6 +170,11 @@ class Receipts(Sequence[Receipt]):
         return self._by_index
 
 
+def is_delayed(value: object, delay: float | None, deliver_at: datetime | None) -> bool:
+    """Whether what is published waits: it has a delay or a due time, or is a `Message` that has one."""
+    return delay is not None or deliver_at is not None or (isinstance(value, Message) and value.is_delayed)
+
+
 def from_us(time_us: int) -> datetime:
     """An instant from microseconds since the epoch."""
     return EPOCH + timedelta(microseconds=time_us)

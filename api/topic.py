@@ -16,7 +16,7 @@ from callboard.consumer import Consumer
 from callboard.dead_letters import KeptLetters
 from callboard.delayed import DelayedMessages
 from callboard.log.errors import InvalidArgument, PublishFailed, StorageError
-from callboard.message import Headers, Message, Receipt, Receipts, ScheduledReceipt
+from callboard.message import Headers, Message, Receipt, Receipts, ScheduledReceipt, is_delayed
 from callboard.publishing.delaying import DelayedPublisher, has_delays
 from callboard.publishing.partitioning import Partitioner
 from callboard.publishing.producer import Producer
@@ -152,7 +152,7 @@ class Topic:
         when it may be; `PartitionUnavailable`; `RuntimeClosed`. A cancelled publish is indefinite too.
         """
         self._runtime.check_open()
-        if delay is not None or deliver_at is not None or (type(value) is Message and value.is_delayed):
+        if is_delayed(value, delay, deliver_at):
             if expected_offset is not None:
                 raise InvalidArgument(
                     "a delayed message has expected_offset, and its offset is decided when it is due. Nothing was"

@@ -42,6 +42,10 @@ that is read."""
 PUBLISHED_BYTES_MAX: Final = 128 * MIB
 """A larger record of who has published what is taken for damage."""
 
+# -- what is published later
+YEAR_MAX: Final = 9900
+"""Nothing is due after it begins: due times are rounded up and shown in zones, and the calendar ends."""
+
 # -- recurring publishes
 SCHEDULES_MAX: Final = 1000
 """Schedules in a directory."""

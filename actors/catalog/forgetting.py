@@ -13,6 +13,7 @@ from callboard.log.errors import ActorCrashed, ActorStopped, CallboardError, Dea
 if TYPE_CHECKING:
     from callboard.actors.catalog.directory import Directory, LiveTopic
     from callboard.actors.catalog.state import CatalogState, GroupRecord
+    from callboard.actors.partition.calls import PartitionCalls
     from callboard.actors.partition.port import PartitionPort
 
 
@@ -27,6 +28,7 @@ class ForgetsGroups:
     context: Any
     _directory: Directory
     _state: CatalogState
+    _calls: PartitionCalls
 
     if TYPE_CHECKING:
 
@@ -40,9 +42,8 @@ class ForgetsGroups:
     async def _kept_letters(self, record: GroupRecord) -> dict[str, int]:
         """The dead letters that partitions keep of the group, by their labels, as far as they answer in time."""
         kept: dict[str, int] = {}
-        timers, ports = self._directory.timers, self._directory.ports(record)
         with trio.move_on_after(COUNT_TIMEOUT_S):
-            await kept_letters(timers, ports, record.group_id, kept)
+            await kept_letters(self._calls, self._directory.ports(record), record.group_id, kept)
         return kept
 
     async def _close_group(self, record: GroupRecord) -> None:

@@ -28,13 +28,14 @@ class PartitionCalls:
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
 
-    async def ask(self, port: PartitionPort, command: Any) -> Any:
+    async def ask(self, port: PartitionPort, command: Any, *, unless: frozenset[str] = REFUSING) -> Any:
         """What the partition answers, after as many restarts as it takes: only for what may be asked twice.
 
-        Raises `PartitionUnavailable`, `ActorStopped`, and what the partition answers.
+        In a state of `unless` it is not asked. Raises `PartitionUnavailable`, `ActorStopped`, and what the partition
+        answers.
         """
         while True:
-            if port.state in REFUSING and not port.is_deleted:
+            if port.state in unless and not port.is_deleted:
                 raise port.unavailable()
             try:
                 return await port.ref.ask(command)

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
 from callboard.actors import notices
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
-from callboard.actors.partition.calls import PAUSE_S
-from callboard.log.errors import ActorCrashed, CallboardError, InternalError, MailboxFull
+from callboard.log.errors import CallboardError, InternalError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from callboard.actors.kernel import Context
+    from callboard.actors.partition.calls import PartitionCalls
     from callboard.actors.partition.port import PartitionPort
-    from callboard.actors.timers.timers import Timers
+
+FAILED: Final = frozenset({"failed"})
+"""One that is stuck answers all the same: it needs no disk to count."""
 
 
 async def kept_letters(
-    timers: Timers, ports: Iterable[PartitionPort], group_id: int, found: dict[str, int]
+    calls: PartitionCalls, ports: Iterable[PartitionPort], group_id: int, found: dict[str, int]
 ) -> None:
     """Note in `found`, by the label of each partition that keeps dead letters of the group, how many.
 
@@ -29,21 +31,14 @@ async def kept_letters(
     """
 
     async def count_at(port: PartitionPort) -> None:
-        while True:
-            try:
-                count = await port.ref.ask(c.CountDead(group_id))
-            except ActorCrashed:
-                continue
-            except MailboxFull:
-                await timers.sleep(PAUSE_S)
-                continue
-            except InternalError:
-                raise
-            except CallboardError:
-                return  # it has failed, or its topic is deleted
-            if count:
-                found[port.label] = count
-            return
+        try:
+            count = await calls.ask(port, c.CountDead(group_id), unless=FAILED)
+        except InternalError:
+            raise
+        except CallboardError:
+            return  # it has failed, or its topic is deleted
+        if count:
+            found[port.label] = count
 
     async with trio.open_nursery() as nursery:
         for port in ports:

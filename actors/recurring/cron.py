@@ -26,14 +26,14 @@ from typing import Final, Protocol
 from cronsim import CronSim, CronSimError
 
 from callboard.log.errors import InvalidArgument
-from callboard.log.limits import CRON_LETTERS_MAX, MISSED_COUNTED_MAX
+from callboard.log.limits import CRON_LETTERS_MAX, MISSED_COUNTED_MAX, YEAR_MAX
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND: Final = timedelta(microseconds=1)
 SECOND: Final = timedelta(seconds=1)
 WEEK: Final = timedelta(days=7)
 """No zone changes its clocks twice within it, so that they are as before."""
-LATEST: Final = datetime(9900, 1, 1, tzinfo=UTC)
+LATEST: Final = datetime(YEAR_MAX, 1, 1, tzinfo=UTC)
 CHANGES_MAX: Final = 1000
 """Changes of a zone's clocks that are looked through for the next due instant."""
 FIELDS: Final = {

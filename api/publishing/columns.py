@@ -35,6 +35,14 @@ def stored_attributes(given: Mapping[str, Any]) -> tuple[dict[str, Any] | None, 
     return stored or None, size_bytes
 
 
+def check_alone(*beside: object) -> None:
+    """Raise `InvalidArgument` if something was given beside a `Message`."""
+    if any(item is not None for item in beside):
+        raise InvalidArgument(
+            "publish was given a Message and attributes beside it. Nothing was written. Put them into the Message."
+        )
+
+
 def opened(
     message: Message, key: bytes | None, given: Mapping[str, Any] | None, partition: int | None
 ) -> tuple[bytes, bytes | None, Mapping[str, Any], int | None]:
@@ -44,10 +52,7 @@ def opened(
             "the message has a delay or deliver_at, which cannot be had with this. Nothing was written. Leave it out,"
             " or publish with topic.publish, without dedup_id and expected_offset."
         )
-    if key is not None or given is not None:
-        raise InvalidArgument(
-            "publish was given a Message and attributes beside it. Nothing was written. Put them into the Message."
-        )
+    check_alone(key, given)
     found = {attribute.name: getattr(message, attribute.name) for attribute in ATTRIBUTES}
     chosen = partition if message.partition is None else message.partition
     return message.value, found.pop("key"), found, chosen

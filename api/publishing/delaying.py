@@ -15,9 +15,9 @@ from callboard.actors.catalog.commands import EnableDelays
 from callboard.actors.delays.stored import Due, waiting_columns
 from callboard.actors.partition.commands import PublishMany
 from callboard.log.errors import CallboardError, InvalidArgument, TopicNotFound
-from callboard.log.limits import BATCH_RECORDS_MAX, HEADERS_COUNT_MAX
+from callboard.log.limits import BATCH_RECORDS_MAX, HEADERS_COUNT_MAX, YEAR_MAX
 from callboard.message import Message, Receipt, Receipts, WaitingRange, check_delay, to_us
-from callboard.publishing.columns import Part, check_batch, check_column, of_message
+from callboard.publishing.columns import Part, check_alone, check_batch, check_column, of_message
 
 if TYPE_CHECKING:
     from callboard.actors.catalog.directory import LiveTopic
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 NO_IDS: Final = "a delayed message has a dedup_id, and the window of ids begins only when it is due"
 NO_OFFSETS: Final = "a delayed message has an expected_offset, and its offset is decided when it is due"
-DELIVER_AT_MOST: Final = datetime(9900, 1, 1, tzinfo=UTC)
-"""A due time is told to the next millisecond, also in zones ahead of UTC: the last years of the calendar have none."""
+DELIVER_AT_MOST: Final = datetime(YEAR_MAX, 1, 1, tzinfo=UTC)
 DELIVER_AT_MOST_US: Final = to_us(DELIVER_AT_MOST, "deliver_at")
 Column = Sequence[Any]
 
@@ -59,11 +58,7 @@ class DelayedPublisher:
     ) -> Receipt:
         """See `Topic.publish`; `given` are the attributes, also the key, that are not None."""
         if isinstance(value, Message):
-            if given or delay is not None or deliver_at is not None:
-                raise InvalidArgument(
-                    "publish was given a Message and attributes beside it. Nothing was written. Put them into the"
-                    " Message."
-                )
+            check_alone(given or None, delay, deliver_at)
             found = {
                 name: getattr(value, name) for name in ("headers", "timestamp", "dedup_id", "ttl", "priority")
             }
@@ -79,7 +74,7 @@ class DelayedPublisher:
             raise InvalidArgument(f"{NO_IDS}. Nothing was written. Leave one of the two out.")
         others = {name: item for name, item in given.items() if name != "key"}
         self._publisher.check_one(value, given.get("key"), others)
-        due = self._due(0 if delay is None and deliver_at is None else delay, deliver_at)
+        due = self._due(delay, deliver_at)
         columns = {name: (item,) for name, item in given.items()}
         return (await self._publish((value,), columns, partition, acks, (due,)))[0]
 
@@ -121,13 +116,9 @@ class DelayedPublisher:
     def opened(
         self, value: bytes | Message, delay: float | None, deliver_at: datetime | None
     ) -> tuple[bytes | Message, Due | None]:
-        """What is published with an ack, and when it is due; None for what is not delayed."""
+        """What of it is published with an ack, and when it is due."""
         if isinstance(value, Message):
-            if delay is not None or deliver_at is not None:
-                raise InvalidArgument(
-                    "publish was given a Message and attributes beside it. Nothing was written. Put them into the"
-                    " Message."
-                )
+            check_alone(delay, deliver_at)
             delay, deliver_at = value.delay, value.deliver_at
             value = attrs.evolve(value, delay=None, deliver_at=None)
         return value, self._due(delay, deliver_at)

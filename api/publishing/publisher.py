@@ -163,8 +163,7 @@ class Publisher:
         attributes: dict[str, Any] | None = None
         if given is not None:
             attributes, more = stored_attributes(given)
-            if attributes is not None and "priorities" in attributes:
-                check_priority(self.live, None)
+            self._check_priority(attributes)
             size += more
         live = self.live
         if size > live.settings.max_message_bytes:
@@ -221,8 +220,7 @@ class Publisher:
         if size > live.settings.max_message_bytes:
             raise self._too_large(size)
         dedup_id = (stored or {}).get("dedup_ids")
-        if stored is not None and "priorities" in stored:
-            check_priority(live, None)
+        self._check_priority(stored)
         check_guarded(level)
         if dedup_id is not None:
             check_ids(live, None)
@@ -268,10 +266,14 @@ class Publisher:
                 "a message that is published with an ack has a dedup_id, and comes once already. Nothing was written."
                 " Leave it out."
             )
-        if stored is not None and "priorities" in stored:
-            check_priority(live, None)
+        self._check_priority(stored)
         key = None if key is None else bytes(key)
         return self._port(key, size, partition).index, size, value, key, stored or {}
+
+    def _check_priority(self, stored: Mapping[str, Any] | None) -> None:
+        """Raise `InvalidArgument` for a single message with a priority, where the topic has none."""
+        if stored is not None and "priorities" in stored:
+            check_priority(self.live, None)
 
     def _port(self, key: bytes | None, size: int, partition: int | None) -> PartitionPort:
         ports = self.live.ports
@@ -415,14 +417,15 @@ class Publisher:
         check_batch(values)
         index = None if partition is None else self.checked_partition(partition)
         batch = unpacked(values, given)
+        refused = dict.fromkeys(batch.expected, expected_by)
         ids = batch.given.get("dedup_id") or ()
-        for at, is_held in enumerate([True] * len(batch.values) if waits is None else waits):
-            for why, is_there in ((by, ids and ids[at] is not None), (expected_by, at in batch.expected)):
-                if is_held and is_there:
-                    raise InvalidArgument(
-                        f"message {at} of the batch: {why}. Nothing was written. Leave one of the two out.",
-                        index=at,
-                    )
+        refused |= {at: by for at, item in enumerate(ids) if item is not None}
+        at = min((at for at in refused if waits is None or waits[at]), default=None)
+        if at is not None:
+            raise InvalidArgument(
+                f"message {at} of the batch: {refused[at]}. Nothing was written. Leave one of the two out.",
+                index=at,
+            )
         return level, self._cut(batch, index, level, waits)
 
     def check_one(self, value: bytes, key: bytes | None, given: Mapping[str, Any]) -> None:
@@ -431,8 +434,7 @@ class Publisher:
         size = len(check_bytes("value", value)) + check_key(key) + more
         if size > self.live.settings.max_message_bytes:
             raise self._too_large(size)
-        if stored is not None and "priorities" in stored:
-            check_priority(self.live, None)
+        self._check_priority(stored)
 
     async def send(self, port: PartitionPort, message: PublishMany) -> Any:
         """Publish a part of it; what the partition answers. Raises as `publish` does."""

@@ -1,8 +1,8 @@
 """Verify: read every byte under a root, and name what is damaged, where, and which records it cost.
 
 Every directory that holds segments is a *log*: a partition's, or a journal's. So is one whose committed file proves
-that it held some. Nothing is written, and the lock is not
-needed: beside a running process the end of each log is judged as of when it was read.
+that it held some. Nothing is written, and the lock is not needed: beside a running process the end of each log is
+judged as of when it was read.
 
 A *problem* is damage: `callboard repair` acts on it. A *note* is something that crashes leave behind and that
 opening the log takes care of, or that is explained already: torn tails, unproven frames that power loss took, recorded

@@ -178,7 +178,7 @@ LINES: Final[dict[object, Line]] = {
     notices.OutboxDropped: Line(
         "partitions",
         logging.WARNING,
-        "{published} that acks of {partition} had published went with the deleted topic {topic_id}.",
+        "{counted} that acks of {partition} had published went with the deleted topic {topic_id}.",
     ),
     notices.OutboxLost: Line(
         "partitions",
@@ -427,8 +427,6 @@ class Reporter:
         if "firings" in told:
             at_least = " or more" if told["firings"] == MISSED_COUNTED_MAX else ""
             told["firings"] = f"{told['firings']}{at_least} firing{'' if told['firings'] == 1 else 's'}"
-        if "records" in told:
-            told["published"] = f"{told['records']} message{'' if told['records'] == 1 else 's'}"
         if "place" in told:
             told["at"] = f", at {told['place']}" if told["place"] else ""
             told["cause"] = told["cause"].removesuffix(".")

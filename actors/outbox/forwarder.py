@@ -35,7 +35,6 @@ from callboard.actors.notices import OutboxDropped, OutboxHeld, OutboxLost
 from callboard.actors.outbox.stored import HEADER, Addressed, Target, addressed, published
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.calls import PartitionCalls, SourceEnded, record_in
-from callboard.actors.partition.delayed import waiting_folder
 from callboard.actors.partition.outbox import OPEN_OUTBOX, OUTBOX, Outbox
 from callboard.actors.partition.source_ids import of_outbox
 from callboard.actors.timers.retry_pauses import RetryPauses
@@ -145,7 +144,7 @@ class Line:
         lane = self._lanes.get(target)
         if lane is None:
             lane = self._lanes[target] = Lane(target)
-            self._context.start_task(self._forward, lane, name=_name(target))
+            self._context.start_task(self._forward, lane, name=f"to {target}")
         lane.entries.append(entry)
 
     async def _found(
@@ -202,10 +201,9 @@ class Line:
         lane.is_held = error is not None
         self._outbox.held += 1 if lane.is_held else -1
         if error is not None:
-            live = self._directory.by_id(lane.target.topic_id)
-            topic_id, partition, waits = lane.target
-            folder = waiting_folder(partition) if waits else partition
-            where = f"{topic_id if live is None else live.name}/{folder}"
+            target = lane.target
+            live = self._directory.by_id(target.topic_id)
+            where = str(target) if live is None else f"{live.name}/{target.folder}"
             self._context.emit(OutboxHeld(self._outbox.source.label, where, str(error)))
 
     async def _forward_some(self, lane: Lane) -> None:
@@ -298,11 +296,6 @@ class Line:
             await self._ask(outbox.port, c.SettleOffsets(OUTBOX, unnamed))
             outbox.discarded += sum(stop - start for start, stop in unnamed)
         outbox.swept(below)
-
-
-def _name(target: Target) -> str:
-    folder = waiting_folder(target.partition) if target.waits else target.partition
-    return f"to {target.topic_id}/{folder}"
 
 
 def _missing(topic_id: str) -> TopicNotFound:

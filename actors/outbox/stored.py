@@ -26,6 +26,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from callboard.actors.partition.delayed import waiting_folder
 from callboard.actors.partition.producers import SOURCE_EPOCH
 from callboard.log.format.columns import Columns
 
@@ -43,6 +44,15 @@ class Target(NamedTuple):
     partition: int
     waits: bool = False
     """Whether they are for the waiting partition beside it (`callboard.actors.partition.delayed`)."""
+
+    def __str__(self) -> str:
+        """As a path says it, below `topics`."""
+        return f"{self.topic_id}/{self.folder}"
+
+    @property
+    def folder(self) -> str:
+        """The partition's name within its topic."""
+        return waiting_folder(self.partition) if self.waits else str(self.partition)
 
 
 class Addressed(NamedTuple):

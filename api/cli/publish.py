@@ -341,7 +341,8 @@ class Feed:
         self, message: Message, dedup_id: str | None, expected_offset: int | None
     ) -> None:
         """Publish one message that may be a duplicate, or refused for its offset."""
-        ends = {found.partition: found.next_offset for found in await self.topic.describe()}
+        parts = () if dedup_id is None else await self.topic.describe()
+        ends = {part.partition: part.next_offset for part in parts}
         receipt = await self.topic.publish(
             message.value,
             key=message.key,

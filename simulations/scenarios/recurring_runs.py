@@ -544,10 +544,13 @@ class _Recurring:
     def _is_excused(self, made: _Made, expected: list[int], index: int) -> bool:
         """Whether it is right that it has not come."""
         due_us, slack = expected[index], self._slack
-        if made.end_called is not None and due_us > made.end_called - slack:
+        leaps = self._leaps()
+        # What a leap passed by was there to be published from when somebody looked again.
+        seen_us = max([due_us, *(leap.high for leap in leaps if leap.before - slack < due_us <= leap.high)])
+        if made.end_called is not None and seen_us > made.end_called - slack:
             return True
         for pause in made.pauses:
-            if pause.called - slack < due_us and (pause.resumed is None or due_us <= pause.resumed):
+            if pause.called - slack < seen_us and (pause.resumed is None or due_us <= pause.resumed):
                 return True
         for before, after in self._jumps:
             if after - slack < due_us <= before + LEAP_US + slack:
@@ -555,7 +558,7 @@ class _Recurring:
         beyond = {"skip": 0, "latest": 1, "all": CATCH_UP_MAX}[made.missed]
         later = expected[index + beyond] if index + beyond < len(expected) else None
         return later is not None and any(
-            leap.before - slack < due_us and later <= leap.high for leap in self._leaps()
+            leap.before - slack < due_us and later <= leap.high for leap in leaps
         )
 
     def _leaps(self) -> list[_Leap]:

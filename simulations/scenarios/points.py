@@ -150,6 +150,7 @@ ONCE: Final = (
     "an expected offset was not the next one",
     "a full table had forgotten an id",
 )
+MOMENTS: Final = ("a partition was stuck", "a message is in the log twice after a retry")
 POINTS: Final[dict[str, tuple[str, ...]]] = {
     "publish-and-recover": BROKER,
     "publish-only": BROKER,
@@ -189,7 +190,7 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "damaged-files": ANY_FILE,
     "step-by-step": STEPS,
     "rare-calls": (),
-    "rare-moments": (),
+    "rare-moments": MOMENTS,
     "rare-disks": (),
     "smuggled-frames": BROKER + DAMAGE,
     "stored-index": BROKER,

@@ -46,6 +46,8 @@ class RareCalls:
 
     name = "rare-calls"
     turns: tuple[Turn, ...] = (*BROKER_TURNS, *ACTOR_TURNS, *CRASH_TURNS)
+    last_turns: tuple[Turn, ...] = ()
+    """Of these a run makes one more, at its end: what is added here leaves all that comes before as it was."""
     client: type[RareClient] = RareClient
     space = FaultSpace(
         weights={
@@ -86,7 +88,7 @@ class RareCalls:
 
     async def main(self, world: World, workload: RareTraffic) -> None:
         """Make the turns, in as many lives as it takes."""
-        turns = self.turns
+        turns, last_turns = self.turns, [*self.last_turns]
         left = [max(0, workload.turns)]
         world.limits = limits_of(workload.limits)
         world.disk.latency_s = max(0.0, workload.latency_s)
@@ -98,17 +100,27 @@ class RareCalls:
                 left[0] -= 1
                 await rare.make(one_of(draws, turns))
 
+        async def make_last(machine: Machine, runtime: Any) -> None:
+            draws = world.entropy.fork("last turn")
+            rare = self.client(world, machine, runtime, draws, "last")
+            turn = one_of(draws, last_turns)
+            last_turns.clear()
+            await rare.make(turn)
+
         async def live(machine: Machine) -> None:
-            while left[0] > 0:
+            while left[0] > 0 or last_turns:
                 closes_s = one_of(world.entropy, workload.closes_s)
                 async with trio.open_nursery() as nursery:
                     with passing(world, "session"):
-                        async with machine.open_runtime() as runtime, trio.open_nursery() as clients:
-                            # A runtime may close while clients are at work.
-                            where = clients if closes_s == 0 else nursery
-                            for index in range(max(1, workload.beside)):
-                                where.start_soon(client, machine, runtime, index, name=f"client {index}")
-                            await trio.sleep(closes_s)
+                        async with machine.open_runtime() as runtime:
+                            async with trio.open_nursery() as clients:
+                                # A runtime may close while clients are at work.
+                                where = clients if closes_s == 0 else nursery
+                                for index in range(max(1, workload.beside)):
+                                    where.start_soon(client, machine, runtime, index, name=f"client {index}")
+                                await trio.sleep(closes_s)
+                            if last_turns and left[0] <= 0:
+                                await make_last(machine, runtime)
                 await trio.sleep(0.1)
 
         await world.machine_until_done(live)

@@ -11,6 +11,9 @@ import trio.lowlevel
 
 from callboard.actors.partition.commands import Describe
 from callboard.log.errors import InvalidArgument, LeaseLost, MailboxFull
+from callboard.log.seams.clock import Clock
+from callboard.runtime import Runtime, open_runtime
+from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.faults.reaching import InjectedCrash, cell_of
 from callboard.simulations.scenarios.rare_client import RareClient
 
@@ -47,8 +50,25 @@ class MomentClient(RareClient):
         """This block ends within so many seconds, unless a fault has struck."""
         with trio.move_on_after(seconds) as scope:
             yield
-        if scope.cancelled_caught and self.is_undisturbed:
+        if scope.cancel_called and self.is_undisturbed:  # also when it ended in order then
             raise self.broken(f"{what} takes longer than {seconds:g} s")
+
+    # -- runtimes
+
+    def own_disk(self) -> MemoryDisk:
+        """A disk beside the machine's, that ends with it, and that no fault of the plan strikes."""
+        machines, disk = self.machine.disk, MemoryDisk(clock=self.machine.clock)
+        disk.sleep, disk.halted, disk.is_barred = machines.sleep, machines.halted, machines.is_barred
+        return disk
+
+    def own_runtime(self, disk: MemoryDisk, clock: Clock | None = None) -> Runtime:
+        """A runtime beside the machine's, on a disk that nobody else has."""
+        return open_runtime(
+            disk=disk,
+            clock=self.machine.clock if clock is None else clock,
+            entropy=self.draws.fork(self.new_name()),
+            limits=self.world.limits,
+        )
 
     # -- partitions
 

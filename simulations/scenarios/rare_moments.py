@@ -1,8 +1,8 @@
 """Moments that come seldom by chance, made on purpose: see the `rare_*_turns.py` that are named below.
 
 Each turn has a topic of its own, and brings about there what a planted bug needs to show: a crash while a lease is
-renewed, a mailbox that is full as acks are sent, a consumer that gives up in the moment in which it is served. In half
-of the seeds a fault strikes besides; turns then judge less.
+renewed, a mailbox that is full as acks are sent, a consumer that gives up in the moment in which it is served. A run
+ends with one of the turns of `rare_last_turns.py`. In half of the seeds a fault strikes besides; turns then judge less.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from callboard.simulations.scenarios.draws import between, draw_limits, one_of
 from callboard.simulations.scenarios.rare_calls import RareCalls, RareTraffic
 from callboard.simulations.scenarios.rare_client import Turn
 from callboard.simulations.scenarios.rare_disk_turns import DISK_TURNS
+from callboard.simulations.scenarios.rare_last_turns import LAST_DISK_TURNS, LAST_MOMENT_TURNS
 from callboard.simulations.scenarios.rare_lease_turns import LEASE_TURNS
 from callboard.simulations.scenarios.rare_moment_client import MomentClient
 from callboard.simulations.scenarios.rare_partition_turns import PARTITION_TURNS
@@ -27,6 +28,7 @@ class RareMoments(RareCalls):
 
     name = "rare-moments"
     turns: tuple[Turn, ...] = (*LEASE_TURNS, *PARTITION_TURNS)
+    last_turns: tuple[Turn, ...] = LAST_MOMENT_TURNS
     client = MomentClient
     space = attrs.evolve(
         RareCalls.space,
@@ -57,3 +59,4 @@ class RareDisks(RareMoments):
 
     name = "rare-disks"
     turns: tuple[Turn, ...] = DISK_TURNS
+    last_turns: tuple[Turn, ...] = LAST_DISK_TURNS

@@ -155,6 +155,10 @@ async def wait_at_a_stuck_partition(at: MomentClient) -> None:
             await trio.sleep(0.01)
             with at.in_time(OUTLIVES_S, "hearing of a disk that hangs, while waiting for room,"):
                 await publish_or_not(topic, room)
+            is_told = any(
+                entry.who.startswith(at.path_of(topic)) for entry in at.world.history.of("PartitionStuck")
+            )
+            at.world.sometimes("a partition was stuck", is_told)
             disk.unhang(stall)
     finally:
         disk.unhang(stall)

@@ -188,6 +188,8 @@ _WORDS: Final[dict[str, Callable[[HistoryEntry], str]]] = {
     "stopping": lambda e: f"actor {e.who} stops",
     "stopped": lambda e: f"actor {e.who} has stopped",
     "dead letter": lambda e: f"message {e.ids[0]} to {e.who} is a dead letter ({e.detail})",
+    "owns": lambda e: f"{e.who or 'nobody'} owns {e.place} in {e.group}",
+    "is to own": lambda e: f"{e.who or 'somebody'} is to own {e.place} in {e.group}",
     "joined": lambda e: f"{_of_group(e)} joined",
     "call": lambda e: f"{e.who} asks to {e.detail} of {e.topic}",
     "answer": lambda e: f"{e.who} was answered about {e.topic}{f' ({e.detail})' if e.detail else ''}",

@@ -3,7 +3,8 @@
 Members join and leave in storms, by every way there is; some hold what they have for long, with and without a body of
 `receive`. At every step of the run it is looked inside: no two members ever hold leases of a partition, whoever holds
 one owns the partition or is just letting go of it, and a partition changes its owner only because somebody came or
-went. In the end everything is settled, once, and the partitions are shared out evenly.
+went. What they do is recorded: while some partitions move, the owners of the others are served in time. In the end
+everything is settled, once, and the partitions are shared out evenly.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ import trio
 
 from callboard.log.errors import CallboardError, LeaseLost
 from callboard.simulations.checkers.one_owner import PROMISE, OwnershipWatch
+from callboard.simulations.checkers.served_owners import ServedOwners
 from callboard.simulations.faults import aimed
 from callboard.simulations.faults.swarm import FaultSpace
+from callboard.simulations.history.members import ObservedMember, ObservedMembers
 from callboard.simulations.scenarios.draws import ACTORS_MAX, COUNT_MAX, between, check_counts, one_of
 from callboard.simulations.scenarios.lives import expect_no_bugs, heal_in_time, live_until_done
 from callboard.simulations.scenarios.operator import OPERATOR_S, is_passing, restart_failed
@@ -139,6 +142,10 @@ class ExclusivePartitions:
         world.spawn(group.tell_hand_overs)
         await world.machine_until_done(group.life)
         expect_no_bugs(world)
+        served = ServedOwners(world.history, is_keyed=workload.ordering == "key")
+        if served.found:
+            raise world.broken(served.found[0])
+        world.sometimes("a partition that stayed was served while others moved", served.has_served)
         world.sometimes("a partition was handed over while its old owner had leases", group.owners.has_waited)
         world.sometimes("a hand-over was forced", bool(world.history.of("HandOverForced")))
         world.sometimes("a member was stalled", bool(world.history.of("MemberStalled")))
@@ -153,6 +160,7 @@ class _ExclusiveGroup:
         self.workload = workload
         self.is_done = False
         self.owners = OwnershipWatch()
+        self.members = ObservedMembers(world, GROUP)
         self._settled: dict[tuple[int, int], None] = {}
         """Partitions and offsets of which an ack has returned."""
         self._clinging = 0
@@ -166,6 +174,7 @@ class _ExclusiveGroup:
             problem = self.owners.look(machine.number, machine.runtime)
             if problem is not None:
                 raise self._broken(problem)
+        self.members.look()
 
     async def watch(self) -> None:
         """All comes to an end when nothing fails any more."""
@@ -206,10 +215,12 @@ class _ExclusiveGroup:
                 nursery.start_soon(restart_failed, runtime, name="operator")
                 for number in range(max(1, traffic.consumers)):
                     draws = self.world.entropy.fork(f"member {number} on {machine.number}")
-                    nursery.start_soon(self._member, orders, draws, number, name=f"member-{number}")
+                    member = partial(self._member, machine.number, orders, draws, number)
+                    nursery.start_soon(member, name=f"member-{number}")
                 for number in range(sum(ends), max(0, traffic.messages)):
                     partition = number % len(ends)
-                    await orders.publish(b"%d" % number, key=b"%d" % (number % 7), partition=partition)
+                    key, value = b"%d" % (number % 7), b"%d" % number
+                    await self.members.publish(machine.number, orders, value, key=key, partition=partition)
                     await trio.sleep(STORM_S / 2 / max(1, traffic.messages))
                 while not await self._is_over(runtime, orders):
                     await self.world.rest(LOOK_S)
@@ -233,11 +244,11 @@ class _ExclusiveGroup:
         now = self.world.now - self._storm_ends_s + STORM_S
         return self.workload.clings and number == 0 and CLINGS_FROM_S <= now < CLINGS_UNTIL_S
 
-    async def _cling(self, consumer: Any) -> None:
+    async def _cling(self, member: ObservedMember) -> None:
         """Hold a message in a body until that is cancelled, or the time is over; then the next one."""
         while (left_s := self._storm_ends_s - STORM_S + CLINGS_UNTIL_S - self.world.now) > 0:
             try:
-                async with consumer.receive(timeout=0.3) as message:
+                async with member.receive(timeout=0.3) as message:
                     if message is None:
                         continue
                     self._delivered(message)
@@ -250,7 +261,7 @@ class _ExclusiveGroup:
             except LeaseLost:
                 self.world.probe("lost", "member-0")
 
-    async def _member(self, orders: Any, draws: SeededEntropy, number: int) -> None:
+    async def _member(self, machine: int, orders: Any, draws: SeededEntropy, number: int) -> None:
         """Join, work, and go in some way, again and again; in the end stay."""
         while True:
             ending = one_of(draws, ENDINGS)
@@ -263,7 +274,7 @@ class _ExclusiveGroup:
                 with trio.move_on_after(
                     stays_s if self._is_storm() and not self._clings(number) else 10_000.0
                 ):
-                    await self._stay(orders, draws, number, ending)
+                    await self._stay(machine, orders, draws, number, ending)
             except MemberFailed:
                 pass
             except (LeaseLost, CallboardError) as error:
@@ -273,7 +284,7 @@ class _ExclusiveGroup:
                 await trio.sleep(OPERATOR_S / 2)
             await trio.sleep(0.3 * draws.random())
 
-    async def _stay(self, orders: Any, draws: SeededEntropy, number: int, ending: str) -> None:
+    async def _stay(self, machine: int, orders: Any, draws: SeededEntropy, number: int, ending: str) -> None:
         until_s = self.world.now + self.workload.stays_s * draws.random()
         async with orders.subscribe(
             GROUP,
@@ -286,41 +297,47 @@ class _ExclusiveGroup:
             backoff=0.05,
         ) as consumer:
             self.world.probe("joined", f"member-{number}")
-            async with trio.open_nursery() as nursery:
-                for _ in range(self.workload.partitions if self._clings(number) else 0):
-                    nursery.start_soon(self._cling, consumer)
-            while ending in ("is cancelled", "stays") or self.world.now < until_s:
-                try:
-                    await self._handle_one(consumer, draws)
-                except LeaseLost:
-                    self.world.probe("lost", f"member-{number}")
-            if ending == HANGS:
-                await consumer.get(timeout=0.1)  # it holds this one, too
-                await trio.sleep_forever()
-            if ending == "raises":
-                raise MemberFailed
+            with self.members.member(machine, consumer, f"member-{number}") as member:
+                await self._work(member, draws, number, ending, until_s)
 
-    async def _handle_one(self, consumer: Any, draws: SeededEntropy) -> None:
+    async def _work(
+        self, member: ObservedMember, draws: SeededEntropy, number: int, ending: str, until_s: float
+    ) -> None:
+        async with trio.open_nursery() as nursery:
+            for _ in range(self.workload.partitions if self._clings(number) else 0):
+                nursery.start_soon(self._cling, member)
+        while ending in ("is cancelled", "stays") or self.world.now < until_s:
+            try:
+                await self._handle_one(member, draws)
+            except LeaseLost:
+                self.world.probe("lost", f"member-{number}")
+        if ending == HANGS:
+            await member.get(timeout=0.1)  # it holds this one, too
+            await trio.sleep_forever()
+        if ending == "raises":
+            raise MemberFailed
+
+    async def _handle_one(self, member: ObservedMember, draws: SeededEntropy) -> None:
         way, handling_s = draws.random(), self.workload.handling_s * draws.random()
         if way < 0.3:
-            async with consumer.receive(timeout=0.3) as message:
+            async with member.receive(timeout=0.3) as message:
                 if message is not None:
                     self._delivered(message)
                     await trio.sleep(4 * handling_s)
             if message is not None:
                 self._acked(message)
             return
-        message = await consumer.get(timeout=0.3)
+        message = await member.get(timeout=0.3)
         if message is None:
             return
         self._delivered(message)
         await trio.sleep(handling_s)
         if way < 0.4:
-            await message.nack(delay=0.1 * draws.random())
+            await member.nack(message, 0.1 * draws.random())
         elif way < 0.5:
-            await message.release()
+            await member.release(message)
         else:
-            await message.ack()
+            await member.ack(message)
             self._acked(message)
 
     def _delivered(self, message: Any) -> None:

@@ -135,6 +135,7 @@ FIRST: Final = (
     "a partition was handled in order",
 )
 EXCLUSIVE: Final = (
+    "a partition that stayed was served while others moved",
     "a partition was handed over while its old owner had leases",
     "a hand-over was forced",
     "a member owned nothing",

@@ -6,7 +6,8 @@ and numbers may differ. Texts that are all the same are told as they are, others
 
 Invariants
 ----------
-Q1  No more than `REASONS_COUNTED_MAX` reasons are kept; what comes beyond them is counted as `OTHERS`.
+Q1  No more than `REASONS_COUNTED_MAX` reasons are kept, those of each group for themselves; what comes beyond them is
+    counted as `OTHERS`.
 Q2  The counts add up to what was counted.
 """
 
@@ -32,7 +33,9 @@ def shared_part(reason: str) -> str:
     failed = FAILED.fullmatch(reason)
     if failed is not None:
         return f"{failed[1]}, at {failed[2]}"
-    unquoted = QUOTED.sub(lambda quoted: f"{quoted[0][0]}…{quoted[0][0]}", reason)
+    unquoted, before = reason, ""
+    while unquoted != before:  # quotes go with what was quoted: others may stand together now
+        before, unquoted = unquoted, QUOTED.sub(lambda quoted: f"{quoted[0][0]}…{quoted[0][0]}", unquoted)
     return WORD.sub(lambda word: "N" if DIGIT.search(word[0]) else word[0], unquoted)
 
 
@@ -48,24 +51,29 @@ class ReasonCounts:
 
     def __init__(self, *, full: bool = False) -> None:
         self._full = full
-        self._counted: dict[str | None, _Counted] = {}
+        self._counted: dict[tuple[str | None, str | None], _Counted] = {}
+        """By group, and what the reasons share."""
         self._others = 0
 
-    def add(self, reason: str | None) -> None:
-        """One more message has this reason."""
+    def add(self, reason: str | None, group: str | None = None) -> None:
+        """One more message has this reason; a group's are counted for themselves, those without a group together."""
         key = reason if reason is None or self._full else shared_part(reason)
-        counted = self._counted.get(key)
+        counted = self._counted.get((group, key))
         if counted is None:
             if len(self._counted) >= REASONS_COUNTED_MAX:
                 self._others += 1
                 return
-            counted = self._counted[key] = _Counted(reason)
+            counted = self._counted[group, key] = _Counted(reason)
         elif counted.text != reason:
             counted.text = key
         counted.messages += 1
 
     def counts(self) -> dict[str | None, int]:
-        """How many messages have each reason, the most frequent first, and `OTHERS` last."""
-        ranked = sorted(self._counted.values(), key=lambda counted: -counted.messages)
-        others = {OTHERS: self._others} if self._others else {}
-        return {counted.text: counted.messages for counted in ranked} | others
+        """How many messages have each reason, the most frequent first, and `OTHERS` last; of one group."""
+        return {text: messages for _, text, messages in self.by_group()}
+
+    def by_group(self) -> list[tuple[str | None, str | None, int]]:
+        """How many messages of which group have each reason, the most frequent first, and `OTHERS` of all last."""
+        found = [(group, counted.text, counted.messages) for (group, _), counted in self._counted.items()]
+        others = [(None, OTHERS, self._others)] if self._others else []
+        return [*sorted(found, key=lambda row: -row[2]), *others]

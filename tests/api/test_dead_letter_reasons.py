@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from callboard import dead_letter_reasons
@@ -33,6 +33,8 @@ WORDS = st.sampled_from(
 )
 
 
+@example('""0"')
+@example("'a\"'b\"'")
 @given(st.one_of(st.text(max_size=30), st.lists(WORDS, max_size=12).map("".join)))
 def test_the_shared_part_shares_itself(reason: str) -> None:
     """So a text that is told for several is never told for others."""

@@ -9,6 +9,8 @@ V1  A message is settled as handled only when it is stored where it was sent to,
 V2  It is sent by a producer of its own, so that a repetition after a crash stores nothing twice. When it is settled as
     handled, that producer is forgotten: else it would take the place of others that the partition knows.
 V3  One redrive of a topic runs at a time: another would send what this one has settled, and whose producer is gone.
+V4  A redrive with a rate begins to publish each message at the earliest 1/rate seconds after the one before it, give or
+    take a timer's lateness: what it loses while a partition takes nothing does not come in a burst.
 """
 
 from __future__ import annotations
@@ -55,6 +57,8 @@ if TYPE_CHECKING:
 READ_RECORDS: Final = 1000
 HANDLED_S: Final = 5.0
 """How long a redrive that is cancelled tries to note what it has published."""
+LATE_S: Final = 0.001
+"""A timer comes so late: a redrive with a rate makes up for that, and for no other delay."""
 
 
 @attrs.frozen(kw_only=True)
@@ -143,9 +147,9 @@ class DeadLetterTopic:
         """Publish dead letters again: to where they are from, or to the topic `to`. Returns when that is synced.
 
         Sent back, a message is delivered only to the group that gave it up; the other groups of the topic settle it
-        unseen. `choose` says which are redriven (None: all), at most `limit` of them, at most `rate` a second. With
-        `dry_run` nothing is done. What is redriven is not listed any more, so another redrive does not repeat it; one
-        that was interrupted can simply be begun again.
+        unseen. `choose` says which are redriven (None: all), at most `limit` of them, at most `rate` a second, evenly:
+        after a delay they do not come in a burst. With `dry_run` nothing is done. What is redriven is not listed any
+        more, so another redrive does not repeat it; one that was interrupted can simply be begun again.
 
         Messages whose topic or group is gone, or that were lost before they were forwarded, are passed over.
         Raises `TopicNotFound` for `to`, and as `publish` does: what was published until then is redriven.
@@ -169,7 +173,8 @@ class DeadLetterTopic:
         records = await self._session.ask_catalog(ListGroups())
         groups = {record.name: (record.group_id, record.topic_ids) for record in records}
         passed: Counter[str] = Counter()
-        begun, sent = trio.current_time(), 0
+        timers, sent = self._session.timers, 0
+        due = timers.clock.monotonic()
 
         def goes_somewhere(letter: ForwardedLetter) -> bool:
             if choose is not None and not choose(letter):
@@ -180,7 +185,7 @@ class DeadLetterTopic:
             return target is not None
 
         async def send(partition: int, letters: Page) -> None:
-            nonlocal sent
+            nonlocal sent, due
             handled: list[tuple[int, int]] = []
             producers: list[tuple[PartitionPort, int]] = []
             try:
@@ -191,7 +196,8 @@ class DeadLetterTopic:
                         continue
                     if not dry_run:
                         if rate is not None:
-                            await trio.sleep_until(begun + sent / rate)
+                            await timers.sleep_until(due)
+                            due = max(due, timers.clock.monotonic() - LATE_S) + 1 / rate
                         producers.append(await self._publish(letter, target, group_id))
                         handled.append((letter.record.offset, letter.record.offset + 1))
                     sent += 1

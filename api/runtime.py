@@ -143,10 +143,10 @@ class Runtime(ReachesOutboxes, ReadsTopics):
         self._on_event = on_event
         self.clock: Clock = clock or HostClock()
         self.entropy: Entropy = entropy or HostEntropy(seed)
-        self._timers = Timers(self.clock)
-        self.renewed_leases, self.lingers = RenewedLeases(self._timers), Lingers(self._timers)
+        self.timers = Timers(self.clock)
+        self.renewed_leases, self.lingers = RenewedLeases(self.timers), Lingers(self.timers)
         self.limits = limits
-        self._directory = Directory(self._timers, limits, load_zone)
+        self._directory = Directory(self.timers, limits, load_zone)
         self._state = "new"
         self._run: TrioToken | None = None
         self._lock: Lock | None = None
@@ -222,7 +222,7 @@ class Runtime(ReachesOutboxes, ReadsTopics):
         return SupervisorSpec(
             name="runtime",
             children=(
-                ChildSpec(name="timer-wheel", start=partial(TimerWheel, self._timers), backoff=IMMEDIATE),
+                ChildSpec(name="timer-wheel", start=partial(TimerWheel, self.timers), backoff=IMMEDIATE),
                 SupervisorSpec(name="topics"),
                 SupervisorSpec(name="groups"),
                 ChildSpec(
@@ -256,7 +256,7 @@ class Runtime(ReachesOutboxes, ReadsTopics):
 
     def _start_recurring(self) -> None:
         """A topic has recurring publishes."""
-        start = partial(Recurring, self._directory.schedules, self._timers)
+        start = partial(Recurring, self._directory.schedules, self.timers)
         self._system.root.add_child(
             ChildSpec(name="recurring", start=start, significant=False, awaited=False)
         )
@@ -284,6 +284,7 @@ class Runtime(ReachesOutboxes, ReadsTopics):
             finally:
                 self._state = "closed"
                 self._reporter.close()
+                self.timers.end()
                 await self._release()
         if error is None:
             self._raise_unawaited(lives)
@@ -354,9 +355,7 @@ class Runtime(ReachesOutboxes, ReadsTopics):
                 f"the runtime on {self.directory} is {self._state}. Nothing was done. Use it inside `async with`."
             )
         try:
-            if (
-                current_trio_token() is self._run
-            ):  # `check_run` once more, without its call: this is on every path
+            if current_trio_token() is self._run:  # as in `check_run`; this is on every path
                 return
         except RuntimeError:
             pass
@@ -606,7 +605,7 @@ class Runtime(ReachesOutboxes, ReadsTopics):
             groups=groups,
             dead_letters=self._system.dead_letters.total,
             leased_messages=len(self.renewed_leases),
-            timers=self._timers.statistics(),
+            timers=self.timers.statistics(),
             delayed=delayed_statistics(self._directory),
             outbox=outbox_statistics(self._directory),
             forwarding=forwarding_statistics(self._directory, groups, partitions),

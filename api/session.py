@@ -13,6 +13,7 @@ from callboard.actors.partition.commands import PartitionStatistics
 from callboard.actors.partition.outbox import Outbox
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.recurring.schedules import LiveSchedule
+from callboard.actors.timers.timers import Timers
 from callboard.log.limits import Limits
 from callboard.log.seams.clock import Clock
 
@@ -21,6 +22,7 @@ class Session(Protocol):
     """An open runtime, as what it hands out sees it."""
 
     clock: Clock
+    timers: Timers
     renewed_leases: RenewedLeases
     lingers: Lingers
     limits: Limits

@@ -195,6 +195,7 @@ class Timers:
         self.alarm = trio.CancelScope()
         """What ends the actor's sleep."""
         self.arms = self.came = self.wakes = 0
+        self._has_ended = False
         self._deadlines: Wheel[Timer] = Wheel(0)
         self._instants: Wheel[Timer] = Wheel(0)
 
@@ -208,9 +209,20 @@ class Timers:
 
     async def sleep(self, seconds: float) -> None:
         """Sleep, on a slot of its own."""
+        await self.sleep_until(self.clock.monotonic() + seconds)
+
+    async def sleep_until(self, deadline: float) -> None:
+        """Sleep until a moment of the monotonic clock, on a slot of its own; no longer than the runtime is open."""
         with Timer(self) as timer:
-            timer.arm(self.clock.monotonic() + seconds)
-            await timer.wait()
+            timer.arm(deadline)
+            while not (timer.has_come() or self._has_ended):
+                await timer.flag.wait()
+
+    def end(self) -> None:
+        """There are no more turns: who sleeps goes on, and finds the runtime closed."""
+        self._has_ended = True
+        for timer in tuple(self.armed):
+            timer.flag.set()
 
     def statistics(self) -> TimerStatistics:
         """What they have done so far."""

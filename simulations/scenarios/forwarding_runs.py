@@ -7,7 +7,7 @@ is there. Then the groups are deleted, and the topic forgets them.
 
 In some seeds chosen dead letters are purged, redriven to another topic or redriven home, so many at a time, before all
 others are. A dry run before that changes nothing; what is chosen is done, nothing else is touched, and what was done is
-never listed again.
+never listed again. In some seeds all of this is redriven at a rate.
 
 In some seeds another group, which names no topic, rejects what is to be, and is deleted early: it is refused while
 partitions keep dead letters of it, it does not expire either, and what goes with it in the end is told.
@@ -24,6 +24,7 @@ import attrs
 import trio
 
 from callboard.log.errors import DeadLettersFull, DeadLettersKept, GroupNotFound, LeaseLost
+from callboard.simulations.checkers.rates import too_fast
 from callboard.simulations.faults import aimed
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.scenarios.draws import (
@@ -65,6 +66,9 @@ ELSEWHERE: Final = "elsewhere"
 CHOSEN: Final = ("purge", ELSEWHERE, "home")
 """What is done with chosen dead letters."""
 EXPIRIES_S: Final = (1.0, 86_400.0)
+RATES: Final = (4.0, 50.0)
+APART_S: Final = 0.01
+"""Calls at a rate lie so far apart: what each has published can be told by its time."""
 EXPIRED: Final = b"expired"
 SLACK_S: Final = 0.001
 STEPS_MAX: Final = 200
@@ -91,6 +95,10 @@ class ForwardedTraffic:
     """So many dead letters at a time meet fates of their own; 0: all of them go home."""
     keeping_s: float = 0.0
     """After so long without a consumer the group would expire that names no topic; 0: there is none."""
+    rate: float = 0.0
+    """So many a second are redriven at most; 0: as many as may be."""
+    slow_s: float = 0.0
+    """At a rate, so much longer the disk takes for the first of the last redrive."""
     limits: DrawnLimits = ()
 
     def __attrs_post_init__(self) -> None:
@@ -149,6 +157,8 @@ class ForwardedLetters:
             pause_s=one_of(entropy.fork("pause"), (0.0, 0.1, 2.0)),
             at_once=one_of(entropy.fork("at once"), (0, 0, 1, 2, 5)),
             keeping_s=one_of(entropy.fork("keeping"), (0.0, *EXPIRIES_S)),
+            rate=one_of(entropy.fork("rate"), (0.0, 0.0, 0.0, *RATES)),
+            slow_s=one_of(entropy.fork("slow"), (0.0, 1.0)),
             limits=draw_limits(entropy, BROKER_LIMITS),
         )
 
@@ -195,6 +205,10 @@ class _Forwarding:
         """What the group without a topic was told that it has rejected."""
         self._is_dropped = not workload.keeping_s
         """That group is deleted, or is about to be."""
+        self._calls: list[tuple[float, float]] = []
+        """From when to when each redrive went on, by the wall clock."""
+        self._at_rate = 0
+        """So many at most were redriven by one call at a rate."""
         self._handled: dict[tuple[str, int, int], bytes] = {}
         """By group, partition and offset, what was handled after the redrive was begun."""
 
@@ -229,10 +243,10 @@ class _Forwarding:
                 await self._look(dead)
                 self._is_redriving = True
                 await self._redrive_chosen(runtime, runtime.dead_letters(TARGET))
-                await self._redrive(runtime.dead_letters(TARGET))
+                await self._redrive(runtime.dead_letters(TARGET), orders)
                 await self._handle_all(runtime, orders, groups)
-                await self._look_at_redriven(orders)
-                await self._look_elsewhere(runtime)
+                moments = [*await self._look_at_redriven(orders), *await self._look_elsewhere(runtime)]
+                self._check_rate(moments)
                 self._is_ending = True
                 await self._end_groups(runtime, dead)
                 nursery.cancel_scope.cancel()
@@ -335,7 +349,7 @@ class _Forwarding:
                 done = await letters.purge(choose, limit=limit)
             else:
                 to = ELSEWHERE if fate == ELSEWHERE else None
-                done = (await letters.redrive(choose, to=to, limit=limit)).messages
+                done = await self._redriven(letters, choose, to=to, limit=limit)
             after = await self._listed(letters)
             gone = before - after
             if done > limit or len(gone) != done or any(self._fate_of(place) != fate for place in gone):
@@ -357,10 +371,10 @@ class _Forwarding:
                 count += 1
         return count
 
-    async def _look_elsewhere(self, runtime: Any) -> None:
-        """What was redriven to another topic is there once, for all of its groups."""
+    async def _look_elsewhere(self, runtime: Any) -> list[float]:
+        """What was redriven to another topic is there once, for all of its groups; returns when it was appended."""
         if not self.workload.at_once:
-            return
+            return []
         topic = runtime.topic(ELSEWHERE)
         await until_readable(self.world, topic)
         found = [record async for record in topic.read()]
@@ -369,18 +383,53 @@ class _Forwarding:
             raise self._broken(f"{sorted(wanted)} were sent elsewhere, and {len(found)} messages are there")
         if any(name.startswith("callboard-") for record in found for name in record.headers):
             raise self._broken("a message was sent elsewhere, and not as it was published")
+        return [record.append_time.timestamp() for record in found]
 
-    async def _redrive(self, letters: Any) -> None:
+    async def _redrive(self, letters: Any, orders: Any) -> None:
         """Redrive everything; before that, begin now and then, and be cancelled at some step."""
         for _ in range(self.workload.interruptions):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._cancel, nursery.cancel_scope, name="canceller")
-                await letters.redrive()
+                await self._redriven(letters)
                 nursery.cancel_scope.cancel()
             await self.world.rest(0.05)
-        await letters.redrive()
+        async with trio.open_nursery() as nursery:
+            if self.workload.rate > 0.0 and self.workload.slow_s > 0.0:
+                nursery.start_soon(self._hold_up, orders, name="holding up")
+            await self._redriven(letters)
         if (again := await letters.redrive()).messages:
             raise self._broken(f"a second redrive has redriven {again.messages} messages")
+
+    async def _hold_up(self, orders: Any) -> None:
+        """The first message takes long; those behind it are late then."""
+        slowness = self.world.disk.slow(orders.topic_id, self.workload.slow_s)
+        try:
+            await self.world.rest(self.workload.slow_s / 2)
+        finally:
+            self.world.disk.unslow(slowness)
+
+    async def _redriven(self, letters: Any, *choose: Any, **options: Any) -> int:
+        """How many were redriven; from when to when is noted."""
+        clock = self.world.clock
+        if self.workload.rate > 0.0:
+            options["rate"] = self.workload.rate
+            await self.world.rest(APART_S)
+        begun = clock.wall_us()
+        try:
+            count: int = (await letters.redrive(*choose, **options)).messages
+            return count
+        finally:
+            self._calls.append((begun / 1e6, clock.wall_us() / 1e6))
+
+    def _check_rate(self, moments: list[float]) -> None:
+        """What each call has published came at its rate."""
+        if self.workload.rate <= 0.0 or self.world.clock.jumps:
+            return
+        for begun, ended in self._calls:
+            of_call = [moment for moment in moments if begun <= moment <= ended]
+            if (words := too_fast(self.workload.rate, begun, of_call)) is not None:
+                raise self._broken(f"redriven were {words}")
+            self._at_rate = max(self._at_rate, len(of_call))
 
     async def _cancel(self, scope: trio.CancelScope) -> None:
         """Some steps of other tasks later; a redrive takes no virtual time while no disk is slow."""
@@ -462,15 +511,19 @@ class _Forwarding:
         self._kept.add(place)
         self.world.probe("given up", str(message.offset))
 
-    async def _look_at_redriven(self, orders: Any) -> None:
-        """Each that was given up is published again once, and was handled by the group that gave it up, alone."""
+    async def _look_at_redriven(self, orders: Any) -> list[float]:
+        """Each that was given up is published again once, and was handled by the group that gave it up, alone.
+
+        Returns when they were appended.
+        """
         await until_readable(self.world, orders)
         wanted = sorted(
             (place[0], self._stored[place[1:]])
             for place in self._given_up
             if self._fate_of(place) not in ("purge", ELSEWHERE)
         )
-        redriven = [record.value async for record in orders.read() if "callboard-for-group" in record.headers]
+        records = [record async for record in orders.read() if "callboard-for-group" in record.headers]
+        redriven = [record.value for record in records]
         if sorted(redriven) != sorted(value for _, value in wanted):
             raise self._broken(
                 f"{sorted(value for _, value in wanted)} were to be redriven, and {redriven} were"
@@ -478,6 +531,7 @@ class _Forwarding:
         handled = sorted((place[0], value) for place, value in self._handled.items())
         if handled != wanted:
             raise self._broken(f"{wanted} were redriven, and {handled} were handled")
+        return [record.append_time.timestamp() for record in records]
 
     async def _look(self, dead: Any) -> None:
         """Each that was given up is there once, as it was, in the order of failure."""
@@ -549,6 +603,7 @@ class _Forwarding:
             raise self._broken(f"{sorted(self._kept)} went with their group, and {told} were told")
         self.world.sometimes("chosen dead letters were purged or redriven", bool(self._done))
         self.world.sometimes("dead letters went with their group", bool(self._kept))
+        self.world.sometimes("several dead letters were redriven at a rate", self._at_rate > 2)
         crashed = any(entry.who == "dead-letters" for entry in history.of("ActorRestarted"))
         self.world.sometimes("a dead letter was forwarded", self._forwarded > 0)
         self.world.sometimes("the router crashed and came back", crashed)

@@ -79,7 +79,7 @@ def of_consumer(consumer: Consumer) -> str | None:
 
 def _problems(runtime: Runtime, largest_bytes: int) -> Iterator[str]:
     limits = runtime.limits
-    yield from _of_timers(runtime._timers)
+    yield from _of_timers(runtime.timers)
     for live in runtime._directory.topics():
         for port in live.ports:
             yield from _of_budget(port.label, port.budget, largest_bytes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -232,6 +233,41 @@ async def test_redrives_at_once_send_each_message_once(autojump_clock: Any, worl
             for _ in range(3):
                 nursery.start_soon(redrive)
         assert sorted(done) == [0, 0, 6]
+        assert sorted(await taken(runtime.topic("orders"), "billing")) == [b"%d" % n for n in range(6)]
+
+
+async def test_a_redrive_keeps_to_its_rate_when_it_was_held_up(autojump_clock: Any, world: Any) -> None:
+    """No message comes early; what a slow disk held up comes no faster than the rest."""
+    async with shop(world) as runtime:
+        orders, begun = runtime.topic("orders"), world.clock.wall_us()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(runtime.dead_letters("dead").redrive, rate=4))
+            await trio.sleep(0.4)
+            world.disk.hang(f"{orders.topic_id}/0")
+            await trio.sleep(2.0)
+            world.disk.unhang()
+        redriven = [record async for record in orders.read() if "callboard-for-group" in record.headers]
+        moments = [record.append_time.timestamp() - begun / 1e6 for record in redriven]
+        assert moments == pytest.approx([0.0, 0.25, 0.5, 2.4, 2.649, 2.899], abs=0.0021)
+
+
+async def test_a_redrive_at_a_rate_ends_with_its_runtime(autojump_clock: Any, world: Any) -> None:
+    """Also when it waits outside of the runtime's body: it is told that the runtime is closed."""
+    async with trio.open_nursery() as nursery:
+        told = trio.Event()
+
+        async def redrive(letters: Any) -> None:
+            with pytest.raises(callboard.RuntimeClosed):
+                await letters.redrive(rate=0.001)
+            told.set()
+
+        async with shop(world) as runtime:
+            nursery.start_soon(redrive, runtime.dead_letters("dead"))
+            await trio.sleep(10.0)
+        with trio.fail_after(10.0):
+            await told.wait()
+    async with world.open() as runtime:
+        await runtime.dead_letters("dead").redrive()
         assert sorted(await taken(runtime.topic("orders"), "billing")) == [b"%d" % n for n in range(6)]
 
 

@@ -73,7 +73,7 @@ async def test_a_lease_that_runs_out_unnoticed_is_told(busy: Any) -> None:
 
 async def test_a_timer_that_never_comes_is_told(busy: Any) -> None:
     """An armed timer is in a wheel, or new; and the wheel does not sleep past it."""
-    timers = busy.life.runtime._timers
+    timers = busy.life.runtime.timers
     alarm = busy.port.ref._cell.incarnation._actor._due
     wakes_at, timers.wakes_at = timers.wakes_at, alarm.deadline + 0.1
     assert "the wheel sleeps until" in bounds.inside(busy.life, 100)

@@ -22,7 +22,7 @@ add_schedule    `topic`, `name`, `settings`             the recurring publish
 change_schedule `topic`, `name`, `change`               None, once it is synced
 next_due        `topic`, `name`, `count`                instants in ISO 8601
 list_dead       choice, `limit`                         dead letters in a topic
-count_dead      choice, `full`                          how many there are, by reason
+count_dead      choice, `full`                          how many there are, by group and reason
 list_kept       choice, `limit`                         what partitions of a topic keep, group by group
 count_kept      choice, `full`                          how many that are, group by group, by reason
 redrive_dead    choice, `to`, `limit`, `rate`,          how many were redriven, and passed over

@@ -167,20 +167,28 @@ def count(
     directory: str,
     as_json: bool,
 ) -> None:
-    """Count dead letters by what their reasons share."""
+    """Count dead letters by group, and by what their reasons share."""
     choice = _choice(topic, group, origin, reason, at)
     rest = {**choice, "full": "yes"} if full else choice
     found, kept = ask_runtime(directory, {"verb": "count_dead", **rest}, {"verb": "count_kept", **rest})
-    rows = [(each, "") for each in found]
-    rows += [(each, of["group"]) for of in kept for each in of["reasons"]]
+    rows = found + [
+        {"group": of["group"], **each, "kept_of": of["group"]} for of in kept for each in of["reasons"]
+    ]
     if not rows:
         _check_choice(directory, choice, is_kept=bool(kept))
     if as_json:
-        print_json([{**each, "kept_of": name} if name else each for each, name in rows])
+        print_json(rows)
         return
     if rows:
-        told = [(legible(each["reason"], REASON_SHOWN), f"{each['messages']:,}") for each, _ in rows]
-        show(table(("reason", "messages"), told))
+        told = [
+            (
+                legible(each["group"], NAME_BYTES_MAX),
+                legible(each["reason"], REASON_SHOWN),
+                f"{each['messages']:,}",
+            )
+            for each in rows
+        ]
+        show(table(("group", "reason", "messages"), told, words=("group", "reason")))
     _tell_kept(topic, kept)
 
 

@@ -40,7 +40,42 @@ def test_dead_letters_are_listed_and_counted(returns: Any) -> None:
     found = returns.run("dead-letters", "list", "returns", "--reason", "late", "--json").documents
     assert [(letter["offset"], letter["message"]["value"]) for letter in found] == [(0, "a"), (2, "c")]
     counted = returns.run("dead-letters", "count", "returns", "--json").json
-    assert counted == [{"reason": "too late", "messages": 2}, {"reason": "too early\x1b[2J\n", "messages": 1}]
+    assert counted == [
+        {"group": "billing", "reason": "too late", "messages": 2},
+        {"group": "billing", "reason": "too early\x1b[2J\n", "messages": 1},
+    ]
+
+
+def test_what_two_groups_gave_up_for_one_reason_is_told_apart(returns: Any) -> None:
+    """Whether it was forwarded, or its group names no topic and the partitions keep it."""
+
+    async def reject() -> None:
+        async with callboard.open_runtime(returns.folder / "data") as runtime:
+            orders, letters = runtime.topic("orders"), runtime.dead_letters("returns")
+            async with orders.subscribe("audit", dead_letter_topic="returns") as audit:
+                await (await audit.get()).reject(reason="too late")
+                while len(await letters.list()) < 4:
+                    await trio.lowlevel.checkpoint()
+            for group, count in (("first", 1), ("second", 2)):
+                async with orders.subscribe(group) as keeping:
+                    for _ in range(count):
+                        await (await keeping.get()).reject(reason="too late")
+
+    trio.run(reject)
+    told = returns.run("dead-letters", "count", "returns", "--reason", "late").out.decode()
+    assert [line.split() for line in told.splitlines()] == [
+        ["group", "reason", "messages"],
+        ["billing", "too", "late", "2"],
+        ["audit", "too", "late", "1"],
+    ]
+    told = returns.run("dead-letters", "count", "orders").out.decode()
+    assert sorted(line.split() for line in told.splitlines()[1:]) == [
+        ["first", "too", "late", "1"],
+        ["second", "too", "late", "2"],
+    ]
+    assert returns.run("dead-letters", "count", "orders", "--group", "second", "--json").json == [
+        {"group": "second", "reason": "too late", "messages": 2, "kept_of": "second"}
+    ]
 
 
 def test_nothing_found_is_told_in_words(returns: Any) -> None:
@@ -131,7 +166,7 @@ async def test_the_commands_work_beside_a_program(returns: Any) -> None:
         assert [(letter["offset"], letter["message"]["value"]) for letter in listed] == [(0, "a"), (2, "c")]
         assert listed[0]["consumers"] == [listed[0]["consumer"]]
         counted = (await run("dead-letters", "count", "returns", *late)).json
-        assert counted == [{"reason": "too late", "messages": 2}]
+        assert counted == [{"group": "billing", "reason": "too late", "messages": 2}]
         dry = await run("dead-letters", "redrive", "returns", "--dry-run", "--json")
         assert dry.json == {"messages": 3, "passed_over": {}, "dry_run": True}
         done = await run("dead-letters", "redrive", "returns", "--rate", "500", "--limit", "2", *late)
@@ -211,7 +246,7 @@ def test_what_partitions_keep_is_listed_and_counted(kept: Any) -> None:
     assert "order N is bad" in told.out.decode()
     assert MOVE in told.err
     assert kept.run("dead-letters", "count", "orders", "--json").json == [
-        {"reason": "order N is bad", "messages": 3, "kept_of": "billing"}
+        {"group": "billing", "reason": "order N is bad", "messages": 3, "kept_of": "billing"}
     ]
     assert len(kept.run("dead-letters", "count", "orders", "--full", "--json").json) == 3
     assert kept.run("dead-letters", "list", "orders", "--reason", "nosuch").err.startswith(

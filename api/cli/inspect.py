@@ -62,16 +62,22 @@ async def asking(directory: str) -> AsyncIterator[Callable[..., Awaitable[Any]]]
 
 
 _PARTITION_COUNTS = ("start_offset", "visible_end", "commits", "failed_commits", "lost_records")
-_OUTBOX_COUNTS = ("pending", "forwarded", "held", "refused", "dropped", "lost", "discarded")
+_PARTITION_HEADS = ("partition", "state", "start", "end", "size", "commits*", "failed*", "lost")
+_OUTBOX_NOW = ("pending", "held")
+_OUTBOX_SINCE = ("forwarded", "refused", "dropped", "lost", "discarded")
 _GROUP_COUNTS = ("floor", "ready", "leased", "pending", "redelivered", "expired")
 _GROUP_HEADS = {"pending": "lag", "expired": "leases expired"}
 _PARTITION_RARE = {
-    "duplicates": "duplicates",
-    "dedup_forgotten": "ids forgotten early",
-    "dropped_dead_letters": "dead letters dropped",
+    "duplicates": "duplicates*",
+    "dedup_forgotten": "ids forgotten early*",
+    "dropped_dead_letters": "dead letters dropped*",
 }
-_GROUP_RARE = {"dead": "dead letters kept", "expired_records": "messages expired"}
-"""Counts that have a column when any is not 0, and its head."""
+_GROUP_RARE = {"dead": "dead letters kept", "expired_records": "messages expired*"}
+"""Counts that have a column when any is not 0, and its head, with a star when the count begins anew at opening."""
+_NOTE = (
+    "* since the directory was opened, or its partition restarted; redelivered, leases expired: since the group began;"
+    " all else as it is now"
+)
 
 
 @click.command()
@@ -82,7 +88,8 @@ def stats(directory: str, with_own: bool, as_json: bool) -> None:
     """Show offsets, sizes, states and groups of every partition.
 
     Of dead letters that are kept, messages that expired, duplicates and the like there is a column when there are any.
-    With --json all groups are there, those of the broker's own too.
+    With --json all groups are there, those of the broker's own too. What is counted since the directory was opened has
+    a star, or says so.
     """
     (found,) = ask_runtime(directory, {"verb": "stats"})
     if as_json:
@@ -102,25 +109,27 @@ def stats(directory: str, with_own: bool, as_json: bool) -> None:
                 continue
             counts = [f"{group[key]:,}" for key in (*_GROUP_COUNTS, *group_rare)]
             groups.append((names.get(group["group_id"], "?"), label, *counts))
-    heads = ("partition", "state", "start", "end", "size", "commits", "failed", "lost", *rare.values())
+    heads = (*_PARTITION_HEADS, *rare.values())
     show(table(heads, rows, words=("partition", "state")))
     if groups:
         counted_heads = (*(_GROUP_HEADS.get(key, key) for key in _GROUP_COUNTS), *group_rare.values())
         show("", table(("group", "partition", *counted_heads), groups, words=("group", "partition")))
     if found["forwarding"]:
         show("", _forwarding(found["forwarding"]))
-    show("")
+    show("", _NOTE, "")
     _show_losses(found)
     for outbox in found["outbox"]:
         label = f"{outbox['topic']}/{outbox['partition']}"
-        told = ", ".join(f"{outbox[key]:,} {key}" for key in _OUTBOX_COUNTS)
-        show(f"published with acks of {label}: {told}")
+        now, since = (
+            ", ".join(f"{outbox[key]:,} {key}" for key in keys) for keys in (_OUTBOX_NOW, _OUTBOX_SINCE)
+        )
+        show(f"published with acks of {label}: {now} now; {since} since the directory was opened")
     if found["schedules"]:
         show(_schedules(found["schedules"]))
     timers = found["timers"]
     show(
         f"timers (ends of leases, pauses before retries, delays): {timers['armed']:,} wait,"
-        f" {timers['came']:,} have come"
+        f" {timers['came']:,} have come since the directory was opened"
     )
 
 
@@ -133,7 +142,7 @@ def _forwarding(found: list[dict[str, Any]]) -> Any:
     rows = [
         (each["topic"], f"{each['forwarded']:,}", f"{each['kept']:,}", each["held"] or "") for each in found
     ]
-    heads = ("dead letters for", "forwarded", "kept", "held because")
+    heads = ("dead letters for", "forwarded*", "kept", "held because")
     return table(heads, rows, words=("dead letters for", "held because"))
 
 

@@ -131,6 +131,44 @@ def test_lag_is_one_word_in_all_tables(billing: Any) -> None:
     assert "timers (ends of leases, pauses before retries, delays): " in billing.run("stats").out.decode()
 
 
+def test_stats_say_since_when_they_count(command: Any) -> None:
+    """What begins anew at opening has a star, or says so; `redelivered` goes on."""
+
+    async def work() -> bytes:
+        async with callboard.open_runtime(command.folder / "data", control=True) as runtime:
+            dead = await runtime.create_topic("dead")
+            orders = await runtime.create_topic("orders")
+            await orders.publish_batch([b"a", b"b"])
+            async with orders.subscribe("billing", dead_letter_topic="dead") as consumer:
+                await (await consumer.get()).nack()
+                message = await consumer.get()
+                await message.publish(dead, b"c")
+                await message.ack()
+            told: bytes = (await trio.to_thread.run_sync(command.run, "stats")).out
+            return told
+
+    def words_of(told: bytes) -> dict[str, dict[str, str]]:
+        """Rows by the first words, and in them values by the last words of the heads."""
+        tables = [part.splitlines() for part in told.decode().split("\n\n")]
+        return {
+            row.split()[0]: dict(zip(heads.split()[::-1], row.split()[::-1], strict=False))
+            for heads, *rows in tables
+            for row in rows
+        }
+
+    during, after = trio.run(work), command.run("stats").out
+    for told in (during, after):
+        assert (
+            "\n* since the directory was opened, or its partition restarted; redelivered, " in told.decode()
+        )
+        assert "dead letters for  forwarded*" in told.decode()
+        assert "have come since the directory was opened" in told.decode()
+        assert "discarded since the directory was opened" in told.decode()
+    rows, later = words_of(during), words_of(after)
+    assert int(rows["orders/0"]["commits*"]) > int(later["orders/0"]["commits*"])
+    assert rows["billing"]["redelivered"] == later["billing"]["redelivered"] == "1"
+
+
 def test_a_directory_without_its_option_is_told_how(command: Any) -> None:
     """`callboard stats DIR` says that -d names the directory, in one line."""
     told = command.run("stats", "data", code=2).err

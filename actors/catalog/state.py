@@ -159,8 +159,12 @@ class CatalogState:
         self._version = version
 
     def lost(self, first: int, last: int) -> None:
-        """The journal lost the records `first` to `last`: what makes no sense without them is passed over."""
+        """The journal lost the records `first` to `last`: what makes no sense without them is passed over.
+
+        Each may have opened a group, which partitions still know by its id: no other group gets one of these ids.
+        """
         self._is_salvaging = True
+        self.next_group_id += last - first + 1
         self.lost_records.append((first, last))
 
     def topic(self, name: str) -> TopicRecord | None:

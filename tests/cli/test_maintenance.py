@@ -289,6 +289,27 @@ def test_what_a_catalog_has_lost_is_told_until_it_is_accepted(command: Any) -> N
     assert b"nothing is damaged" in command.run("repair", "--accept").out
 
 
+def test_a_new_group_inherits_nothing_of_one_that_the_catalog_has_lost(command: Any) -> None:
+    """It gets an id of its own: what the lost group has acked comes to it."""
+
+    async def work(group: str) -> bytes | None:
+        async with callboard.open_runtime(command.folder / "data") as runtime:
+            async with runtime.topic("orders").subscribe(group) as consumer:
+                message = await consumer.get(timeout=10.0)
+                if message is not None:
+                    await message.ack()
+                return None if message is None else message.value
+
+    command.run("publish", "orders", "one", "--create")
+    assert trio.run(work, "billing") == b"one"
+    (path,) = (command.folder / "data" / "catalog").glob("*.log")
+    content = bytearray(path.read_bytes())
+    content[content.index(b"billing")] ^= 1
+    path.write_bytes(content)
+    command.run("repair")
+    assert trio.run(work, "audit") == b"one"
+
+
 async def _make_group(folder: Path) -> None:
     """A topic and a durable group that has been left: its creation, and an event about it, lie in the catalog."""
     async with callboard.open_runtime(folder) as runtime:

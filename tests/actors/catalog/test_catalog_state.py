@@ -198,6 +198,19 @@ def test_after_lost_records_what_makes_no_sense_is_passed_over() -> None:
     assert ([(2, 3)], ["topic 01"]) == (catalog.lost_records, catalog.still_missing())
 
 
+def test_ids_of_groups_that_are_lost_are_not_given_again() -> None:
+    """Each lost record may have opened a group; the ids of those that are known stay as they are."""
+    catalog = CatalogState()
+    catalog.replay(state.encode((state.GROUP_OPENED, "a", 1, {}, None)))
+    catalog.lost(2, 4)
+    assert 5 == catalog.next_group_id
+    catalog.replay(state.encode((state.GROUP_OPENED, "b", 3, {}, None)))
+    assert 5 == catalog.next_group_id
+    twin = CatalogState()
+    twin.restore(catalog.snapshot())
+    assert 5 == twin.next_group_id
+
+
 def test_what_has_ended_is_not_missing() -> None:
     """Of groups and topics whose beginning is lost, those that a later event deletes are not missed."""
     catalog = CatalogState()

@@ -255,7 +255,8 @@ class Line:
     async def _gone(self, entries: Sequence[Entry]) -> None:
         """There is no such payload: it is forwarded, and the source was not told; or it is lost.
 
-        What lies there in its place is not touched. Raises `StorageError` when that cannot be told now.
+        An outbox whose journal is gone tells of no payload whether it was forwarded: what it lacks counts as lost. What
+        lies there in its place is not touched. Raises `StorageError` when that cannot be told now.
         """
         outbox = self._outbox
         statistics: c.PartitionStatistics = await self._ask(outbox.port, c.Describe())
@@ -265,6 +266,7 @@ class Line:
             )
         unsettled: list[OffsetRange] = await self._ask(outbox.port, c.ListUnsettled(OUTBOX))
         unsettled.append((statistics.visible_end, OFFSET_END))
+        unsettled += [(0, group.opened_at) for group in statistics.groups if group.group_id == OUTBOX]
         lost = [entry for entry in entries if any(start <= entry.offset < stop for start, stop in unsettled)]
         await self._ask(outbox.source, c.ForgetOutbox([entry.number for entry in entries]))
         if lost:

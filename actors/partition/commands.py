@@ -489,6 +489,8 @@ class GroupStatistics:
     """No further record is looked at until some in the window are settled."""
     owner: int | None = None
     """In an exclusive group: the consumer that owns the partition."""
+    opened_at: int = 0
+    """The floor with which it was opened; 0 when that was before the last snapshot of the delivery journal."""
 
 
 @attrs.frozen

@@ -95,6 +95,8 @@ class Group:
     """By consumer, the last of its pending leases."""
     returning: dict[int, Token | None] = attrs.field(factory=dict)
     """Consumers that get nothing until their last lease has come back; the token, when one waits for that."""
+    opened_at: int = 0
+    """The floor with which it was opened; 0 when a snapshot was read, which does not tell it."""
     lost_records: int = 0
     dead_told: int = 0
     """How many of its dead letters were told of."""
@@ -212,6 +214,7 @@ class Group:
             window_bytes=0 if records is None else records.size_bytes,
             is_window_full=records is not None and records.is_full,
             owner=None if self.ownership is None else self.ownership.owner,
+            opened_at=self.opened_at,
         )
 
     def stop_waiting(self) -> list[Token]:
@@ -252,7 +255,7 @@ class GroupStates:
 
     def open(self, group_id: int, durable: bool, start: int) -> tuple[Group, bytes]:
         """Add a group whose floor is `start`; returns it and the record to journal."""
-        group = Group(group_id, durable, Delivery(start))
+        group = Group(group_id, durable, Delivery(start), opened_at=start)
         self.groups[group_id] = group
         return group, cbor2.dumps({"kind": OPEN, "group": group_id, "durable": durable, "start": start})
 
@@ -322,7 +325,9 @@ class GroupStates:
         if kind == OPEN:
             durable, start = body
             if group_id not in self.groups:
-                self.groups[group_id] = Group(group_id, durable, Delivery(start), unknown_fields=unknown)
+                self.groups[group_id] = Group(
+                    group_id, durable, Delivery(start), opened_at=start, unknown_fields=unknown
+                )
         elif kind == CLOSE:
             self.groups.pop(group_id, None)
         elif kind == SENT:

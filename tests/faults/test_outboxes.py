@@ -80,16 +80,24 @@ async def test_a_payload_that_rots_is_told_and_the_others_come(autojump_clock: A
         assert lost_events(runtime) == [("orders/0", 1)]
 
 
-@pytest.mark.parametrize("also", ["", "{}/committed"])
+@pytest.mark.parametrize(
+    "also", [(), ("committed",), ("delivery/",), ("delivery/", "committed")], ids=" and ".join
+)
 @pytest.mark.parametrize("dies", [False, True])
 async def test_an_outbox_whose_file_is_gone_is_told(
-    autojump_clock: Any, world: Any, also: str, dies: bool
+    autojump_clock: Any, world: Any, also: tuple[str, ...], dies: bool
 ) -> None:
-    """All that it held counts as lost, also when the process dies before anybody looked; the rest comes."""
+    """All that it held counts as lost, also without its journal, or when the process dies before anybody looked; the
+    rest comes.
+    """
     async with world.open() as runtime:
         await fill(runtime)
         folder = outbox(runtime)
-    await remove(world, [*world.segments(f"{folder}/"), *also.format(folder).split()])
+    others = tuple(f"{folder}/{name}" for name in also)
+    await remove(
+        world,
+        [*world.segments(f"{folder}/"), *(path for path in world.disk.files() if path.startswith(others))],
+    )
     if dies:
         async with world.doomed():
             pass

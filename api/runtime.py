@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from datetime import datetime, tzinfo
+from datetime import tzinfo
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack, overload
@@ -34,7 +34,7 @@ from callboard.actors.groups.renewals import Lingers, Renewals, RenewedLeases
 from callboard.actors.kernel import Actor, ActorRef, ActorStart, Context, Logged, MailboxSpec, Reply
 from callboard.actors.names import check_not_own_group, no_group, no_topic
 from callboard.actors.outbox.forwarder import Forwarder
-from callboard.actors.partition.commands import Describe, Flush, PartitionStatistics, Read
+from callboard.actors.partition.commands import Describe, Flush, PartitionStatistics
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.recurring.recurring import Recurring
 from callboard.actors.recurring.schedules import LiveSchedule
@@ -71,13 +71,14 @@ from callboard.log.limits import USUAL, Limits
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Disk, Lock
 from callboard.log.seams.entropy import Entropy
-from callboard.message import Record, from_us
+from callboard.message import Record
 from callboard.outboxes import ReachesOutboxes
 from callboard.publishing.partitioning import Partitioner
 from callboard.reading_several import ReadsTopics
 from callboard.reporting import Reporter
 from callboard.schedules import Schedule
 from callboard.statistics import (
+    DESCRIBE_TIMEOUT_S,
     GroupDescription,
     GroupInfo,
     RuntimeStatistics,
@@ -85,8 +86,11 @@ from callboard.statistics import (
     described,
     forwarding_statistics,
     group_infos,
+    holders_of,
+    oldest_unsettled,
     outbox_statistics,
     schedule_statistics,
+    with_holdings,
 )
 from callboard.supervision import ChildSpec, SupervisorSpec, System, TreeNode, open_system
 from callboard.supervision.policies import IMMEDIATE
@@ -97,7 +101,6 @@ if TYPE_CHECKING:
 
 M = TypeVar("M")
 
-DESCRIBE_TIMEOUT_S = 5.0
 FLUSH_TIMEOUT_S = 5.0
 """How long closing waits for `acks="none"` publishes to be synced, before it stops the partitions, which write them."""
 
@@ -469,7 +472,8 @@ class Runtime(ReachesOutboxes, ReadsTopics):
         return altered
 
     async def describe_group(self, name: str) -> GroupDescription:
-        """A group with its members, and where it stands in each partition: lag, messages in flight, the oldest one.
+        """A group with its members, what each has in flight and since when, and where the group stands in each
+        partition: lag, messages in flight, the oldest one.
 
         Raises `GroupNotFound`.
         """
@@ -479,21 +483,12 @@ class Runtime(ReachesOutboxes, ReadsTopics):
             raise no_group(name, groups)
         ports = [port for topic in group.topics for port in self._live(topic).ports]
         found = await self.partition_statistics(ports)
+        holders = await holders_of(ports, found, group.group_id)
         oldest = [
-            await self._oldest(port, each, group.group_id) for port, each in zip(ports, found, strict=True)
+            await oldest_unsettled(port, each, group.group_id)
+            for port, each in zip(ports, found, strict=True)
         ]
-        return described(group, found, oldest)
-
-    async def _oldest(
-        self, port: PartitionPort, found: PartitionStatistics, group_id: int
-    ) -> datetime | None:
-        """When the first message that a group has not settled was appended."""
-        for stands in found.groups:
-            if stands.group_id == group_id and stands.pending:
-                with suppress(CallboardError), trio.move_on_after(DESCRIBE_TIMEOUT_S):
-                    answer = await port.ref.ask(Read(stands.floor, 1, 1))
-                    return None if answer is None or not answer[0] else from_us(answer[0][0].append_time(0))
-        return None
+        return described(with_holdings(group, holders, self.clock.wall_us()), found, oldest)
 
     async def seek_group(
         self, name: str, to: Start | Record, *, topic: str | None = None, partition: int | None = None

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
+import trio
 
 from callboard.actors.catalog.losses import CatalogStatistics
 from callboard.actors.names import OWN_GROUPS
-from callboard.actors.partition.commands import PartitionStatistics
+from callboard.actors.partition.commands import Holder, ListHolders, PartitionStatistics, Read
 from callboard.actors.settings import GroupSettings
 from callboard.actors.timers.timers import TimerStatistics
-from callboard.log.errors import InvalidArgument
+from callboard.log.errors import CallboardError, InvalidArgument
 from callboard.message import from_us
 
 if TYPE_CHECKING:
     from callboard.actors.catalog.directory import Directory
     from callboard.actors.catalog.state import GroupRecord
+    from callboard.actors.partition.port import PartitionPort
     from callboard.actors.recurring.schedules import LiveSchedule
+
+
+DESCRIBE_TIMEOUT_S: Final = 5.0
+"""A partition that does not answer for so long is passed."""
 
 
 @attrs.frozen
@@ -33,6 +40,10 @@ class ConsumerInfo:
     topics: tuple[str, ...]
     assigned: tuple[tuple[str, int], ...] = ()
     """In an exclusive group: the partitions that it owns, as (topic, partition)."""
+    in_flight: int | None = None
+    """Messages that it has leased now, fetched ahead or in hand; None but in what `describe_group` tells."""
+    oldest_leased: datetime | None = None
+    """When the oldest of its leases began, or its partition restarted since then; None without any, and as above."""
 
 
 @attrs.frozen
@@ -246,6 +257,54 @@ def group_infos(records: Sequence[GroupRecord], directory: Directory) -> tuple[G
             )
         )
     return tuple(found)
+
+
+async def oldest_unsettled(port: PartitionPort, found: PartitionStatistics, group_id: int) -> datetime | None:
+    """When the first message that a group has not settled was appended."""
+    for stands in found.groups:
+        if stands.group_id == group_id and stands.pending:
+            with suppress(CallboardError), trio.move_on_after(DESCRIBE_TIMEOUT_S):
+                answer = await port.ref.ask(Read(stands.floor, 1, 1))
+                return None if answer is None or not answer[0] else from_us(answer[0][0].append_time(0))
+    return None
+
+
+async def holders_of(
+    ports: Sequence[PartitionPort], partitions: Sequence[PartitionStatistics], group_id: int
+) -> list[Holder]:
+    """What consumers of a group have leased, in each of the partitions that answers."""
+    holders: list[Holder] = []
+
+    async def ask(port: PartitionPort) -> None:
+        with suppress(CallboardError):
+            holders.extend(await port.ref.ask(ListHolders(group_id)))
+
+    with trio.move_on_after(DESCRIBE_TIMEOUT_S):
+        async with trio.open_nursery() as nursery:
+            for port, found in zip(ports, partitions, strict=True):
+                if any(stands.group_id == group_id and stands.leased for stands in found.groups):
+                    nursery.start_soon(ask, port)
+    return holders
+
+
+def with_holdings(group: GroupInfo, holders: Iterable[Holder], now_us: int) -> GroupInfo:
+    """A group whose members tell what they have leased."""
+    leased: Counter[int] = Counter()
+    ages: dict[int, float] = {}
+    for consumer, count, age_s in holders:
+        leased[consumer] += count
+        ages[consumer] = max(age_s, ages.get(consumer, 0.0))
+    consumers = tuple(
+        attrs.evolve(
+            each,
+            in_flight=leased[each.consumer],
+            oldest_leased=from_us(now_us - round(ages[each.consumer] * 1e6))
+            if each.consumer in ages
+            else None,
+        )
+        for each in group.consumers
+    )
+    return attrs.evolve(group, consumers=consumers)
 
 
 def described(

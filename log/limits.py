@@ -113,6 +113,8 @@ REASONS_COUNTED_MAX: Final = 1000
 """Reasons of dead letters that a count tells apart; others are counted together."""
 NAMED_CONSUMERS_MAX: Final = 64
 """Consumers whose names a partition knows, for a group, beyond the end of their process."""
+HOLDERS_MAX: Final = 10_000
+"""Consumers of whose leases a partition tells, for a group; of others it does not."""
 WINDOW_BYTES_MAX: Final = 64 * MIB
 """What the record windows of a runtime hold of unsettled records; beyond it, those used longest ago are read again."""
 RANGE_RECORDS_MAX: Final = 100_000

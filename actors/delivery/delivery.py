@@ -32,6 +32,7 @@ from callboard.actors.delivery.intervals import length_of
 from callboard.actors.delivery.receipts import (
     OFFSET_END,
     HistoryRow,
+    Holding,
     Lease,
     LeaseState,
     OffsetRange,
@@ -69,7 +70,7 @@ class Delivery(FailingState):
                 stop = min(start + max_records, visible_end)
                 self.next, self.next_lease_id = stop, lease_id + 1
                 count = stop - start
-                self._leases[lease_id] = LeaseState(consumer, deadline, count == 1, [(start, stop, 0)])
+                self._leases[lease_id] = LeaseState(consumer, deadline, count == 1, [(start, stop, 0)], now)
                 self.leased += count
                 self.delivered += count
                 heappush(self._expiry, (deadline, lease_id))
@@ -99,7 +100,7 @@ class Delivery(FailingState):
         if not rows:
             return None
         lease_id = self.next_lease_id
-        lease = self._hold(lease_id, consumer, deadline, rows).to_lease(lease_id)
+        lease = self._hold(lease_id, consumer, deadline, rows, now).to_lease(lease_id)
         if self.max_deliveries is not None:
             self._isolate(lease_id)
         self.events.append(("L", lease_id, consumer, tuple(chain.from_iterable(lease.ranges))))
@@ -129,7 +130,7 @@ class Delivery(FailingState):
         if merged(rows) != tuple(ranges):
             raise InternalError(f"{ranges} were chosen, and only {rows} may be leased", invariant="D3")
         lease_id = self.next_lease_id
-        lease = self._hold(lease_id, consumer, deadline, rows).to_lease(lease_id)
+        lease = self._hold(lease_id, consumer, deadline, rows, now).to_lease(lease_id)
         if self.max_deliveries is not None:
             self._isolate(lease_id)
         self.events.append(("L", lease_id, consumer, tuple(chain.from_iterable(lease.ranges))))
@@ -171,7 +172,7 @@ class Delivery(FailingState):
         if not rows:
             self.next_lease_id = lost.lease_id + 1
             return
-        lease = self._hold(lost.lease_id, lost.consumer, deadline, rows).to_lease(lost.lease_id)
+        lease = self._hold(lost.lease_id, lost.consumer, deadline, rows, now).to_lease(lost.lease_id)
         if self.max_deliveries is not None:
             self._isolate(lost.lease_id)
         self.events.append(("L", lost.lease_id, lost.consumer, tuple(chain.from_iterable(lease.ranges))))
@@ -204,6 +205,20 @@ class Delivery(FailingState):
     def has_others(self, consumer: int | None) -> bool:
         """Whether anybody besides `consumer` has a lease; those of others are the oldest, if there are any."""
         return any(lease.consumer != consumer for lease in self._leases.values())
+
+    def holdings(self, now: float, most: int) -> dict[int, Holding]:
+        """What each consumer has leased, of `most` consumers: those with the oldest leases. Costs as many steps as
+        leases.
+        """
+        found: dict[int, Holding] = {}
+        for lease in self._leases.values():
+            held = found.get(lease.consumer)
+            since = now if lease.since is None else lease.since
+            if held is not None:
+                found[lease.consumer] = Holding(held.leased + length_of(lease.rows), min(held.since, since))
+            elif len(found) < most:
+                found[lease.consumer] = Holding(length_of(lease.rows), since)
+        return found
 
     def leased_in(self, start: int, stop: int, *, besides: Container[int] = ()) -> list[OffsetRange]:
         """What of `[start, stop)` is leased, `besides` these leases, sorted. Costs as many steps as leases."""
@@ -384,6 +399,8 @@ class Delivery(FailingState):
         """Give every lease until `now + timeout`: its actor restarted, its consumer lives. Returns their number."""
         for lease in self._leases.values():
             lease.deadline = now + timeout
+            if lease.since is None:
+                lease.since = now
         self._rebuild_expiry()
         return len(self._leases)
 

@@ -42,6 +42,13 @@ class Settlement(NamedTuple):
     """No longer this receipt's: leased again since, or settled. The call had no effect on them."""
 
 
+class Holding(NamedTuple):
+    """What a consumer has leased: how many offsets, and since when it has its oldest lease."""
+
+    leased: int
+    since: float
+
+
 @attrs.define(eq=False)
 class LeaseState:
     """Offsets leased to one consumer until `deadline`. `rows` are sorted and disjoint."""
@@ -52,6 +59,8 @@ class LeaseState:
     """The lease held one record when it began."""
     rows: list[HistoryRow]
     """Histories as they were before this lease."""
+    since: float | None = None
+    """When it began; None while that is only in a journal: until it is renewed."""
 
     def overlapping(self, start: int, stop: int) -> list[HistoryRow]:
         """The rows that share an offset with `[start, stop)`, cut to it."""

@@ -187,10 +187,17 @@ class DeliveryState:
         self.failures.clear()
         self._expiry, self._due = [], []
 
-    def _hold(self, lease_id: int, consumer: int, deadline: float, rows: list[HistoryRow]) -> LeaseState:
+    def _hold(
+        self,
+        lease_id: int,
+        consumer: int,
+        deadline: float,
+        rows: list[HistoryRow],
+        since: float | None = None,
+    ) -> LeaseState:
         """Offsets just taken out of ready, delayed or untouched become leased."""
         count = length_of(rows)
-        lease = self._leases[lease_id] = LeaseState(consumer, deadline, count == 1, rows)
+        lease = self._leases[lease_id] = LeaseState(consumer, deadline, count == 1, rows, since)
         self.next_lease_id = lease_id + 1
         self.leased += count
         self.delivered += count

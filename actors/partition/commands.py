@@ -380,6 +380,20 @@ class ListUnsettled(NamedTuple):
     group_id: int
 
 
+class ListHolders(NamedTuple):
+    """Answered with what each consumer of a group has leased: `Holder`s, by consumer."""
+
+    group_id: int
+
+
+class Holder(NamedTuple):
+    """What a consumer has leased in one partition: how many messages, and for how long it has its oldest lease."""
+
+    consumer: int
+    leased: int
+    age_s: float
+
+
 class SettleOffsets(NamedTuple):
     """Settle offsets for a group without delivering them, except what a consumer has. Answered when synced."""
 
@@ -428,6 +442,7 @@ PartitionCommand = (
     | CountDead
     | ForgetDead
     | ListUnsettled
+    | ListHolders
     | SettleOffsets
     | SetAside
     | SeekGroup

@@ -17,7 +17,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from callboard.actors.partition import effects as e
+from callboard.actors.partition.commands import Holder
 from callboard.actors.partition.ownership import Ownership
+from callboard.log.limits import HOLDERS_MAX
 
 if TYPE_CHECKING:
     from callboard.actors.partition import commands as c
@@ -64,6 +66,13 @@ class MemberRules:
             if sum(group.delivery.release_consumer(consumer) for consumer in sorted(others)):
                 self._has_changed(group, now)
         self._notify(group, now)
+
+    def list_holders(self, message: c.ListHolders, token: Token, now: float) -> None:
+        """Answer with what each consumer has leased; nothing of a group that is not known here."""
+        group = self._groups.get(message.group_id)
+        held = {} if group is None else group.delivery.holdings(now, HOLDERS_MAX)
+        answer = [Holder(consumer, each.leased, now - each.since) for consumer, each in sorted(held.items())]
+        self.effects.append(e.Answer([(token, answer)]))
 
     def _is_handed_over(self, group: Group) -> bool:
         """Whether only the owner has leases; those who wait for that hear of it."""

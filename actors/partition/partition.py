@@ -144,6 +144,7 @@ class Partition(Actor[c.PartitionCommand]):
             c.CountDead: core.count_dead,
             c.ForgetDead: core.forget_dead,
             c.ListUnsettled: core.list_unsettled,
+            c.ListHolders: core.list_holders,
             c.SettleOffsets: core.settle_offsets,
             c.SetAside: core.set_aside,
             c.SeekGroup: core.seek_group,

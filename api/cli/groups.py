@@ -63,7 +63,7 @@ def list_groups(directory: str, with_own: bool, as_json: bool) -> None:
 @directory_option
 @json_option
 def describe(name: str, directory: str, as_json: bool) -> None:
-    """Show a group's settings and members. Tells where it stands in each partition."""
+    """Show a group's settings, members with what each has in flight, and where it stands in each partition."""
     check_name(name, "group")
     (found,) = ask_runtime(directory, {"verb": "describe_group", "group": name})
     if as_json:
@@ -79,11 +79,14 @@ def describe(name: str, directory: str, as_json: bool) -> None:
             each["name"] or "",
             ", ".join(each["topics"]),
             " ".join(f"{topic}/{partition}" for topic, partition in owned[each["consumer"]]),
+            f"{each['in_flight']:,}",
+            (each["oldest_leased"] or "")[:19],
         )
         for each in about["consumers"]
     ]
     if rows:
-        show(table(("consumer", "name", "topics", "owns"), rows, words=("name", "topics", "owns")), "")
+        heads = ("consumer", "name", "topics", "owns", "in flight", "oldest leased")
+        show(table(heads, rows, words=("name", "topics", "owns")), "")
     places = [
         (
             f"{place['topic']}/{place['partition']}",
@@ -96,8 +99,8 @@ def describe(name: str, directory: str, as_json: bool) -> None:
         )
         for place in found["places"]
     ]
-    heads = ("partition", "floor", "end", "lag", "in flight", "dead", "oldest unsettled")
-    show(table(heads, places, words=("partition",)))
+    place_heads = ("partition", "floor", "end", "lag", "in flight", "dead", "oldest unsettled")
+    show(table(place_heads, places, words=("partition",)))
 
 
 @group.command("alter")

@@ -151,6 +151,53 @@ async def test_a_group_is_described(autojump_clock: Any, world: Any) -> None:
             await runtime.describe_group("nosuch")
 
 
+@pytest.mark.parametrize("mode", ["shared", "exclusive"])
+async def test_members_tell_what_they_have_leased(autojump_clock: Any, world: Any, mode: Any) -> None:
+    """How many messages, over all partitions, and since when; a crash of a partition begins that anew."""
+
+    async def members() -> dict[str, tuple[int, float | None]]:
+        """By name: how much is in flight, and for how long the oldest lease has been."""
+        found = await runtime.describe_group("billing")
+        assert sum(member.in_flight for member in found.group.consumers) == found.in_flight
+        now = datetime.fromtimestamp(world.clock.wall_us() / 1e6, UTC)
+        return {
+            member.name: (
+                member.in_flight,
+                None if (at := member.oldest_leased) is None else round((now - at).total_seconds()),
+            )
+            for member in found.group.consumers
+        }
+
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders", partitions=2)
+        settings = {"mode": mode, "visibility_timeout": 1000}
+        async with orders.subscribe("billing", name="ada", **settings) as ada:
+            await orders.publish_batch(numbers(*range(3)), partition=0)
+            first = await anext(ada.batches(max_records=3))
+            assert await members() == {"ada": (3, 0)}
+            await trio.sleep(60)
+            async with orders.subscribe("billing", name="bob", **settings) as bob:
+                assert await members() == {"ada": (3, 60), "bob": (0, None)}
+                place = (await runtime.describe_group("billing")).group.consumers[1].assigned
+                assert bool(place) == (mode == "exclusive")
+                await orders.publish_batch(numbers(3, 4), partition=place[0][1] if place else 1)
+                second = await anext((bob if place else ada).batches(max_records=2))
+                await trio.sleep(10)
+                has = {"ada": (3, 70), "bob": (2, 10)} if place else {"ada": (5, 70), "bob": (0, None)}
+                assert await members() == has
+                await first.ack()
+                assert (await members())["ada"] == ((0, None) if place else (2, 10))
+                runtime.crash(f"topics/orders/{second.partition}", OSError("a test"))
+                await trio.sleep(5)
+                count, age = (await members())["bob" if place else "ada"]
+                assert count == 2
+                assert age is not None
+                assert age < 6
+                await second.ack()
+                assert await members() == {"ada": (0, None), "bob": (0, None)}
+        assert [member.in_flight for group in await runtime.groups() for member in group.consumers] == []
+
+
 async def test_a_partition_crashes_while_a_group_is_sought(autojump_clock: Any, world: Any) -> None:
     """It is sought all the same, and consumers go on from there."""
     async with world.open() as runtime:

@@ -94,6 +94,8 @@ async def test_groups_are_driven_beside_a_runtime(command: Any) -> None:
                 await (await consumer.get()).ack()
             found = await trio.to_thread.run_sync(command.run, "group", "describe", "billing", "--json")
             assert [each["name"] for each in found.json["group"]["consumers"]] == ["clerk"]
+            (member,) = found.json["group"]["consumers"]
+            assert (member["in_flight"], member["oldest_leased"]) == (0, None)
             await trio.to_thread.run_sync(command.run, "group", "seek", "billing", "3")
             assert (await consumer.get()).offset == 3
             altered = await trio.to_thread.run_sync(
@@ -120,6 +122,32 @@ async def test_groups_are_driven_beside_a_runtime(command: Any) -> None:
         assert await client.request("ping")
         await trio.to_thread.run_sync(command.run, "group", "delete", "billing", "--yes")
         assert await runtime.groups() == ()
+
+
+async def test_members_are_shown_with_what_they_have(command: Any) -> None:
+    """Beside a runtime: how many messages, and since when, in the table and as JSON."""
+    async with callboard.open_runtime(command.folder / "data", control=True) as runtime:
+        orders = await runtime.create_topic("orders")
+        await orders.publish_batch([b"a", b"b", b"c"])
+        async with (
+            orders.subscribe("billing", name="clerk") as clerk,
+            orders.subscribe("billing", name="idler"),
+        ):
+            batch = await anext(clerk.batches(max_records=3))
+            told = (await trio.to_thread.run_sync(command.run, "group", "describe", "billing")).out.decode()
+            found = await trio.to_thread.run_sync(command.run, "group", "describe", "billing", "--json")
+            members = {each["name"]: each for each in found.json["group"]["consumers"]}
+            assert [members[name]["in_flight"] for name in ("clerk", "idler")] == [3, 0]
+            since = members["clerk"]["oldest_leased"]
+            assert since.endswith("+00:00")
+            assert members["idler"]["oldest_leased"] is None
+            (heads,) = [line for line in told.splitlines() if "oldest leased" in line]
+            assert heads.split() == ["consumer", "name", "topics", "owns", "in", "flight", "oldest", "leased"]
+            (row,) = [line for line in told.splitlines() if "clerk" in line]
+            assert row.split()[1:4] == ["clerk", "orders", "3"]
+            (row,) = [line for line in told.splitlines() if "idler" in line]
+            assert row.split()[1:] == ["idler", "orders", "0"]
+            await batch.ack()
 
 
 def test_lag_is_one_word_in_all_tables(billing: Any) -> None:

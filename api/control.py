@@ -11,6 +11,9 @@ ping                                                    the protocol's version
 tree                                                    the live tree
 stats                                                   offsets, sizes and states of partitions and groups
 describe        `topic`                                 a topic's settings and partitions
+create_topic    `name`, `settings`                      its settings, and whether it is new
+alter_topic     `topic`, `settings`                     all settings of the topic
+delete_topic    `topic`                                 None, once its files are gone
 describe_group  `group`                                 a group's members and places
 seek_group      `group`, `to`, `topic`, `partition`     where the group is, partition by partition
 alter_group     `group`, `settings`                     all settings of the group
@@ -21,6 +24,9 @@ schedules       `topic`                                 its recurring publishes
 add_schedule    `topic`, `name`, `settings`             the recurring publish
 change_schedule `topic`, `name`, `change`               None, once it is synced
 next_due        `topic`, `name`, `count`                instants in ISO 8601
+list_delayed    `topic`, `count`                        the delayed messages that are due first
+count_delayed   `topic`                                 how many wait
+cancel_delayed  `topic`, `partition`, `ids`             ids of those that waited until then
 list_dead       choice, `limit`                         dead letters in a topic
 count_dead      choice, `full`                          how many there are, by group and reason
 list_kept       choice, `limit`                         what partitions of a topic keep, group by group
@@ -36,6 +42,7 @@ Choice is `topic`, `group`, `origin`, `reason`, `at`: which dead letters are mea
 All arguments are text. `to` is "beginning", "end", an offset, an instant in ISO 8601, or empty for where the group
 began; an empty `topic` or `partition` means all; `drop_dead_letters` is "yes" or empty; `settings` is a JSON object of
 what is to change, or of a schedule (`callboard.schedules.settings_text`); `change` is "pause", "resume" or "remove".
+`count` says how many at most; `ids` are numbers with spaces between.
 """
 
 from __future__ import annotations
@@ -46,18 +53,27 @@ import os
 import stat
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final, Protocol, Unpack
+from typing import Any, Final, Literal, Protocol, Unpack
 
 import attrs
 import trio
 
 from callboard.actors.kernel import Context, Logged
-from callboard.actors.settings import GROUP_FIELDS, GroupChanges, Start, check
+from callboard.actors.settings import (
+    GROUP_FIELDS,
+    TOPIC_FIELDS,
+    GroupChanges,
+    Start,
+    TopicChanges,
+    TopicOptions,
+    check,
+)
 from callboard.control_frames import ANSWER_BYTES_MAX, REQUEST_BYTES_MAX, encode, receive_frame, send_frame
 from callboard.dead_letter_control import KEPT_VERBS, answer_dead_letters, answer_kept
 from callboard.dead_letter_control import OPTIONAL as DEAD_OPTIONAL
 from callboard.dead_letter_control import VERBS as DEAD_VERBS
 from callboard.dead_letter_topics import DeadLetterTopic
+from callboard.delayed import parse_ids, plain_delayed
 from callboard.log.errors import CallboardError, ControlError, InternalError, InvalidArgument
 from callboard.message import parse_instant
 from callboard.schedules import Schedule, find_schedule, plain_schedule, settings_of_text
@@ -70,6 +86,9 @@ VERBS: Final[dict[str, list[str]]] = {
     "tree": [],
     "stats": [],
     "describe": ["topic"],
+    "create_topic": ["name", "settings"],
+    "alter_topic": ["topic", "settings"],
+    "delete_topic": ["topic"],
     "describe_group": ["group"],
     "seek_group": ["group", "to", "topic", "partition"],
     "alter_group": ["group", "settings"],
@@ -82,12 +101,18 @@ VERBS: Final[dict[str, list[str]]] = {
     "add_schedule": ["topic", "name", "settings"],
     "change_schedule": ["topic", "name", "change"],
     "next_due": ["topic", "name", "count"],
+    "list_delayed": ["topic", "count"],
+    "count_delayed": ["topic"],
+    "cancel_delayed": ["topic", "partition", "ids"],
 }
 """Each with its arguments."""
 OPTIONAL: Final = frozenset({"drop_dead_letters", *DEAD_OPTIONAL})
 """Arguments that a request may leave out."""
 CHANGING: Final = frozenset(
     {
+        "create_topic",
+        "alter_topic",
+        "delete_topic",
         "seek_group",
         "alter_group",
         "delete_group",
@@ -96,6 +121,7 @@ CHANGING: Final = frozenset(
         "purge_dead",
         "add_schedule",
         "change_schedule",
+        "cancel_delayed",
     }
 )
 """Those that are not only looked at."""
@@ -128,6 +154,18 @@ class Controlled(Protocol):
 
     def topic(self, name: str) -> Topic:
         """The topic of that name."""
+
+    def topics(self) -> Sequence[Topic]:
+        """All topics."""
+
+    async def create_topic(self, name: str, **settings: Unpack[TopicOptions]) -> Topic:
+        """Create a topic, unless it is there with these settings."""
+
+    async def alter_topic(self, name: str, **settings: Unpack[TopicChanges]) -> Topic:
+        """Change settings of a topic."""
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic with all its messages."""
 
     def dead_letters(self, topic: str) -> DeadLetterTopic:
         """What was forwarded to a topic."""
@@ -253,7 +291,7 @@ class ControlServer:
                 try:
                     frame = encode(await self._answer(request))
                     if len(frame) > ANSWER_BYTES_MAX:
-                        words = f"the answer takes {len(frame)} bytes, too many for one frame."
+                        words = f"the answer takes {len(frame)} bytes, too many for one frame. Ask for less at a time."
                         frame = encode(_refusal(ControlError(words)))
                     await stream.send_all(frame)
                     return True
@@ -311,15 +349,15 @@ def parse_partition(text: str) -> int | None:
     return int(text)
 
 
-def parse_changes(group: str, text: str) -> dict[str, Any]:
-    """Settings of a group to change, as a JSON object. Raises `InvalidArgument`, `ConfigurationError`."""
+def parse_changes(kind: Literal["group", "topic"], name: str, text: str) -> dict[str, Any]:
+    """Settings of a group or topic, as a JSON object. Raises `InvalidArgument`, `ConfigurationError`."""
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise InvalidArgument(f"{text!r:.60} is no JSON object of settings. Nothing was changed.")
-    check("group", GROUP_FIELDS, found, f"group {group!r:.80}")
+    check(kind, GROUP_FIELDS if kind == "group" else TOPIC_FIELDS, found, f"{kind} {name!r:.80}")
     return found
 
 
@@ -349,7 +387,7 @@ async def _changed(schedule: Schedule, change: str) -> None:
 
 def _parse_count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise InvalidArgument(f"{text!r:.60} is no number.")
+        raise InvalidArgument(f"{text!r:.60} is no number. Nothing was changed.")
     return int(text)
 
 
@@ -366,6 +404,7 @@ async def answer(
     settings: str = "",
     change: str = "",
     count: str = "",
+    ids: str = "",
     drop_dead_letters: str = "",
     **others: str,
 ) -> Any:
@@ -391,6 +430,16 @@ async def answer(
                 "settings": plain(found.settings),
                 "partitions": plain(await found.describe()),
             }
+        case "create_topic":
+            given = parse_changes("topic", name, settings)
+            is_new = all(each.name != name for each in runtime.topics())
+            created = await runtime.create_topic(name, **given)
+            return {"settings": plain(created.settings), "created": is_new}
+        case "alter_topic":
+            altered = await runtime.alter_topic(topic, **parse_changes("topic", topic, settings))
+            return plain(altered.settings)
+        case "delete_topic":
+            await runtime.delete_topic(topic)
         case "events":
             return [
                 {
@@ -405,7 +454,7 @@ async def answer(
         case "seek_group":
             return await _sought(runtime, group, to, topic, partition)
         case "alter_group":
-            return plain(await runtime.alter_group(group, **parse_changes(group, settings)))
+            return plain(await runtime.alter_group(group, **parse_changes("group", group, settings)))
         case "delete_group":
             await runtime.delete_group(group, drop_dead_letters=drop_dead_letters == "yes")
         case "restart":
@@ -421,6 +470,14 @@ async def answer(
         case "next_due":
             schedule = find_schedule(runtime.topic(topic).schedules(), topic, name)
             return [each.isoformat() for each in schedule.next(_parse_count(count))]
+        case "list_delayed":
+            first = await runtime.topic(topic).delayed().next(limit=_parse_count(count))
+            return [plain(plain_delayed(each)) for each in first]
+        case "count_delayed":
+            return await runtime.topic(topic).delayed().count()
+        case "cancel_delayed":
+            meant = _parse_count(partition), parse_ids(ids)
+            return list(await runtime.topic(topic).delayed().cancel_ids(*meant))
     return None
 
 
@@ -455,7 +512,13 @@ class ControlClient:
         if not isinstance(found, dict):
             raise self._error(f"{runtime} closed the connection without an answer to {verb!r}. {_then(verb)}")
         if not found.get("ok"):
-            raise self._error(f"{found.get('error')}", kind=found.get("kind"))
+            words = f"{found.get('error')}"
+            if words.startswith(f"unknown verb {verb!r:.40};"):
+                words = (
+                    f"{runtime} is of a version of Callboard that does not know {verb!r} yet. Nothing was changed."
+                    " Restart its program with this version, or ask again when it has ended."
+                )
+            raise self._error(words, kind=found.get("kind"))
         return found.get("result")
 
     def _error(self, words: str, *, is_listening: bool = True, kind: str | None = None) -> ControlError:

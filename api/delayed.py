@@ -178,6 +178,36 @@ class DelayedMessages:
         return found
 
 
+# -- for the control socket and the command line, where all is text
+
+
+def parse_ids(text: str) -> list[int]:
+    """Schedule ids with spaces between. Raises `InvalidArgument`."""
+    found = text.split()
+    for word in found:
+        if not (word.isascii() and word.isdigit() and len(word) < 20):
+            raise InvalidArgument(
+                f"{word!r:.40} is no schedule id, a number from 0 on. Nothing was cancelled."
+            )
+    return [int(word) for word in found]
+
+
+def plain_delayed(message: DelayedMessage) -> dict[str, Any]:
+    """A message that waits, as a map of plain values."""
+    return {
+        "topic": message.topic,
+        "partition": message.partition,
+        "schedule_id": message.schedule_id,
+        "due": message.due.isoformat(),
+        "value": message.value,
+        "key": message.key,
+        "headers": message.headers,
+        "timestamp": None if message.timestamp is None else message.timestamp.isoformat(),
+        "ttl": "never" if message.ttl == math.inf else message.ttl,
+        "priority": message.priority,
+    }
+
+
 def _check_limit(limit: object) -> None:
     if type(limit) is not int or limit < 1:
         raise InvalidArgument(f"limit is {limit!r:.40}, not a number of messages from 1 on.")

@@ -1,44 +1,40 @@
-"""`callboard delayed`: look at the messages that wait until they are due, and cancel them."""
+"""`callboard delayed`: look at the messages that wait until they are due, and cancel them; also beside a runtime that
+has the directory open with control=True.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from datetime import datetime
+from typing import Any, Final
 
 import click
 
-from callboard.cli.found import find_topic
-from callboard.cli.group import run
+from callboard.actors.names import check_name
+from callboard.cli.inspect import ask_runtime
 from callboard.cli.options import directory_option, json_option
 from callboard.cli.output import counted, legible, plain_bytes, print_json, say, show, table
-from callboard.delayed import DelayedMessage, DelayedMessages
-from callboard.offline import require_directory
-from callboard.runtime import open_runtime
 
-T = TypeVar("T")
-
-
-def _ask(directory: str, topic: str, work: Callable[[DelayedMessages], Awaitable[T]]) -> T:
-    require_directory(directory)
-
-    async def asked() -> T:
-        async with open_runtime(directory) as runtime:
-            return await work(find_topic(runtime, topic).delayed())
-
-    return run(asked)
+IDS_AT_A_TIME: Final = 1000
+"""So many are cancelled by one request, which has room for them."""
+ID_MAX: Final = 2**63 - 1
+NUMBER_MAX: Final = 999_999_999
+"""The control socket takes no larger partition or limit."""
 
 
 @click.group()
 def delayed() -> None:
-    """Look at messages that wait until they are due; cancel them."""
+    """Look at messages that wait until they are due; cancel them.
+
+    Also while a runtime has the directory open with control=True. A command that opens the directory itself has what
+    is due come meanwhile, as any opening does.
+    """
 
 
 @delayed.command("list")
 @click.argument("topic")
 @click.option(
     "--limit",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, NUMBER_MAX),
     default=100,
     show_default=True,
     help="So many at most, those that are due first.",
@@ -47,18 +43,19 @@ def delayed() -> None:
 @json_option
 def list_delayed(topic: str, limit: int, directory: str, as_json: bool) -> None:
     """Print the messages that wait, a line each. What is due next comes first."""
-    found = _ask(directory, topic, lambda waiting: waiting.next(limit=limit))
+    check_name(topic, "topic")
+    (found,) = ask_runtime(directory, {"verb": "list_delayed", "topic": topic, "count": str(limit)})
     if as_json:
         for message in found:
             print_json(_plain(message))
         return
     rows = [
         (
-            str(message.partition),
-            str(message.schedule_id),
-            message.due.isoformat(timespec="seconds"),
-            legible(message.key, 20),
-            legible(message.value, 40),
+            str(message["partition"]),
+            str(message["schedule_id"]),
+            datetime.fromisoformat(message["due"]).isoformat(timespec="seconds"),
+            legible(message["key"], 20),
+            legible(message["value"], 40),
         )
         for message in found
     ]
@@ -68,18 +65,12 @@ def list_delayed(topic: str, limit: int, directory: str, as_json: bool) -> None:
         say(f"no delayed messages of {topic}")
 
 
-def _plain(message: DelayedMessage) -> dict[str, Any]:
+def _plain(message: dict[str, Any]) -> dict[str, Any]:
     return {
-        "topic": message.topic,
-        "partition": message.partition,
-        "schedule_id": message.schedule_id,
-        "due": message.due.isoformat(),
-        "value": plain_bytes(message.value),
-        "key": plain_bytes(message.key),
-        "headers": {name: plain_bytes(value) for name, value in message.headers.items()},
-        "timestamp": None if message.timestamp is None else message.timestamp.isoformat(),
-        "ttl": "never" if message.ttl == math.inf else message.ttl,
-        "priority": message.priority,
+        **message,
+        "value": plain_bytes(message["value"]),
+        "key": plain_bytes(message["key"]),
+        "headers": {name: plain_bytes(value) for name, value in message["headers"].items()},
     }
 
 
@@ -89,7 +80,8 @@ def _plain(message: DelayedMessage) -> dict[str, Any]:
 @json_option
 def count(topic: str, directory: str, as_json: bool) -> None:
     """Count the messages that wait."""
-    messages = _ask(directory, topic, lambda waiting: waiting.count())
+    check_name(topic, "topic")
+    (messages,) = ask_runtime(directory, {"verb": "count_delayed", "topic": topic})
     if as_json:
         print_json({"topic": topic, "messages": messages})
     else:
@@ -98,15 +90,21 @@ def count(topic: str, directory: str, as_json: bool) -> None:
 
 @delayed.command()
 @click.argument("topic")
-@click.argument("partition", type=click.IntRange(min=0))
-@click.argument("ids", type=click.IntRange(min=0), nargs=-1, required=True)
+@click.argument("partition", type=click.IntRange(0, NUMBER_MAX))
+@click.argument("ids", type=click.IntRange(0, ID_MAX), nargs=-1, required=True)
 @directory_option
 @json_option
 def cancel(topic: str, partition: int, ids: tuple[int, ...], directory: str, as_json: bool) -> None:
     """Have messages never come to TOPIC. Those with these IDS in PARTITION are meant, as `list` prints them."""
-    done = _ask(directory, topic, lambda waiting: waiting.cancel_ids(partition, ids))
+    check_name(topic, "topic")
+    request = {"verb": "cancel_delayed", "topic": topic, "partition": str(partition)}
+    requests = [
+        request | {"ids": " ".join(map(str, ids[start : start + IDS_AT_A_TIME]))}
+        for start in range(0, len(ids), IDS_AT_A_TIME)
+    ]
+    done = [each for found in ask_runtime(directory, *requests) for each in found]
     if as_json:
-        print_json({"topic": topic, "partition": partition, "cancelled": list(done)})
+        print_json({"topic": topic, "partition": partition, "cancelled": done})
     else:
         others = "" if len(done) == len(ids) else "; the others do not wait"
         say(f"cancelled {len(done):,} of {counted(len(ids), 'message')}{others}")

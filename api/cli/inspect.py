@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -21,9 +21,12 @@ from callboard.offline import require_directory
 from callboard.runtime import open_runtime
 
 
-def ask_runtime(directory: str, *requests: dict[str, str]) -> list[Any]:
-    """What the runtime that has the directory open answers to these requests; when there is none, it is opened."""
-    require_directory(directory)
+def ask_runtime(directory: str, *requests: dict[str, str], is_made: bool = False) -> list[Any]:
+    """What the runtime that has the directory open answers to these requests; when there is none, it is opened, and
+    made if it is missing and `is_made`.
+    """
+    if not is_made:
+        require_directory(directory)
 
     async def work() -> list[Any]:
         found: list[Any] = []
@@ -54,7 +57,7 @@ async def asking(directory: str) -> AsyncIterator[Callable[..., Awaitable[Any]]]
                 yield ask
         except DirectoryLocked as locked:
             raise DirectoryLocked(
-                f"{locked} It has no control socket: open it there with control=True to look at it.",
+                f"{locked} It has no control socket: open it there with control=True to ask it.",
                 directory=directory,
             ) from refused
     else:
@@ -124,6 +127,8 @@ def stats(directory: str, with_own: bool, as_json: bool) -> None:
             ", ".join(f"{outbox[key]:,} {key}" for key in keys) for keys in (_OUTBOX_NOW, _OUTBOX_SINCE)
         )
         show(f"published with acks of {label}: {now} now; {since} since the directory was opened")
+    for told in _delayed(found["delayed"]):
+        show(told)
     if found["schedules"]:
         show(_schedules(found["schedules"]))
     timers = found["timers"]
@@ -144,6 +149,22 @@ def _forwarding(found: list[dict[str, Any]]) -> Any:
     ]
     heads = ("dead letters for", "forwarded*", "kept", "held because")
     return table(heads, rows, words=("dead letters for", "held because"))
+
+
+def _delayed(found: list[dict[str, Any]]) -> Iterator[str]:
+    """Of each topic that has, or had, delayed messages since the opening."""
+    for topic in sorted({each["topic"] for each in found}):
+        parts = [each for each in found if each["topic"] == topic]
+        counts = [sum(part[count] for part in parts) for count in ("pending", "moved", "cancelled", "lost")]
+        if any(counts):
+            pending, moved, cancelled, lost = counts
+            due = min((part["next_due"] for part in parts if part["next_due"]), default=None)
+            # The first of them may be due later: its moment is not looked for among all that wait.
+            first = f" (none is due before {due[:19]} UTC)" if due else ""
+            yield (
+                f"delayed messages of {topic}: {pending:,} wait{first}; {moved:,} came, {cancelled:,} cancelled,"
+                f" {lost:,} lost since the directory was opened"
+            )
 
 
 def _schedules(found: list[dict[str, Any]]) -> str:

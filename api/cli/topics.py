@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-import attrs
 import click
 
 from callboard.actors.names import OWN_GROUPS, check_name
@@ -14,21 +13,18 @@ from callboard.actors.settings import (
     GROUP_FIELDS,
     TOPIC_FIELDS,
     SettingField,
-    TopicSettings,
     check,
     topic_settings,
 )
 from callboard.cli import exits
-from callboard.cli.found import find_topic
 from callboard.cli.group import run
 from callboard.cli.inspect import ask_runtime
 from callboard.cli.options import directory_option, json_option, parse_settings
-from callboard.cli.output import duration_text, facts, print_json, say, show, size_text, table
+from callboard.cli.output import duration_text, facts, print_json, say, show, size_text, table, to_json
 from callboard.cli.streams import is_interactive
 from callboard.log.errors import InvalidArgument
 from callboard.log.limits import KIB
 from callboard.offline import OfflineDirectory, require_directory
-from callboard.runtime import open_runtime
 
 settings_argument = click.argument("settings", nargs=-1, required=True, metavar="SETTING=VALUE...")
 
@@ -47,19 +43,17 @@ def topic() -> None:
 @directory_option
 @json_option
 def create(name: str, settings: tuple[str, ...], directory: str, as_json: bool) -> None:
-    """Create a topic. Nothing is done when it exists with these settings."""
+    """Create a topic. Nothing is done when it exists with these settings.
+
+    Also while a runtime has the directory open with control=True.
+    """
     check_name(name, "topic")
     given = parse_settings(settings, TOPIC_FIELDS, partial(topic_settings, where=f"topic {name!r}"))
 
-    async def work() -> tuple[TopicSettings, bool]:
-        async with open_runtime(directory) as runtime:
-            is_new = all(topic.name != name for topic in runtime.topics())
-            made = await runtime.create_topic(name, **given)
-        return made.settings, is_new
-
-    found, is_new = run(work)
-    what = "is created" if is_new else "was there already"
-    report_settings("topic", name, attrs.asdict(found), as_json, what, {"created": is_new})
+    request = {"verb": "create_topic", "name": name, "settings": to_json(given)}
+    (found,) = ask_runtime(directory, request, is_made=True)
+    what = "is created" if found["created"] else "was there already"
+    report_settings("topic", name, found["settings"], as_json, what, {"created": found["created"]})
 
 
 @topic.command()
@@ -68,18 +62,16 @@ def create(name: str, settings: tuple[str, ...], directory: str, as_json: bool) 
 @directory_option
 @json_option
 def alter(name: str, settings: tuple[str, ...], directory: str, as_json: bool) -> None:
-    """Change settings of a topic (all except `partitions`)."""
+    """Change settings of a topic (all except `partitions`).
+
+    Also while a runtime has the directory open with control=True: they hold from then on.
+    """
+    check_name(name, "topic")
     where = f"topic {name!r}"
     given = parse_settings(settings, TOPIC_FIELDS, lambda found: check("topic", TOPIC_FIELDS, found, where))
-    require_directory(directory)
-
-    async def work() -> TopicSettings:
-        async with open_runtime(directory) as runtime:
-            find_topic(runtime, name)
-            altered = await runtime.alter_topic(name, **given)
-        return altered.settings
-
-    report_settings("topic", name, attrs.asdict(run(work)), as_json, "is altered")
+    request = {"verb": "alter_topic", "topic": name, "settings": to_json(given)}
+    (found,) = ask_runtime(directory, request)
+    report_settings("topic", name, found, as_json, "is altered")
 
 
 @topic.command()
@@ -88,20 +80,24 @@ def alter(name: str, settings: tuple[str, ...], directory: str, as_json: bool) -
 @directory_option
 @json_option
 def delete(name: str, yes: bool, directory: str, as_json: bool) -> None:
-    """Delete a topic with all its messages."""
+    """Delete a topic with all its messages.
+
+    Also while a runtime has the directory open with control=True: consumers of this topic then end there with
+    RuntimeClosed, and publishing to it raises TopicNotFound.
+    """
+    check_name(name, "topic")
     require_directory(directory)
     if not yes:
         if not is_interactive():
             raise InvalidArgument("nobody is there to be asked: say --yes. Nothing was deleted.")
-        if not click.confirm(f"Delete topic {name!r} in {directory} with all its messages?", err=True):
+        if not click.confirm(
+            f"Delete topic {name!r} in {directory} with all its messages? Its consumers end, and publishing to it"
+            " fails.",
+            err=True,
+        ):
             raise click.ClickException("Nothing was deleted.")
 
-    async def work() -> None:
-        async with open_runtime(directory) as runtime:
-            find_topic(runtime, name)
-            await runtime.delete_topic(name)
-
-    run(work)
+    ask_runtime(directory, {"verb": "delete_topic", "topic": name})
     if as_json:
         print_json({"name": name, "deleted": True})
     else:

@@ -324,6 +324,52 @@ async def test_a_client_survives_whatever_answers(tmp_path: Path, reply: bytes) 
             await ControlClient(str(tmp_path)).request("ping")
 
 
+async def test_a_program_of_an_earlier_version_is_named_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not know the verb: the error says so, and what to do, in place of the verbs that it knows."""
+    monkeypatch.delitem(VERBS, "list_delayed")
+    async with opened(tmp_path):
+        with pytest.raises(callboard.ControlError) as caught:
+            await ControlClient(str(tmp_path)).request("list_delayed", topic="orders", count="1")
+        assert "a version of Callboard that does not know 'list_delayed' yet" in str(caught.value)
+        assert "known are" not in str(caught.value)
+        assert caught.value.is_listening
+
+
+@pytest.mark.parametrize(
+    "settings", ["[]", "{", "[" * 20_000, '{"name": "x"}', '{"partitioner": 1}', '{"partitions": 0}']
+)
+async def test_settings_that_make_no_sense_change_nothing(tmp_path: Path, settings: str) -> None:
+    """Of topics and groups, whatever is sent: they are refused, and the socket goes on."""
+    async with opened(tmp_path) as runtime:
+        client = ControlClient(str(tmp_path))
+        for verb, given in (
+            ("create_topic", {"name": "bills"}),
+            ("alter_topic", {"topic": "orders"}),
+            ("alter_group", {"group": "billing"}),
+        ):
+            with pytest.raises(callboard.ControlError) as caught:
+                await client.request(verb, **given, settings=settings)
+            assert caught.value.kind in ("InvalidArgument", "ConfigurationError")
+        assert [topic.name for topic in runtime.topics()] == ["orders"]
+        assert not any(event["kind"] == "ActorCrashed" for event in await client.request("events"))
+
+
+async def test_an_answer_that_is_too_large_is_refused_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who asks for many delayed messages is told to ask for fewer; that is answered."""
+    monkeypatch.setattr(control, "ANSWER_BYTES_MAX", 10_000)
+    async with opened(tmp_path) as runtime:
+        orders = runtime.topic("orders")
+        await orders.publish_batch([bytes(4000)] * 3, partition=0, delays=[3600] * 3)
+        client = ControlClient(str(tmp_path))
+        with pytest.raises(callboard.ControlError, match="too many for one frame"):
+            await client.request("list_delayed", topic="orders", count="3")
+        assert len(await client.request("list_delayed", topic="orders", count="2")) == 2
+
+
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text() | st.binary(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
@@ -364,5 +410,7 @@ def test_who_changes_something_is_told_that_it_may_be_done() -> None:
         "list_dead",
         "schedules",
         "next_due",
+        "list_delayed",
+        "count_delayed",
     }
     assert set(VERBS) - CHANGING == looks

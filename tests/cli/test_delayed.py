@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+from datetime import UTC, datetime
 from typing import Any
+
+import pytest
+import trio
+
+import callboard
+from callboard.control import ControlClient
 
 
 def test_delayed_messages_are_published_listed_and_cancelled(command: Any) -> None:
@@ -74,3 +82,93 @@ def test_what_cannot_be_is_refused(command: Any) -> None:
     ended = command.run("publish", "orders", "tea", "--delay", "1", "--dedup-id", "x", code=2)
     assert "not for delayed messages" in ended.err
     assert command.run("delayed", "count", "orders", "--json").json["messages"] == 0
+    assert "99999999999999999999 is not in the range" in ended_by(command, "0", "9" * 20)
+    assert "'a b' cannot be the name of a topic" in command.run("delayed", "count", "a b", code=2).err
+
+
+def ended_by(command: Any, *given: str) -> str:
+    """What `delayed cancel` says about these arguments, which it refuses."""
+    told: str = command.run("delayed", "cancel", "orders", *given, code=2).err
+    return told
+
+
+async def test_beside_a_running_program(command: Any) -> None:
+    """It is asked what waits, and cancels: nobody else has the directory open."""
+    async with callboard.open_runtime(command.folder / "data", control=True) as runtime:
+        orders = await runtime.create_topic("orders", partitions=2)
+        await orders.publish(b"\xff", key=b"k", headers={"h": b"v"}, ttl=60, partition=1, delay=7200)
+        await orders.publish(b"tea", partition=0, delay=3600)
+        await orders.publish_batch(
+            [b"%d" % number for number in range(1100)], partition=1, delays=[9e6] * 1100
+        )
+
+        def work() -> tuple[Any, ...]:
+            def run(*words: str) -> Any:
+                return command.run("delayed", *words, "--json")
+
+            counted = run("count", "orders").json["messages"]
+            listed = run("list", "orders", "--limit", "2").documents
+            told = command.run("delayed", "list", "orders", "--limit", "1").out.decode()
+            ids = [str(number) for number in range(1, 1201)]
+            cancelled = run("cancel", "orders", "1", *ids).json["cancelled"]
+            wrong = [
+                command.run("delayed", *words, code=1).err
+                for words in (("list", "ordres"), ("cancel", "orders", "2", "0"))
+            ]
+            return counted, listed, told, cancelled, wrong
+
+        counted, listed, told, cancelled, wrong = await trio.to_thread.run_sync(work)
+        assert counted == 1102
+        assert [(each["partition"], each["schedule_id"]) for each in listed] == [(0, 0), (1, 0)]
+        assert (listed[1]["value"], listed[1]["key"]) == ({"base64": "/w=="}, "k")
+        assert (listed[1]["headers"], listed[1]["ttl"], listed[1]["timestamp"]) == ({"h": "v"}, 60.0, None)
+        assert told.splitlines()[1].split()[-1] == "tea"
+        assert cancelled == list(range(1, 1101))
+        assert [each.value for each in await orders.delayed().next()] == [b"tea", b"\xff"]
+        assert "did you mean 'orders'" in wrong[0]
+        assert "has no partition 2" in wrong[1]
+        assert all(len(each.strip().splitlines()) == 1 for each in wrong)
+        client = ControlClient(str(command.folder / "data"))
+        for verb, given in (
+            ("list_delayed", {"count": "0"}),
+            ("list_delayed", {"count": "many"}),
+            ("cancel_delayed", {"partition": "", "ids": "0"}),
+            ("cancel_delayed", {"partition": "0", "ids": "0 -1"}),
+            ("cancel_delayed", {"partition": "0", "ids": "0 " + "9" * 20}),
+        ):
+            with pytest.raises(callboard.ControlError) as caught:
+                await client.request(verb, topic="orders", **given)
+            assert caught.value.kind == "InvalidArgument"
+        assert await orders.delayed().count() == 2
+
+
+async def test_what_waits_is_in_the_statistics(command: Any) -> None:
+    """A line for each topic that has delayed messages, or had some since the directory was opened; none for others."""
+    before = datetime.now(UTC).isoformat()
+    async with callboard.open_runtime(command.folder / "data", control=True) as runtime:
+        await runtime.create_topic("plain")
+        orders, bills = [await runtime.create_topic(name, partitions=2) for name in ("orders", "bills")]
+        await orders.publish(b"tea", partition=0, delay=0)
+        for partition in (0, 1):
+            await orders.publish(b"milk", partition=partition, delay=86_400)
+        await bills.publish(b"bill", partition=1, deliver_at=datetime(2999, 1, 1, tzinfo=UTC))
+        await bills.delayed().cancel(await bills.publish(b"bill", partition=1, delay=60))
+        async with orders.subscribe("kitchen") as consumer:
+            await consumer.get()
+        while (await runtime.stats()).delayed[0].moved == 0:
+            await trio.lowlevel.checkpoint()
+        out = (await trio.to_thread.run_sync(command.run, "stats")).out.decode()
+        told = [line for line in out.splitlines() if line.startswith("delayed messages of")]
+        found = [
+            re.fullmatch(
+                r"delayed messages of (.+) wait \(none is due before (\S+) UTC\); (.+) since the directory was opened",
+                line,
+            )
+            for line in told
+        ]
+        assert [(each[1], each[3]) for each in found if each] == [
+            ("bills: 1", "0 came, 1 cancelled, 0 lost"),
+            ("orders: 2", "1 came, 0 cancelled, 0 lost"),
+        ]
+        assert all(before[:19] <= each[2] < "2999-01-01T00:00:01" for each in found if each)
+        assert len(told) == 2

@@ -6,6 +6,9 @@ import re
 from typing import Any
 
 import pytest
+import trio
+
+import callboard
 
 
 def test_a_topic_is_created_with_its_settings_and_listed(command: Any) -> None:
@@ -156,3 +159,70 @@ def test_the_settings_of_a_group_are_altered(orders: Any) -> None:
     assert "max_in_flight is 'x'" in refused
     assert "durable cannot be changed" in orders.run("group", "alter", "billing", "durable=no", code=2).err
     assert "there is no group 'nobody'" in orders.run("group", "alter", "nobody", "backoff=5", code=1).err
+
+
+async def test_topics_are_made_altered_and_deleted_beside_a_program(command: Any) -> None:
+    """Through its control socket: it has the topics at once, and the settings hold for it."""
+    async with callboard.open_runtime(command.folder / "data", control=True) as runtime:
+        orders = await runtime.create_topic("orders")
+
+        def work() -> tuple[Any, ...]:
+            made = command.run(
+                "topic", "create", "bills", "partitions=2", "retention_age=60.5", "--json"
+            ).json
+            again = command.run("topic", "create", "bills", "--json").json
+            other = command.run("topic", "create", "bills", "partitions=3", code=1).err
+            altered = command.run("topic", "alter", "orders", "max_message_bytes=1024", "--json").json
+            fixed = command.run("topic", "alter", "orders", "partitions=3", code=1).err
+            missing = [
+                command.run("topic", *words, code=1).err
+                for words in (("alter", "ordres", "retention_age=5"), ("delete", "ordres", "--yes"))
+            ]
+            asked = command.run("topic", "delete", "bills", code=2).err
+            return made, again, other, altered, fixed, missing, asked
+
+        made, again, other, altered, fixed, missing, asked = await trio.to_thread.run_sync(work)
+        assert (made["created"], made["settings"]["partitions"], made["settings"]["retention_age"]) == (
+            True,
+            2,
+            60.5,
+        )
+        assert (again["created"], again["settings"]) == (False, made["settings"])
+        assert "partitions is 2" in other
+        assert altered["settings"]["max_message_bytes"] == orders.settings.max_message_bytes == 1024
+        with pytest.raises(callboard.MessageTooLarge):
+            await orders.publish(bytes(2000))
+        assert "partitions cannot be changed" in fixed
+        assert all("id you mean 'orders'" in each for each in missing)
+        assert "--yes" in asked
+        bills = runtime.topic("bills")
+        await bills.publish(b"bill")
+        async with bills.subscribe("billing") as consumer:
+            await (await consumer.get()).ack()
+            await trio.to_thread.run_sync(command.run, "topic", "delete", "bills", "--yes")
+            with pytest.raises(callboard.RuntimeClosed, match="'bills' was deleted"):
+                await consumer.get()
+        with pytest.raises(callboard.TopicNotFound):
+            await bills.publish(b"late")
+        assert [topic.name for topic in runtime.topics()] == ["orders"]
+
+
+async def test_a_program_without_a_control_socket_is_named(command: Any) -> None:
+    """It has the directory open: what cannot ask it says so, and how it could."""
+    async with callboard.open_runtime(command.folder / "data") as runtime:
+        await runtime.create_topic("orders")
+
+        def work() -> list[str]:
+            return [
+                command.run(*words, code=5).err
+                for words in (
+                    ("topic", "create", "bills"),
+                    ("topic", "alter", "orders", "retention_age=5"),
+                    ("topic", "delete", "orders", "--yes"),
+                    ("delayed", "list", "orders"),
+                )
+            ]
+
+        for told in await trio.to_thread.run_sync(work):
+            assert "open it there with control=True to ask it" in told
+            assert len(told.strip().splitlines()) == 1

@@ -10,6 +10,7 @@ import base64
 import contextlib
 import json
 import re
+import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -25,7 +26,10 @@ from callboard.log.errors import StorageError
 from callboard.log.limits import KIB
 
 PIPE_WIDTH = 240
-"""The width of tables that are not printed on a terminal."""
+"""The width of tables that are not printed on a terminal, where the environment variable COLUMNS says nothing."""
+
+TERMINAL_WIDTH = 80
+"""The width of a terminal that does not know its own."""
 
 Advance = Callable[[str, int, int | None], None]
 
@@ -51,11 +55,17 @@ def show(*things: Any) -> None:
     """Print tables, trees and lines on standard output."""
     with _printing():
         is_terminal = sys.stdout.isatty()
-        paper = Paper(markup=False, highlight=False, emoji=False, width=None if is_terminal else PIPE_WIDTH)
+        paper = Paper(markup=False, highlight=False, emoji=False, width=_width())
         for thing in things:
             is_text = isinstance(thing, str)
             told = folded(thing, paper.width) if is_text and is_terminal else thing
             paper.print(told, soft_wrap=is_text, crop=False)
+
+
+def _width() -> int:
+    """How many characters a table may be wide: what COLUMNS says, else the terminal."""
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    return shutil.get_terminal_size((TERMINAL_WIDTH if is_terminal else PIPE_WIDTH, 0)).columns
 
 
 def folded(text: str, width: int) -> str:
@@ -94,9 +104,8 @@ def table(
     numbers only if there is no other way; nothing is cut.
     """
     rows, words = [tuple(row) for row in rows], words or heads[:1]
-    width_max = Paper().width if sys.stdout is not None and sys.stdout.isatty() else PIPE_WIDTH
     widths = [max([len(head), *(len(row[at]) for row in rows)]) for at, head in enumerate(heads)]
-    is_narrow = sum(widths) + 2 * len(widths) > width_max  # else no head is broken
+    is_narrow = sum(widths) + 2 * len(widths) > _width()  # else no head is broken
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_header=any(heads))
     for index, head in enumerate(heads):
         longest_word = max(map(len, head.split()), default=0) if is_narrow else len(head)

@@ -108,11 +108,10 @@ class CommandLine:
         """What a terminal of so many columns gets of a command, bars and all."""
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-        environment = {name: value for name, value in os.environ.items() if name not in _SIZES}
         process = subprocess.Popen(
             [COMMAND, *arguments],
             cwd=self.folder,
-            env=environment | {"TERM": "xterm"},
+            env=os.environ | {"TERM": "xterm"},
             stdin=subprocess.DEVNULL,
             stdout=theirs,
             stderr=theirs,
@@ -166,8 +165,10 @@ def _put_away(process: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.fixture
-def command(tmp_path: Path, forking: Any) -> Iterator[CommandLine]:
-    """The command line, in an empty folder."""
+def command(tmp_path: Path, forking: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[CommandLine]:
+    """The command line, in an empty folder. What it prints does not depend on the terminal that the tests run in."""
+    for name in _SIZES:
+        monkeypatch.delenv(name, raising=False)
     with contextlib.ExitStack() as stack:
         yield CommandLine(tmp_path, stack, forking)
 

@@ -25,7 +25,7 @@ def printed(found: str) -> list[str]:
 
 def shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *things: Any) -> list[str]:
     """What `show` prints on a narrow paper."""
-    monkeypatch.setattr(output, "PIPE_WIDTH", COLUMNS)
+    monkeypatch.setenv("COLUMNS", str(COLUMNS))
     output.show(*things)
     return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
 
@@ -66,6 +66,26 @@ def test_a_table_wider_than_the_terminal_is_not_cut(capsys: Any, monkeypatch: An
     number = str(2**500)
     lines = shown(capsys, monkeypatch, output.table(("a", "b"), [("x", number)]))
     assert "".join(line.split()[-1] for line in lines[1:]) == number
+
+
+@pytest.mark.parametrize("told", ["60", "0", "-5", "wide", "", None])
+def test_a_pipe_is_as_wide_as_the_environment_says(
+    orders: Any, monkeypatch: pytest.MonkeyPatch, told: str | None
+) -> None:
+    """COLUMNS is the width of tables in pipes and files too; where it is no width, lines stay whole."""
+    if told is not None:
+        monkeypatch.setenv("COLUMNS", told)
+    name = "a-topic-with-a-name-that-is-longer-than-most-" + "x" * 60
+    orders.run("topic", "create", name)
+    lines = orders.run("topic", "list").out.decode().splitlines()
+    assert (name in "\n".join(lines)) == (told != "60")
+    assert max(map(len, lines)) <= 60 if told == "60" else len(lines) == 3
+
+
+def test_the_environment_may_be_narrower_than_the_words(orders: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command prints what it can."""
+    monkeypatch.setenv("COLUMNS", "1")
+    assert orders.run("topic", "describe", "orders").out != b""
 
 
 def test_a_title_is_no_part_of_the_table(capsys: Any, monkeypatch: Any) -> None:

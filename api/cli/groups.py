@@ -15,7 +15,7 @@ from callboard.cli.inspect import ask_runtime
 from callboard.cli.options import all_option, directory_option, json_option, parse_settings, zoned
 from callboard.cli.output import facts, print_json, say, show, table, to_json
 from callboard.cli.streams import is_interactive
-from callboard.cli.topics import report_settings, setting_rows, settings_argument
+from callboard.cli.topics import setting_rows, settings_argument
 from callboard.control import is_negative, parse_place
 from callboard.log.errors import InvalidArgument
 from callboard.offline import require_directory
@@ -119,7 +119,10 @@ def alter_group(name: str, settings: tuple[str, ...], directory: str, as_json: b
     given = parse_settings(settings, GROUP_FIELDS, lambda found: check("group", GROUP_FIELDS, found, where))
     request = {"verb": "alter_group", "group": name, "settings": to_json(given)}
     (found,) = ask_runtime(directory, request)
-    report_settings("group", name, found, as_json, "is altered")
+    if as_json:
+        print_json({"name": name, "settings": found})
+    else:
+        show(facts(setting_rows(found, GROUP_FIELDS), title=f"group {name} is altered"))
 
 
 def where(command: Command) -> Command:

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
+import attrs
 import click
 
 from callboard.actors.names import OWN_GROUPS, check_name
 from callboard.actors.settings import (
-    GROUP_FIELDS,
     TOPIC_FIELDS,
     SettingField,
+    TopicSettings,
     check,
     topic_settings,
 )
@@ -45,15 +46,21 @@ def topic() -> None:
 def create(name: str, settings: tuple[str, ...], directory: str, as_json: bool) -> None:
     """Create a topic. Nothing is done when it exists with these settings.
 
-    Also while a runtime has the directory open with control=True.
+    Also while a runtime has the directory open with control=True. Printed are the settings that differ from the
+    defaults; `topic describe` shows all.
     """
     check_name(name, "topic")
     given = parse_settings(settings, TOPIC_FIELDS, partial(topic_settings, where=f"topic {name!r}"))
 
     request = {"verb": "create_topic", "name": name, "settings": to_json(given)}
-    (found,) = ask_runtime(directory, request, is_made=True)
-    what = "is created" if found["created"] else "was there already"
-    report_settings("topic", name, found["settings"], as_json, what, {"created": found["created"]})
+    (made,) = ask_runtime(directory, request, is_made=True)
+    found, defaults = made["settings"], attrs.asdict(TopicSettings())
+    if as_json:
+        print_json({"name": name, **made})
+        return
+    own = {key: value for key, value in found.items() if key == "partitions" or value != defaults[key]}
+    what = "is created" if made["created"] else "was there already"
+    show(facts(setting_rows(own, TOPIC_FIELDS), title=f"topic {name} {what}"))
 
 
 @topic.command()
@@ -62,7 +69,7 @@ def create(name: str, settings: tuple[str, ...], directory: str, as_json: bool) 
 @directory_option
 @json_option
 def alter(name: str, settings: tuple[str, ...], directory: str, as_json: bool) -> None:
-    """Change settings of a topic (all except `partitions`).
+    """Change settings of a topic (all except `partitions`). Printed is what has changed.
 
     Also while a runtime has the directory open with control=True: they hold from then on.
     """
@@ -70,8 +77,17 @@ def alter(name: str, settings: tuple[str, ...], directory: str, as_json: bool) -
     where = f"topic {name!r}"
     given = parse_settings(settings, TOPIC_FIELDS, lambda found: check("topic", TOPIC_FIELDS, found, where))
     request = {"verb": "alter_topic", "topic": name, "settings": to_json(given)}
-    (found,) = ask_runtime(directory, request)
-    report_settings("topic", name, found, as_json, "is altered")
+    described, after = ask_runtime(directory, {"verb": "describe", "topic": name}, request)
+    if as_json:
+        print_json({"name": name, "settings": after})
+        return
+    before = described["settings"]
+    changed = [key for key in after if after[key] != before[key]]
+    old, new = (
+        dict(setting_rows({key: each[key] for key in changed}, TOPIC_FIELDS)) for each in (before, after)
+    )
+    what = "is altered" if changed else "has these settings already"
+    show(facts([(key, f"{old[key]} → {new[key]}") for key in changed], title=f"topic {name} {what}"))
 
 
 @topic.command()
@@ -188,22 +204,6 @@ def _show_topic(found: dict[str, Any]) -> None:
     for partition in found["partitions"]:
         for problem in (*partition["damages"], *partition["gaps"]):
             show(f"{name}/{partition['partition']}: {problem}")
-
-
-def report_settings(
-    kind: str,
-    name: str,
-    found: Mapping[str, Any],
-    as_json: bool,
-    what: str,
-    more: Mapping[str, Any] | None = None,
-) -> None:
-    """Tell what the settings of a topic or group are, after a change; `more` is told with --json only."""
-    if as_json:
-        print_json({"name": name, "settings": found, **(more or {})})
-    else:
-        fields = TOPIC_FIELDS if kind == "topic" else GROUP_FIELDS
-        show(facts(setting_rows(found, fields), title=f"{kind} {name} {what}"))
 
 
 def setting_rows(

@@ -135,6 +135,33 @@ def test_a_topic_is_altered(orders: Any) -> None:
     assert "Did you mean 'orders'" in orders.run("topic", "alter", "ordres", "retention_age=60", code=1).err
 
 
+def test_creating_prints_what_differs_from_the_defaults(command: Any) -> None:
+    """And the number of partitions in any case; also of a topic that was there. `topic describe` shows all."""
+    printed = command.run("topic", "create", "plain").out.decode().splitlines()
+    assert [line.split() for line in printed] == [["topic", "plain", "is", "created"], ["partitions", "1"]]
+    command.run("topic", "create", "orders", "partitions=2", "retention_age=60", "segment_age=none")
+    printed = command.run("topic", "create", "orders").out.decode().splitlines()
+    assert [line.split() for line in printed] == [
+        ["topic", "orders", "was", "there", "already"],
+        ["partitions", "2"],
+        ["retention_age", "60", "s"],
+    ]
+    assert b"segment_age" in command.run("topic", "describe", "orders").out
+
+
+def test_altering_prints_what_has_changed(orders: Any) -> None:
+    """What it was, and what it is; nothing of settings that were so before."""
+    changes = ("retention_age=60", "drop_unread=no", "compression=gzip")
+    printed = orders.run("topic", "alter", "orders", *changes).out.decode().splitlines()
+    assert [line.split() for line in printed] == [
+        ["topic", "orders", "is", "altered"],
+        ["retention_age", "none", "→", "60", "s"],
+        ["compression", "none", "→", "gzip"],
+    ]
+    again = orders.run("topic", "alter", "orders", *changes).out.decode()
+    assert again.splitlines() == ["topic orders has these settings already"]
+
+
 def test_a_topic_is_deleted_only_when_somebody_says_yes(orders: Any) -> None:
     """Without a terminal nobody can be asked, so --yes is needed."""
     assert "--yes" in orders.run("topic", "delete", "orders", code=2).err

@@ -327,7 +327,7 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
         self._pass_until = self.runtime.clock.monotonic() + PASS_S
 
     def give_back_buffer(self) -> None:
-        """Release what was fetched and not yet asked for."""
+        """Release what was fetched and not yet asked for: for other modules of the package."""
         messages = list(self._buffer)
         self._buffer.clear()
         self.leases.give_back_messages(messages)
@@ -336,7 +336,7 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
             self.leases.give_back([lease.take(lease.untaken)])
 
     def give_back_stale(self) -> None:
-        """As `give_back_buffer`, if the lease of the first such message is half over."""
+        """As `give_back_buffer`, if the lease of the first is half over: for other modules of the package."""
         lease = self._buffer[0].lease if self._buffer else self._untaken
         if lease is not None and not self.is_fresh(lease):
             self.give_back_buffer()
@@ -457,6 +457,7 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
         """Whether at least half of a visibility timeout is left, nothing in it has expired, and the topic is there.
 
         Half of what leases really last, if that is less: while the timeout is altered, partitions know of it first.
+        For other modules of the package.
         """
         port = lease.port  # every message comes this way: no call without need
         if self._news.assigned is not None and not self._reads(port):

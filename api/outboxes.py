@@ -28,7 +28,7 @@ class ReachesOutboxes:
         async def ask_catalog(self, command: Any) -> Any: ...
 
     def live_topic(self, topic: object) -> LiveTopic:
-        """The topic that somebody names, or has. Raises `TopicNotFound`, `InvalidArgument`."""
+        """A topic, by name or itself: for other modules of the package. Raises `TopicNotFound`, `InvalidArgument`."""
         self.check_open()
         if isinstance(topic, Topic):
             live = self._directory.by_id(topic.topic_id)
@@ -45,13 +45,13 @@ class ReachesOutboxes:
         return live
 
     def delaying(self, live: LiveTopic) -> DelayedPublisher:
-        """What publishes delayed messages to a topic."""
+        """What publishes delayed messages to a topic: for other modules of the package."""
         return DelayedPublisher(self, publisher_of(live))  # type: ignore[arg-type]
 
     async def outbox(self, source: PartitionPort, *, delays: bool = False) -> Outbox:
         """The outbox of a partition, made if need be, and one that takes delayed messages if asked.
 
-        Raises `TopicNotFound`, and what keeps it from being made.
+        For other modules of the package. Raises `TopicNotFound`, and what keeps it from being made.
         """
         found = self._directory.outboxes.of(source)
         is_ready = found is not None and (found.takes_delayed or not delays)

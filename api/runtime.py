@@ -351,7 +351,7 @@ class Runtime(ReachesOutboxes, ReadsTopics):
     def check_open(self) -> None:
         """Raise `RuntimeClosed` unless the runtime is open, or still closing: actors may finish their work then.
 
-        Raise `WrongRun` in another thread or trio run than the one that opened it.
+        Raise `WrongRun` in another thread or trio run than the one that opened it. For other modules of the package.
         """
         if self._state not in ("open", "closing"):
             raise RuntimeClosed(
@@ -365,7 +365,7 @@ class Runtime(ReachesOutboxes, ReadsTopics):
         self.check_run()
 
     def check_run(self) -> None:
-        """Raise `WrongRun` in another thread or trio run than the one that opened the runtime."""
+        """Raise `WrongRun` in another thread or trio run than the opening one: for other modules of the package."""
         try:
             run = current_trio_token()
         except RuntimeError:
@@ -609,7 +609,7 @@ class Runtime(ReachesOutboxes, ReadsTopics):
         )
 
     async def partition_statistics(self, ports: Sequence[PartitionPort]) -> tuple[PartitionStatistics, ...]:
-        """Each partition's statistics; only the state of those that do not answer within DESCRIBE_TIMEOUT_S."""
+        """For other modules of the package: statistics, or only the state where none come in DESCRIBE_TIMEOUT_S."""
         self.check_open()
         found: dict[int, PartitionStatistics] = {}
 
@@ -628,7 +628,7 @@ class Runtime(ReachesOutboxes, ReadsTopics):
     # -- for the other public modules
 
     async def ask_catalog(self, command: Any) -> Any:
-        """Ask the catalog. Raises `RuntimeClosed`, indefinite once it was asked, and what the catalog answers."""
+        """Ask the catalog, for other modules of the package. Raises `RuntimeClosed`, indefinite once it was asked."""
         self.check_open()
         try:
             return await self._directory.catalog.ask(command)

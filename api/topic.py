@@ -313,7 +313,7 @@ class Topic:
             raise refusals[0]
 
     def raise_unawaited(self) -> None:
-        """Raise `PublishFailed` for failures of `acks="none"` publishes that nobody was told of yet."""
+        """Raise `PublishFailed` for failures of `acks="none"` publishes not told: for other modules of the package."""
         failures = [port.take_unawaited() for port in self._live.ports]
         failed = sum(count for count, _ in failures)
         if failed:

@@ -212,7 +212,8 @@ def test_a_job_that_is_interrupted_while_it_writes_leaves_nothing(
 ) -> None:
     """Neither a recording, nor the beginning of one, nor a traceback."""
     (command.folder / "p.json").write_text(json.dumps(PROFILE))
-    running = command.start("workload", "generate", "p.json", "--out", "r", "--scale", "500000")
+    # 800,000 events: writing them takes seconds, and the signal comes some hundredths after the first.
+    running = command.start("workload", "generate", "p.json", "--out", "r", "--scale", "100000")
     while not list(command.folder.glob("r.unfinished/*/*.log")):
         with pytest.raises(subprocess.TimeoutExpired):  # it has not ended
             running.process.wait(timeout=0.01)

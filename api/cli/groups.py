@@ -109,7 +109,7 @@ def describe(name: str, directory: str, as_json: bool) -> None:
 @directory_option
 @json_option
 def alter_group(name: str, settings: tuple[str, ...], directory: str, as_json: bool) -> None:
-    """Change settings of a group. All can change except `mode`, `ordering`, `durable` and `start`.
+    """Change settings of a group. All but those that are fixed once it exists, such as `mode` and `start`, can change.
 
     Also while a runtime has the directory open with control=True: they hold for its consumers from then on.
     """

@@ -162,6 +162,13 @@ class FailingState(DeliveryState):
         """Whether records that have failed before are not leased, for want of room for dead letters."""
         return self.max_deliveries is not None and self._room() <= 0
 
+    def is_held(self, offset: int, *, is_full: bool) -> bool:
+        """Whether an offset that is ready again waits for room among the dead letters."""
+        if self.max_deliveries is None:
+            return False
+        rows = self._ready.overlapping(offset, offset + 1)
+        return any(self._is_proved(row[3]) or (is_full and row[3] > 1) for row in rows)
+
     def oldest_needed(self) -> int:
         """The lowest offset that is not settled, or whose record is a dead letter."""
         return min(self.floor, min((letter.offset for letter in self._dead), default=self.floor))

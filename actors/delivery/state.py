@@ -75,6 +75,8 @@ class DeliveryState:
         """Deadlines or earlier, with lease ids; may name leases that are gone."""
         self._due: list[tuple[float, int, int]] = []
         """`not_before`, start, stop; may name offsets that moved on."""
+        self._readied: list[OffsetRange] | None = None
+        """What became ready since a choice last asked; None when none ever has."""
         self.delivered = self.redelivered = self.acked = self.nacked = 0
         self.released = self.expired = self.voided = self.skipped = 0
 
@@ -143,6 +145,19 @@ class DeliveryState:
         self._promote(now)
         for row in self._ready.overlapping(0, end):
             yield row[0], row[1]
+
+    def is_ready(self, offset: int) -> bool:
+        """Was it leased before, and may it be leased again?"""
+        return self._ready.contains(offset)
+
+    def take_readied(self, now: float) -> list[OffsetRange]:
+        """What became ready since the last call, some of which may have moved on; the first call tells of nothing.
+
+        Who has called it once has to go on: what it would tell is kept.
+        """
+        self._promote(now)
+        found, self._readied = self._readied or [], []
+        return found
 
     def unsettled_ranges(self, start: int, stop: int) -> list[OffsetRange]:
         """What of `[start, stop)` is not settled."""
@@ -302,9 +317,11 @@ class DeliveryState:
         return Settlement(accepted, tuple(lost))
 
     def _make_ready(self, rows: Iterable[Sequence[int]], tag: int) -> None:
-        put = self._ready.put
+        put, readied = self._ready.put, self._readied
         for start, stop, history in rows:
             put(start, stop, tag, history)
+            if readied is not None:
+                readied.append((start, stop))
 
     def _make_delayed(self, rows: Iterable[HistoryRow], not_before: float) -> None:
         for start, stop, history in rows:
@@ -321,7 +338,7 @@ class DeliveryState:
             ripe = [row for row in self._delayed.overlapping(start, stop) if row[3] <= now]
             for row in ripe:
                 self._delayed.carve(row[0], row[1])
-                self._ready.put(row[0], row[1], 0, row[2])
+                self._make_ready([row[:3]], 0)
 
     def _run_out(self, lease_id: int, tag: int) -> int:
         """A lease ends with its attempt counted; returns how many offsets it held."""

@@ -26,6 +26,7 @@ from heapq import heappop, heappush
 from typing import ClassVar, Final
 
 from callboard.actors.delivery.delivery import Delivery
+from callboard.actors.delivery.intervals import length_of
 from callboard.actors.delivery.receipts import Lease, OffsetRange, merged
 from callboard.actors.partition.commands import Fetch, Token
 from callboard.actors.partition.record_window import NO_KEY, RecordRange, WindowRecords
@@ -87,7 +88,8 @@ class KeyOrder:
         if span is None or span[1] <= delivery.next:
             return span
         start, stop = span
-        stop = min(stop, max(start, delivery.next) + records.room())
+        known = length_of(delivery.unsettled_ranges(start, delivery.next)) if start < delivery.next else 0
+        stop = min(stop, max(start, delivery.next) + max(0, records.room() - known))
         return (start, stop) if start < stop else None
 
     def begin_reading(self, visible_end: int) -> OffsetRange | None:
@@ -191,16 +193,19 @@ class KeyOrder:
     def _may_go_again(self, now: float, most: int) -> list[int]:
         """What was leased before, is ready again and is out; at most so many, the lowest.
 
-        What the range passed because the log holds nothing there is leased too: its reading settles it.
+        What the range passed because the log holds nothing there is leased too: its reading settles it. What waits for
+        room among the dead letters is not.
         """
-        records, found = self.records, list[int]()
-        hashes = records.columns[self.columns[0]]
-        for start, stop in self._delivery.ready_ranges(now, records.end):
+        records, delivery, found = self.records, self._delivery, list[int]()
+        hashes, is_full = records.columns[self.columns[0]], delivery.is_full
+        for start, stop in delivery.ready_ranges(now, records.end):
             for offset in range(start, stop):
                 if len(found) >= most:
                     return found
                 index = records.index_of(offset)
-                if index < 0 or self._heads.get(hashes[index], offset) == offset:
+                if index >= 0 and self._heads.get(hashes[index], offset) != offset:
+                    continue
+                if not delivery.is_held(offset, is_full=is_full):
                     found.append(offset)
         return found
 

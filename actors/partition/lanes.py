@@ -12,7 +12,7 @@ Invariants
 ----------
 R1  When something is leased, all unsettled records below the range's end were seen, and the range ends at the visible
     end or is full.
-R2  Every free record is in both heaps, once; a heap may name others besides, which are dropped when they come first.
+R2  Every record of the range that may be leased is in both heaps; what else they name is dropped when it comes first.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from callboard.log.limits import WINDOW_SPAN_RECORDS, Limits
 HIGHEST: Final = 9
 USUAL: Final = 4
 """The priority of a message that was published without one."""
-AGAIN_MAX: Final = 1000
-"""So many records that are ready again are compared; those beyond wait until some of them are leased."""
 RANKED_BYTES: Final = 88
-"""What a free record takes in both heaps, about."""
+"""What a record takes in both heaps, about."""
+HEAP_SLACK: Final = 64
+EVERYTHING: Final = 2**63
 STARVED: Final = -1
 RANK_SHIFT: Final = 64
 OFFSET_MASK: Final = (1 << RANK_SHIFT) - 1
@@ -68,6 +68,8 @@ class PriorityOrder(KeyOrder):
         super()._forget()
         self._ranked: list[int] = []
         """A heap of rank and offset; `_free`, which the lowest offset leads, tells who starves."""
+        self._unheard: list[OffsetRange] | None = None
+        """What is ready again beyond the range; None: nobody has looked yet at what is ready again."""
 
     def _charge(self, more_bytes: int = 0) -> None:
         super()._charge(more_bytes + RANKED_BYTES * len(self._ranked))
@@ -78,14 +80,39 @@ class PriorityOrder(KeyOrder):
         return HIGHEST - (stored - 1 if stored else USUAL)
 
     def _offer(self, offset: int) -> None:
-        if self._is_free(offset):
-            heappush(self._free, offset)
-            heappush(self._ranked, self._place(offset))
+        if self._is_free(offset) or self._delivery.is_ready(offset):
+            self._push(offset)
+
+    def _push(self, offset: int) -> None:
+        heappush(self._free, offset)
+        heappush(self._ranked, self._place(offset))
+        if max(len(self._free), len(self._ranked)) > HEAP_SLACK + 2 * self.records.count:
+            # Each record once: one that failed often was put there often.
+            live = sorted({each & OFFSET_MASK for each in self._ranked} | set(self._free))
+            self._free = [each for each in live if self._is_live(each)]
+            self._ranked = sorted(map(self._place, self._free))
+
+    def _hear(self, now: float) -> None:
+        """Put what has become ready again into the heaps."""
+        end, ranges = self.records.end, self._delivery.take_readied(now)
+        if self._unheard is None:
+            ranges = list(self._delivery.ready_ranges(now, self._delivery.next))
+        else:
+            ranges += self._unheard
+        self._unheard = [(max(start, end), stop) for start, stop in ranges if stop > end]
+        for start, stop in ranges:
+            for offset in range(start, min(stop, end)):
+                if self._is_live(offset):
+                    self._push(offset)
 
     def _place(self, offset: int) -> int:
-        return self._rank(self.records.index_of(offset)) << RANK_SHIFT | offset
+        """Where the heap has it; what the log lacks comes first: it is settled when it is read."""
+        index = self.records.index_of(offset)
+        return ((STARVED if index < 0 else self._rank(index)) - STARVED) << RANK_SHIFT | offset
 
     def _is_starved(self, index: int, now: float) -> bool:
+        if index < 0:
+            return True
         if self.starvation_s is None:
             return False
         appended_s: float = self.records.columns["append_us"][index] / 1e6
@@ -114,37 +141,35 @@ class PriorityOrder(KeyOrder):
     def choose(self, now: float, max_records: int, consumer: int | None = None) -> list[OffsetRange]:
         """The offsets to lease now, sorted, as ranges that do not touch."""
         records = self._catch_up()
+        self._hear(now)
         self._see_all()
-        from_free, from_ranked = self._first_free(now, max_records)
-        free = from_free | from_ranked
-        candidates = {*self._may_go_again(now, AGAIN_MAX), *free}
+        from_free, from_ranked, found = self._take_first(now, max_records)
 
         def order(offset: int) -> tuple[int, int]:
             index = records.index_of(offset)
-            if index < 0 or self._is_starved(index, now):  # what the log lacks is settled when it is read
-                return STARVED, offset
-            return self._rank(index), offset
+            return STARVED if self._is_starved(index, now) else self._rank(index), offset
 
-        first = sorted(candidates, key=order)[:max_records]
-        again = [offset for offset in first if offset not in free]
+        first = sorted(found, key=order)
+        again = [offset for offset in first if not self._is_free(offset)]
         chosen, others = self._delivery.together(again, len(first), consumer)
-        chosen += [offset for offset in first if offset in free][:others]
-        left = free.difference(chosen)
-        for offset in left & from_free:
+        chosen += [offset for offset in first if self._is_free(offset)][:others]
+        for offset in from_free.difference(chosen):
             heappush(self._free, offset)
-        for offset in left & from_ranked:
+        for offset in from_ranked.difference(chosen):
             heappush(self._ranked, self._place(offset))
         chosen.sort()
         return list(merged([(offset, offset + 1) for offset in chosen]))
 
     def _see_all(self) -> None:
-        self._see(self.records.end)
+        self._see(EVERYTHING)
 
-    def _first_free(self, now: float, most: int) -> tuple[set[int], set[int]]:
-        """Take out the free records that come first: which were taken out of `_free`, and which of `_ranked`."""
-        records, free, ranked, taken = self.records, self._free, self._ranked, set[int]()
-        from_free, from_ranked = set[int](), set[int]()
-        while len(taken) < most:
+    def _take_first(self, now: float, most: int) -> tuple[set[int], set[int], set[int]]:
+        """Take out what comes first, at most so many: what was taken out of `_free`, and out of `_ranked`, and what of
+        that may be leased. The rest waits for room among the dead letters.
+        """
+        records, free, ranked, found = self.records, self._free, self._ranked, set[int]()
+        from_free, from_ranked, is_full = set[int](), set[int](), self._delivery.is_full
+        while len(found) < most:
             while free and not self._is_live(free[0]):
                 heappop(free)
             if free and self._is_starved(records.index_of(free[0]), now):
@@ -157,12 +182,19 @@ class PriorityOrder(KeyOrder):
                 from_ranked.add(offset)
             else:
                 break
-            taken.add(offset)
-        return from_free, from_ranked
+            if self._is_free(offset) or not self._delivery.is_held(offset, is_full=is_full):
+                found.add(offset)
+        return from_free, from_ranked, found
 
     def _is_live(self, offset: int) -> bool:
-        """Whether an entry of a heap still stands for a free record."""
-        return self.records.index_of(offset) >= 0 and self._is_free(offset)
+        """Whether an entry of a heap stands for a record that may be leased."""
+        records, index = self.records, self.records.index_of(offset)
+        if index < 0:
+            return offset < records.end and self._delivery.is_ready(offset)
+        if self._is_free(offset):
+            return True
+        head = self._heads.get(records.columns[self.columns[0]][index], offset)
+        return head == offset and self._delivery.is_ready(offset)
 
 
 class PriorityKeyOrder(PriorityOrder):

@@ -100,6 +100,56 @@ async def test_what_starves_goes_first(autojump_clock: Any, world: Any) -> None:
         assert await taken(topic, "audit") == [b"new", b"old 2", b"younger", b"old 1"]
 
 
+async def test_the_highest_priority_comes_first_of_thousands_that_come_again(
+    autojump_clock: Any, world: Any
+) -> None:
+    """However many were leased and given back, the choice among them is by priority."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders", priorities=True)
+        await topic.publish_batch([b"low"] * 3000, priorities=[1] * 3000)
+        await topic.publish(b"high", priority=9)
+        async with topic.subscribe("billing", max_in_flight=4000) as consumer:
+            given_back = 0
+            while given_back < 3001:
+                batch = await consumer.get_batch(4000, 0.0)
+                given_back += len(batch)
+        async with topic.subscribe("billing", max_in_flight=1) as consumer:
+            assert [(await consumer.get()).value] == [b"high"]
+
+
+async def test_what_waits_for_room_among_the_dead_letters_lets_others_pass(
+    autojump_clock: Any, world: Any
+) -> None:
+    """A healthy message of a low priority comes, although failed ones of a high priority have to wait."""
+    async with world.open(limits=callboard.Limits(dead_letters=1)) as runtime:
+        topic = await runtime.create_topic("orders", priorities=True)
+        await topic.publish_batch([b"bad 0", b"bad 1", b"bad 2"], priorities=[9, 9, 9])
+        async with topic.subscribe("billing", max_in_flight=1, max_deliveries=2, backoff=0.01) as consumer:
+            for _ in range(6):
+                message = await consumer.get(timeout=1.0)
+                if message is not None:
+                    await message.nack()
+            await topic.publish(b"healthy", priority=0)
+            message = await consumer.get(timeout=1.0)
+            assert message is not None
+            assert message.value == b"healthy"
+
+
+async def test_the_window_keeps_its_size_over_a_restart(autojump_clock: Any, world: Any) -> None:
+    """What was passed over before counts among its records."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders", priorities=True)
+        await topic.publish_batch([b"low"] * 200, priorities=[1] * 200)
+        settings = {"priority_window": 20, "max_in_flight": 1}
+        async with topic.subscribe("billing", **settings) as consumer, consumer.receive():
+            await topic.publish(b"high", priority=9)
+    async with world.open() as runtime:
+        topic = runtime.topic("orders")
+        async with topic.subscribe("billing", **settings) as consumer, consumer.receive():
+            (group,) = (await topic.describe())[0].groups
+            assert group.window_records <= 20
+
+
 async def test_priority_is_strict_within_the_window(autojump_clock: Any, world: Any) -> None:
     """What lies beyond `priority_window` unsettled messages waits until it comes into it."""
     async with world.open() as runtime:

@@ -248,6 +248,9 @@ class KeyOrderMachine(RuleBasedStateMachine):
                 assert key not in out or state in ("untouched", "passed")
                 out.append(key)
         assert self.order.fenced <= len(self.unsettled())
+        known = len([offset for offset in self.unsettled() if offset < self.delivery.next])
+        if self.budget.bytes_max == 10**6:
+            assert self.order.records.count <= max(self.records_max, known)
 
     def teardown(self) -> None:
         """Whatever happened, all is settled in the end: a range that is full or small delays, and never blocks."""

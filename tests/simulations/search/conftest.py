@@ -39,6 +39,7 @@ def made() -> Callable[..., Any]:
             tape=None,
             first=None,
             waiting=(),
+            passings={},
         )
 
     return make

@@ -57,6 +57,8 @@ T = TypeVar("T")
 LATE = {"-d": "-d DIRECTORY", "--directory": "--directory DIRECTORY", "--json": "--json"}
 """Options that every command has, and no group of commands."""
 HIDDEN = frozenset({"demo-child", "simulate-worker"})
+REPEATED_S = 1.0
+"""Signals that come so soon after the first are the same wish: a terminal and `timeout` may send it twice."""
 SIGNALS = {signal.SIGINT: exits.INTERRUPTED, signal.SIGTERM: exits.TERMINATED}
 
 
@@ -220,7 +222,10 @@ def code_of(error: CallboardError) -> int:
 
 
 def run(function: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run a command's asynchronous part. SIGINT and SIGTERM cancel it, then exit; a second one does not wait."""
+    """Run a command's asynchronous part. SIGINT and SIGTERM cancel it, then exit.
+
+    Another one, `REPEATED_S` or more after the first, ends the process at once.
+    """
     before, early = signal.getsignal(signal.SIGTERM), []
     if callable(before):  # raised while trio begins or ends, it would be an error of trio
         signal.signal(signal.SIGTERM, lambda number, _: early.append(number))
@@ -292,10 +297,12 @@ async def _watch_signals(scope: trio.CancelScope, received: list[int], watching:
         return
     with trio.open_signal_receiver(*wanted) as signals:
         watching.set()
-        if received:  # before anybody watched
-            scope.cancel()
-            return
-        async for number in signals:
-            received.append(number)
-            scope.cancel()
-            return
+        if not received:  # else one came before anybody watched
+            received.append(await anext(aiter(signals)))
+        scope.cancel()
+        with trio.move_on_after(REPEATED_S):
+            async for _ in signals:
+                pass
+        for number in wanted:
+            signal.signal(number, signal.SIG_DFL)
+        await trio.sleep_forever()  # until the command has ended

@@ -151,6 +151,8 @@ class _PatternRun:
         self._settled: set[bytes] = set()
         self._served: set[int] = set()
         """Consumers that were given messages one by one."""
+        self._staying: set[int] = set()
+        """Consumers that have come to stay."""
         self._storm_ends_s = world.now + STORM_S
 
     async def watch(self) -> None:
@@ -183,6 +185,7 @@ class _PatternRun:
 
     async def _session(self, machine: Machine) -> None:
         draws = self.world.entropy.fork(f"operator on {machine.number}")
+        self._staying.clear()
         async with machine.open_runtime() as runtime:
             await self._prepare(runtime)
             async with trio.open_nursery() as nursery:
@@ -207,6 +210,8 @@ class _PatternRun:
             draws = self.world.entropy.fork("turns")
             await TakesTurns(self.world, draws, self.workload.distribution, count).take(topic)
             return
+        while len(self._staying) < count:  # who comes back has another place in the order
+            await self.world.rest(LOOK_S)
         await self.world.rest(TURN_S)
         self._served.clear()
         for _ in range(count + 1):
@@ -279,15 +284,17 @@ class _PatternRun:
         while True:
             stays_s = max(0.01, self.workload.stays_s) * (0.2 + draws.random())
             try:
-                with trio.move_on_after(stays_s if self._is_storm() else 10_000.0):
-                    await self._stay(runtime, draws, number)
+                is_last = not self._is_storm()
+                with trio.move_on_after(10_000.0 if is_last else stays_s):
+                    await self._stay(runtime, draws, number, is_last=is_last)
             except CallboardError as error:
+                self._staying.discard(number)
                 if not is_passing(error):
                     raise
                 await trio.sleep(OPERATOR_S / 2)
             await trio.sleep(0.3 * draws.random())
 
-    async def _stay(self, runtime: Any, draws: SeededEntropy, number: int) -> None:
+    async def _stay(self, runtime: Any, draws: SeededEntropy, number: int, *, is_last: bool) -> None:
         chosen = {"distribution": self.workload.distribution} if self.workload.mode == "shared" else {}
         async with runtime.subscribe(
             pattern=PATTERN,
@@ -297,6 +304,8 @@ class _PatternRun:
             backoff=0.05,
             **chosen,
         ) as consumer:
+            if is_last:
+                self._staying.add(number)
             while True:
                 try:
                     message = await consumer.get(timeout=0.5)

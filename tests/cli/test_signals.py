@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,14 @@ import trio
 async def handle(message):
     open("begun", "w").close()
     await trio.sleep_forever()
+"""
+STUBBORN = """
+import trio
+
+async def handle(message):
+    open("begun", "w").close()
+    with trio.CancelScope(shield=True):
+        await trio.sleep_forever()
 """
 
 
@@ -88,6 +97,21 @@ def test_a_rehearsal_ends(
     wait_for(running, (orders.folder / "begun").exists)
     ended(running, number)
     assert not [path for path in temporary.iterdir() if path.is_dir()]
+
+
+@SIGNALS
+def test_another_signal_ends_what_does_not_end(orders: Any, number: signal.Signals) -> None:
+    """A handler that lets itself not be cancelled would hold the command for ever."""
+    (orders.folder / "app.py").write_text(STUBBORN, encoding="utf-8")
+    orders.run("publish", "orders", "one")
+    orders.run("consume", "orders", "--group", "billing", "--durable", "--max", "1")
+    running = orders.start("rehearse", "data", "--topic=orders", "--group=billing", "--handler=app:handle")
+    wait_for(running, (orders.folder / "begun").exists)
+    while running.process.poll() is None:
+        running.process.send_signal(number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            running.process.wait(0.2)
+    assert running.end().code == -number
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")

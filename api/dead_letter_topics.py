@@ -242,7 +242,7 @@ class DeadLetterTopic:
     ) -> tuple[PartitionPort, int]:
         """Publish a letter with its own headers, once (V2); returns where, and the id of its producer."""
         record = letter.record
-        headers = {name: value for name, value in record.headers.items() if not name.startswith(f.PREFIX)}
+        headers = f.own_headers(record.headers)
         if group_id is not None:
             headers[FOR_GROUP] = str(group_id).encode()
         place = f"{self._live.topic_id}/{record.partition}/{record.offset} to {target.topic_id}"
@@ -360,7 +360,7 @@ class DeadLetterTopic:
 
 def _letter_of(record: Record) -> ForwardedLetter | None:
     """A record as a dead letter; None for one that the router has not forwarded."""
-    told = {name: value for name, value in record.headers.items() if name.startswith(f.PREFIX)}
+    told = record.headers
     first = told.get(f.FIRST_FAILED_AT)
     try:
         return ForwardedLetter(

@@ -1,26 +1,25 @@
 """What a dead letter becomes in the topic it is forwarded to, and what keeps it from coming there twice. Pure.
 
-The message is forwarded as it was published: value, key, headers, its own time. Headers named `callboard-...` say where
-it is from and why it is dead. It is published by a source (`producers`): a producer of the origin partition and group,
+The message is forwarded as it was published: value, key, headers, its own time. Headers of ours (`OURS`) say where it
+is from and why it is dead. It is published by a source (`producers`): a producer of the origin partition and group,
 with the number of the dead letter as its sequence. Numbers rise in the order of failure, so the partition that takes
 them keeps that order, and knows what it has already however often it is sent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
 import attrs
 
 from callboard.actors.delivery.failing import DeadLetter
+from callboard.actors.partition.addressing import FOR_GROUP
 from callboard.actors.partition.producers import SOURCE_EPOCH
 from callboard.actors.partition.source_ids import of_dead_letters
 from callboard.log.format.columns import Columns
 
-PREFIX: Final = "callboard-"
-"""Of the headers that are ours; those of an earlier failure are replaced."""
 TOPIC: Final = "callboard-topic"
 PARTITION: Final = "callboard-partition"
 OFFSET: Final = "callboard-offset"
@@ -35,6 +34,24 @@ REASON: Final = "callboard-reason"
 NUMBER: Final = "callboard-number"
 LOST: Final = "callboard-lost"
 """There when the message itself was gone: dropped by retention, or damaged."""
+OURS: Final = frozenset(
+    {
+        TOPIC,
+        PARTITION,
+        OFFSET,
+        GROUP,
+        ATTEMPTS,
+        FIRST_FAILED_AT,
+        FAILED_AT,
+        CONSUMER,
+        CONSUMERS,
+        REASON,
+        NUMBER,
+        LOST,
+        FOR_GROUP,
+    }
+)
+"""What forwarding and redriving add. Those of an earlier failure are not the message's own."""
 
 
 @attrs.frozen
@@ -109,7 +126,12 @@ def headers_of(origin: Origin, found: Found, wall_offset_s: float) -> dict[str, 
         LOST: "1" if columns is None else None,
     }
     told = {name: str(value).encode() for name, value in ours.items() if value is not None}
-    return {**{name: value for name, value in own.items() if not name.startswith(PREFIX)}, **told}
+    return {**own_headers(own), **told}
+
+
+def own_headers(headers: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Those that a message was published with, be they named like ours."""
+    return {name: value for name, value in headers.items() if name not in OURS}
 
 
 def _instant(wall_s: float) -> str:

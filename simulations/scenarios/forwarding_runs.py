@@ -62,6 +62,8 @@ IDLE_S: Final = 3.0
 FATES: Final = ("good", "good", "reject", "reject", "fail")
 TARGET: Final = "dead"
 TTLS_S: Final = (0.01, 0.2, 1.0, 3.0)
+OWN: Final = "callboard-own"
+"""A header of the message's own, named like those that forwarding adds."""
 ELSEWHERE: Final = "elsewhere"
 CHOSEN: Final = ("purge", ELSEWHERE, "home")
 """What is done with chosen dead letters."""
@@ -381,7 +383,7 @@ class _Forwarding:
         wanted = [place[1:] for place in self._given_up if self._fate_of(place) == ELSEWHERE]
         if sorted(record.value for record in found) != sorted(self._stored[place] for place in wanted):
             raise self._broken(f"{sorted(wanted)} were sent elsewhere, and {len(found)} messages are there")
-        if any(name.startswith("callboard-") for record in found for name in record.headers):
+        if any(record.headers != {OWN: record.value.split()[1]} for record in found):
             raise self._broken("a message was sent elsewhere, and not as it was published")
         return [record.append_time.timestamp() for record in found]
 
@@ -441,7 +443,7 @@ class _Forwarding:
         """What is not stored yet; then look up what there is."""
         count = sum(part.next_offset for part in await orders.describe())
         for number in range(count, 0 if self._is_redriving else len(self.fates)):
-            value, headers = f"{self.fates[number]} {number}".encode(), {"number": str(number)}
+            value, headers = f"{self.fates[number]} {number}".encode(), {OWN: str(number)}
             ttl = self._ttls[number]
             await orders.publish(value, key=b"%d" % number, headers=headers, ttl=ttl)
         await until_readable(self.world, orders)
@@ -551,7 +553,7 @@ class _Forwarding:
             if record.value != value or value is None:
                 raise self._broken(f"{place} was {value!r}, and is forwarded as {record.value!r}")
             number = value.split()[1]
-            if record.key != number or record.headers["number"] != number:
+            if record.key != number or record.headers.get(OWN) != number:
                 raise self._broken(f"{place} was forwarded with another key, or other headers")
             if place in self._acked:
                 raise self._broken(f"{place} was acked, and is forwarded")

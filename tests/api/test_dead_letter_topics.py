@@ -232,3 +232,24 @@ async def test_the_router_is_there_when_it_is_needed(autojump_clock: Any, world:
         assert "dead-letters" not in [node.name for node in runtime.tree().children]
         async with orders.subscribe("billing", dead_letter_topic="dead"):
             assert "dead-letters" in [node.name for node in runtime.tree().children]
+
+
+async def test_headers_that_are_named_like_ours_come_back(autojump_clock: Any, world: Any) -> None:
+    """Only those that forwarding itself adds are left out of what is redriven: a schedule's, say, are the message's."""
+    own = {"callboard-own": b"1", "callboard-schedule": b"nightly"}
+    async with world.open() as runtime:
+        await runtime.create_topic("dead")
+        orders = await runtime.create_topic("orders")
+        await orders.publish(b"a", headers=own)
+        async with orders.subscribe("billing", dead_letter_topic="dead") as consumer:
+            for _ in range(2):
+                await (await consumer.get()).reject(reason="x")
+                await trio.sleep(1)
+                (letter,) = await runtime.dead_letters("dead").list()
+                assert {name: letter.record.headers[name] for name in own} == own
+                await runtime.dead_letters("dead").redrive()
+            message = await consumer.get()
+            assert {
+                name: value for name, value in message.headers.items() if name != "callboard-for-group"
+            } == own
+            await message.ack()

@@ -62,6 +62,13 @@ class GroupInfo:
     """Which topics it reads, when they are not named: `topics` has those that match now."""
     dead_letters: bool = False
     """Whether topics for dead letters match the pattern too."""
+    rebalances: int = 0
+    """In an exclusive group: how often partitions got other owners. This and what follows is counted since the
+    directory was opened."""
+    forced_handovers: int = 0
+    """Partitions that were taken from members which had not let go of them within `rebalance_timeout`."""
+    stalled_members: int = 0
+    """Members that lost their partitions because they did nothing for `session_timeout` while messages waited."""
 
     @property
     def own(self) -> bool:
@@ -254,6 +261,9 @@ def group_infos(records: Sequence[GroupRecord], directory: Directory) -> tuple[G
                 consumers,
                 None if pattern is None else pattern.words,
                 pattern is not None and pattern.dead_letters,
+                membership.rebalances,
+                membership.forced_handovers,
+                membership.stalled_members,
             )
         )
     return tuple(found)

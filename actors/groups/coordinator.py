@@ -280,6 +280,7 @@ class Coordinator(Actor[CoordinatorCommand]):
         """A member is stalled: others own its partitions, until it asks for messages again."""
         timeout = self._membership.settings.session_timeout
         self.context.emit(MemberStalled(self._name, member.consumer, member.name, timeout or 0.0))
+        self._membership.stalled_members += 1
         member.is_suspended = True
         self._fence_member(member, None)
         if self._exclusive is not None:

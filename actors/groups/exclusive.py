@@ -59,7 +59,9 @@ class ExclusivePartitions:
         }
         readers = {member.consumer: frozenset(member.topics) & lives.keys() for member in members}
         counts = {topic_id: len(live.ports) for topic_id, live in lives.items()}
-        self._start(membership.assignment.rebalance(readers, counts, self._context.clock.monotonic()))
+        changed = membership.assignment.rebalance(readers, counts, self._context.clock.monotonic())
+        membership.rebalances += bool(changed)
+        self._start(changed)
         for consumer in membership.members:
             news = membership.news.get(consumer)
             if news is not None:
@@ -99,6 +101,7 @@ class ExclusivePartitions:
     def _tell_forced(self, place: Place, holder: int | None, port: PartitionPort) -> None:
         if holder is not None and (news := self._membership.news.get(holder)) is not None:
             timeout = self._membership.settings.rebalance_timeout
+            self._membership.forced_handovers += 1
             self._context.emit(HandOverForced(self._name, port.topic, port.index, holder, timeout))
             news.end(place)
 

@@ -128,6 +128,12 @@ class Membership:
         """Of an exclusive group: who owns which partition."""
         self.idle_since_us: int | None = None
         """Since when there are no members; None when there are."""
+        self.rebalances = 0
+        """Decisions that gave partitions other owners; this and what follows since the directory was opened."""
+        self.forced_handovers = 0
+        """Partitions that were taken from a member which had not let go of them in time."""
+        self.stalled_members = 0
+        """Members whose session timed out."""
         self._departed: dict[int, None] = {}
         self._news = trio.Event()
 

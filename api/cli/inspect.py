@@ -82,6 +82,13 @@ _NOTE = (
     " all else as it is now"
 )
 
+_COORDINATED = {
+    "rebalances": "rebalances",
+    "forced_handovers": "forced hand-overs",
+    "stalled_members": "stalled members",
+}
+"""Counts of exclusive groups that have a column when any is not 0, and its head."""
+
 
 @click.command()
 @all_option
@@ -117,6 +124,14 @@ def stats(directory: str, with_own: bool, as_json: bool) -> None:
     if groups:
         counted_heads = (*(_GROUP_HEADS.get(key, key) for key in _GROUP_COUNTS), *group_rare.values())
         show("", table(("group", "partition", *counted_heads), groups, words=("group", "partition")))
+    if occurring := _occurring(_COORDINATED, found["groups"]):
+        coordinated = [
+            (each["name"], *(f"{each[key]:,}" for key in occurring))
+            for each in found["groups"]
+            if any(each[key] for key in occurring)
+        ]
+        heads = ("group", *occurring.values())
+        show("", table(heads, coordinated, words=("group",), title="since the directory was opened"))
     if found["forwarding"]:
         show("", _forwarding(found["forwarding"]))
     show("", _NOTE, "")

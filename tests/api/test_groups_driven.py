@@ -211,3 +211,35 @@ async def test_a_partition_crashes_while_a_group_is_sought(autojump_clock: Any, 
                     await trio.lowlevel.checkpoint()
                     runtime.crash("topics/orders/0", OSError("a test"))
                 assert await taken(consumer) == numbers(*range(offset, 20))
+
+
+async def test_what_a_coordinator_does_is_counted(autojump_clock: Any, world: Any) -> None:
+    """Rebalances, hand-overs that were forced and members that stalled; anew when the directory is opened."""
+
+    async def counted() -> tuple[int, int, int]:
+        (group,) = (await runtime.stats()).groups
+        return group.rebalances, group.forced_handovers, group.stalled_members
+
+    settings: Any = {"rebalance_timeout": 3.0, "session_timeout": 20.0, "visibility_timeout": 600.0}
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders", partitions=2)
+        for partition in range(2):
+            await orders.publish(b"x", partition=partition)
+        async with orders.subscribe("billing", mode="exclusive", max_in_flight=2, **settings) as idler:
+            for _ in range(2):
+                await idler.get()
+            assert await counted() == (1, 0, 0)
+            async with orders.subscribe("billing") as busy:
+                runtime.crash("groups/billing", RuntimeError("a drill"))
+                assert await taken(busy, 1) == []
+                await trio.sleep(5)
+                assert await taken(busy, 1) == [b"x"]
+                assert await counted() == (2, 1, 0)
+                for partition in range(2):
+                    await orders.publish(b"y", partition=partition)
+                with trio.move_on_after(60):
+                    while True:
+                        await (await busy.get()).ack()
+                assert await counted() == (3, 1, 1)
+    async with world.open() as runtime:
+        assert await counted() == (0, 0, 0)

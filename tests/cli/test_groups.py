@@ -150,6 +150,28 @@ async def test_members_are_shown_with_what_they_have(command: Any) -> None:
             await batch.ack()
 
 
+async def test_stats_count_rebalances(command: Any) -> None:
+    """Of groups that have any, with the columns that are not 0 everywhere; as JSON all."""
+    async with callboard.open_runtime(command.folder / "data", control=True) as runtime:
+        orders = await runtime.create_topic("orders")
+        async with (
+            orders.subscribe("billing", mode="exclusive"),
+            orders.subscribe("mailing"),
+        ):
+            told = (await trio.to_thread.run_sync(command.run, "stats")).out.decode()
+            found = (await trio.to_thread.run_sync(command.run, "stats", "--json")).json
+    lines = told.splitlines()
+    place = lines.index("since the directory was opened")
+    assert [line.split() for line in lines[place + 1 : place + 4]] == [
+        ["group", "rebalances"],
+        ["billing", "1"],
+        [],
+    ]
+    kept = {each["name"]: (each["rebalances"], each["stalled_members"]) for each in found["groups"]}
+    assert kept == {"billing": (1, 0), "mailing": (0, 0)}
+    assert "rebalances" not in command.run("stats").out.decode()
+
+
 def test_lag_is_one_word_in_all_tables(billing: Any) -> None:
     """And `stats` says what its timers are."""
     for arguments in (["stats"], ["topic", "describe", "orders"], ["group", "list"]):

@@ -56,6 +56,8 @@ class KeyOrder:
         """Those that wait for records to be read, with the tokens of who asked."""
         self.is_reading = False
         """Records are being read."""
+        self.promoted = 0
+        """Records that were leased before others of a higher priority, because they starved."""
         self._forget()
 
     def _forget(self) -> None:

@@ -504,6 +504,9 @@ class GroupStatistics:
     """No further record is looked at until some in the window are settled."""
     owner: int | None = None
     """In an exclusive group: the consumer that owns the partition."""
+    promoted: int = 0
+    """Deliveries that `starvation_after` put before messages of a higher priority, since the partition started or the
+    group was sought elsewhere."""
     opened_at: int = 0
     """The floor with which it was opened; 0 when that was before the last snapshot of the delivery journal."""
 

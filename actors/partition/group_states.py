@@ -212,6 +212,7 @@ class Group:
             fenced=fenced,
             window_records=0 if records is None else records.count,
             window_bytes=0 if records is None else records.size_bytes,
+            promoted=0 if self.choice is None else self.choice.promoted,
             is_window_full=records is not None and records.is_full,
             owner=None if self.ownership is None else self.ownership.owner,
             opened_at=self.opened_at,

@@ -157,8 +157,21 @@ class PriorityOrder(KeyOrder):
             heappush(self._free, offset)
         for offset in from_ranked.difference(chosen):
             heappush(self._ranked, self._place(offset))
+        if self.starvation_s is not None:
+            self.promoted += self._count_promoted(chosen, now)
         chosen.sort()
         return list(merged([(offset, offset + 1) for offset in chosen]))
+
+    def _count_promoted(self, chosen: list[int], now: float) -> int:
+        """How many of those that are about to be leased starve, and go before what has a higher priority and waits."""
+        index_of, ranked = self.records.index_of, self._ranked
+        starved = [offset for offset in chosen if self._is_starved(index_of(offset), now)]
+        if not starved:
+            return 0
+        taken = set(chosen)
+        while ranked and ((first := ranked[0] & OFFSET_MASK) in taken or not self._is_live(first)):
+            heappop(ranked)
+        return sum(self._rank(index_of(offset)) > ranked[0] >> RANK_SHIFT for offset in starved if ranked)
 
     def _see_all(self) -> None:
         self._see(EVERYTHING)

@@ -75,7 +75,11 @@ _PARTITION_RARE = {
     "dedup_forgotten": "ids forgotten early*",
     "dropped_dead_letters": "dead letters dropped*",
 }
-_GROUP_RARE = {"dead": "dead letters kept", "expired_records": "messages expired*"}
+_GROUP_RARE = {
+    "dead": "dead letters kept",
+    "expired_records": "messages expired*",
+    "promoted": "promoted since they starved*",
+}
 """Counts that have a column when any is not 0, and its head, with a star when the count begins anew at opening."""
 _NOTE = (
     "* since the directory was opened, or its partition restarted; redelivered, leases expired: since the group began;"

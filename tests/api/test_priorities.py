@@ -100,6 +100,33 @@ async def test_what_starves_goes_first(autojump_clock: Any, world: Any) -> None:
         assert await taken(topic, "audit") == [b"new", b"old 2", b"younger", b"old 1"]
 
 
+async def test_what_goes_first_because_it_starves_is_counted(autojump_clock: Any, world: Any) -> None:
+    """Only what leaves something of a higher priority behind."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders", priorities=True)
+        await topic.publish_batch([b"old 1", b"old 2"], priorities=[0, 3])
+        await trio.sleep(11)
+        await topic.publish(b"new", priority=9)
+        settings: Any = {"max_in_flight": 1, "starvation_after": 10}
+        async with topic.subscribe("billing", **settings) as consumer:
+            promoted = []
+            for value in (b"old 1", b"old 2", b"new"):
+                message = await consumer.get()
+                assert message.value == value
+                (group,) = (await runtime.stats()).partitions[0].groups
+                promoted.append(group.promoted)
+                await message.ack()
+            await trio.sleep(20)
+            await topic.publish_batch([b"high", b"low"], priorities=[9, 1])
+            await trio.sleep(20)
+            for value in (b"high", b"low"):
+                message = await consumer.get()
+                assert message.value == value
+                await message.ack()
+            (group,) = (await runtime.stats()).partitions[0].groups
+        assert [*promoted, group.promoted] == [1, 2, 2, 2]
+
+
 async def test_the_highest_priority_comes_first_of_thousands_that_come_again(
     autojump_clock: Any, world: Any
 ) -> None:

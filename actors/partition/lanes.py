@@ -164,14 +164,14 @@ class PriorityOrder(KeyOrder):
 
     def _count_promoted(self, chosen: list[int], now: float) -> int:
         """How many of those that are about to be leased starve, and go before what has a higher priority and waits."""
-        index_of, ranked = self.records.index_of, self._ranked
-        starved = [offset for offset in chosen if self._is_starved(index_of(offset), now)]
+        index_of, ranked, taken = self.records.index_of, self._ranked, set(chosen)
+        starved = [index for index in map(index_of, chosen) if index >= 0 and self._is_starved(index, now)]
         if not starved:
             return 0
-        taken = set(chosen)
         while ranked and ((first := ranked[0] & OFFSET_MASK) in taken or not self._is_live(first)):
             heappop(ranked)
-        return sum(self._rank(index_of(offset)) > ranked[0] >> RANK_SHIFT for offset in starved if ranked)
+        best = (ranked[0] >> RANK_SHIFT) + STARVED if ranked else HIGHEST
+        return sum(self._rank(index) > best for index in starved)
 
     def _see_all(self) -> None:
         self._see(EVERYTHING)

@@ -19,7 +19,7 @@ from callboard.simulations.faults import Plan
 from callboard.simulations.search.coverage import points
 from callboard.simulations.search.differences import first_difference
 from callboard.simulations.search.replay import shown_workload, words_of
-from callboard.simulations.search.shrink import Attempt, Case, RunBudget, shrink
+from callboard.simulations.search.shrink import Case, RunBudget, shrink
 from callboard.simulations.search.story import tell
 from callboard.simulations.violations import Violation
 from callboard.simulations.world import Run, Tape
@@ -180,12 +180,13 @@ def smallest(trial: Trial, seed: int, case: Case, run: Run) -> Small:
     limit = _limit(run)
     ticks = 0
 
-    def fails(tried: Case, *, record: bool) -> Attempt:
+    def fails(tried: Case, *, record: bool) -> Tape | None:
         nonlocal ticks
         went = trial.run(seed, tried, record_schedule=record, tick_limit=limit)
         ticks += went.ticks
-        broke = _kind(went.failure, trial.file) == wanted
-        return Attempt(went.tape or Tape() if broke else None, went.passings)
+        if _kind(went.failure, trial.file) != wanted:
+            return None
+        return went.tape or Tape()
 
     end = time.monotonic() + SHRINK_S
     budget = RunBudget(out_of_time=lambda: ticks > TICKS_MAX or time.monotonic() > end)

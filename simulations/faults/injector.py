@@ -23,7 +23,6 @@ import trio
 
 from callboard.simulations.faults.actions import ACTIONS
 from callboard.simulations.faults.kinds import CancelTask, CrashInRecovery, Fault, PauseTask
-from callboard.simulations.faults.passings import Passings
 from callboard.simulations.faults.plan import Plan
 from callboard.simulations.faults.reaching import HeldActors, Recoveries
 from callboard.simulations.faults.when import AWAIT, After, At
@@ -193,10 +192,7 @@ class Injector:
                 timed.append((when.seconds, case))
             else:
                 waiting.append(case)
-                passings = world.passings[case.index] = Passings()
-                forget = world.probes.wait(
-                    when.probe, when.count, when.about, _begin(case, waiting), passings
-                )
+                forget = world.probes.wait(when.probe, when.count, when.about, _begin(case, waiting))
                 case.finally_(forget)
         if timed:
             timed.sort(key=lambda pair: pair[0])

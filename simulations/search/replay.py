@@ -21,7 +21,7 @@ import attrs
 
 from callboard.log import errors
 from callboard.log.errors import InvalidArgument
-from callboard.simulations.search.shrink import Attempt, Case
+from callboard.simulations.search.shrink import Case
 from callboard.simulations.search.stored_failure import (
     NAME_CHARACTERS_MAX,
     WORDS_CHARACTERS_MAX,
@@ -134,17 +134,18 @@ def _is_error(name: str) -> bool:
 
 def trial_of(
     run_case: RunCase, failure: BaseException, tick_limit: int = TICK_LIMIT
-) -> Callable[..., Attempt]:
+) -> Callable[..., Tape | None]:
     """How shrinking runs a case: whether it fails as `failure` did (see `end_of`), and under which schedule."""
     wanted = end_of(failure)
 
-    def trial(case: Case, /, *, record: bool) -> Attempt:
+    def trial(case: Case, /, *, record: bool) -> Tape | None:
         settings = Settings(
             scheduler=case.scheduler, trace="off", record_schedule=record, tick_limit=tick_limit
         )
         run = run_case(case, settings)
-        broke = run.failure is not None and end_of(run.failure) == wanted
-        return Attempt(run.tape or Tape() if broke else None, run.passings)
+        if run.failure is None or end_of(run.failure) != wanted:
+            return None
+        return run.tape or Tape()
 
     return trial
 

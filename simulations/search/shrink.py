@@ -1,33 +1,28 @@
 """Shrinking: the smallest workload, plan and schedule that still break the same promise.
 
-First the plan: faults are dropped, then tried sooner, then their parameters made simpler. Then the workload. With fewer
-faults and less to do a count means another moment, or none: so faults are counted by what their moments are about, and
-moved where those do not come (see `sooner`). Meanwhile the schedule is the one in order of creation if the promise
-breaks under it too, else the seed's own. At the end the schedule: what it decided is recorded, and decisions are
-replaced by "all, in order" in ever smaller chunks. Fewer faults may allow a smaller workload and the other way round,
-so rounds are repeated until nothing gets smaller or the budget is used up.
+First the plan: faults are dropped, then their parameters made simpler. Then the workload. Meanwhile the schedule is the
+one in order of creation if the promise breaks under it too, else the seed's own. At the end the schedule: what it
+decided is recorded, and decisions are replaced by "all, in order" in ever smaller chunks. Fewer faults may allow a
+smaller workload and the other way round, so rounds are repeated until nothing gets smaller or the budget is used up.
 
 Invariants
 ----------
 K1  The case that is kept has always been run, and broke the same promise.
 K2  Not more runs than the budget allows, and none is begun, and no workload drawn, after its time.
-K3  No case is run twice, but to record its schedule.
-K4  The workload is one that its drawing function can make; one that the function did not draw is left as it is.
+K3  The workload is one that its drawing function can make; one that the function did not draw is left as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol
 
 import attrs
 
 from callboard.simulations.faults import After, Plan
-from callboard.simulations.faults.passings import Passings
 from callboard.simulations.faults.when import AWAIT
 from callboard.simulations.search.redrawing import Drawing, DrawnWorkload
 from callboard.simulations.search.simpler import chunks, greedy, variants
-from callboard.simulations.search.sooner import moved, nearer, sooner
 from callboard.simulations.world.tape import Tape
 
 RUNS_MAX: Final = 400
@@ -53,21 +48,11 @@ class Case:
     scheduler: str | None = None
 
 
-@attrs.frozen
-class Attempt:
-    """What a run of a case showed."""
-
-    tape: Tape | None
-    """Its schedule when the same promise was broken; None when it was not."""
-    passings: Mapping[int, Passings] = attrs.field(factory=dict)
-    """What those faults counted that wait for the n-th passing of a point."""
-
-
 class CaseTrial(Protocol):
     """Runs a case."""
 
-    def __call__(self, case: Case, /, *, record: bool) -> Attempt:
-        """How it went. The schedule may be empty unless `record`."""
+    def __call__(self, case: Case, /, *, record: bool) -> Tape | None:
+        """The schedule when the same promise was broken (empty unless `record`); None when it was not."""
         ...
 
 
@@ -114,7 +99,7 @@ def shrink(
 ) -> Shrunk:
     """The smallest case that still breaks the promise, as far as the budget goes (K1, K2).
 
-    `case` is taken to break it, and `drawing` to have drawn its workload (K4). `tell(what, runs)` hears of progress.
+    `case` is taken to break it, and `drawing` to have drawn its workload (K3). `tell(what, runs)` hears of progress.
     """
     return _Shrinking(case, trial, budget, tell, drawing).go()
 
@@ -128,8 +113,6 @@ class _Shrinking:
     _drawing: Drawing | None
     _drawn: DrawnWorkload | None = None
     _what: str = ""
-    _attempts: dict[str, Attempt] = attrs.field(factory=dict)
-    """Of the cases that were run, by their words."""
 
     def __attrs_post_init__(self) -> None:
         drawn = None if self._drawing is None else self._drawing.draw()
@@ -146,7 +129,6 @@ class _Shrinking:
 
     def _all(self) -> None:
         self._plainest_schedule()
-        self._nearer()
         for _ in range(ROUNDS_MAX):
             before = self.case
             self._plan()
@@ -158,27 +140,13 @@ class _Shrinking:
         self._schedule()
 
     def _holds(self, case: Case) -> bool:
-        """Keep the case when it breaks the promise (K1)."""
-        if self._attempt(case).tape is None:
+        """Run the case; keep it when it breaks the promise (K1)."""
+        self._budget.take()
+        self._tell(self._what, self._budget.spent)
+        if self._trial(case, record=False) is None:
             return False
         self.case = case
         return True
-
-    def _holds_moved(self, case: Case) -> bool:
-        """The same, or with faults moved whose moment did not come in it."""
-        if self._holds(case):
-            return True
-        plans = moved(case.plan, self._attempt(case).passings)
-        return any(self._holds(attrs.evolve(case, plan=plan)) for plan in plans)
-
-    def _attempt(self, case: Case) -> Attempt:
-        """Run the case, unless it was run (K3)."""
-        words = repr(case)
-        if words not in self._attempts:
-            self._budget.take()
-            self._tell(self._what, self._budget.spent)
-            self._attempts[words] = self._trial(case, record=False)
-        return self._attempts[words]
 
     def _plainest_schedule(self) -> None:
         """All in order of creation, if that will do; else let the seed decide: a tape fits no other case."""
@@ -202,16 +170,15 @@ class _Shrinking:
 
         def holds_somehow(faults: tuple[Any, ...]) -> bool:
             # With fewer faults there are fewer tasks, and the same random numbers mean another schedule.
-            case = attrs.evolve(self.case, plan=Plan(faults))
-            if self._holds_moved(case):
+            if holds(faults):
                 return True
             if self.case.tape is not None:
                 return False
+            case = attrs.evolve(self.case, plan=Plan(faults))
             return any(self._holds(attrs.evolve(case, scheduler=name)) for name in SCHEDULERS)
 
         greedy(self.case.plan.faults, fewer, holds_somehow)
         self._sooner()
-        self._each_sooner()
         greedy(self.case.plan.faults, plainer, holds)
 
     def _sooner(self) -> None:
@@ -225,35 +192,21 @@ class _Shrinking:
                 if self._holds(attrs.evolve(self.case, plan=Plan((alone,)))):
                     return
 
-    def _nearer(self) -> None:
-        """Count about what the moments of the faults are about: that stays the same when other things go."""
-        self._what = "plan"
-        if any(isinstance(fault.when, After) and fault.when.count > 1 for fault in self.case.plan.faults):
-            plan = nearer(self.case.plan, self._attempt(self.case).passings)
-            self._holds(attrs.evolve(self.case, plan=plan))
-
-    def _each_sooner(self) -> None:
-        """Each fault as soon as it may come; the last one first, which the others come before."""
-        for index in reversed(range(len(self.case.plan.faults))):
-            before = None
-            while self.case != before:
-                before = self.case
-                faults = before.plan.faults
-                for fault in sooner(faults[index]):
-                    plan = Plan((*faults[:index], fault, *faults[index + 1 :]))
-                    if self._holds(attrs.evolve(before, plan=plan)):
-                        break
-
     def _workload(self) -> None:
         self._what = "workload"
         if self._drawing is None or self._drawn is None:
             return
+        failed: set[str] = set()
 
         def holds(drawn: DrawnWorkload) -> bool:
+            words = repr(drawn.workload)
+            if words in failed:
+                return False
             case = attrs.evolve(self.case, workload=drawn.workload)
-            if case == self.case or self._holds_moved(case):
+            if case == self.case or self._holds(case):
                 self._drawn = drawn
                 return True
+            failed.add(words)
             return False
 
         drawing = self._drawing
@@ -285,5 +238,5 @@ class _Shrinking:
         """The schedule that the case really took, when it breaks the promise and would do so again under that."""
         self._budget.take()
         self._tell(self._what, self._budget.spent)
-        tape = self._trial(case, record=True).tape
+        tape = self._trial(case, record=True)
         return None if tape is None else tape.trimmed()

@@ -7,15 +7,12 @@ from collections.abc import Callable
 
 import attrs
 
-from callboard.simulations.faults.passings import Passings
-
 
 @attrs.define(eq=False)
 class _Waiter:
     left: int
     about: str
     call: Callable[[], None]
-    passings: Passings | None
 
 
 class Probes:
@@ -27,19 +24,9 @@ class Probes:
         self.counts: Counter[str] = Counter()
         self._waiting: dict[str, list[_Waiter]] = {}
 
-    def wait(
-        self,
-        probe: str,
-        count: int,
-        about: str,
-        call: Callable[[], None],
-        passings: Passings | None = None,
-    ) -> Callable[[], None]:
-        """Call `call()` at the `count`-th passing from now on whose subject contains `about`; returns an end to it.
-
-        Until then those passings are noted in `passings`.
-        """
-        waiter = _Waiter(count, about, call, passings)
+    def wait(self, probe: str, count: int, about: str, call: Callable[[], None]) -> Callable[[], None]:
+        """Call `call()` at the `count`-th passing from now on whose subject contains `about`; returns an end to it."""
+        waiter = _Waiter(count, about, call)
         self._waiting.setdefault(probe, []).append(waiter)
 
         def forget() -> None:
@@ -67,8 +54,6 @@ class Probes:
         for waiter in waiters:
             if waiter.about in about:
                 waiter.left -= 1
-                if waiter.passings is not None:
-                    waiter.passings.add(about)
                 if waiter.left <= 0:
                     due.append(waiter)
         for waiter in due:

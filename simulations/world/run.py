@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -20,7 +20,6 @@ from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.entropy import Generator
 from callboard.simulations.faults import NO_FAULTS, Plan
 from callboard.simulations.faults.injector import Injector, tasks_cancelled_by, waits_for_steps
-from callboard.simulations.faults.passings import Passings
 from callboard.simulations.history import History, HistoryEntry
 from callboard.simulations.violations import Violation
 from callboard.simulations.watching import (
@@ -115,8 +114,6 @@ class Run:
     """The entry at which the failure showed, if one is known."""
     waiting: tuple[WaitingTask, ...] = ()
     """Where the tasks waited then."""
-    passings: Mapping[int, Passings] = attrs.field(factory=dict)
-    """Per index in `plan.faults` of those at an n-th passing: what they counted until then."""
 
 
 def run(
@@ -224,7 +221,6 @@ class _Running:
             failure=failure,
             history=world.history,
             hits=dict(world.hits),
-            passings=dict(world.passings),
             fault_counts=world.fault_counts,
             probes=world.probes.counts,
             trace=self._trace,

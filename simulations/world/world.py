@@ -19,7 +19,6 @@ from callboard.simulations.clock import VirtualClock
 from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.disk.survival import Survival
 from callboard.simulations.entropy import SeededEntropy
-from callboard.simulations.faults.passings import Passings
 from callboard.simulations.history import History, HistoryEntry
 from callboard.simulations.violations import Violation
 from callboard.simulations.watching import TaskNames, WaitingTask, Watch, waiting_tasks
@@ -95,8 +94,6 @@ class World:
         self.task_scopes: dict[Any, trio.CancelScope] = {}
         """Cancel scopes of the program's tasks that a fault of the plan may cancel."""
         self.hits: Counter[int] = Counter()
-        self.passings: dict[int, Passings] = {}
-        """Per index of a fault that waits for the n-th passing of a point: the passings until then."""
         self.fault_counts: Counter[str] = Counter()
         self.healed = trio.Event()
         self.on_heal: list[Callable[[], None]] = []

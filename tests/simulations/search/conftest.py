@@ -39,7 +39,6 @@ def made() -> Callable[..., Any]:
             tape=None,
             first=None,
             waiting=(),
-            passings={},
         )
 
     return make

@@ -15,7 +15,7 @@ from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults import Plan
 from callboard.simulations.scenarios import SCENARIOS, Scenario, draw
 from callboard.simulations.search.redrawing import Drawing
-from callboard.simulations.search.shrink import Attempt, Case, RunBudget, shrink
+from callboard.simulations.search.shrink import Case, RunBudget, shrink
 from callboard.simulations.search.simpler import greedy
 from callboard.simulations.world import Tape
 
@@ -32,9 +32,9 @@ def small_traffic(name: str, seed: int) -> tuple[Any, list[Any]]:
     workload, _ = draw(scenario, seed)
     tried = []
 
-    def fails(case: Case, /, *, record: bool) -> Attempt:
+    def fails(case: Case, /, *, record: bool) -> Tape:
         tried.append(case.workload)
-        return Attempt(Tape())
+        return Tape()
 
     drawing = Drawing(scenario.workload, SeededEntropy(seed).fork("workload"))
     return shrink(Case(workload, Plan()), fails, RunBudget(2_000), drawing=drawing).case.workload, tried
@@ -56,8 +56,8 @@ def test_a_workload_that_was_not_drawn_is_left_alone() -> None:
     """A stored one may have been made by hand, or by another version."""
     drawing = Drawing(lambda entropy: (entropy.integer(8), 7), SeededEntropy(1))
 
-    def fails(case: Case, /, *, record: bool) -> Attempt:
-        return Attempt(Tape())
+    def fails(case: Case, /, *, record: bool) -> Tape:
+        return Tape()
 
     assert shrink(Case((1_000, 8), Plan()), fails, RunBudget(), drawing=drawing).case.workload == (1_000, 8)
 

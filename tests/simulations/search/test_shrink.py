@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults import After, At, CrashActor, JumpClock, Plan, PowerCut
 from callboard.simulations.search.redrawing import Drawing
-from callboard.simulations.search.shrink import Attempt, Case, RunBudget, shrink
+from callboard.simulations.search.shrink import Case, RunBudget, shrink
 from callboard.simulations.search.simpler import chunks, greedy, variants
 from callboard.simulations.world import Tape
 
@@ -58,12 +58,12 @@ class Trials:
         self.breaks = breaks
         self.cases: list[Case] = []
 
-    def __call__(self, case: Case, /, *, record: bool) -> Attempt:
+    def __call__(self, case: Case, /, *, record: bool) -> Tape | None:
         self.cases.append(case)
         taken = attrs.evolve(case, tape=TAPE if case.tape is None else case.tape)
         if not self.breaks(taken):
-            return Attempt(None)
-        return Attempt(taken.tape if record else Tape())
+            return None
+        return taken.tape if record else Tape()
 
 
 def test_everything_that_does_not_matter_goes() -> None:

@@ -66,6 +66,8 @@ class _Disturbed:
     topics: set[str]
     """Topics that clients publish to: their partitions come back when a runtime is opened."""
     quiet_from: float = 0.0
+    lasts_until: float = 0.0
+    """When the last fault that was begun ends."""
     is_healed: bool = False
     short_since: float = math.inf
     """Since when a partition lacked space to be recovered."""
@@ -85,6 +87,7 @@ class _Disturbed:
         match entry.kind:
             case "fault lasts":
                 until = entry.until
+                self.lasts_until = max(self.lasts_until, until)
             case "ActorRestarted":
                 until += entry.until
             case "OpeningLacksSpace":
@@ -99,7 +102,7 @@ class _Disturbed:
             case "booted":
                 self.down = {path: None for path in self.partitions if self._is_used(path)}
                 if self.short_since < math.inf:
-                    self.quiet_from, self.short_since = until, math.inf
+                    self.quiet_from, self.short_since = max(until, self.lasts_until), math.inf
             case "healed":
                 self.is_healed = True
                 if self.quiet_from == math.inf:

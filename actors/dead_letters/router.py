@@ -189,8 +189,8 @@ class DeadLetterRouter(Actor[None]):
 
     async def _read(self, port: PartitionPort, letter: DeadLetter) -> Found:
         who = letter.name or (None if letter.consumer is None else str(letter.consumer))
-        answer = await self._calls.ask(port, c.Read(letter.offset, 1, READ_BYTES_DEFAULT))
-        found = record_in(() if answer is None else answer[0], letter.offset)
+        batches = await self._calls.read(port, c.Read(letter.offset, 1, READ_BYTES_DEFAULT))
+        found = record_in(batches, letter.offset)
         return Found(letter, who) if found is None else Found(letter, who, *found)
 
 

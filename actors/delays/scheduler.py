@@ -328,13 +328,14 @@ class Line:
     async def _found(self, letters: Sequence[DeadLetter]) -> list[tuple[int, tuple[Columns | None, int]]]:
         """The first of these with their records, as many as fit: (index, (columns or None, index in these))."""
         found: list[tuple[int, tuple[Columns | None, int]]] = []
-        batches: list[Columns] = []
+        batches: Sequence[Columns] = ()
         left_bytes = BYTES_AT_A_TIME
         for at, letter in enumerate(letters[:AT_A_TIME]):
             record = record_in(batches, letter.offset)
             if record is None:
-                answer = await self._calls.ask(self._waiting.port, _reading(letter.offset, len(letters) - at))
-                batches = [] if answer is None else answer[0]
+                batches = await self._calls.read(
+                    self._waiting.port, _reading(letter.offset, len(letters) - at)
+                )
                 record = record_in(batches, letter.offset)
             found.append((at, record or (None, 0)))
             if record is not None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from callboard.actors.partition import commands as c
-from callboard.log.errors import ActorCrashed, ActorStopped, MailboxFull
+from callboard.log.errors import ActorCrashed, ActorStopped, MailboxFull, StorageError
 
 if TYPE_CHECKING:
     from callboard.actors.partition.port import PartitionPort
@@ -43,6 +43,24 @@ class PartitionCalls:
                 continue
             except MailboxFull:
                 await self._timers.sleep(PAUSE_S)
+
+    async def read(self, port: PartitionPort, reading: c.Read) -> Sequence[Columns]:
+        """Records from an offset on; none when the log holds none there, and never will.
+
+        Raises `StorageError` while the log is not recovered, for want of space, as far as that offset.
+        """
+        while True:
+            answer = await self.ask(port, reading)
+            if answer is not None:
+                batches: Sequence[Columns] = answer[0]
+                return batches
+            statistics: c.PartitionStatistics = await self.ask(port, c.Describe())
+            if statistics.is_recovery_owed:
+                raise StorageError(
+                    f"{port.label}: the disk is too full to tell what is there. Free space: it is tried again."
+                )
+            if reading.offset >= statistics.visible_end:
+                return ()
 
     async def store(
         self, target: PartitionPort, batch: Columns, is_live: Callable[[], bool] = lambda: True

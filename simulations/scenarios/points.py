@@ -93,6 +93,7 @@ EXPIRING: Final = (
 )
 FORWARDED: Final = (
     "a dead letter was forwarded",
+    "several dead letters were redriven at a rate",
     "the router crashed and came back",
     "dead letters were held",
     "a dead letter had expired",

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from callboard.actors.partition.commands import PartitionStatistics
-from callboard.dead_letter_reasons import ReasonCounts
 from callboard.dead_letter_topics import DeadLetterTopic, ForwardedLetter
 from callboard.dead_letters import DeadLetter, KeptLetters
 from callboard.log.errors import InvalidArgument
@@ -141,27 +140,14 @@ async def answer_dead_letters(
         case "list_dead":
             return [_letter(each) for each in await letters.list(choose, limit=most or LISTED)]
         case "count_dead":
-            return await _count_by_group(letters, choose, ReasonCounts(full=full == "yes"))
+            found = await letters.count_by_group(choose, full=full == "yes")
+            return [{"group": of, "reason": why, "messages": messages} for of, why, messages in found]
         case "purge_dead":
             return await letters.purge(choose, limit=most)
     done = await letters.redrive(
         choose, to=to or None, limit=most, rate=_number(rate), dry_run=dry_run == "yes"
     )
     return {"messages": done.messages, "passed_over": done.passed_over}
-
-
-async def _count_by_group(
-    letters: DeadLetterTopic, choose: Callable[[ForwardedLetter | DeadLetter], bool], counts: ReasonCounts
-) -> list[dict[str, Any]]:
-    """How many of those that are chosen have which reason, each group's for themselves."""
-
-    def note(letter: ForwardedLetter) -> bool:
-        if choose(letter):
-            counts.add(letter.reason, letter.group)
-        return False
-
-    await letters.count(note)
-    return [{"group": of, "reason": why, "messages": messages} for of, why, messages in counts.by_group()]
 
 
 def _whole(text: str) -> int | None:

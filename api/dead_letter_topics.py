@@ -126,14 +126,23 @@ class DeadLetterTopic:
         one type in one place; with `full` all that differ are told apart. Beyond `REASONS_COUNTED_MAX`, 1,000, they are
         counted together, as "(other reasons)".
         """
+        return (await self._counted(choose, full=full, is_by_group=False)).counts()
+
+    async def count_by_group(
+        self, choose: Chooses | None = None, *, full: bool = False
+    ) -> Sequence[tuple[str | None, str | None, int]]:
+        """As `count`, each group's for themselves, as (group, reason, messages): for other modules of the package."""
+        return (await self._counted(choose, full=full, is_by_group=True)).by_group()
+
+    async def _counted(self, choose: Chooses | None, *, full: bool, is_by_group: bool) -> ReasonCounts:
         counts = ReasonCounts(full=full)
 
         async def note(_: int, letters: Page) -> None:
             for each in letters:
-                counts.add(each.reason)
+                counts.add(each.reason, each.group if is_by_group else None)
 
         await self._each(choose, None, note)
-        return counts.counts()
+        return counts
 
     async def redrive(
         self,

@@ -160,7 +160,9 @@ class FailingState(DeliveryState):
     @property
     def is_full(self) -> bool:
         """Whether records that have failed before are not leased, for want of room for dead letters."""
-        return self.max_deliveries is not None and self._room() <= 0
+        if self.max_deliveries is None or self.dead_max - self.failed > self.leased:
+            return False  # there is room even if all that is leased dies: no need to look at it
+        return self._room() <= 0
 
     def is_held(self, offset: int, *, is_full: bool) -> bool:
         """Whether an offset that is ready again waits for room among the dead letters."""

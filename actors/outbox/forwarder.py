@@ -38,7 +38,7 @@ from callboard.actors.partition.calls import PartitionCalls, SourceEnded, record
 from callboard.actors.partition.outbox import OPEN_OUTBOX, OUTBOX, Outbox
 from callboard.actors.partition.source_ids import of_outbox
 from callboard.actors.timers.retry_pauses import RetryPauses
-from callboard.log.errors import ActorStopped, CallboardError, StorageError, TopicNotFound
+from callboard.log.errors import ActorStopped, CallboardError, TopicNotFound
 from callboard.log.limits import MIB, READ_BYTES_DEFAULT
 
 if TYPE_CHECKING:
@@ -259,11 +259,7 @@ class Line:
         lies there in its place is not touched. Raises `StorageError` when that cannot be told now.
         """
         outbox = self._outbox
-        statistics: c.PartitionStatistics = await self._ask(outbox.port, c.Describe())
-        if statistics.is_recovery_owed:
-            raise StorageError(
-                f"{outbox.port.label}: the disk is too full to tell what is there. Free space: it is tried again."
-            )
+        statistics = await self._calls.describe_recovered(outbox.port)
         unsettled: list[OffsetRange] = await self._ask(outbox.port, c.ListUnsettled(OUTBOX))
         unsettled.append((statistics.visible_end, OFFSET_END))
         unsettled += [(0, group.opened_at) for group in statistics.groups if group.group_id == OUTBOX]

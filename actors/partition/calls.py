@@ -54,13 +54,17 @@ class PartitionCalls:
             if answer is not None:
                 batches: Sequence[Columns] = answer[0]
                 return batches
-            statistics: c.PartitionStatistics = await self.ask(port, c.Describe())
-            if statistics.is_recovery_owed:
-                raise StorageError(
-                    f"{port.label}: the disk is too full to tell what is there. Free space: it is tried again."
-                )
-            if reading.offset >= statistics.visible_end:
+            if reading.offset >= (await self.describe_recovered(port)).visible_end:
                 return ()
+
+    async def describe_recovered(self, port: PartitionPort) -> c.PartitionStatistics:
+        """What the partition tells of itself. Raises `StorageError` while its log waits for space to be recovered."""
+        statistics: c.PartitionStatistics = await self.ask(port, c.Describe())
+        if statistics.is_recovery_owed:
+            raise StorageError(
+                f"{port.label}: the disk is too full to tell what is there. Free space: it is tried again."
+            )
+        return statistics
 
     async def store(
         self, target: PartitionPort, batch: Columns, is_live: Callable[[], bool] = lambda: True

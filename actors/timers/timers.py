@@ -134,8 +134,8 @@ class Timer(Slot):
         self.cancel()
 
     async def wait(self) -> None:
-        """Until its moment has come, also when it is armed anew meanwhile."""
-        while not self.has_come():
+        """Until its moment has come, also when it is armed anew meanwhile, or there are no more turns."""
+        while not (self.has_come() or self._timers.has_ended):
             await self.flag.wait()
 
     def now(self) -> float:
@@ -195,7 +195,7 @@ class Timers:
         self.alarm = trio.CancelScope()
         """What ends the actor's sleep."""
         self.arms = self.came = self.wakes = 0
-        self._has_ended = False
+        self.has_ended = False
         self._deadlines: Wheel[Timer] = Wheel(0)
         self._instants: Wheel[Timer] = Wheel(0)
 
@@ -215,12 +215,11 @@ class Timers:
         """Sleep until a moment of the monotonic clock, on a slot of its own; no longer than the runtime is open."""
         with Timer(self) as timer:
             timer.arm(deadline)
-            while not (timer.has_come() or self._has_ended):
-                await timer.flag.wait()
+            await timer.wait()
 
     def end(self) -> None:
-        """There are no more turns: who sleeps goes on, and finds the runtime closed."""
-        self._has_ended = True
+        """There are no more turns: who waits goes on, and finds the runtime closed."""
+        self.has_ended = True
         for timer in tuple(self.armed):
             timer.flag.set()
 

@@ -54,6 +54,8 @@ class SegmentState:
     """The segment announces a snapshot that cannot be read."""
     heals: bool = False
     """The segment begins with a snapshot that replaces whatever is missing before it."""
+    unproven_hole: int | None = None
+    """The offset at which records are missing that no sync had proven: what follows in the segment is torn, too."""
 
     @property
     def end(self) -> int:

@@ -183,6 +183,8 @@ class Inspector:
             if last < first:
                 state.tell("damage", damage.start, None, None, words + "; no record is lost")
             elif self._is_unproven(first, frames):
+                if state.unproven_hole is None and (following is None or not following.heals):
+                    state.unproven_hole = first
                 self.found.note(
                     state.path, "torn", damage.start, first, last, words + "; nothing had proven them yet"
                 )

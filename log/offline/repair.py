@@ -17,6 +17,7 @@ Invariants
 ----------
 P1  No file is renamed away, or replaced, before every readable record in it is synced under its final name.
 P2  A repaired log verifies clean; repairing it again changes nothing.
+P3  A committed file names only what is there, without a hole, and synced: opening takes what lies below for proven.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ from callboard.log.offline.verify import (
     lacks_catalog,
     report_of,
 )
-from callboard.log.seams.disk import Disk, Incarnation, Rename, SyncDirectory, Unlink, Verb
+from callboard.log.seams.disk import Close, Disk, Incarnation, Rename, Sync, SyncDirectory, Unlink, Verb
 from callboard.log.segments.damage_record import DamageRecord
 from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.segment_file import INDEX_SUFFIX, SEGMENT_SUFFIX, index_path, segment_path
 from callboard.log.segments.segments import Damage
-from callboard.log.segments.small_files import replace_whole
+from callboard.log.segments.small_files import open_file, replace_whole
 
 GIVEN_UP: Final = "given up by repair"
 """Why records are lost that a repair could not read."""
@@ -238,10 +239,25 @@ class LogRepair:
                 self.actions.append(RepairAction(path, "index", "rebuilt"))
                 if not self.dry_run:
                     await self.files.submit((Unlink(path), SyncDirectory(self.found.directory)))
-        found, end = self.found, self.found.end
-        if any(problem.kind == "committed" for problem in found.problems):
-            self.actions.append(RepairAction(found.committed_path, "committed", f"says {end} now"))
-            if found.committed is not None:
-                end = max(end, found.committed.durable_end)
-            if not self.dry_run:
-                await replace_whole(self.files, found.committed_path, encode_committed_file(end))
+        if any(problem.kind == "committed" for problem in self.found.problems):
+            await self._replace_committed(replaced)
+
+    async def _replace_committed(self, replaced: set[int]) -> None:
+        """Name no end that was not synced (P3)."""
+        found = self.found
+        holes = [
+            state.unproven_hole
+            for state in found.segments
+            if state.unproven_hole is not None and state.base not in replaced
+        ]
+        end = min([found.end, *holes])
+        if found.committed is not None:
+            end = max(end, found.committed.durable_end)
+        self.actions.append(RepairAction(found.committed_path, "committed", f"says {end} now"))
+        if self.dry_run:
+            return
+        if found.segments:
+            last = self.files.handle(found.segments[-1].path)
+            if await open_file(self.files, last):
+                await self.files.submit((Sync(last), Close(last)))
+        await replace_whole(self.files, found.committed_path, encode_committed_file(end))

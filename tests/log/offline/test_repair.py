@@ -279,6 +279,46 @@ async def test_damaged_journal(state):
     assert b"on" == state.events[-1]
 
 
+async def unsynced(state, *events):
+    """A journal with one synced event, and others that are in the page cache only, a frame each."""
+    journal = await state.open()
+    await journal.append([b"synced"])
+    for event in events:
+        await journal.append([event], sync=False)
+    return journal
+
+
+def spoil_committed(disk):
+    for byte in (10, 42):
+        disk.flip("catalog/committed", byte)
+
+
+async def test_a_committed_file_names_nothing_behind_a_hole(state):
+    """Power loss took an unsynced frame and left the one behind it: a repair does not call that one synced."""
+    journal = await unsynced(state, b"x" * 1000, b"behind")
+
+    def lose_first_sector(unsynced):
+        return unsynced.items[1:] if unsynced.path == journal.segment_path else unsynced.items
+
+    state.disk.crash(lose_first_sector)
+    assert b"behind" in state.disk.files()[journal.segment_path]
+    spoil_committed(state.disk)
+    await repaired(state.disk)
+    await state.open()
+    assert (state.events, state.lost) == ([b"synced"], [])
+
+
+async def test_a_committed_file_names_nothing_that_was_not_synced(state):
+    """After a killed process a repair syncs what it calls committed: the power may go before the next opening."""
+    await unsynced(state, b"unsynced")
+    state.disk.kill()
+    spoil_committed(state.disk)
+    await repaired(state.disk)
+    state.disk.crash()
+    await state.open()
+    assert (state.events, state.lost) == ([b"synced", b"unsynced"], [])
+
+
 @pytest.mark.parametrize("part", ["announcement", "snapshot"])
 @pytest.mark.parametrize("heal", [True, False])
 @pytest.mark.parametrize("more", [True, False])

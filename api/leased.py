@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+from callboard.actors.delivery.intervals import IntervalSet
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.port import PartitionPort
 from callboard.log.format.columns import first_expiry
@@ -43,6 +44,7 @@ class ConsumerLease:
     __slots__ = (
         "_at",
         "_batches",
+        "_given_back",
         "_ranges",
         "_unsure_acks",
         "deadline",
@@ -60,6 +62,8 @@ class ConsumerLease:
         self.left = self.untaken = count
         """How many messages are in flight, and how many of those were not taken."""
         self._unsure_acks: list[tuple[int, int]] = []
+        self._given_back: IntervalSet | None = None
+        """What was nacked, rejected or released, or may have been; None for nothing."""
         self.expires_us = first_expiry(leased.batches)
         """When the first of its records expires, None for never."""
         self._ranges, self._batches, self._at = leased.ranges, leased.batches, 0
@@ -67,12 +71,21 @@ class ConsumerLease:
 
     def acks_cut_off(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Whoever acked these does not know whether it counted."""
-        if len(self._unsure_acks) < UNSURE_MAX:
+        if len(self._unsure_acks) < UNSURE_MAX and self.keeps(ranges):
             self._unsure_acks += ranges
 
-    def gives_back(self) -> None:
-        """Some of it is nacked, rejected or released: others may be handed that, and ack it."""
+    def gives_back(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """These are nacked, rejected or released, or may be: others may be handed them, and ack them."""
         self._unsure_acks.clear()
+        if self._given_back is None:
+            self._given_back = IntervalSet()
+        for start, stop in ranges:
+            self._given_back.add(start, stop)
+
+    def keeps(self, ranges: Sequence[tuple[int, int]]) -> bool:
+        """Whether none of these were given back: only then an ack that finds them settled may be its own second try."""
+        given_back = self._given_back
+        return given_back is None or not any(given_back.count_in(start, stop) for start, stop in ranges)
 
     def were_cut_off(self, ranges: Sequence[tuple[int, int]]) -> bool:
         """Whether an ack of all of these was cut off, so that the next one may be the second."""

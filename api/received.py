@@ -193,10 +193,10 @@ class ConsumerLeases(AcksWithPublishes):
             for lease, ranges in settled:
                 count = min(lease.left, sum([stop - start for start, stop in ranges]))
                 counted.append((lease, count))
-                valid = self._count(lease, count)
+                valid = self._count(lease, count) and lease.keeps(ranges)
                 again = valid and verb == "ack" and lease.were_cut_off(ranges)
                 if verb != "ack":
-                    lease.gives_back()
+                    lease.gives_back(ranges)
                 message = c.Settle(self.group_id, verb, lease.lease_id, ranges, delay_s, reason, again=again)
                 if here := await self._settle_now(lease.port, message, valid):
                     lost += here
@@ -221,8 +221,8 @@ class ConsumerLeases(AcksWithPublishes):
     ) -> c.Ranges:
         """Settle, through restarts of the partition; returns what was lost.
 
-        `valid`: the lease had not run out when this began. If the partition crashed in between, it may be the first try
-        that has settled it.
+        `valid`: when this began the lease had not run out, and these were not given back. If the partition crashed in
+        between, it may be the first try that has settled them.
         """
         while True:
             if crashed and valid and not message.again:
@@ -252,7 +252,7 @@ class ConsumerLeases(AcksWithPublishes):
 
     def release(self, lease: ConsumerLease, ranges: c.Ranges) -> None:
         """Release ranges of a lease without waiting."""
-        lease.gives_back()
+        lease.gives_back(ranges)
         self._count(lease, sum([stop - start for start, stop in ranges]))
         self._releases.send(lease.port, c.Settle(self.group_id, "release", lease.lease_id, ranges, lazy=True))
 
@@ -264,7 +264,7 @@ class ConsumerLeases(AcksWithPublishes):
         if (
             gathered is None
             or gathered.lease is not lease
-            or gathered.valid is not (lease.left > 0 and lease.deadline > self.runtime.clock.monotonic())
+            or gathered.valid is not self._is_valid(lease, start, stop)
         ):
             return False
         self.runtime.check_open()
@@ -274,6 +274,11 @@ class ConsumerLeases(AcksWithPublishes):
         gathered.stop = stop
         self._count(lease, stop - start)
         return True
+
+    def _is_valid(self, lease: ConsumerLease, start: int, stop: int) -> bool:
+        """Whether the lease has not run out, and these were not given back."""
+        is_current = lease.left > 0 and lease.deadline > self.runtime.clock.monotonic()
+        return is_current and lease.keeps(((start, stop),))
 
     async def ack_lazily(self, settled: Sequence[tuple[ConsumerLease, Sequence[tuple[int, int]]]]) -> None:
         """Gather acks; those of another lease are sent first. Raises `LeaseLost` when very many were lost before."""
@@ -285,7 +290,9 @@ class ConsumerLeases(AcksWithPublishes):
         for lease, ranges in settled:
             for start, stop in ranges:
                 if not self.join_gathered(lease, start, stop):
-                    self.gathered.append(GatheredAcks(lease, self._count(lease, stop - start), start, stop))
+                    valid = self._is_valid(lease, start, stop)
+                    self._count(lease, stop - start)
+                    self.gathered.append(GatheredAcks(lease, valid, start, stop))
         if self._lost_ranges >= self.runtime.limits.lazy_acks:
             raise self._lost_meanwhile()
 

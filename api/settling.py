@@ -59,7 +59,7 @@ class GatheredAcks:
 
 
 class SentAck(NamedTuple):
-    """An ack that nobody waits for. `valid`: the lease had not run out when it was made."""
+    """An ack that nobody waits for. `valid`: the lease had not run out when it was made, and nothing was given back."""
 
     port: PartitionPort
     message: Settle

@@ -462,6 +462,37 @@ async def test_a_nack_after_a_cancelled_ack_is_told_to_be_lost(autojump_clock: A
         assert (await world.group_of(topic)).pending == 0
 
 
+@pytest.mark.parametrize("crash", [False, True])
+async def test_what_was_given_back_is_not_acked_late(autojump_clock: Any, world: Any, crash: bool) -> None:
+    """A nack and an ack were both cut off, and another consumer has acked the message: that ack was not this one's."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 1)
+        async with (
+            topic.subscribe("group", visibility_timeout=30.0) as first,
+            topic.subscribe("group") as second,
+        ):
+            message = await first.get()
+            world.disk.slow("/delivery/", 1.0)
+            for settle in (message.nack, message.ack):
+                with trio.move_on_after(0.1) as impatient:
+                    await settle()
+                assert impatient.cancelled_caught
+            again = await second.get()
+            assert again.offset == message.offset
+            await again.ack()
+            async with trio.open_nursery() as nursery:
+                if crash:
+                    nursery.start_soon(_crash_after, runtime, 0.5)
+                with pytest.raises(callboard.LeaseLost):
+                    await message.ack()
+        assert (await world.group_of(topic)).pending == 0
+
+
+async def _crash_after(runtime: callboard.Runtime, seconds: float) -> None:
+    await trio.sleep(seconds)
+    runtime.crash("topics/jobs/0", RuntimeError("a drill"))
+
+
 async def test_times_are_numbers_of_seconds_that_can_be_told(autojump_clock: Any, world: Any) -> None:
     """For ever is a timeout, and no delay; what is too long is told with the maximum."""
     async with world.open() as runtime:

@@ -109,6 +109,8 @@ class StepLife:
         self._values = 0
         self._age_s: float | None = None
         self._has_jumped = False
+        self._booted_s = 0.0
+        """When the machine booted: what opening writes anew then seals the segment before it."""
         self._may_fail = False
         """Whether something on the disk fails, or may."""
         self._is_full = False
@@ -120,6 +122,7 @@ class StepLife:
 
     async def live(self, machine: Machine) -> None:
         """Open, make steps, close, and again."""
+        self._booted_s = self._world.clock.wall_us() / 1e6
         while True:
             self._is_closing = False
             if self._may_fail and not self._is_full:
@@ -519,10 +522,10 @@ class StepLife:
         for base, end in pairwise(bases):
             times = [known.time for offset, known in self._records.items() if base <= offset < end]
             pending = set(range(base, end)) - self._settled
-            # It is sealed by the record that begins the next one.
+            # It is sealed by the record that begins the next one, or by opening.
             if not times or pending or end not in self._records:
                 continue
-            sealed_s = now - self._records[end].time.timestamp()
+            sealed_s = now - max(self._records[end].time.timestamp(), self._booted_s)
             if sealed_s > self._age_s + SLACK_S:
                 words = (
                     f"offsets {base} to {end - 1} are there, {sealed_s:.1f} s after their segment was sealed"

@@ -33,20 +33,23 @@ def _check(history: History, kind: str, asked_kind: str, deleting: str) -> list[
     names: dict[str | int, str] = {}
     last: dict[str | int, int] = {}
     """When an id was listed last: by the number of the listing's entry."""
-    gone: set[str | int] = set()
+    gone: dict[str | int, int] = {}
+    """Which listing was the first without it. Listings that had begun before that one ended may still show it."""
     found = []
     for listing in history.of(kind):
         begun = asked[listing.operation] if kind != asked_kind else listing.number
         ids = {row["id"]: name for name, row in json.loads(listing.detail).items()}
         for one, name in ids.items():
             owner = names.setdefault(one, name)
-            is_back = one in gone or any(
+            is_back = gone.get(one, math.inf) < begun or any(
                 of == owner and last.get(one, math.inf) < start and end < begun for of, start, end in deleted
             )
             if owner != name or is_back:
                 when = " before it was deleted" if is_back else ""
                 words = f"{name} has the id {one}, which was that of {owner}{when}"
                 found.append(Violation(PROMISE, words, listing))
-        gone.update(one for one in names if one not in ids and last[one] < begun)
+        for one in names:
+            if one not in ids and last[one] < begun:
+                gone.setdefault(one, listing.number)
         last.update(dict.fromkeys(ids, listing.number))
     return found

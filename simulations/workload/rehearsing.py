@@ -32,6 +32,8 @@ from callboard.working import Handler
 
 DEAD_SUFFIX: Final = ".rehearsal.dlq"
 LOOK_EVERY_S: Final = 0.05
+GRACE_S: Final = 2.0
+"""A handler that is under way when a rehearsal is interrupted has so long: nothing is kept of what it does then."""
 WORSE: Final = 1.1
 """A latency or a lag is worse when it is so many times what it was."""
 LATENCY_LEAST_US: Final = 5_000
@@ -144,7 +146,7 @@ async def rehearse(
         )
         given = _settings_of(group_record.settings) | {"dead_letter_topic": f"{topic}{DEAD_SUFFIX}"}
         async with trio.open_nursery() as nursery:
-            work: Any = partial(made.work, handler, group, concurrency=concurrency, **given)
+            work: Any = partial(made.work, handler, group, concurrency=concurrency, grace=GRACE_S, **given)
             await nursery.start(work)
             async with recording_at(f"{into}/recording") as recording:
                 await replay(

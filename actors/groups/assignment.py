@@ -20,7 +20,10 @@ B4  A place whose owner does not change keeps its epoch; what is told of an earl
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterable, Mapping, Set
+from heapq import heapify, heappop, heapreplace
+from typing import Any, NamedTuple
 
 import attrs
 
@@ -96,75 +99,133 @@ class Assignment:
 
 
 class _Balance:
-    """Owners in the making: who has how many places, and how many of each topic."""
+    """Owners in the making: who has how many places, and how many of each topic.
 
-    def __init__(self, members: Mapping[int, Set[str]]) -> None:
+    A *bucket* is the places of one owner that have one holder and are of one topic: as far as it matters which place
+    moves, they are alike, so the highest is taken. For each giver and taker there is a heap of buckets, the best first.
+    A bucket only gets worse while the giver only gives and the taker only takes, so an entry is compared with what is
+    true now when it comes up; when a member changes sides all heaps are made anew. Thousands of places take a moment.
+    """
+
+    def __init__(self, members: Mapping[int, Set[str]], rows: Mapping[Place, Row]) -> None:
         self.members = members
+        self.rows = rows
         self.owners: dict[Place, int | None] = {}
-        self.places: dict[int, list[Place]] = {member: [] for member in sorted(members)}
+        self._loads = dict.fromkeys(sorted(members), 0)
+        self._of_topic: dict[tuple[int, str], int] = {}
+        self._buckets: dict[int, dict[tuple[int | None, str], list[Place]]] = {
+            member: {} for member in members
+        }
+        """By owner, then by holder and topic: the places, sorted."""
+        self._heaps: dict[tuple[int, int], list[_Entry]] = {}
+        """By giver and taker."""
+        self._givers: set[int] = set()
+        self._takers: set[int] = set()
+        """Who has heaps as such."""
 
     def give(self, place: Place, taker: int) -> None:
-        giver = self.owners.get(place)
-        if giver is not None:
-            self.places[giver].remove(place)
+        """Give it a place that nobody owns."""
         self.owners[place] = taker
-        self.places[taker].append(place)
+        self._loads[taker] += 1
+        self._of_topic[taker, place[0]] = self.of_topic(taker, place[0]) + 1
+        insort(self._buckets[taker].setdefault((self.holder(place), place[0]), []), place)
+
+    def holder(self, place: Place) -> int | None:
+        """Who has the place until it is handed over."""
+        row = self.rows.get(place)
+        return None if row is None else row.holder
 
     def of_topic(self, member: int, topic_id: str) -> int:
-        return sum(place[0] == topic_id for place in self.places[member])
+        """How many places of the topic it has."""
+        return self._of_topic.get((member, topic_id), 0)
 
-    def least_loaded(self, place: Place, holder: int | None) -> int | None:
+    def least_loaded(self, place: Place) -> int | None:
         """Who is to have a place that nobody owns."""
-        able = [member for member in self.places if place[0] in self.members[member]]
+        holder, topic_id, loads = self.holder(place), place[0], self._loads
+        able = [member for member in loads if topic_id in self.members[member]]
         return min(
             able,
-            key=lambda member: (
-                len(self.places[member]),
-                member != holder,
-                self.of_topic(member, place[0]),
-                member,
-            ),
+            key=lambda member: (loads[member], member != holder, self.of_topic(member, topic_id), member),
             default=None,
         )
 
-    def next_move(self, rows: Mapping[Place, Row]) -> tuple[Place, int] | None:
-        """A place, and the member to give it to, so that the loads differ by less than before."""
-        by_load = sorted(self.places, key=lambda member: (len(self.places[member]), member))
+    def move(self) -> bool:
+        """Move a place so that the loads differ by less than before; False when that cannot be."""
+        loads = self._loads
+        by_load = sorted(loads, key=lambda member: (loads[member], member))
         for giver in reversed(by_load):
             for taker in by_load:
-                if len(self.places[giver]) - len(self.places[taker]) < 2:
+                if loads[giver] - loads[taker] < 2:
                     break
-                able = [place for place in self.places[giver] if place[0] in self.members[taker]]
-                if able:
-                    return max(able, key=lambda place: self._cost(place, rows, giver, taker)), taker
+                key = self._best(giver, taker)
+                if key is not None:
+                    self._take(key, giver, taker)
+                    return True
+        return False
+
+    def _take(self, key: tuple[int | None, str], giver: int, taker: int) -> None:
+        if giver in self._takers or taker in self._givers:
+            self._heaps.clear()
+            self._givers.clear()
+            self._takers.clear()
+        place = self._buckets[giver][key].pop()
+        self._loads[giver] -= 1
+        self._of_topic[giver, place[0]] -= 1
+        self.give(place, taker)
+
+    def _best(self, giver: int, taker: int) -> tuple[int | None, str] | None:
+        """The bucket from which a place moves best; None when the taker reads nothing that the giver has."""
+        heap = self._heaps.get((giver, taker))
+        if heap is None:
+            reads = self.members[taker]
+            heap = [self._entry(giver, taker, key) for key in self._buckets[giver] if key[1] in reads]
+            heapify(heap)
+            self._heaps[giver, taker] = heap
+            self._givers.add(giver)
+            self._takers.add(taker)
+        while heap:
+            entry = self._entry(giver, taker, heap[0].key)
+            if not self._buckets[giver][entry.key]:
+                heappop(heap)
+            elif entry.cost == heap[0].cost:
+                return entry.key
+            else:
+                heapreplace(heap, entry)
         return None
 
-    def _cost(
-        self, place: Place, rows: Mapping[Place, Row], giver: int, taker: int
-    ) -> tuple[bool, bool, int, Place]:
+    def _entry(self, giver: int, taker: int, key: tuple[int | None, str]) -> _Entry:
         """What moves best: a place that the taker still has, or the giver has not yet; then one of many of a topic."""
-        row = rows.get(place)
-        holder = None if row is None else row.holder
-        surplus = self.of_topic(giver, place[0]) - self.of_topic(taker, place[0])
-        return holder == taker, holder != giver, surplus, place
+        holder, topic_id = key
+        surplus = self.of_topic(giver, topic_id) - self.of_topic(taker, topic_id)
+        places = self._buckets[giver][key]
+        return _Entry((holder == taker, holder != giver, surplus, places[-1] if places else ("", -1)), key)
+
+
+class _Entry(NamedTuple):
+    """A bucket in a heap, in which the highest cost comes first."""
+
+    cost: tuple[bool, bool, int, Place]
+    key: tuple[int | None, str]
+
+    def __lt__(self, other: tuple[Any, ...]) -> bool:
+        return bool(self.cost > other[0])
 
 
 def _balanced(
     members: Mapping[int, Set[str]], topics: Mapping[str, int], rows: Mapping[Place, Row]
 ) -> dict[Place, int | None]:
-    balance = _Balance(members)
+    balance = _Balance(members, rows)
     for place in _places(topics):
         row = rows.get(place)
         balance.owners[place] = None
         if row is not None and row.owner is not None and place[0] in members.get(row.owner, ()):
             balance.give(place, row.owner)
     for place in [place for place, owner in balance.owners.items() if owner is None]:
-        row = rows.get(place)
-        taker = balance.least_loaded(place, None if row is None else row.holder)
+        taker = balance.least_loaded(place)
         if taker is not None:
             balance.give(place, taker)
-    while (move := balance.next_move(rows)) is not None:
-        balance.give(*move)
+    while balance.move():
+        pass
     return balance.owners
 
 

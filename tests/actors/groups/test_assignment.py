@@ -213,3 +213,13 @@ class AnyChanges(RuleBasedStateMachine):
 
 
 TestAnyChanges = AnyChanges.TestCase
+
+
+def test_sixteen_thousand_places_are_shared_out() -> None:
+    """The work grows with the places that move, not with their square: this ends."""
+    assignment, topics = Assignment(), {f"topic-{index}": 16 for index in range(1_000)}
+    reads = frozenset(topics)
+    decided(assignment, dict.fromkeys([1, 2], reads), topics)
+    moved = decided(assignment, dict.fromkeys([1, 2, 3], reads), topics)
+    assert sorted(loads(assignment, [1, 2, 3])) == [5333, 5333, 5334]
+    assert len(moved) == len(assignment.owned(3))

@@ -56,6 +56,7 @@ class FollowsTopics:
 
         def _look_at(self, ports: Iterable[PartitionPort]) -> None: ...
         def _end_turn(self, port: PartitionPort) -> None: ...
+        def _reads(self, port: PartitionPort) -> bool: ...
         def _take_settings(self) -> None: ...
 
     async def _join(self) -> None:
@@ -84,7 +85,7 @@ class FollowsTopics:
                 self.runtime.check_open()
                 if live is not None and live.deleted:
                     self._leave_topic(live)
-                if live is None and not self._membership.is_over:
+                if not self._membership.is_over:
                     raise RuntimeClosed("the runtime is closed. Open it again.") from error
                 raise GroupNotFound(
                     f"group {self.group!r} was deleted or has expired. Subscribe again.", group=self.group
@@ -161,10 +162,9 @@ class FollowsTopics:
         )
 
     async def _check_any_available(self) -> None:
-        """Raise when waiting is in vain: all partitions have failed, or the group without any topic is gone."""
+        """Raise when waiting is in vain: all partitions have failed, or the group is gone and no partition says so."""
         ports = [port for live in self._lives for port in live.ports]
-        if not ports:
-            if self._membership.is_stopped:
-                await self._join()
-        elif all(port.state == "failed" for port in ports):
+        if ports and all(port.state == "failed" for port in ports):
             raise ports[0].unavailable()
+        if self._membership.is_stopped and not any(map(self._reads, ports)):
+            await self._join()

@@ -43,7 +43,7 @@ class Receiver(Protocol):
 
 
 def renewed_lease(
-    consumer: Receiver, message: ReceivedMessage, lost: Callable[[], None], renewed: Callable[[float], None]
+    consumer: Receiver, message: ReceivedMessage, lost: Callable[[], bool], renewed: Callable[[float], None]
 ) -> RenewedLease:
     """The lease of a message whose body begins: to be added to those that are renewed."""
     timeout, deadline = consumer.settings.visibility_timeout, message.deadline
@@ -86,10 +86,12 @@ class Receiving(Generic[M]):
         self._scope.__enter__()
         return cast(M, message)
 
-    def _lease_lost(self) -> None:
-        if self._message is None or not self._message.settled:
-            self._lost = True
-            self._scope.cancel()
+    def _lease_lost(self) -> bool:
+        if self._message is not None and self._message.settled:
+            return True
+        self._lost = True
+        self._scope.cancel()
+        return False
 
     def _lease_renewed(self, deadline: float) -> None:
         """The body takes its time: what was fetched with its message is for others to do."""
@@ -133,8 +135,12 @@ class Receiving(Generic[M]):
             self._consumer.leases.give_back_messages([message])
             await trio.lowlevel.cancel_shielded_checkpoint()
         else:
+            reason = describe(error)[:REASON_CHARACTERS]
             try:
-                await message.nack(reason=describe(error)[:REASON_CHARACTERS])
+                await message.nack(reason=reason)
+            except trio.Cancelled:
+                # The body's exception comes out; the scope that is cancelled tells its task at the next checkpoint.
+                message.hand_over_nack(reason)
             except CallboardError as problem:
                 error.add_note(f"(and the message could not be given back: {problem})")
 

@@ -119,11 +119,13 @@ class HandlerTask:
     left: ReceivedMessage | None = None
     """The message whose handler was left by that cancellation."""
 
-    def lost(self) -> None:
-        """Cancel the handler, unless its message is settled."""
-        if not self.message.settled:
-            self.is_lost = True
-            self.scope.cancel()
+    def lost(self) -> bool:
+        """Cancel the handler, unless its message is settled: then it goes on."""
+        if self.message.settled:
+            return True
+        self.is_lost = True
+        self.scope.cancel()
+        return False
 
     def renewed(self, deadline: float) -> None:
         """Handlers take their time: what waits is for others to do."""
@@ -413,6 +415,8 @@ class Working:
         except (trio.Cancelled, BaseExceptionGroup) as error:
             if not _is_foreign_cancellation(error):
                 self._leave(task)
+                if task.left is None and isinstance(error, BaseExceptionGroup):
+                    self._leave_nursery(error, message)
                 raise
             failure = error
         except BaseException:
@@ -426,6 +430,18 @@ class Working:
             await self._settle(message, failure)
         elif failure is not None:
             self._tell(message, _told(failure), SETTLED, failure)
+
+    def _leave_nursery(self, group: BaseExceptionGroup[BaseException], message: ReceivedMessage) -> None:
+        """What a handler's own nursery raises beside the cancellation is told, and the cancellation alone raised."""
+        beside, rest = group.split(Exception)
+        if (
+            beside is not None
+            and rest is not None
+            and all(type(leaf) is trio.Cancelled for leaf in leaves(rest))
+        ):
+            failure = unwrap(beside)
+            self._tell(message, _told(failure), SETTLED if message.settled else AGAIN, failure)
+            raise rest
 
     def _leave(self, task: HandlerTask) -> None:
         """The handler's exception ends its task: its message is given back."""

@@ -19,6 +19,7 @@ import trio
 from callboard.actors.groups.assignment import Place
 from callboard.actors.notices import HandOverForced
 from callboard.actors.partition.commands import AssignPartition
+from callboard.actors.timers.timers import Flag
 from callboard.log.errors import ActorCrashed, ActorStopped, MailboxFull, PartitionUnavailable
 
 if TYPE_CHECKING:
@@ -44,11 +45,20 @@ class ExclusivePartitions:
         self._name = name
         self._group_id = group_id
         self._membership = membership
+        self._topics = _Topics()
 
     def begin(self) -> None:
         """Go on with what an earlier incarnation has begun."""
         self._start(self._membership.assignment.moving())
-        self.rebalance()
+        self._context.start_task(self._follow_deletions, name="deletions")
+
+    async def _follow_deletions(self) -> None:
+        """Share out anew what is left when a topic is deleted. Members that own nothing hear of it from nobody else."""
+        while True:
+            self.rebalance()
+            for news in list(self._membership.news.values()):
+                news.wake()
+            await self._topics.changed.wait()
 
     def rebalance(self) -> None:
         """Members have come, or gone: decide anew, have the partitions know, and tell the members."""
@@ -58,6 +68,8 @@ class ExclusivePartitions:
             live.topic_id: live for member in members for live in member.topics.values() if not live.deleted
         }
         readers = {member.consumer: frozenset(member.topics) & lives.keys() for member in members}
+        for live in lives.values():
+            live.ports[0].add_restart_waiter(self._topics)
         counts = {topic_id: len(live.ports) for topic_id, live in lives.items()}
         changed = membership.assignment.rebalance(readers, counts, self._context.clock.monotonic())
         membership.rebalances += bool(changed)
@@ -104,6 +116,17 @@ class ExclusivePartitions:
             self._membership.forced_handovers += 1
             self._context.emit(HandOverForced(self._name, port.topic, port.index, holder, timeout))
             news.end(place)
+
+
+class _Topics:
+    """Is told when a topic is deleted, and when its first partition is back."""
+
+    def __init__(self) -> None:
+        self.changed = Flag()
+
+    def noticed(self, _: PartitionPort) -> None:
+        """Look at the topics again."""
+        self.changed.set()
 
 
 class _Back:

@@ -36,7 +36,11 @@ ACK_LINGER_S: float = 0.005
 
 @attrs.define(eq=False)
 class RenewedLease:
-    """One lease in use. `lost` is called, once, when it is the consumer's no more; `renewed` with a new deadline."""
+    """One lease in use. `lost` is called, once, when it is the consumer's no more; `renewed` with a new deadline.
+
+    `lost` returns True when its user goes on, since the message is settled: then it is renewed no more, and
+    counts as in use until it is removed.
+    """
 
     port: PartitionPort
     group_id: int
@@ -45,7 +49,7 @@ class RenewedLease:
     visibility_timeout: float
     deadline: float
     due: float
-    lost: Callable[[], None]
+    lost: Callable[[], bool | None]
     renewed: Callable[[float], None]
     holder: object = None
     """Whose it is."""
@@ -74,11 +78,19 @@ class RenewedLeases:
     def lose(self, holder: object, port: PartitionPort) -> None:
         """What `holder` has leased there is its own no more."""
         for lease in [lease for lease in self._leases if lease.holder is holder and lease.port is port]:
+            self.end(lease)
+
+    def end(self, lease: RenewedLease) -> None:
+        """It is lost."""
+        if lease.due == NEVER:
+            return
+        lease.due = NEVER
+        if not lease.lost():
             self.remove(lease)
-            lease.lost()
 
     def __len__(self) -> int:
-        return len(self._leases)
+        """How many are renewed."""
+        return sum(lease.due != NEVER for lease in self._leases)
 
     def __contains__(self, lease: object) -> bool:
         return lease in self._leases
@@ -151,7 +163,7 @@ class Renewals(Actor[None]):
 
     def _judge(self, lease: RenewedLease, kept: bool | None, asked_at: float, now: float) -> None:
         """Go on with a hold, or end it. `kept` is None when its partition did not answer."""
-        if lease not in self._leases:
+        if lease not in self._leases or lease.due == NEVER:
             return
         if kept:
             lease.deadline = asked_at + lease.visibility_timeout
@@ -160,8 +172,7 @@ class Renewals(Actor[None]):
         elif kept is None and now < lease.deadline:
             lease.due = min(now + lease.visibility_timeout * RETRY_AT, lease.deadline)
         else:
-            self._leases.remove(lease)
-            lease.lost()
+            self._leases.end(lease)
 
 
 def _ask(lease: RenewedLease) -> Reply | None:

@@ -254,3 +254,76 @@ async def test_a_topic_of_several_is_deleted(autojump_clock: Any, in_memory: Any
                         await message.ack()
                         got += 1
                 assert got == 4
+
+
+async def test_what_is_left_of_a_deleted_topic_is_shared_out_anew(
+    autojump_clock: Any, in_memory: Any
+) -> None:
+    """Nobody joins or leaves: who has lost all its partitions with a topic gets its part of the others."""
+    async with in_memory.open() as runtime:
+        names = [f"topic-{index}" for index in range(4)]
+        for name in names:
+            await runtime.create_topic(name)
+        async with (
+            runtime.subscribe(names, "group", mode="exclusive") as one,
+            runtime.subscribe(names, "group") as two,
+        ):
+            await trio.sleep(0.1)
+            for name, _ in two.assigned:
+                await runtime.delete_topic(name)
+            await trio.sleep(0.1)
+            assert sorted(one.assigned + two.assigned) == sorted(
+                (topic.name, 0) for topic in runtime.topics()
+            )
+            assert [len(one.assigned), len(two.assigned)] == [1, 1]
+
+
+@pytest.mark.parametrize("ending", ["group", "topic", "runtime"])
+async def test_who_owns_nothing_hears_of_the_end(autojump_clock: Any, in_memory: Any, ending: str) -> None:
+    """A member without a partition waits for none that could tell it."""
+    errors: list[type[Exception]] = []
+
+    async def wait(consumer: Any) -> None:
+        try:
+            await consumer.get()
+        except callboard.CallboardError as error:
+            errors.append(type(error))
+
+    async with trio.open_nursery() as nursery, in_memory.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        owner, idle = topic.subscribe("group", mode="exclusive"), topic.subscribe("group")
+        await owner.__aenter__()
+        await idle.__aenter__()
+        for consumer in (owner, idle):
+            nursery.start_soon(wait, consumer)
+        await trio.sleep(0.1)
+        assert (len(owner.assigned), len(idle.assigned)) == (1, 0)
+        if ending == "group":
+            await runtime.delete_group("group")
+        elif ending == "topic":
+            await runtime.delete_topic("orders")
+        if ending != "runtime":
+            await trio.sleep(1.0)
+            assert len(errors) == 2
+    assert errors == [callboard.GroupNotFound if ending == "group" else callboard.RuntimeClosed] * 2
+
+
+@pytest.mark.parametrize("ending", ["ack", "none"])
+async def test_a_body_that_has_settled_its_message_is_alive(
+    autojump_clock: Any, in_memory: Any, ending: str
+) -> None:
+    """However long it goes on after that, its consumer is not stalled."""
+    async with in_memory.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.publish(b"one")
+        async with topic.subscribe(
+            "group", mode="exclusive", session_timeout=1.0, visibility_timeout=1.5
+        ) as consumer:
+            async with consumer.receive() as message:
+                if ending == "ack":
+                    await message.ack()
+                await trio.sleep(30.0)
+                assert consumer.assigned == (("orders", 0),)
+            (group,) = await runtime.groups()
+            assert group.stalled_members == 0
+            assert (await runtime.stats()).leased_messages == 0

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypedDict
 
 import attrs
@@ -318,6 +318,16 @@ def _delays_problem(field: SettingField, name: str, value: Sequence[object]) -> 
     return next((problem for problem in problems if problem is not None), None)
 
 
+def _instant_problem(name: str, value: datetime) -> str | None:
+    try:
+        if value.utcoffset() is None:
+            return f"{name} is a datetime without a time zone"
+        value.astimezone(UTC)
+    except OverflowError:
+        return f"{name} is {value.isoformat()}, which in UTC is no datetime of the years 1 to 9999"
+    return None
+
+
 def start_problem(name: str, value: object) -> str | None:
     """Why `value` says nowhere to start; None when it does."""
     if isinstance(value, bool):
@@ -328,7 +338,7 @@ def start_problem(name: str, value: object) -> str | None:
             return f'{name} is {told}, and offsets begin at 0: "beginning" is the oldest message that is kept'
         return None if value < 2**63 else f"{name} is {told}, not an offset"
     if isinstance(value, datetime):
-        return None if value.tzinfo is not None else f"{name} is a datetime without a time zone"
+        return _instant_problem(name, value)
     if value in ("beginning", "end"):
         return None
     near = meant(value, ("beginning", "end"))

@@ -132,6 +132,8 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
         self._took_s = math.inf
         """How long the caller was busy with a batch, the last time."""
         self._open = False
+        self._follows = False
+        """What it reads may change: the group is of a pattern, or exclusive."""
         self._has_priorities = any(live.settings.priorities for live in lives)
 
     def __repr__(self) -> str:
@@ -157,6 +159,7 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
             EnsureGroup(self.group, names, self._given, self.pattern)
         )
         self._id, self._membership = admission.consumer, admission.group.membership
+        self._follows = self.pattern is not None or self._membership.settings.mode == "exclusive"
         self._coordinator = admission.group.ref
         self._news = self._membership.news[self._id] = MemberNews(self._look_again, self._activity)
         self._open = True
@@ -460,7 +463,7 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
         For other modules of the package.
         """
         port = lease.port  # every message comes this way: no call without need
-        if self._news.assigned is not None and not self._reads(port):
+        if self._follows and not self._reads(port):
             return False
         if (port.is_deleted or port.carried.first_sought) and self._is_outdated(lease):
             return False

@@ -216,6 +216,14 @@ class ConsumerLeases(AcksWithPublishes):
         ranges = ((offset, offset + 1),)
         lease.port.hand_over(c.Settle(self.group_id, "ack", lease.lease_id, ranges, lazy=True))
 
+    def hand_over_nack(self, lease: ConsumerLease, offset: int, reason: str) -> None:
+        """Nack without waiting; without effect when the lease has run out, or an earlier nack has counted."""
+        ranges = ((offset, offset + 1),)
+        lease.gives_back(ranges)
+        self._count(lease, 1)
+        nack = c.Settle(self.group_id, "nack", lease.lease_id, ranges, reason=reason, lazy=True)
+        self._releases.send(lease.port, nack)
+
     async def _settle_now(
         self, port: PartitionPort, message: c.Settle, valid: bool, crashed: bool = False
     ) -> c.Ranges:
@@ -588,6 +596,12 @@ class ReceivedMessage(PublishesWithAck, Record):
         if not self.settled and (self._staged is None or not self._staged.payloads):
             self.settled = True
             self._leases.hand_over_ack(self.lease, self.offset)
+
+    def hand_over_nack(self, reason: str) -> None:
+        """Whoever nacks was cancelled meanwhile: the partition takes the nack all the same."""
+        if not self.settled:
+            self.settled = True
+            self._leases.hand_over_nack(self.lease, self.offset, reason)
 
     def _staging(self) -> Staged:
         if self.settled:

@@ -86,7 +86,7 @@ class SentAck(NamedTuple):
 
 
 class Releases:
-    """Releases on their way: what finds a mailbox full is sent when there is room."""
+    """Releases, and nacks that nobody waits for, on their way: what finds a mailbox full is sent when there is room."""
 
     def __init__(self, lingers: Lingers) -> None:
         self._lingers = lingers

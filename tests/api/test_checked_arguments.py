@@ -6,6 +6,7 @@ import re
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -109,3 +110,23 @@ async def test_the_receipt_of_a_delayed_publish(world: Any) -> None:
         orders = await runtime.create_topic("orders")
         for given in ({"delay": 5.0}, {"deliver_at": datetime(2100, 1, 1, tzinfo=UTC)}):
             assert isinstance(await orders.publish(b"tea", **given), callboard.ScheduledReceipt)
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        datetime.min.replace(tzinfo=ZoneInfo("Europe/Berlin")),
+        datetime.max.replace(tzinfo=ZoneInfo("America/Lima")),
+    ],
+    ids=["before the first", "after the last"],
+)
+async def test_an_instant_that_utc_does_not_have_is_refused(world: Any, start: datetime) -> None:
+    """Before it comes to the catalog, which stores it in UTC."""
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders")
+        with pytest.raises(
+            callboard.ConfigurationError, match="in UTC is no datetime of the years 1 to 9999"
+        ):
+            async with orders.subscribe("billing", start=start):
+                pass
+        assert await runtime.groups() == ()

@@ -387,6 +387,23 @@ async def test_a_group_of_exceptions_from_a_body_passes_whole(autojump_clock: An
             assert (await consumer.get()).attempt == 2
 
 
+async def test_a_cancelled_scope_hides_no_exception_of_the_body(autojump_clock: Any, world: Any) -> None:
+    """The message is nacked without waiting, and its room is free."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 1)
+        async with topic.subscribe(
+            "group", backoff=1.0, visibility_timeout=60.0, max_in_flight=1
+        ) as consumer:
+            with pytest.raises(ValueError, match="a failure"), trio.CancelScope() as scope:
+                async with consumer.receive():
+                    scope.cancel()
+                    raise ValueError("a failure")
+            began = trio.current_time()
+            message = await consumer.get(timeout=30.0)
+            assert message is not None
+            assert (message.attempt, round(trio.current_time() - began)) == (2, 1)
+
+
 async def test_a_lost_lease_hides_no_exception_of_the_body(autojump_clock: Any, world: Any) -> None:
     """When the cancelled body raises an error of its own, that comes out, with a note on the lease."""
     async with world.open() as runtime:

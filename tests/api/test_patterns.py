@@ -297,3 +297,20 @@ async def test_wrong_calls_are_refused(autojump_clock: Any, world: Any) -> None:
         ):
             with pytest.raises(callboard.InvalidArgument):
                 runtime.subscribe(**call)
+
+
+@MODES
+async def test_nothing_is_handed_over_of_a_topic_that_became_one_for_dead_letters(
+    autojump_clock: Any, world: Any, mode: Any
+) -> None:
+    """Not even what had been fetched with messages that were."""
+    async with world.open() as runtime:
+        dead, source = await runtime.create_topic("in.dead"), await runtime.create_topic("source")
+        await dead.publish_batch([b"%d" % number for number in range(10)])
+        async with source.subscribe("other"):
+            pass
+        async with runtime.subscribe(pattern="in.*", group="group", mode=mode) as consumer:
+            await taken(consumer, 4)
+            await runtime.alter_group("other", dead_letter_topic="in.dead")
+            await trio.sleep(1.0)
+            assert await consumer.get(timeout=1.0) is None

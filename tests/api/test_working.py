@@ -210,6 +210,31 @@ async def test_cancelled_work_ends_what_is_in_hand(autojump_clock: Any, world: A
             )
 
 
+async def test_what_a_handler_raises_when_its_grace_is_over_is_told(autojump_clock: Any, world: Any) -> None:
+    """Also out of a nursery of its own: who has cancelled `work` is not to hear of it."""
+
+    async def clean_up() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise ValueError("while cleaning up")
+
+    async def handle(message: ReceivedMessage) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(clean_up)
+            nursery.start_soon(trio.sleep_forever)
+
+    events: list[Any] = []
+    async with world.open() as runtime:
+        runtime.subscribe_events(events.append)
+        topic = await world.topic_of(runtime, 1)
+        await work_for(1.0, topic, handle, grace=0.5)
+        (failed,) = [event for event in events if type(event).__name__ == "HandlerFailed"]
+        assert "while cleaning up" in failed.cause
+        async with topic.subscribe("group") as other:
+            assert (await other.get()).attempt == 1
+
+
 @pytest.mark.parametrize("ticks", range(12))
 async def test_work_may_be_cancelled_while_it_begins(autojump_clock: Any, world: Any, ticks: int) -> None:
     """At any moment of that it ends at once, and holds nothing."""

@@ -50,15 +50,16 @@ class ExclusivePartitions:
     def begin(self) -> None:
         """Go on with what an earlier incarnation has begun."""
         self._start(self._membership.assignment.moving())
+        self.rebalance()
         self._context.start_task(self._follow_deletions, name="deletions")
 
     async def _follow_deletions(self) -> None:
         """Share out anew what is left when a topic is deleted. Members that own nothing hear of it from nobody else."""
         while True:
-            self.rebalance()
             for news in list(self._membership.news.values()):
                 news.wake()
             await self._topics.changed.wait()
+            self.rebalance()
 
     def rebalance(self) -> None:
         """Members have come, or gone: decide anew, have the partitions know, and tell the members."""

@@ -140,8 +140,11 @@ def lease_lost(
 
 def loss_of(lease: Leased, group_id: int) -> str:
     """Why a lease was lost whose message is with its handler."""
-    is_sought = lease.port.was_sought(group_id, lease.lease_id)
-    return SOUGHT if is_sought else "somebody else has, or had, the message"
+    if lease.port.is_deleted:
+        return "its topic was deleted"
+    if lease.port.was_sought(group_id, lease.lease_id):
+        return SOUGHT
+    return "somebody else has, or had, the message, or its group is gone"
 
 
 def without(ranges: list[tuple[int, int]], offsets: list[int]) -> list[tuple[int, int]]:

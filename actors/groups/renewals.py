@@ -14,6 +14,7 @@ The same actor ends the linger of acks that nobody waits for (`Lingers`): consum
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import attrs
 import trio
@@ -175,20 +176,20 @@ class Renewals(Actor[None]):
             self._leases.end(lease)
 
 
-def _ask(lease: RenewedLease) -> Reply | None:
-    """Ask for a renewal without waiting; None when the partition takes no questions now."""
+def _ask(lease: RenewedLease) -> Reply | Literal[False] | None:
+    """Ask for a renewal without waiting; None when the partition takes no questions now, False when it is deleted."""
     message = Extend(lease.group_id, lease.lease_id, lease.visibility_timeout)
     try:
         return lease.port.ref.ask_nowait(message)
     except CallboardError:
-        return None
+        return False if lease.port.is_deleted else None
 
 
-async def _kept(reply: Reply | None, until: float) -> bool | None:
+async def _kept(reply: Reply | Literal[False] | None, until: float) -> bool | None:
     """True: renewed; False: the lease is gone; None: no answer before `until`."""
-    if reply is None:
+    if not isinstance(reply, Reply):
         await trio.lowlevel.checkpoint()
-        return None
+        return reply
     try:
         if reply.done:
             return bool(await reply.settled())

@@ -404,6 +404,19 @@ async def test_a_cancelled_scope_hides_no_exception_of_the_body(autojump_clock: 
             assert (message.attempt, round(trio.current_time() - began)) == (2, 1)
 
 
+async def test_a_body_ends_with_its_topic(autojump_clock: Any, world: Any) -> None:
+    """At the first renewal that finds the topic deleted, long before its lease would have run out; and it says so."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 1)
+        async with topic.subscribe("group", visibility_timeout=30.0) as consumer:
+            began = trio.current_time()
+            with pytest.raises(callboard.LeaseLost, match="its topic was deleted"):
+                async with consumer.receive():
+                    await runtime.delete_topic("jobs")
+                    await trio.sleep_forever()
+            assert trio.current_time() - began < 15.0
+
+
 async def test_a_lost_lease_hides_no_exception_of_the_body(autojump_clock: Any, world: Any) -> None:
     """When the cancelled body raises an error of its own, that comes out, with a note on the lease."""
     async with world.open() as runtime:

@@ -18,6 +18,7 @@ import trio
 from callboard.actors.notices import PartitionLacksSpace
 from callboard.actors.partition.carried import Carried
 from callboard.actors.partition.commands import PartitionCommand, Settle
+from callboard.actors.partition.producers import Begun
 from callboard.log.errors import CallboardError, PartitionUnavailable, StorageError
 from callboard.log.journal.journal import ProvenEnd
 from callboard.log.limits import PENDING_BYTES_MAX
@@ -160,8 +161,8 @@ class PartitionPort:
         self.carried = Carried()
         self._handed_over: list[Settle] = []
         """Acks whose senders were cancelled, that are taken before what waits in the mailbox."""
-        self.producers_begun: dict[int, tuple[int, int]] = {}
-        """By producer id: the latest epoch that was given out in this process, and to which owner."""
+        self.producers_begun = Begun()
+        """The lives of producers that began in this process."""
         self.unawaited_waiting = 0
         """Records published with `acks="none"` of which nothing is known yet."""
         self.unawaited_failures = 0

@@ -19,13 +19,16 @@ Vocabulary
 run        neighbouring records of a producer: sequences and offsets both rise by one
 window     the last `RUNS_KEPT` runs of a producer: the duplicates whose original offset can be told
 begun      the epochs given out in this process, and to whom, which no record may tell of yet
+open       of a producer id: somebody in this process may still publish under it
 
 Invariants
 ----------
 T1  `last` is the highest sequence of the producer in the log, and that record is in the last run.
 T2  A sequence up to `last` is a duplicate unless the window lacks it, `last + 1` is next, all else is out of order.
 T3  At most `limit` producers are known, sources not counted; those heard of last.
-T4  No record is accepted whose epoch is below the highest known for its producer.
+T4  No record is accepted whose epoch is below the highest known for its producer. What began is known as long as its
+    id is open.
+T5  No epoch is given out twice to one producer in a process.
 """
 
 from __future__ import annotations
@@ -52,8 +55,9 @@ EPOCH_MAX: Final = REDRIVE_EPOCH - 1
 PRODUCER_AGE_S: Final = 7 * 86_400
 MICROSECONDS: Final = 1_000_000
 
-Begun = dict[int, tuple[int, int]]
-"""By producer id: the latest epoch, and its owner."""
+LOOKED_AT_ONCE: Final = 64
+"""Lives that may be forgotten are looked for a few with each new one: no commit pays for all of them."""
+
 Run = tuple[int, int, int]
 """(First sequence, count, first offset)."""
 
@@ -101,12 +105,60 @@ class Producer:
         return Producer(max(epoch, self.epoch), last, time_us, runs[-RUNS_KEPT:])
 
 
+@attrs.define(eq=False)
+class Begun:
+    """The lives that began in this process: `limit` of those that nobody publishes in any more, and all others."""
+
+    floor: int = 0
+    """The highest epoch of those that were forgotten."""
+    _lives: dict[int, tuple[int, int]] = attrs.Factory(dict)
+    """By producer id: the latest epoch, and its owner."""
+    _open: dict[int, int] = attrs.Factory(dict)
+    """By producer id: how many may publish under it."""
+
+    def __len__(self) -> int:
+        return len(self._lives)
+
+    def opened(self, producer_id: int) -> None:
+        """Somebody is going to publish under the id."""
+        self._open[producer_id] = self._open.get(producer_id, 0) + 1
+
+    def closed(self, producer_id: int) -> None:
+        """The same publishes no more."""
+        left = self._open.pop(producer_id, 0) - 1
+        if left > 0:
+            self._open[producer_id] = left
+
+    def latest(self, producer_id: int) -> tuple[int, int]:
+        """The latest epoch of a producer, and its owner; (0, 0) when none is known."""
+        return self._lives.get(producer_id, (0, 0))
+
+    def add(self, producer_id: int, life: tuple[int, int], limit: int) -> None:
+        """A life began, with this epoch and owner."""
+        lives = self._lives
+        lives.pop(producer_id, None)
+        for _ in range(min(LOOKED_AT_ONCE, len(lives))):
+            if len(lives) < limit:
+                break
+            oldest = next(iter(lives))
+            found = lives.pop(oldest)
+            if oldest in self._open:
+                lives[oldest] = found  # whom it fenced may publish yet
+            else:
+                self.floor = max(self.floor, found[0])
+        lives[producer_id] = life
+
+    def remove(self, producer_id: int) -> None:
+        """The producer is no more."""
+        self._lives.pop(producer_id, None)
+
+
 class ProducerTable:
     """See the module. `begun` is shared with later tables of this partition, as long as the process lives."""
 
     def __init__(self, limit: int, begun: Begun | None = None) -> None:
         self._limit = limit
-        self._begun: Begun = {} if begun is None else begun
+        self._begun = Begun() if begun is None else begun
         self._others: dict[int, Producer] = {}
         """By id, in the order in which they were heard of last."""
         self._sources: dict[int, Producer] = {}
@@ -137,22 +189,22 @@ class ProducerTable:
         `InvalidArgument`.
         """
         begun, latest = self._begun, self._latest(producer_id, known)
-        is_own = begun.get(producer_id) == (latest, owner)
+        last = begun.latest(producer_id)
+        is_own = last == (latest, owner)
         if epoch is not None and epoch < latest and not is_own:
             raise _fenced(producer_id, epoch, latest)
+        if not last[0]:
+            latest = max(latest, begun.floor)  # it may be one of those whose epochs were forgotten
         if latest >= EPOCH_MAX:
             raise InvalidArgument(
                 f"producer {producer_id:#x} has begun as often as epochs can count, or is a source of the broker."
                 " Nothing was written. Publish under another name."
             )
-        begun.pop(producer_id, None)
-        if len(begun) >= self._limit:
-            del begun[next(iter(begun))]
-        begun[producer_id] = latest + 1, owner
+        begun.add(producer_id, (latest + 1, owner), self._limit)
         return latest + 1, 0 if known is None else known.last + 1
 
     def _latest(self, producer_id: int, known: Producer | None) -> int:
-        return max(self._begun.get(producer_id, (0, 0))[0], 0 if known is None else known.epoch)
+        return max(self._begun.latest(producer_id)[0], 0 if known is None else known.epoch)
 
     def duplicates(self, run: ProducerRun, known: Producer | None, *, rises: bool) -> int:
         """How many records at the front of `run` the log has already, or lacks; all others come next.
@@ -214,7 +266,7 @@ class ProducerTable:
         """The producer is no more: a source whose end is known."""
         self._sources.pop(producer_id, None)
         self._others.pop(producer_id, None)
-        self._begun.pop(producer_id, None)
+        self._begun.remove(producer_id)
 
     def keep_schedules(self, schedule_ids: Collection[int]) -> None:
         """Of the sources that are schedules there are these, and no others any more."""

@@ -77,11 +77,15 @@ class Producer:
         with the first publish.
         """
         self._runtime.check_open()
-        self._is_open = True
-        for line in self._lines:
-            if line.port.state not in REFUSING:
-                async with line.lock:
-                    await self._begun(line)
+        self._open()
+        try:
+            for line in self._lines:
+                if line.port.state not in REFUSING:
+                    async with line.lock:
+                        await self._begun(line)
+        except BaseException:
+            self._close()
+            raise
         return self
 
     async def __aexit__(
@@ -90,7 +94,20 @@ class Producer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._is_open = False
+        self._close()
+
+    def _open(self) -> None:
+        """The partitions remember from now on which life of the name began last."""
+        if not self._is_open:
+            self._is_open = True
+            for line in self._lines:
+                line.port.producers_begun.opened(self.producer_id)
+
+    def _close(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            for line in self._lines:
+                line.port.producers_begun.closed(self.producer_id)
 
     async def publish(
         self,

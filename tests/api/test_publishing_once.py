@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -265,6 +266,72 @@ async def test_the_producer_that_began_last_publishes(autojump_clock: Any, world
                 assert (await heir.publish(b"2")).offset == 2
                 assert (await another.publish(b"3")).offset == 3
         assert await stored(topic) == [b"0", b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("others_come", ["before the heir", "after the heir"])
+@pytest.mark.parametrize("stored_before", [[], [b"0"]])
+async def test_a_producer_stays_fenced_however_many_others_begin(
+    autojump_clock: Any, world: Any, others_come: str, stored_before: list[bytes]
+) -> None:
+    """Also while nobody has published in the new life: the heir publishes, and never the zombie."""
+    async with world.open(limits=Limits(producers=3)) as runtime:
+        topic = await runtime.create_topic("orders")
+
+        async def others() -> None:
+            for number in range(200):
+                async with topic.producer(f"other-{number}"):
+                    pass
+
+        async with topic.producer("import") as zombie:
+            for value in stored_before:
+                await zombie.publish(value)
+            if others_come == "before the heir":
+                await others()
+            async with topic.producer("import") as heir:
+                if others_come == "after the heir":
+                    await others()
+                with pytest.raises(callboard.ProducerFenced):
+                    await zombie.publish(b"zombie")
+                await heir.publish(b"heir")
+                with pytest.raises(callboard.ProducerFenced):
+                    await zombie.publish(b"zombie")
+        assert await stored(topic) == [*stored_before, b"heir"]
+
+
+async def test_an_epoch_is_not_given_out_twice_after_its_life_is_forgotten(
+    autojump_clock: Any, world: Any
+) -> None:
+    """A producer that is entered again publishes in the life it had, unless another one has begun meanwhile."""
+    async with world.open(limits=Limits(producers=3)) as runtime:
+        topic = await runtime.create_topic("orders")
+        async with topic.producer("import") as early:
+            assert await early.next_sequence() == 0
+        for number in range(10):
+            async with topic.producer(f"other-{number}"):
+                pass
+        async with topic.producer("import") as heir, early:
+            await heir.publish(b"heir")
+            with pytest.raises(callboard.ProducerFenced):
+                await early.publish(b"early")
+        assert await stored(topic) == [b"heir"]
+
+
+async def test_many_open_producers_are_all_remembered(autojump_clock: Any, world: Any) -> None:
+    """None of them is taken for one that another has fenced, and the last of each name publishes."""
+    async with world.open(limits=Limits(producers=100)) as runtime:
+        topic = await runtime.create_topic("orders")
+        async with AsyncExitStack() as stack:
+            zombies = [await stack.enter_async_context(topic.producer(f"p{at}")) for at in range(90)]
+            heirs = [await stack.enter_async_context(topic.producer(f"p{at}")) for at in range(90)]
+            for number in range(150):
+                async with topic.producer(f"other-{number}"):
+                    pass
+            for zombie in zombies:
+                with pytest.raises(callboard.ProducerFenced):
+                    await zombie.publish(b"zombie")
+            for heir in heirs:
+                await heir.publish(b"heir")
+        assert await stored(topic) == [b"heir"] * 90
 
 
 async def test_a_producer_goes_on_in_another_process(autojump_clock: Any, world: Any) -> None:

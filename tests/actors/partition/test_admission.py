@@ -135,7 +135,7 @@ class Publishing(RuleBasedStateMachine):
     @initialize()
     def begin_life(self) -> None:
         self.model = Model()
-        self.begun: Begun = {}
+        self.begun = Begun()
         self.batches: list[Columns] = []
         self.now_us = 1_000_000
         self.queue: list[Waiting] = []
@@ -262,7 +262,7 @@ class Publishing(RuleBasedStateMachine):
         With the process one of the last batches may be lost, if nothing was stored of the tables since.
         """
         if process:
-            self.begun, self.model.begun = {}, {}
+            self.begun, self.model.begun = Begun(), {}
             if loses and len(self.batches) > loses:
                 self._lose(self.batches[-loses])
         self._start()
@@ -369,12 +369,37 @@ def test_the_producer_that_was_silent_longest_is_forgotten_with_words() -> None:
 
 
 def test_begun_epochs_are_bounded() -> None:
-    """Those given out longest ago are forgotten."""
-    begun: Begun = {}
+    """Only of those that nobody publishes as: what is forgotten is not given out again."""
+    begun = Begun()
     table = ProducerTable(2, begun)
-    for producer_id in (1, 2, 1, 3):
+    begun.opened(1)
+    begun.opened(1)
+    begun.closed(1)
+    for producer_id in (1, 2, 3, 1, 4):
         table.begin(producer_id, None, owner=5)
-    assert begun == {1: (2, 5), 3: (1, 5)}
+    assert len(begun) == 2
+    assert begun.latest(1) == (2, 5)
+    assert begun.latest(2) == begun.latest(3) == (0, 0)
+    begun.closed(1)
+    table.begin(5, None)
+    table.begin(6, None)
+    assert begun.latest(1) == (0, 0)
+    assert table.begin(1, None)[0] > 2
+
+
+def test_looking_for_a_life_to_forget_ends_when_all_are_open() -> None:
+    """Then there are more than the limit, until some of them are closed."""
+    begun = Begun()
+    table = ProducerTable(2, begun)
+    for producer_id in range(1, 201):
+        begun.opened(producer_id)
+        table.begin(producer_id, None)
+    assert len(begun) == 200
+    for producer_id in range(1, 201):
+        begun.closed(producer_id)
+    for producer_id in range(201, 211):
+        table.begin(producer_id, None)
+    assert len(begun) == 2
 
 
 def test_the_owner_of_the_latest_life_may_not_have_heard_of_it() -> None:

@@ -68,11 +68,12 @@ class Admission:
         *,
         begun: Begun | None = None,
         window_us: int | None = None,
+        void_below: int = 0,
         limits: Limits = USUAL,
     ) -> None:
         self._label = label
         self.producers = ProducerTable(limits.producers, begun)
-        self.ids = DedupTable(limits.dedup_ids, window_us)
+        self.ids = DedupTable(limits.dedup_ids, window_us, void_below=void_below)
         self.is_guarded = False
         """Whether the tables follow the log."""
         self.noted_end = 0

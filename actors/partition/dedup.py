@@ -9,6 +9,7 @@ Invariants
 ----------
 D1  At a time t an id is found exactly if it was appended at a time above t - window, and was not forgotten early.
 D2  At most `limit` ids are held: those appended last.
+D3  What was forgotten because its window was over, or was altered, is not held again, also when the log is read again.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ class DedupTable:
     window_us: int | None = None
     forgotten_early: int = 0
     """Ids that had to go although the window had not passed."""
+    void_below: int = 0
+    """Ids of records below this offset were forgotten, or never held (D3)."""
     _ids: dict[bytes, Placed] = attrs.Factory(dict)
     """In the order in which they were appended."""
 
@@ -42,11 +45,17 @@ class DedupTable:
     def __iter__(self) -> Iterator[tuple[bytes, Placed]]:
         return iter(self._ids.items())
 
-    def set_window(self, window_us: int | None) -> None:
-        """Another window from now on. A longer one does not bring back what was forgotten."""
-        self.window_us = window_us
-        if window_us is None:
+    def set_window(self, window_us: int | None, now_us: int, visible_end: int) -> None:
+        """Another window from now on, `visible_end` being the log's. What was forgotten does not come back."""
+        if window_us == self.window_us:
+            return
+        if window_us is None or self.window_us is None:
             self._ids.clear()
+            self.void_below = visible_end
+        else:
+            self.forget_old(now_us, len(self._ids))
+        self.window_us = window_us
+        self.forget_old(now_us, len(self._ids))
 
     def is_current(self, placed: Placed, now_us: int) -> bool:
         """Whether the window that began with the record is not over (D1)."""
@@ -59,7 +68,7 @@ class DedupTable:
 
     def put(self, dedup_id: bytes, placed: Placed, now_us: int) -> None:
         """The log has taken a record with this id."""
-        if self.window_us is None:
+        if self.window_us is None or placed[0] < self.void_below:
             return
         ids = self._ids
         ids.pop(dedup_id, None)
@@ -78,4 +87,4 @@ class DedupTable:
             oldest = next(iter(ids))
             if self.is_current(ids[oldest], now_us):
                 return
-            del ids[oldest]
+            self.void_below = max(self.void_below, ids.pop(oldest)[0] + 1)

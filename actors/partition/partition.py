@@ -426,7 +426,7 @@ class Partition(Actor[c.PartitionCommand]):
         if message.settings.partitions != self._spec.settings.partitions:
             raise InvalidArgument("partitions cannot be changed once a topic exists")
         self._spec.settings, self._grows_old = message.settings, message.settings.ages
-        self._publishers.admission.ids.set_window(message.settings.dedup_window_us)
+        self._port.ids_void_below = self._publishers.set_window(message.settings.dedup_window_us, self._log)
         self._log_part.default_ttl_us = message.settings.default_ttl_us
         self._log.alter(log_settings(message.settings, self.context.limits))
         self._maintain()

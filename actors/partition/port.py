@@ -163,6 +163,8 @@ class PartitionPort:
         """Acks whose senders were cancelled, that are taken before what waits in the mailbox."""
         self.producers_begun = Begun()
         """The lives of producers that began in this process."""
+        self.ids_void_below = 0
+        """Deduplication ids of records below this offset are forgotten, although the disk may not say so yet."""
         self.unawaited_waiting = 0
         """Records published with `acks="none"` of which nothing is known yet."""
         self.unawaited_failures = 0

@@ -50,7 +50,8 @@ MAGIC: Final = b"CBPU"
 VERSION: Final = 1
 HEAD_BYTES: Final = 12
 """Magic, version (u32), CRC-32 of both and the body (u32)."""
-FIELDS: Final = ("end", "producers", "times", "runs", "ids", "id_lengths", "id_offsets", "id_times")
+IDS_FROM: Final = "ids_from"
+FIELDS: Final = ("end", "producers", "times", "runs", "ids", "id_lengths", "id_offsets", "id_times", IDS_FROM)
 SPACING: Final = 4
 """The log grows by at least so many times the file's size before the file is written again."""
 READ_RECORDS: Final = 10_000
@@ -71,7 +72,7 @@ class Publishers:
     """The partition's path, for what is emitted."""
     _beyond_bytes: int = 0
     _has_forgotten: bool = False
-    """Whether the file still names sources that were forgotten."""
+    """Whether the file, or the log behind it, still names sources or ids that were forgotten."""
 
     @property
     def path(self) -> str:
@@ -115,6 +116,17 @@ class Publishers:
             self.admission.producers.remove(producer_id)
         self._has_forgotten |= bool(message.producer_ids)
 
+    def set_window(self, window_us: int | None, log: PartitionLog) -> int:
+        """Another `dedup_window` from now on; returns the offset below which ids are forgotten.
+
+        The file says so as soon as the log is synced, at the next commit, or at closing.
+        """
+        ids = self.admission.ids
+        is_other = window_us != ids.window_us
+        ids.set_window(window_us, self._clock.wall_us(), log.visible_end)
+        self._has_forgotten |= is_other and ids.void_below > 0
+        return ids.void_below
+
     # -- opening --------------------------------------------------------------------------------------------
 
     async def load(self, entries: Sequence[Entry]) -> int:
@@ -139,6 +151,7 @@ class Publishers:
     async def catch_up(self, log: PartitionLog) -> None:
         """Note what the log holds beyond what the tables know. Raises `StorageError`."""
         admission = self.admission
+        admission.ids.void_below = min(admission.ids.void_below, log.visible_end)
         while self.is_behind(log):
             offset = max(admission.noted_end, log.start_offset)
             try:
@@ -263,6 +276,7 @@ def publishers_of(files: Incarnation, spec: PartitionSpec, context: Context[Any]
         spec.port.label,
         begun=spec.port.producers_begun,
         window_us=spec.settings.dedup_window_us,
+        void_below=spec.port.ids_void_below,
         limits=context.limits,
     )
     return Publishers(
@@ -272,7 +286,7 @@ def publishers_of(files: Incarnation, spec: PartitionSpec, context: Context[Any]
 
 def encode(admission: Admission, end: int) -> bytes:
     """The bytes of the file: a head, then a CBOR map of columns, little-endian."""
-    producers, ids = list(admission.producers), list(admission.ids)
+    producers, ids, void_below = list(admission.producers), list(admission.ids), admission.ids.void_below
     rows = [(each, known.epoch, known.last, len(known.runs)) for each, known in producers]
     body = cbor2.dumps(
         {
@@ -286,6 +300,7 @@ def encode(admission: Admission, end: int) -> bytes:
             "id_lengths": array("I", [len(dedup_id) for dedup_id, _ in ids]).tobytes(),
             "id_offsets": array("Q", [offset for _, (offset, _) in ids]).tobytes(),
             "id_times": array("q", [time_us for _, (_, time_us) in ids]).tobytes(),
+            **({IDS_FROM: void_below} if void_below else {}),
         }
     )
     head = MAGIC + VERSION.to_bytes(4, "little")
@@ -319,6 +334,10 @@ def decode(data: bytes, admission: Admission, now_us: int) -> None:
     offsets, id_times = numbers("Q", found["id_offsets"]), numbers("q", found["id_times"])
     if type(ids) is not bytes or at != len(runs) or ends[-1] != len(ids):
         raise ValueError("its columns differ in length")
+    void_below = found.get(IDS_FROM, 0)
+    if type(void_below) is not int or void_below < 0:
+        raise ValueError("its first id has no offset")
+    admission.ids.void_below = max(admission.ids.void_below, void_below)
     for (low, high), offset, time_us in zip(pairwise(ends), offsets, id_times, strict=True):
         admission.ids.put(ids[low:high], (offset, time_us), now_us)
     if type(found["end"]) is not int or found["end"] < 0:

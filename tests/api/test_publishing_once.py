@@ -123,6 +123,63 @@ async def test_a_window_may_be_altered(autojump_clock: Any, world: Any) -> None:
         assert (await topic.publish(b"v", dedup_id="a")).offset == 2
 
 
+@pytest.mark.parametrize("interruption", ["crash", "kill", "close"])
+@pytest.mark.parametrize("has_file", [False, True])
+@pytest.mark.parametrize(
+    ("windows", "is_slow"),
+    [
+        pytest.param((None, 3600), False, id="none and back"),
+        pytest.param((5, 3600), False, id="shorter and back"),
+        pytest.param((7200,), True, id="longer when the window has passed"),
+    ],
+)
+async def test_an_altered_window_forgets_for_good(
+    autojump_clock: Any,
+    world: Any,
+    interruption: str,
+    has_file: bool,
+    windows: tuple[float | None, ...],
+    is_slow: bool,
+) -> None:
+    """Neither the file nor the log brings an id back: after a crash or a start a message with that id is new."""
+    limits = Limits(publishers_every_bytes=1 if has_file else Limits().publishers_every_bytes)
+    async with world.open(limits=limits) as runtime:
+        topic = await runtime.create_topic("orders", dedup_window=3600)
+        await topic.publish(b"old", dedup_id="a")
+        await topic.publish(b"old", dedup_id="b")
+        await trio.sleep(3601 if is_slow else 10)
+        for window in windows:
+            await runtime.alter_topic("orders", dedup_window=window)
+        assert (await topic.publish(b"new", dedup_id="a")).offset == 2
+        if interruption == "crash":
+            assert runtime.crash("topics/orders/0", RuntimeError("a drill"))
+            await trio.sleep(1)
+            assert (await topic.publish(b"new", dedup_id="a")).offset == 2
+            assert (await topic.publish(b"new", dedup_id="b")).offset == 3
+        if interruption == "kill":
+            world.disk.kill()
+    async with world.open() as runtime:
+        topic = runtime.topic("orders")
+        assert (await topic.publish(b"new", dedup_id="a")).offset == 2
+        assert (await topic.publish(b"new", dedup_id="b")).offset == 3
+        assert (await runtime.stats()).partitions[0].dedup_ids == 2
+
+
+async def test_ids_stay_forgotten_when_the_partition_crashes_before_its_file_says_so(
+    autojump_clock: Any, world: Any
+) -> None:
+    """The records after them are not synced, so that the file has to wait."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders", dedup_window=3600)
+        await topic.publish(b"old", dedup_id="a", acks="leader")
+        await runtime.alter_topic("orders", dedup_window=None)
+        await runtime.alter_topic("orders", dedup_window=3600)
+        assert runtime.crash("topics/orders/0", RuntimeError("a drill"))
+        await trio.sleep(1)
+        assert (await runtime.stats()).partitions[0].dedup_ids == 0
+        assert (await topic.publish(b"new", dedup_id="a")).offset == 1
+
+
 @pytest.mark.parametrize("bad", ["", b"", "x" * (DEDUP_ID_BYTES_MAX + 1), 7, "\ud800"])
 async def test_a_bad_id_is_refused(autojump_clock: Any, world: Any, bad: Any) -> None:
     """In every form, before anything is written."""

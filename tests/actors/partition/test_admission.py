@@ -483,7 +483,7 @@ def test_without_a_window_no_id_counts() -> None:
     """And a topic that loses its window forgets them."""
     table = DedupTable(2, 1_000)
     table.put(b"a", (0, 0), 0)
-    table.set_window(None)
+    table.set_window(None, 0, 10)
     assert (len(table), table.find(b"a", 0)) == (0, None)
     admission = Admission("t/0")
     columns = Columns.build([b"a"], dedup_ids=[b"a"])

@@ -1,6 +1,8 @@
 """What the control socket does with topics of dead letters: requests as text, results as maps and lists.
 
-Who asks for much asks in parts, with a `limit`: a request is answered within `REQUEST_TIMEOUT_S`, or not at all.
+Who asks for much asks in parts, with a `limit`: a request is answered within `REQUEST_TIMEOUT_S`, or not at all. What
+is redriven may fail again while other parts are asked for, and more may come: `below` holds where the partitions ended
+before the first part, as `ends_of_dead` tells, with spaces between. What lies from there on is left out.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ CHOICE: Final = ["topic", "group", "origin", "reason", "at"]
 VERBS: Final[dict[str, list[str]]] = {
     "list_dead": [*CHOICE, "limit"],
     "count_dead": [*CHOICE, "full"],
-    "redrive_dead": [*CHOICE, "to", "limit", "rate", "dry_run"],
-    "purge_dead": [*CHOICE, "limit"],
+    "ends_of_dead": ["topic"],
+    "redrive_dead": [*CHOICE, "to", "limit", "rate", "dry_run", "below"],
+    "purge_dead": [*CHOICE, "limit", "below"],
 }
 """Each with its arguments."""
 KEPT_VERBS: Final[dict[str, list[str]]] = {
@@ -30,7 +33,7 @@ KEPT_VERBS: Final[dict[str, list[str]]] = {
     "count_kept": [*CHOICE, "full"],
 }
 """The same about what the partitions of a topic keep."""
-OPTIONAL: Final = ["at", "full"]
+OPTIONAL: Final = ["at", "full", "below"]
 """Arguments that a request may leave out."""
 PLACE: Final = re.compile(r"([^/@]+)/([0-9]{1,9})@([0-9]{1,18})")
 LISTED: Final = 100
@@ -91,7 +94,7 @@ async def answer_kept(
     """What one of `KEPT_VERBS` results in: of each group that a partition keeps dead letters of, how many, and those
     that are chosen, or how many of them there are by reason.
     """
-    choose, left = chooses(group, origin, reason, at), _whole(limit) or LISTED
+    choose, left = chooses(group, origin, reason, at), _whole(limit, "limit") or LISTED
     counts: Counter[int] = Counter()
     for partition in await topic.describe():
         for state in partition.groups:
@@ -133,10 +136,15 @@ async def answer_dead_letters(
     limit: str = "",
     rate: str = "",
     dry_run: str = "",
+    below: str = "",
 ) -> Any:
     """What one of `VERBS` results in. Raises what `DeadLetterTopic` raises, and `InvalidArgument`."""
-    choose, most = chooses(group, origin, reason, at), _whole(limit)
+    choose, most = chooses(group, origin, reason, at), _whole(limit, "limit")
+    if below:
+        letters = letters.below([_whole(end, "below") or 0 for end in below.split()])
     match verb:
+        case "ends_of_dead":
+            return await letters.ends()
         case "list_dead":
             return [_letter(each) for each in await letters.list(choose, limit=most or LISTED)]
         case "count_dead":
@@ -150,11 +158,11 @@ async def answer_dead_letters(
     return {"messages": done.messages, "passed_over": done.passed_over}
 
 
-def _whole(text: str) -> int | None:
+def _whole(text: str, what: str) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise InvalidArgument(f"limit is {text!r:.40}, not a number of messages. Nothing was done.")
+        raise InvalidArgument(f"{what} is {text!r:.40}, not a number of messages. Nothing was done.")
     return int(text)
 
 

@@ -104,10 +104,31 @@ Page = Sequence[ForwardedLetter]
 class DeadLetterTopic:
     """What was forwarded to one topic and is neither redriven nor purged. From `Runtime.dead_letters`."""
 
-    def __init__(self, session: Session, live: LiveTopic, find: Callable[[str], LiveTopic | None]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        live: LiveTopic,
+        find: Callable[[str], LiveTopic | None],
+        ends: Sequence[int] | None = None,
+    ) -> None:
         self._session = session
         self._live = live
         self._find = find
+        self._ends = ends
+        """Of each partition, what lies from this offset on is left out; None: nothing is."""
+
+    async def ends(self) -> Sequence[int]:
+        """Where each partition ends now: for other modules of the package."""
+        return [(await self._ask(port, c.Describe())).visible_end for port in self._live.ports]
+
+    def below(self, ends: Sequence[int]) -> DeadLetterTopic:
+        """The same without what came after its partitions ended there: for other modules of the package."""
+        if len(ends) != len(self._live.ports):
+            raise InvalidArgument(
+                f"there are {len(ends)} ends of partitions, and topic {self._live.name!r} has {len(self._live.ports)}"
+                " partitions. Nothing was done. Ask for them again."
+            )
+        return DeadLetterTopic(self._session, self._live, self._find, ends)
 
     async def list(self, choose: Chooses | None = None, *, limit: int = 1000) -> tuple[ForwardedLetter, ...]:
         """The first `limit` dead letters that `choose` returns True for, partition by partition, oldest first."""
@@ -280,13 +301,18 @@ class DeadLetterTopic:
                 await port.ref.ask(c.ForgetProducer(producer_id))
 
     async def _unhandled(self, port: PartitionPort) -> Iterable[tuple[int, int]]:
-        """The offsets of a partition that were neither redriven nor purged."""
+        """The offsets of a partition, below its given end, that were neither redriven nor purged."""
         group_id = await self._handled_group()
+        found: Iterable[tuple[int, int]]
         if group_id is None:
             statistics = await self._ask(port, c.Describe())
-            return [(statistics.start_offset, statistics.visible_end)]
-        found: Iterable[tuple[int, int]] = await self._ask_group(port, c.ListUnsettled(group_id))
-        return found
+            found = [(statistics.start_offset, statistics.visible_end)]
+        else:
+            found = await self._ask_group(port, c.ListUnsettled(group_id))
+        if self._ends is None:
+            return found
+        end = self._ends[port.index]
+        return [(start, min(stop, end)) for start, stop in found if start < end]
 
     async def _handle(self, partition: int, ranges: c.Ranges) -> None:
         """Settle offsets as handled."""

@@ -242,16 +242,22 @@ def _look_for_kept(directory: str, topic: str) -> None:
 def _in_parts(
     directory: str, request: dict[str, str], limit: int | None, part: int | None, pause_s: float = 0.0
 ) -> list[Any]:
-    """The answers to a request that is made for a part at a time, until nothing is left, or `limit` is reached."""
+    """The answers to a request that is made for a part at a time, until nothing is left, or `limit` is reached.
+
+    What comes after the first part was asked for is left out: what is redriven may be there again soon.
+    """
     require_directory(directory)
 
     async def work() -> list[Any]:
         found: list[Any] = []
-        left = limit
+        left, bound = limit, {}
         async with asking(directory) as ask:
+            if part is not None:
+                ends = await ask("ends_of_dead", topic=request["topic"])
+                bound["below"] = " ".join(map(str, ends))
             while True:
                 most = part if left is None else left if part is None else min(left, part)
-                answer = await ask(**request, limit="" if most is None else str(most))
+                answer = await ask(**request, **bound, limit="" if most is None else str(most))
                 found.append(answer)
                 count = answer if isinstance(answer, int) else answer["messages"]
                 left = None if left is None else left - count

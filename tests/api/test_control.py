@@ -400,6 +400,7 @@ def test_who_changes_something_is_told_that_it_may_be_done() -> None:
     looks = {
         "count_dead",
         "count_kept",
+        "ends_of_dead",
         "list_kept",
         "ping",
         "tree",

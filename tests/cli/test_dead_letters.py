@@ -181,6 +181,32 @@ async def test_the_commands_work_beside_a_program(returns: Any) -> None:
         assert (told.topic, told.kept, told.held) == ("returns", 0, None)
 
 
+async def test_what_fails_again_is_redriven_once(command: Any) -> None:
+    """Also when it is there again before the command has asked for all parts: that is left for the next command."""
+    count = 410
+    async with callboard.open_runtime(command.folder / "data", control=True) as runtime:
+        await runtime.create_topic("returns")
+        orders = await runtime.create_topic("orders")
+        await orders.publish_batch([b"%d" % number for number in range(count)])
+        letters = runtime.dead_letters("returns")
+
+        async def handler(_: Any) -> None:
+            raise callboard.Reject("still broken")
+
+        async with trio.open_nursery() as nursery:
+            work = partial(orders.work, handler, "billing", concurrency=64, dead_letter_topic="returns")
+            nursery.start_soon(work)
+            while sum((await letters.count()).values()) < count:
+                await trio.lowlevel.checkpoint()
+            run = partial(trio.to_thread.run_sync, command.run)
+            done = await run("dead-letters", "redrive", "returns", "--json")
+            assert done.json == {"messages": count, "passed_over": {}, "dry_run": False}
+            while sum((await letters.count()).values()) < count:
+                await trio.lowlevel.checkpoint()
+            assert (await orders.describe())[0].visible_end == 2 * count
+            nursery.cancel_scope.cancel()
+
+
 def test_a_redrive_in_parts_passes_what_goes_nowhere(returns: Any) -> None:
     """However many of these are in front."""
     returns.run("group", "delete", "billing", "--yes")

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from hashlib import blake2b
@@ -51,6 +51,7 @@ from callboard.publishing.publisher import publisher_of
 
 if TYPE_CHECKING:
     from callboard.actors.catalog.directory import LiveTopic
+    from callboard.actors.catalog.state import GroupRecord
     from callboard.actors.partition.port import PartitionPort
     from callboard.session import Session
 
@@ -99,6 +100,7 @@ class Redriven:
 
 Chooses = Callable[[ForwardedLetter], bool]
 Page = Sequence[ForwardedLetter]
+Groups = Mapping[str, "GroupRecord"]
 
 
 class DeadLetterTopic:
@@ -200,8 +202,7 @@ class DeadLetterTopic:
     async def _redrive(
         self, choose: Chooses | None, to: str | None, limit: int | None, rate: float | None, *, dry_run: bool
     ) -> Redriven:
-        records = await self._session.ask_catalog(ListGroups())
-        groups = {record.name: (record.group_id, record.topic_ids) for record in records}
+        groups = await self._groups()
         passed: Counter[str] = Counter()
         timers, sent = self._session.timers, 0
         due = timers.clock.monotonic()
@@ -215,21 +216,25 @@ class DeadLetterTopic:
             return target is not None
 
         async def send(partition: int, letters: Page) -> None:
-            nonlocal sent, due
+            nonlocal sent, due, groups
+            if dry_run:
+                sent += len(letters)
+                return
             handled: list[tuple[int, int]] = []
             producers: list[tuple[PartitionPort, int]] = []
             try:
                 for letter in letters:
+                    if rate is not None:
+                        await timers.sleep_until(due)
+                    groups = await self._groups()  # one may have been deleted since the letters were read
                     target, group_id, obstacle = self._target(letter, to, groups)
-                    if target is None:  # it was deleted since
+                    if target is None:
                         passed[obstacle] += 1
                         continue
-                    if not dry_run:
-                        if rate is not None:
-                            await timers.sleep_until(due)
-                            due = max(due, timers.clock.monotonic() - LATE_S) + 1 / rate
-                        producers.append(await self._publish(letter, target, group_id))
-                        handled.append((letter.record.offset, letter.record.offset + 1))
+                    if rate is not None:
+                        due = max(due, timers.clock.monotonic() - LATE_S) + 1 / rate
+                    producers.append(await self._publish(letter, target, group_id))
+                    handled.append((letter.record.offset, letter.record.offset + 1))
                     sent += 1
             finally:
                 if handled:
@@ -251,8 +256,12 @@ class DeadLetterTopic:
 
     # -- parts of these
 
+    async def _groups(self) -> Groups:
+        """All groups as they are now, by name."""
+        return {record.name: record for record in await self._session.ask_catalog(ListGroups())}
+
     def _target(
-        self, letter: ForwardedLetter, to: str | None, groups: dict[str, tuple[int, tuple[str, ...]]]
+        self, letter: ForwardedLetter, to: str | None, groups: Groups
     ) -> tuple[LiveTopic | None, int | None, str]:
         """Where a letter goes, for which group only, or why it goes nowhere."""
         if letter.is_lost:
@@ -262,10 +271,10 @@ class DeadLetterTopic:
         origin = self._find(letter.topic)
         if origin is None:
             return None, None, f"there is no topic {letter.topic!r} any more"
-        group_id, topic_ids = groups.get(letter.group, (0, ()))
-        if origin.topic_id not in topic_ids:
+        group = groups.get(letter.group)
+        if group is None or origin.topic_id not in group.topic_ids:
             return None, None, f"there is no group {letter.group!r} of topic {letter.topic!r} any more"
-        return origin, group_id, ""
+        return origin, group.group_id, ""
 
     async def _publish(
         self, letter: ForwardedLetter, target: LiveTopic, group_id: int | None
@@ -323,11 +332,8 @@ class DeadLetterTopic:
 
     async def _handled_group(self) -> int | None:
         """The id of the group in which offsets are settled as handled, if there is one."""
-        for record in await self._session.ask_catalog(ListGroups()):
-            if record.name == HANDLED and self._live.topic_id in record.topic_ids:
-                found: int = record.group_id
-                return found
-        return None
+        group = (await self._groups()).get(HANDLED)
+        return None if group is None or self._live.topic_id not in group.topic_ids else group.group_id
 
     async def _open_group(self) -> int:
         """Make sure that the group is there, in every partition."""

@@ -171,6 +171,27 @@ async def test_what_has_no_place_any_more_is_passed_over(autojump_clock: Any, wo
         assert len(await letters.list()) == 6
 
 
+async def test_what_has_no_group_any_more_while_it_is_redriven_stays(autojump_clock: Any, world: Any) -> None:
+    """What was published until the group was deleted is redriven; the rest goes to the one that is made anew."""
+    async with shop(world) as runtime:
+        orders, letters = runtime.topic("orders"), runtime.dead_letters("dead")
+        done = []
+
+        async def redrive() -> None:
+            done.append(await letters.redrive(rate=1))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(redrive)
+            await trio.sleep(1.5)
+            await runtime.delete_group("billing")
+        why = "there is no group 'billing' of topic 'orders' any more"
+        assert done == [callboard.Redriven(messages=2, passed_over={why: 4})]
+        assert len(await letters.list()) == 4
+        async with orders.subscribe("billing", start="end"):
+            assert (await letters.redrive()).messages == 4
+        assert sorted(await taken(orders, "billing")) == [b"1", b"3", b"4", b"5"]
+
+
 async def test_purged_dead_letters_are_gone(autojump_clock: Any, world: Any) -> None:
     """For browsing and redriving, also in the next process."""
     async with shop(world) as runtime:

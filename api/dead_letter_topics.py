@@ -11,6 +11,8 @@ V2  It is sent by a producer of its own, so that a repetition after a crash stor
 V3  One redrive of a topic runs at a time: another would send what this one has settled, and whose producer is gone.
 V4  A redrive with a rate begins to publish each message at the earliest 1/rate seconds after the one before it, give or
     take a timer's lateness: what it loses while a partition takes nothing does not come in a burst.
+V5  Right before a message is sent it is looked at again: its group may have been deleted, and it may have been purged,
+    since it was read.
 """
 
 from __future__ import annotations
@@ -136,8 +138,9 @@ class DeadLetterTopic:
         """The first `limit` dead letters that `choose` returns True for, partition by partition, oldest first."""
         found: list[ForwardedLetter] = []
 
-        async def keep(_: int, letters: Page) -> None:
+        async def keep(_: int, letters: Page) -> int:
             found.extend(letters)
+            return len(letters)
 
         await self._each(choose, limit, keep)
         return tuple(found)
@@ -160,9 +163,10 @@ class DeadLetterTopic:
     async def _counted(self, choose: Chooses | None, *, full: bool, is_by_group: bool) -> ReasonCounts:
         counts = ReasonCounts(full=full)
 
-        async def note(_: int, letters: Page) -> None:
+        async def note(_: int, letters: Page) -> int:
             for each in letters:
                 counts.add(each.reason, each.group if is_by_group else None)
+            return len(letters)
 
         await self._each(choose, None, note)
         return counts
@@ -204,7 +208,7 @@ class DeadLetterTopic:
     ) -> Redriven:
         groups = await self._groups()
         passed: Counter[str] = Counter()
-        timers, sent = self._session.timers, 0
+        timers = self._session.timers
         due = timers.clock.monotonic()
 
         def goes_somewhere(letter: ForwardedLetter) -> bool:
@@ -215,11 +219,10 @@ class DeadLetterTopic:
                 passed[obstacle] += 1
             return target is not None
 
-        async def send(partition: int, letters: Page) -> None:
-            nonlocal sent, due, groups
+        async def send(partition: int, letters: Page) -> int:
+            nonlocal due, groups
             if dry_run:
-                sent += len(letters)
-                return
+                return len(letters)
             handled: list[tuple[int, int]] = []
             producers: list[tuple[PartitionPort, int]] = []
             try:
@@ -231,26 +234,29 @@ class DeadLetterTopic:
                     if target is None:
                         passed[obstacle] += 1
                         continue
+                    if not await self._is_unhandled(partition, letter.record.offset, groups):
+                        continue  # it was purged since
                     if rate is not None:
                         due = max(due, timers.clock.monotonic() - LATE_S) + 1 / rate
                     producers.append(await self._publish(letter, target, group_id))
                     handled.append((letter.record.offset, letter.record.offset + 1))
-                    sent += 1
             finally:
                 if handled:
                     with trio.CancelScope(shield=True, deadline=trio.current_time() + HANDLED_S):
                         await self._handle(partition, tuple(handled))
                         await self._forget(producers)
+            return len(handled)
 
-        await self._each(goes_somewhere, limit, send)
+        sent = await self._each(goes_somewhere, limit, send)
         return Redriven(messages=sent, passed_over=dict(passed))
 
     async def purge(self, choose: Chooses | None = None, *, limit: int | None = None) -> int:
         """Be done with dead letters, without doing anything with them; returns how many, once that is synced."""
 
-        async def settle(partition: int, letters: Page) -> None:
+        async def settle(partition: int, letters: Page) -> int:
             offsets = [each.record.offset for each in letters]
             await self._handle(partition, tuple([(offset, offset + 1) for offset in offsets]))
+            return len(letters)
 
         return await self._each(choose, limit, settle)
 
@@ -323,6 +329,14 @@ class DeadLetterTopic:
         end = self._ends[port.index]
         return [(start, min(stop, end)) for start, stop in found if start < end]
 
+    async def _is_unhandled(self, partition: int, offset: int, groups: Groups) -> bool:
+        """Whether it was neither redriven nor purged until now."""
+        group_id = self._handled_in(groups)
+        if group_id is None:
+            return True
+        port = self._live.ports[partition]
+        return bool(await self._ask_group(port, c.ListUnsettled(group_id, offset, offset + 1)))
+
     async def _handle(self, partition: int, ranges: c.Ranges) -> None:
         """Settle offsets as handled."""
         group_id = await self._handled_group()
@@ -332,7 +346,10 @@ class DeadLetterTopic:
 
     async def _handled_group(self) -> int | None:
         """The id of the group in which offsets are settled as handled, if there is one."""
-        group = (await self._groups()).get(HANDLED)
+        return self._handled_in(await self._groups())
+
+    def _handled_in(self, groups: Groups) -> int | None:
+        group = groups.get(HANDLED)
         return None if group is None or self._live.topic_id not in group.topic_ids else group.group_id
 
     async def _open_group(self) -> int:
@@ -349,9 +366,11 @@ class DeadLetterTopic:
             return await self._ask(port, command)
 
     async def _each(
-        self, choose: Chooses | None, limit: int | None, do: Callable[[int, Page], Awaitable[None]]
+        self, choose: Chooses | None, limit: int | None, do: Callable[[int, Page], Awaitable[int]]
     ) -> int:
-        """Call `do` with the chosen letters of each partition, as many as a read finds at a time; returns how many."""
+        """Call `do` with the chosen letters of each partition, as many as a read finds at a time, until it has done
+        `limit` of them, as it returns; returns how many it has done.
+        """
         check_limit(limit)
         check_choose(choose)
         done = 0
@@ -360,14 +379,11 @@ class DeadLetterTopic:
                 at = start
                 while at < stop:
                     letters, at = await self._read(port, at, stop)
-                    left = None if limit is None else limit - done
                     found = (each for each in letters if choose is None or choose(each))
-                    chosen = list(islice(found, left))
-                    if chosen:
-                        await do(port.index, chosen)
-                        done += len(chosen)
-                    if done == limit:
-                        return done
+                    while chosen := list(islice(found, None if limit is None else limit - done)):
+                        done += await do(port.index, chosen)
+                        if done == limit:
+                            return done
         return done
 
     async def _read(self, port: PartitionPort, start: int, stop: int) -> tuple[Page, int]:

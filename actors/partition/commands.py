@@ -375,9 +375,12 @@ class Describe:
 
 
 class ListUnsettled(NamedTuple):
-    """Answered with the ranges of visible offsets that a group has not settled."""
+    """Answered with the ranges of visible offsets, from `start` on and before `stop`, that a group has not settled."""
 
     group_id: int
+    start: int = 0
+    stop: int | None = None
+    """None: to the end."""
 
 
 class ListHolders(NamedTuple):

@@ -78,7 +78,8 @@ class DeadLetterRules:
             self._refuse_unknown(message.group_id, token)
         else:
             delivery = group.delivery
-            found = delivery.unsettled_ranges(delivery.floor, self.visible_end)
+            end = self.visible_end if message.stop is None else min(message.stop, self.visible_end)
+            found = delivery.unsettled_ranges(message.start, end)
             self.journal.answer(token, found, must_sync=True)
 
     def settle_offsets(self, message: c.SettleOffsets, token: Token, now: float) -> None:

@@ -204,6 +204,24 @@ async def test_purged_dead_letters_are_gone(autojump_clock: Any, world: Any) -> 
         assert (await letters.redrive()).messages == 0
 
 
+async def test_what_is_purged_while_it_is_redriven_is_not_published(autojump_clock: Any, world: Any) -> None:
+    """Neither what was read already, nor what is still to be read; a limit counts what is redriven."""
+    async with shop(world) as runtime:
+        letters = runtime.dead_letters("dead")
+        done = []
+
+        async def redrive() -> None:
+            done.append(await letters.redrive(rate=1, limit=3))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(redrive)
+            await trio.sleep(0.5)
+            assert await letters.purge(lambda letter: letter.record.value in {b"2", b"4", b"3"}) == 3
+        assert done == [callboard.Redriven(messages=3, passed_over={})]
+        assert await letters.list() == ()
+        assert await taken(runtime.topic("orders"), "billing") == [b"0", b"1", b"5"]
+
+
 async def test_wrong_arguments_do_nothing(autojump_clock: Any, world: Any) -> None:
     """Each is refused before anything is published."""
     async with shop(world) as runtime:

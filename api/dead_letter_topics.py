@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 READ_RECORDS: Final = 1000
 HANDLED_S: Final = 5.0
-"""How long a redrive that is cancelled tries to note what it has published."""
+"""How long a redrive that is cancelled, or raises, tries to note what it has published."""
 LATE_S: Final = 0.001
 """A timer comes so late: a redrive with a rate makes up for that, and for no other delay."""
 
@@ -240,11 +240,12 @@ class DeadLetterTopic:
                         due = max(due, timers.clock.monotonic() - LATE_S) + 1 / rate
                     producers.append(await self._publish(letter, target, group_id))
                     handled.append((letter.record.offset, letter.record.offset + 1))
-            finally:
-                if handled:
-                    with trio.CancelScope(shield=True, deadline=trio.current_time() + HANDLED_S):
-                        await self._handle(partition, tuple(handled))
-                        await self._forget(producers)
+                await self._note_sent(partition, handled, producers)
+            except BaseException:
+                # The settling is repeated when it was cut off itself: that settles nothing twice.
+                with trio.CancelScope(shield=True, deadline=trio.current_time() + HANDLED_S):
+                    await self._note_sent(partition, handled, producers)
+                raise
             return len(handled)
 
         sent = await self._each(goes_somewhere, limit, send)
@@ -308,6 +309,17 @@ class DeadLetterTopic:
             except ActorCrashed:
                 continue
             return port, producer_id
+
+    async def _note_sent(
+        self,
+        partition: int,
+        handled: Sequence[tuple[int, int]],
+        producers: Sequence[tuple[PartitionPort, int]],
+    ) -> None:
+        """Settle what was sent, and forget its producers then."""
+        if handled:
+            await self._handle(partition, tuple(handled))
+            await self._forget(producers)
 
     async def _forget(self, producers: Iterable[tuple[PartitionPort, int]]) -> None:
         """Nothing is sent by these any more. Where that cannot be told, they are forgotten when they are old."""

@@ -290,6 +290,38 @@ async def test_a_redrive_keeps_to_its_rate_when_it_was_held_up(autojump_clock: A
         assert moments == pytest.approx([0.0, 0.25, 0.5, 2.4, 2.649, 2.899], abs=0.0021)
 
 
+async def test_a_redrive_returns_when_it_is_noted_what_was_redriven(autojump_clock: Any, world: Any) -> None:
+    """However long the disk takes; only one that is cancelled gives up after five seconds."""
+    async with shop(world) as runtime:
+        orders, letters = runtime.topic("orders"), runtime.dead_letters("dead")
+        await letters.redrive(limit=1)
+        journal = f"{runtime.topic('dead').topic_id}/0/delivery"
+        done = []
+
+        async def redrive(limit: int | None = None) -> None:
+            done.append((await letters.redrive(limit=limit)).messages)
+
+        async with trio.open_nursery() as nursery:
+            world.disk.hang(journal)
+            nursery.start_soon(redrive, 3)
+            await trio.sleep(30.0)
+            before = list(done)
+            world.disk.unhang()
+        assert (before, done) == ([], [3])
+        assert [part.producers for part in await orders.describe()] == [0, 0]
+        async with trio.open_nursery() as nursery:
+            world.disk.hang(journal)
+            began = trio.current_time()
+            nursery.start_soon(redrive)
+            await trio.sleep(1.0)
+            nursery.cancel_scope.cancel()
+        assert trio.current_time() - began == pytest.approx(6.0, abs=0.1)
+        world.disk.unhang()
+        await letters.redrive()
+        assert await letters.list() == ()
+        assert sorted(await taken(orders, "billing")) == [b"%d" % n for n in range(6)]
+
+
 async def test_a_redrive_at_a_rate_ends_with_its_runtime(autojump_clock: Any, world: Any) -> None:
     """Also when it waits outside of the runtime's body: it is told that the runtime is closed."""
     async with trio.open_nursery() as nursery:

@@ -378,7 +378,12 @@ class Runtime(ReachesOutboxes, ReadsTopics):
             )
 
     def scheduler(self) -> ActorRef[Any]:
-        """Who moves delayed messages to their topics; for the other modules of the package."""
+        """Who moves delayed messages to their topics; for the other modules of the package. Raises `RuntimeClosed`."""
+        self.check_open()
+        if "scheduler" not in self._system.root:  # it has stopped, and the rest closes still
+            raise RuntimeClosed(
+                f"the runtime on {self.directory} is closing. Nothing was done. Open it again."
+            )
         return self._system.root.child("scheduler")
 
     def zone(self, name: str) -> tzinfo:

@@ -52,7 +52,7 @@ class Session(Protocol):
         """
 
     def scheduler(self) -> ActorRef[Any]:
-        """Who moves delayed messages to their topics; there is one when a topic has some."""
+        """Who moves delayed messages to their topics; there is one when a topic has some. Raises `RuntimeClosed`."""
 
     def zone(self, name: str) -> tzinfo:
         """The time zone of that name. Raises `InvalidArgument`."""

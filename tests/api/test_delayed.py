@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -41,6 +42,17 @@ async def test_a_delayed_message_comes_when_it_is_due(autojump_clock: Any, world
         assert receipt.due <= record.append_time < receipt.due + timedelta(seconds=0.01)
         statistics = (await runtime.stats()).delayed[0]
         assert (statistics.pending, statistics.moved, statistics.next_due) == (0, 1, None)
+
+
+async def test_delayed_messages_of_a_closed_runtime_are_not_told_of(autojump_clock: Any, world: Any) -> None:
+    """All that is asked about them says that the runtime is closed."""
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders")
+        receipt = await orders.publish(b"late", delay=30)
+        waiting = orders.delayed()
+    for ask in (waiting.list, waiting.next, waiting.count, partial(waiting.cancel, receipt)):
+        with pytest.raises(callboard.RuntimeClosed, match="is closed"):
+            await ask()
 
 
 async def test_deliver_at_follows_the_wall_clock_and_delays_do_not(autojump_clock: Any, world: Any) -> None:

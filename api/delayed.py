@@ -17,7 +17,7 @@ from callboard.actors.partition.calls import record_in
 from callboard.log.errors import ActorCrashed, ActorStopped, InvalidArgument, RuntimeClosed, TopicNotFound
 from callboard.log.format.columns import FOREVER
 from callboard.log.limits import READ_BYTES_DEFAULT
-from callboard.message import Receipt, Record, ScheduledReceipt, from_us
+from callboard.message import Receipt, Record, ScheduledReceipt, from_us, topic_id_field
 
 if TYPE_CHECKING:
     from callboard.actors.catalog.directory import LiveTopic
@@ -46,6 +46,11 @@ class DelayedMessage:
     ttl: float | None
     """How many seconds after it came to its topic it expires; None: as the topic says."""
     priority: int | None
+    _topic_id: str | None = topic_id_field()
+
+    def is_of(self, topic_id: str) -> bool:
+        """Whether it waits in this topic, not in an earlier one of its name; for other modules of the package."""
+        return self._topic_id in (None, topic_id)
 
 
 class DelayedMessages:
@@ -105,7 +110,7 @@ class DelayedMessages:
 
         They are named by the `ScheduledReceipt`s that `publish` returned, or as `list` tells of them. A message that is
         due and on its way is not cancelled any more. Raises `ActorCrashed`, or a `StorageError`, when
-        it is not known which were: cancel again.
+        it is not known which were: cancel again; and `TopicNotFound` when one waited in another topic of this name.
         """
         given: list[object] = []
         if isinstance(receipts, (Receipt, DelayedMessage)):
@@ -123,6 +128,12 @@ class DelayedMessages:
                 raise InvalidArgument(
                     f"{receipt!r:.80} is no receipt of a delayed message of topic {self._live.name!r}. Nothing was"
                     " cancelled."
+                )
+            if not receipt.is_of(self._live.topic_id):
+                raise TopicNotFound(
+                    f"{receipt!r:.80} is of another topic {self._live.name!r}: one was deleted, and the other made"
+                    " under its name. Nothing was cancelled.",
+                    topic=self._live.name,
                 )
             by_partition.setdefault(receipt.partition, []).append(receipt.schedule_id)
         cancelled = 0
@@ -231,4 +242,5 @@ def _message(
         timestamp=None if time_us is None else from_us(time_us),
         ttl=None if ttl_us is None else math.inf if ttl_us == FOREVER else ttl_us / 1e6,
         priority=record.priority,
+        topic_id=port.topic_id,
     )

@@ -74,6 +74,11 @@ class Receipt:
     offset: int | None
 
 
+def topic_id_field() -> Any:
+    """A field for the id of a topic, which tells it from later ones of its name; None for what others have made."""
+    return attrs.field(default=None, kw_only=True, eq=False, repr=False)
+
+
 @attrs.frozen
 class ScheduledReceipt(Receipt):
     """Where a delayed message waits. It has no offset yet: it gets one when it is due."""
@@ -82,6 +87,11 @@ class ScheduledReceipt(Receipt):
     """What cancels it, with the partition: `topic.delayed().cancel(receipt)`."""
     due: datetime
     """When it is due: of a delay, unless the clock is set anew meanwhile."""
+    _topic_id: str | None = topic_id_field()
+
+    def is_of(self, topic_id: str) -> bool:
+        """Whether it waits in this topic, not in an earlier one of its name; for other modules of the package."""
+        return self._topic_id in (None, topic_id)
 
 
 @attrs.frozen
@@ -108,12 +118,15 @@ class WaitingRange(StoredRange):
     first_id: int
     """The schedule id of the first one; the others follow it."""
     dues_us: Sequence[int]
+    topic_id: str
 
     def receipts(self, topic: str) -> Iterator[tuple[int, Receipt]]:
         """The receipt of each of `indexes`."""
         for position, (index, due_us) in enumerate(zip(self.indexes, self.dues_us, strict=True)):
             schedule_id = self.first_id + position
-            yield index, ScheduledReceipt(topic, self.partition, None, schedule_id, from_us(due_us))
+            due = from_us(due_us)
+            receipt = ScheduledReceipt(topic, self.partition, None, schedule_id, due, topic_id=self.topic_id)
+            yield index, receipt
 
 
 def stored_ranges(

@@ -171,7 +171,7 @@ class DelayedPublisher:
             else:
                 sendings.append((live.ports[part.partition], part.chunk, part.message(level)))
         outcomes = [
-            _waiting(outcome, dues) if waits[part.chunk[0]] else outcome
+            _waiting(outcome, dues, live.topic_id) if waits[part.chunk[0]] else outcome
             for part, outcome in zip(parts, await publisher.outcomes(sendings), strict=True)
         ]
         return publisher.summed_up(outcomes, [part.chunk for part in parts], len(values))
@@ -198,7 +198,7 @@ def _check_headers(part: Part) -> None:
                 )
 
 
-def _waiting(outcome: Outcome, dues: Sequence[Due | None]) -> Outcome:
+def _waiting(outcome: Outcome, dues: Sequence[Due | None], topic_id: str) -> Outcome:
     """What came of a part that waits: it was given ids, and has no offsets yet."""
     if isinstance(outcome, CallboardError):
         return outcome
@@ -209,6 +209,7 @@ def _waiting(outcome: Outcome, dues: Sequence[Due | None]) -> Outcome:
             part.indexes,
             first_id=part.first_offset or 0,
             dues_us=[due.due_us for due in map(dues.__getitem__, part.indexes) if due is not None],
+            topic_id=topic_id,
         )
         for part in outcome
     ]

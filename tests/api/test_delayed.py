@@ -44,6 +44,27 @@ async def test_a_delayed_message_comes_when_it_is_due(autojump_clock: Any, world
         assert (statistics.pending, statistics.moved, statistics.next_due) == (0, 1, None)
 
 
+async def test_a_receipt_of_a_deleted_topic_cancels_nothing_in_the_next_of_its_name(
+    autojump_clock: Any, world: Any
+) -> None:
+    """Nor does what was listed of it, whatever it is cancelled together with."""
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders")
+        first = await orders.publish(b"old", delay=100)
+        (listed,) = await orders.delayed().list()
+        (in_batch,) = await orders.publish_batch([b"old too"], delays=[100])
+        await runtime.delete_topic("orders")
+        orders = await runtime.create_topic("orders")
+        receipt = await orders.publish(b"new", delay=100)
+        for old in (first, listed, in_batch, [receipt, first]):
+            with pytest.raises(TopicNotFound, match="of another topic 'orders'"):
+                await orders.delayed().cancel(old)
+        assert await orders.delayed().count() == 1
+        made = callboard.ScheduledReceipt("orders", 0, None, receipt.schedule_id, receipt.due)
+        assert made == receipt
+        assert await orders.delayed().cancel(made) == 1
+
+
 async def test_delayed_messages_of_a_closed_runtime_are_not_told_of(autojump_clock: Any, world: Any) -> None:
     """All that is asked about them says that the runtime is closed."""
     async with world.open() as runtime:

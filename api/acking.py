@@ -31,6 +31,7 @@ from callboard.log.errors import (
 )
 from callboard.log.limits import HEADERS_COUNT_MAX, PUBLISHES_BYTES_MAX, PUBLISHES_MAX
 from callboard.message import is_delayed
+from callboard.publishing.delaying import check_no_due
 from callboard.settling import lease_lost
 
 if TYPE_CHECKING:
@@ -150,6 +151,7 @@ class PublishesWithAck:
             value, due = delaying.opened(value, delay, deliver_at)
         index, size, plain, key, stored = live.publisher.placed(value, key, found, partition)
         if due is not None:
+            check_no_due(stored.get("headers"))
             self._staging()
             live = await delaying.ready()
             stored = with_due(stored, due._replace(run=live.run))

@@ -184,6 +184,7 @@ async def test_what_waits_is_listed_counted_and_cancelled(autojump_clock: Any, w
         ({"delay": 1, "priority": 4}, "priorit"),
         ({"delay": 1, "partition": 1}, "no partition"),
         ({"delay": 1, "headers": {str(number): b"" for number in range(256)}}, "255"),
+        ({"delay": 1, "headers": {"callboard-delayed": b"x"}}, "keeps when it is due"),
     ],
 )
 async def test_what_cannot_be_delayed_is_refused(
@@ -205,6 +206,11 @@ async def test_batches_are_refused_in_words(autojump_clock: Any, world: Any) -> 
             await orders.publish_batch([b"a", b"b"], delays=[1, -1])
         with pytest.raises(InvalidArgument, match="2 values but 1 delays"):
             await orders.publish_batch([b"a", b"b"], delays=[1])
+        own = [{"callboard-delayed": b"x"}] * 2
+        with pytest.raises(InvalidArgument, match="message 1 has a header 'callboard-delayed'") as refused:
+            await orders.publish_batch([b"a", b"b"], headers=own, delays=[None, 1])
+        assert refused.value.index == 1
+        assert await values(orders) == []
         delayed = callboard.Message(b"m", delay=1)
         with pytest.raises(InvalidArgument, match="Use one form"):
             await orders.publish_batch([delayed], delays=[1])

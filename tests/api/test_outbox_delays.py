@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import cbor2
+import pytest
 import trio
 
 import callboard
@@ -54,6 +56,25 @@ async def test_what_is_delayed_waits_after_the_ack(autojump_clock: Any, world: A
         assert sorted(await values(bills)) == [b"at", b"later", b"now"]
         (statistics,) = (await runtime.stats()).outbox
         assert (statistics.forwarded, statistics.pending, statistics.lost) == (3, 0, 0)
+
+
+async def test_a_header_that_would_be_lost_is_refused(autojump_clock: Any, world: Any) -> None:
+    """A delayed message keeps under that name when it is due; one that does not wait may have it."""
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders")
+        await orders.publish(b"1")
+        own = {"callboard-delayed": b"mine"}
+        async with orders.subscribe("billing") as consumer, consumer.receive() as message:
+            for refused in (
+                partial(message.publish, orders, b"later", headers=own, delay=1),
+                partial(message.publish, orders, callboard.Message(b"later", headers=own, delay=1)),
+            ):
+                with pytest.raises(callboard.InvalidArgument, match="keeps when it is due"):
+                    await refused()
+            await message.publish(orders, b"now", headers=own)
+        await trio.sleep(9)
+        found = [(record.value, record.headers) async for record in orders.read()]
+        assert found == [(b"1", {}), (b"now", own)]
 
 
 async def test_what_is_delayed_and_not_acked_never_comes(autojump_clock: Any, world: Any) -> None:

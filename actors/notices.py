@@ -135,6 +135,19 @@ class HandlerFailed(events.CarriesException):
 
 
 @attrs.frozen
+class RequestFailed:
+    """A request to the control socket met a bug in Callboard: it was refused, and the socket serves on."""
+
+    path: str
+    """The socket's actor."""
+    verb: str
+    cause: str
+    place: str | None = None
+    frames: tuple[str, ...] = attrs.field(default=(), repr=False)
+    """As in `IncarnationCrashed`."""
+
+
+@attrs.frozen
 class WorkHindered:
     """`Topic.work` met acks that could not be settled, a partition that cannot be read, a deleted topic; it goes on.
 

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from callboard.actors.notices import PartitionStuck as PartitionStuck
     from callboard.actors.notices import ProducerForgotten as ProducerForgotten
     from callboard.actors.notices import PublishersLost as PublishersLost
+    from callboard.actors.notices import RequestFailed as RequestFailed
     from callboard.actors.notices import ScheduleHeld as ScheduleHeld
     from callboard.actors.notices import ScheduleMissed as ScheduleMissed
     from callboard.actors.notices import SettingsDiffer as SettingsDiffer
@@ -183,6 +184,7 @@ _HOMES = {
         "PartitionStuck",
         "ProducerForgotten",
         "PublishersLost",
+        "RequestFailed",
         "ScheduleHeld",
         "ScheduleMissed",
         "SettingsDiffer",

@@ -59,6 +59,8 @@ import attrs
 import trio
 
 from callboard.actors.kernel import Context, Logged
+from callboard.actors.kernel.failures import describe, place
+from callboard.actors.notices import RequestFailed
 from callboard.actors.settings import (
     GROUP_FIELDS,
     TOPIC_FIELDS,
@@ -80,6 +82,7 @@ from callboard.schedules import Schedule, find_schedule, plain_schedule, setting
 from callboard.statistics import GroupInfo
 from callboard.supervision import TreeNode
 from callboard.topic import Topic
+from callboard.tracebacks import traceback_lines
 
 VERBS: Final[dict[str, list[str]]] = {
     "ping": [],
@@ -126,6 +129,8 @@ CHANGING: Final = frozenset(
 )
 """Those that are not only looked at."""
 NAME: Final = "control.sock"
+ACTOR: Final = "user/control"
+"""The path of the actor that serves it."""
 VERSION: Final = 1
 CONNECTIONS_MAX: Final = 16
 """Served at a time; others wait to be accepted."""
@@ -151,6 +156,9 @@ class Controlled(Protocol):
 
     def events(self) -> Sequence[Logged]:
         """What happened lately."""
+
+    def emit(self, event: Any) -> None:
+        """Add to that."""
 
     def topic(self, name: str) -> Topic:
         """The topic of that name."""
@@ -289,17 +297,31 @@ class ControlServer:
             with trio.CancelScope(shield=True, deadline=deadline) as scope:
                 self._answering.add(scope)
                 try:
-                    frame = encode(await self._answer(request))
-                    if len(frame) > ANSWER_BYTES_MAX:
-                        words = f"the answer takes {len(frame)} bytes, too many for one frame. Ask for less at a time."
-                        frame = encode(_refusal(ControlError(words)))
-                    await stream.send_all(frame)
+                    await stream.send_all(await self._answer(request))
                     return True
                 finally:
                     self._answering.discard(scope)
         return False
 
-    async def _answer(self, request: Any) -> dict[str, Any]:
+    async def _answer(self, request: Any) -> bytes:
+        """The frame that answers. A bug that this request meets is told, and is no reason to refuse others."""
+        verb = request.get("verb") if isinstance(request, dict) else None
+        try:
+            frame = encode(await self._result(request))
+        except Exception as error:  # noqa: BLE001 - a bug, in whatever was asked
+            self._runtime.emit(
+                RequestFailed(ACTOR, str(verb), describe(error), place(error), traceback_lines(error))
+            )
+            done = f" {_then(str(verb))}" if verb in CHANGING else ""
+            words = f"{verb!r} met a bug in Callboard, please report it ({describe(error)}).{done}"
+            return encode(_refusal(ControlError(words)))
+        if len(frame) > ANSWER_BYTES_MAX:
+            words = f"the answer takes {len(frame)} bytes, too many for one frame. Ask for less at a time."
+            return encode(_refusal(ControlError(words)))
+        return frame
+
+    async def _result(self, request: Any) -> dict[str, Any]:
+        """What is answered. An error of Callboard is a refusal."""
         try:
             if not isinstance(request, dict):
                 raise ControlError("a request is a map with a `verb`.")

@@ -12,7 +12,7 @@ change them: a new kind is told at once, however many others there are.
 =======================  ===============================================================
 logger                   tells of
 =======================  ===============================================================
-`callboard.actors`       crashes, restarts, actors that stay down, dropped messages
+`callboard.actors`       crashes, restarts, actors that stay down, dropped messages, bugs that requests met
 `callboard.partitions`   recovery that takes long, hung or full disks, full topics, damage, dropped records
 `callboard.groups`       groups that expired, other settings than theirs, leases that could not be released
 `callboard.catalog`      operations that could not be carried out, what the catalog has lost
@@ -76,6 +76,12 @@ LINES: Final[dict[object, Line]] = {
         "actors", logging.WARNING, "a {hook} {whose} raised {cause}{at}. Correct it; nothing else happened."
     ),
     events.ActorEnded: Line("actors", logging.DEBUG, "{path} has ended ({cause})"),
+    notices.RequestFailed: Line(
+        "actors",
+        logging.WARNING,
+        "{path} could not answer {verb!r} ({cause}{at}). This is a bug in Callboard, please report it. The request was"
+        " refused; others are answered.",
+    ),
     (notices.PartitionStuck, True): Line(
         "partitions",
         logging.WARNING,
@@ -288,6 +294,7 @@ FLAGS: Final[dict[type, str]] = {
 TRACED: Final[dict[type, str]] = {
     events.HookFailed: "a {hook} {whose} raised",
     notices.HandlerFailed: "the handler failed",
+    notices.RequestFailed: "{path} could not answer {verb!r}",
 }
 """How the record at debug level begins that has the traceback."""
 

@@ -77,8 +77,8 @@ API = {
             " HandlerFailed JournalSalvaged"
             " LeaseReleaseFailed MemberStalled OpeningLacksSpace OpeningOverdue OperationFailed OutboxDropped"
             " OutboxHeld OutboxLost PartitionFull PartitionLacksSpace"
-            " PartitionStuck ProducerForgotten PublishersLost ScheduleHeld ScheduleMissed SettingsDiffer TopicFound"
-            " TopicPassedOver UnreadDropped WorkHindered"
+            " PartitionStuck ProducerForgotten PublishersLost RequestFailed ScheduleHeld ScheduleMissed SettingsDiffer"
+            " TopicFound TopicPassedOver UnreadDropped WorkHindered"
         ),
     ),
     "Seams": (

@@ -34,6 +34,7 @@ SECOND: Final = timedelta(seconds=1)
 WEEK: Final = timedelta(days=7)
 """No zone changes its clocks twice within it, so that they are as before."""
 LATEST: Final = datetime(YEAR_MAX, 1, 1, tzinfo=UTC)
+LATEST_US: Final = (LATEST - EPOCH) // MICROSECOND
 CHANGES_MAX: Final = 1000
 """Changes of a zone's clocks that are looked through for the next due instant."""
 FIELDS: Final = {
@@ -65,14 +66,18 @@ class Every:
         self._every_us = every_us
         self._anchor_us = anchor_us
 
-    def after(self, instant_us: int) -> int:
+    def after(self, instant_us: int) -> int | None:
         """See `Rule`."""
-        return self._anchor_us + ((instant_us - self._anchor_us) // self._every_us + 1) * self._every_us
+        due_us = self._anchor_us + (self._passed(instant_us) + 1) * self._every_us
+        return None if due_us > LATEST_US else due_us
 
     def count(self, after_us: int, until_us: int) -> int:
         """See `Rule`."""
-        passed_us = until_us + self._every_us - self.after(after_us)
-        return max(0, passed_us // self._every_us)
+        return max(0, self._passed(min(until_us, LATEST_US)) - self._passed(after_us))
+
+    def _passed(self, instant_us: int) -> int:
+        """How many due instants lie behind the given one at this instant, itself included; negative before it."""
+        return (instant_us - self._anchor_us) // self._every_us
 
 
 class Cron:

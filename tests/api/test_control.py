@@ -356,6 +356,35 @@ async def test_settings_that_make_no_sense_change_nothing(tmp_path: Path, settin
         assert not any(event["kind"] == "ActorCrashed" for event in await client.request("events"))
 
 
+async def test_a_bug_in_one_answer_is_told_and_others_are_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However often it is met: the request is refused as a bug, and logged; whoever changes is told to look."""
+
+    def broken(*_: Any, **__: Any) -> None:
+        raise OverflowError("date value out of range")
+
+    async with opened(tmp_path) as runtime:
+        client = ControlClient(str(tmp_path))
+        monkeypatch.setattr(runtime, "tree", broken)
+        monkeypatch.setattr(runtime, "restart", broken)
+        for _ in range(8):
+            with pytest.raises(callboard.ControlError, match="a bug in Callboard") as caught:
+                await client.request("tree")
+            assert "OverflowError: date value out of range" in str(caught.value)
+            assert caught.value.is_listening
+        with pytest.raises(callboard.ControlError, match="look before you try again"):
+            await client.request("restart", path="topics/orders/1")
+        assert await client.request("ping") == 1
+        failed = [
+            entry.event for entry in runtime.events() if isinstance(entry.event, callboard.RequestFailed)
+        ]
+        assert [event.verb for event in failed] == ["tree"] * 8 + ["restart"]
+        assert "broken" in str(failed[0].place)
+        assert not any(event["kind"] == "IncarnationCrashed" for event in await client.request("events"))
+    assert "user/control could not answer 'tree' (OverflowError: date value out of range" in caplog.text
+
+
 async def test_an_answer_that_is_too_large_is_refused_in_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

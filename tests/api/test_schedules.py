@@ -502,3 +502,15 @@ async def test_what_a_schedule_refuses_is_told_in_its_own_words(autojump_clock: 
             await orders.schedule("tick", value=b"", every=6, ttl=61)
         with pytest.raises(callboard.InvalidArgument, match=r"^a value is str"):
             await orders.schedule("tock", value="text", every=6)
+
+
+async def test_the_next_due_instants_end_with_the_calendar(autojump_clock: Any, world: Any) -> None:
+    """A schedule that is due every hundred years tells those until the year 9900, however many are asked for."""
+    at(world, "2025-01-01 00:00:00")
+    async with world.open() as runtime:
+        jobs = await runtime.create_topic("jobs")
+        made = await jobs.schedule("century", value=b"x", every=100 * 366 * 86400.0)
+        assert [each.year for each in made.next(2)] == [2125, 2225]
+        found = made.next(1000)
+        assert len(found) == 78
+        assert found[-1].year < 9900

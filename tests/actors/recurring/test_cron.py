@@ -186,6 +186,26 @@ def test_every() -> None:
     ]
 
 
+def test_every_ends_with_the_calendar() -> None:
+    """As cron expressions do: there is no due instant that no calendar shows, and none is counted."""
+    century, start = 100 * 366 * 86_400_000_000, to_us(datetime(2025, 1, 1, tzinfo=UTC))
+    rule, found = Every(century, start), [start]
+    while (due := rule.after(found[-1])) is not None:
+        found.append(due)
+    assert found == [start + number * century for number in range(79)]
+    assert datetime(9800, 1, 1, tzinfo=UTC) < EPOCH + timedelta(microseconds=found[-1])
+    assert rule.count(start, 2**62) == 78
+
+
+@given(st.integers(-100, 100), st.integers(0, 100), st.integers(1, 9), st.integers(-20, 20))
+def test_every_counts_what_it_names(after: int, span: int, every: int, anchor: int) -> None:
+    """How many are due in a span is how many are met when they are gone through."""
+    rule, met, at = Every(every, anchor), 0, after
+    while (due := rule.after(at)) is not None and due <= after + span:
+        met, at = met + 1, due
+    assert rule.count(after, after + span) == met
+
+
 def test_seconds_come_first_of_six() -> None:
     """The first of six fields is for seconds."""
     start = datetime(2025, 1, 1, tzinfo=UTC)

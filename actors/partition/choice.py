@@ -56,6 +56,8 @@ class KeyOrder:
         """Those that wait for records to be read, with the tokens of who asked."""
         self.is_reading = False
         """Records are being read."""
+        self.wall_offset_s = 0.0
+        """Wall time minus monotonic time, as of the present lease: the wall clock may be set at any time."""
         self.promoted = 0
         """Records that were leased before others of a higher priority, because they starved."""
         self._forget()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from callboard.actors.delivery.receipts import Lease, OffsetRange
     from callboard.actors.partition import commands as c
     from callboard.actors.partition.commands import Token
-    from callboard.actors.partition.group_states import Group, GroupStates
+    from callboard.actors.partition.group_states import Group
     from callboard.actors.partition.record_window import WindowBudget, WindowRecords
     from callboard.log.errors import CallboardError
     from callboard.log.limits import Limits
@@ -23,7 +23,6 @@ class ChoiceRules:
     """Records that are read before they are leased. The rest is the core's."""
 
     effects: list[e.Effect]
-    states: GroupStates
     visible_end: int
     _groups: dict[int, Group]
     _has_priorities: bool
@@ -47,7 +46,6 @@ class ChoiceRules:
                 self._windows,
                 self._limits,
                 has_priorities=self._has_priorities,
-                wall_offset_s=self.states.wall_offset_s,
             )
 
     def _reads_window(self, group: Group) -> bool:

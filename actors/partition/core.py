@@ -105,6 +105,9 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
         """Dead letters that went with their groups."""
         self.start_offset = start_offset
         self.visible_end = self.durable_end = visible_end
+        self.wall_offset_s = states.wall_offset_s
+        """Wall time minus monotonic time, by which it is told how long records have waited. Whoever feeds the core says
+        what it is now."""
         self.effects: list[e.Effect] = []
         """What to do, in order."""
         self.journal = JournalQueue()
@@ -331,6 +334,7 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
             return None
         deadline = now + group.visibility_timeout
         if group.choice is not None:
+            group.choice.wall_offset_s = self.wall_offset_s
             lease = group.choice.lease(now, deadline, consumer, max_records, self.visible_end)
         else:
             lease = group.delivery.lease(

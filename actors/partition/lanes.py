@@ -56,12 +56,9 @@ class PriorityOrder(KeyOrder):
         records: RecordRange,
         span_records: int = WINDOW_SPAN_RECORDS,
         starvation_s: float | None = None,
-        wall_offset_s: float = 0.0,
     ) -> None:
         self.starvation_s = starvation_s
         """None: nothing starves."""
-        self._wall_offset_s = wall_offset_s
-        """Wall time minus monotonic time."""
         super().__init__(delivery, records, span_records)
 
     def _forget(self) -> None:
@@ -116,7 +113,7 @@ class PriorityOrder(KeyOrder):
         if self.starvation_s is None:
             return False
         appended_s: float = self.records.columns["append_us"][index] / 1e6
-        return appended_s + self.starvation_s <= now + self._wall_offset_s
+        return appended_s + self.starvation_s <= now + self.wall_offset_s
 
     def _free_count(self) -> int:
         """How many of those seen are free (K2)."""
@@ -223,7 +220,6 @@ def choice_of(
     limits: Limits,
     *,
     has_priorities: bool,
-    wall_offset_s: float,
 ) -> KeyOrder | None:
     """The choice of a group with these settings; None for a group that leases by offset."""
 
@@ -238,7 +234,6 @@ def choice_of(
             records(ranked, most),
             limits.window_span_records,
             settings.starvation_after,
-            wall_offset_s,
         )
     if settings.ordering == "none":
         return None

@@ -36,7 +36,7 @@ from callboard.actors.partition.group_states import PendingLease
 from callboard.actors.partition.kept_letters import tells_dead
 from callboard.actors.partition.lease_reading import LeaseReading
 from callboard.actors.partition.openings import Turn
-from callboard.actors.partition.participants import JournalParticipant, LogParticipant
+from callboard.actors.partition.participants import JournalParticipant, LogParticipant, wall_offset
 from callboard.actors.partition.publishers import Publishers, publishers_of
 from callboard.actors.partition.queues import NEVER, Appends
 from callboard.actors.partition.record_window import window_records
@@ -343,6 +343,7 @@ class Partition(Actor[c.PartitionCommand]):
     async def receive_batch(self, batch: Batch[c.PartitionCommand]) -> None:
         """Feed everything that waits to the core, in order, without waiting for anything."""
         handlers, now = self._handlers, self.context.clock.monotonic()
+        self._tell_wall_time()
         for message, reply in chain(self._port.take_handed_over(), batch):
             try:
                 handlers[type(message)](message, reply, now)
@@ -353,6 +354,11 @@ class Partition(Actor[c.PartitionCommand]):
                 self._poisoned(message, reply, error)
                 raise
         self._perform()
+
+    def _tell_wall_time(self) -> None:
+        """Fetches follow, which look at it in a topic with priorities."""
+        if self._spec.settings.priorities:
+            self._core.wall_offset_s = wall_offset(self.context.clock)
 
     def _poisoned(self, message: c.PartitionCommand, reply: Reply | None, error: Exception) -> None:
         if isinstance(message, (c.PublishOne, c.PublishMany)):
@@ -604,6 +610,7 @@ class Partition(Actor[c.PartitionCommand]):
     def _window_read(self, effect: e.ReadWindow, batches: list[Columns], next_offset: int) -> None:
         group_id, start, stop, names = effect
         records = window_records(start, next_offset if next_offset > start else stop, batches, names)
+        self._tell_wall_time()
         self._core.window_read(group_id, records, self.context.clock.monotonic())
 
     def _skip_expired(self, effect: e.SkipExpired) -> None:

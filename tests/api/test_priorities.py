@@ -100,6 +100,31 @@ async def test_what_starves_goes_first(autojump_clock: Any, world: Any) -> None:
         assert await taken(topic, "audit") == [b"new", b"old 2", b"younger", b"old 1"]
 
 
+async def test_what_starves_follows_the_wall_clock_when_it_is_set(autojump_clock: Any, world: Any) -> None:
+    """Set back: what is published from then on does not starve at once. Set forward: it starves in its time."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders", priorities=True)
+        async with topic.subscribe("billing", starvation_after=600, max_in_flight=1) as consumer:
+            for shift in (-3600, 7200):
+                world.clock.shift(shift)
+                await topic.publish_batch([b"low", b"high"], priorities=[0, 9])
+                for value in (b"high", b"low"):
+                    message = await consumer.get(timeout=5)
+                    assert message.value == value
+                    await message.ack()
+                await topic.publish(b"low", priority=0)
+                message = await consumer.get(timeout=5)
+                await topic.publish_batch([b"waited", b"other"], priorities=[0, 0])
+                await message.extend(900)
+                await trio.sleep(700)
+                await topic.publish(b"high", priority=9)
+                for value in (b"waited", b"other", b"high"):
+                    await message.ack()
+                    message = await consumer.get(timeout=5)
+                    assert message.value == value
+                await message.ack()
+
+
 async def test_what_goes_first_because_it_starves_is_counted(autojump_clock: Any, world: Any) -> None:
     """Only what leaves something of a higher priority behind."""
     async with world.open() as runtime:

@@ -63,7 +63,9 @@ class KeyOrderMachine(RuleBasedStateMachine):
         if self.has_priorities:
             kind = PriorityKeyOrder if self.keyed else PriorityOrder
             records = RecordRange(self.budget, self.records_max, kind.columns)
-            return kind(delivery, records, 4096, self.starvation_s, WALL_OFFSET_S)
+            order = kind(delivery, records, 4096, self.starvation_s)
+            order.wall_offset_s = WALL_OFFSET_S
+            return order
         return self.kind(delivery, RecordRange(self.budget, self.records_max, self.kind.columns))
 
     # -- the rule, looked up anew

@@ -16,6 +16,9 @@ from callboard.actors.delays.stored import INSTANT
 from callboard.actors.timers.timers import NEVER, TICKS, tick_at
 
 TICK_US: Final = 1_000_000 // TICKS
+SHIFT: Final = 1 << 52
+"""Added to the ticks of delays, which have none below 0: one that ended while the directory was closed may be due
+before the monotonic clock began, and keeps its place among the others. It leaves room for 400,000 years."""
 
 
 class Pending:
@@ -44,13 +47,13 @@ class Pending:
                 instants.append((schedule_id, -(-due_us // TICK_US)))
             else:
                 at_us = deadline_us if begun == run else mono_us + min(due_us - now_us, delay_us)
-                delays.append((schedule_id, -(-at_us // TICK_US)))
+                delays.append((schedule_id, SHIFT - (-at_us // TICK_US)))
         self._delays.add(delays)
         self._instants.add(instants)
 
     def take(self, now_s: float, wall_s: float, limit: int) -> list[int]:
         """At most `limit` records that are due, in order of when they were, on one clock after the other."""
-        taken = self._delays.take(tick_at(now_s), limit)
+        taken = self._delays.take(SHIFT + tick_at(now_s), limit)
         taken += self._instants.take(tick_at(wall_s), limit - len(taken))
         return [each.schedule_id for each in taken]
 
@@ -69,7 +72,7 @@ class Pending:
     def next_deadline(self) -> float:
         """When to look, by the monotonic clock."""
         look = self._delays.next_look()
-        return NEVER if look is None else look / TICKS
+        return NEVER if look is None else max(look - SHIFT, 0) / TICKS
 
     def next_instant(self) -> float:
         """When to look, by the wall clock."""
@@ -79,13 +82,16 @@ class Pending:
     def first_due_us(self, now_s: float, now_us: int) -> int | None:
         """When to look at the wall clock for the first of all; None when none waits."""
         delay, instant = self._delays.next_look(), self._instants.next_look()
-        found = [] if delay is None else [now_us + round((delay / TICKS - now_s) * 1e6)]
+        found = [] if delay is None else [now_us + round(((delay - SHIFT) / TICKS - now_s) * 1e6)]
         found += [] if instant is None else [instant * 1000]
         return min(found, default=None)
 
     def listed(self, after: int, limit: int, now_s: float, now_us: int) -> list[tuple[int, int]]:
         """The first `limit` ids above `after`, with when each is due by the wall clock, in microseconds."""
         shift_us = now_us - round(now_s * 1e6)
-        delays = ((each.schedule_id, each.tick * 1000 + shift_us) for each in self._delays.pending(after))
+        delays = (
+            (each.schedule_id, (each.tick - SHIFT) * TICK_US + shift_us)
+            for each in self._delays.pending(after)
+        )
         instants = ((each.schedule_id, each.tick * 1000) for each in self._instants.pending(after))
         return [row for row, _ in zip(merge(delays, instants), range(limit), strict=False)]

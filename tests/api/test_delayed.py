@@ -109,6 +109,26 @@ async def test_delays_go_on_while_the_directory_is_closed(autojump_clock: Any, w
         assert await values(orders) == [b"first", b"second"]
 
 
+async def test_delays_that_ended_long_ago_come_in_the_order_in_which_they_were_due(
+    autojump_clock: Any, world: Any
+) -> None:
+    """Also when they were due before the monotonic clock of the process began, and as a list tells them."""
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders")
+        for minutes in (60, 1, 30):
+            await orders.publish(b"%d" % minutes, delay=minutes * 60.0)
+    world.clock.shift(60 * 86400)
+    async with world.open() as runtime:
+        orders = runtime.topic("orders")
+        listed = await orders.delayed().list()
+        assert [each.value for each in sorted(listed, key=lambda each: each.due)] in (
+            [],
+            [b"1", b"30", b"60"],
+        )
+        await trio.sleep(1)
+        assert await values(orders) == [b"1", b"30", b"60"]
+
+
 async def test_a_batch_of_delayed_messages(autojump_clock: Any, world: Any) -> None:
     """Each has its own delay, and one without comes at once; `Message`s say the same."""
     async with world.open() as runtime:

@@ -297,7 +297,11 @@ class ControlServer:
             with trio.CancelScope(shield=True, deadline=deadline) as scope:
                 self._answering.add(scope)
                 try:
-                    await stream.send_all(await self._answer(request))
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(_cancel_when_gone, stream, scope)
+                        frame = await self._answer(request)
+                        nursery.cancel_scope.cancel()
+                    await stream.send_all(frame)
                     return True
                 finally:
                     self._answering.discard(scope)
@@ -335,6 +339,18 @@ class ControlServer:
             return {"ok": True, "result": await answer(self._runtime, verb, **request)}
         except CallboardError as error:
             return _refusal(error)
+
+
+async def _cancel_when_gone(stream: trio.SocketStream, answering: trio.CancelScope) -> None:
+    """A client that has gone, as one that was killed, wants nothing done any more: what has not begun yet, or is done
+    part by part, ends. The next request of one that is still there is left where it is.
+    """
+    try:
+        is_gone = not await stream.socket.recv(1, trio.socket.MSG_PEEK)
+    except OSError:
+        is_gone = True
+    if is_gone:
+        answering.cancel()
 
 
 def parse_place(text: str) -> Start:

@@ -385,6 +385,41 @@ async def test_a_bug_in_one_answer_is_told_and_others_are_answered(
     assert "user/control could not answer 'tree' (OverflowError: date value out of range" in caplog.text
 
 
+async def test_what_a_client_asked_that_has_gone_is_not_done_later(tmp_path: Path) -> None:
+    """A redrive that waits behind another one ends with the command that asked for it."""
+    async with opened(tmp_path) as runtime:
+        await runtime.create_topic("dead")
+        orders = runtime.topic("orders")
+        await orders.publish_batch([b"%d" % number for number in range(6)], partition=0)
+        async with orders.subscribe("billing", dead_letter_topic="dead") as consumer:
+            for _ in range(6):
+                await (await consumer.get()).reject(reason="bad")
+        letters = runtime.dead_letters("dead")
+        with trio.fail_after(60):
+            while sum((await letters.count()).values()) < 6:
+                await trio.lowlevel.checkpoint()
+        request = {"verb": "redrive_dead", "topic": "dead", "limit": "4", "rate": "", "dry_run": "", "to": ""}
+        request |= {"group": "", "origin": "", "reason": ""}
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: letters.redrive(lambda letter: letter.offset < 2, rate=2))
+            await trio.sleep(0.1)
+            async with await connected(tmp_path) as stream:
+                await control_frames.send_frame(stream, request)
+                await trio.sleep(0.2)
+        await trio.sleep(0.5)
+        assert sum((await letters.count()).values()) == 4
+
+
+async def test_requests_that_are_sent_at_once_are_answered_in_turn(tmp_path: Path) -> None:
+    """Watching for a client that goes away takes nothing of its next request."""
+    async with opened(tmp_path), await connected(tmp_path) as stream:
+        ping = control_frames.encode({"verb": "ping"})
+        await stream.send_all(
+            ping + control_frames.encode({"verb": "count_delayed", "topic": "orders"}) + ping
+        )
+        assert [(await answer(stream))["result"] for _ in range(3)] == [1, 0, 1]
+
+
 async def test_an_answer_that_is_too_large_is_refused_in_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,8 @@
 
 A lease is given before anything is read, so that messages without a time to live cost nothing. What was leased and has
 expired is settled when it is read; only then, and when a group's deadline has come, the partition reads on from what
-the group has not seen yet, and settles up to the first record that has not expired.
+the group has not seen yet, and settles up to the first record that has not expired. Before that it reads once from the
+first record on that was leased and given back, and settles what has expired of what may be leased again.
 
 Invariants
 ----------
@@ -10,12 +11,13 @@ T1  What a consumer is handed had not expired when it was read for it.
 T2  Nothing is settled as expired before its instant, by the wall clock.
 T3  In a group that keeps what expires, what is settled so is a dead letter, or there is no room; then nothing is
     leased until there is. What is for another group only is none.
-T4  A group that has not seen everything has a deadline, or is looked at, from the first record on that the partition
-    knows to expire.
+T4  A group that has not settled everything has a deadline, or is looked at, from the first record on that the
+    partition knows to expire.
 """
 
 from __future__ import annotations
 
+import math
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -125,7 +127,7 @@ class ExpiryRules:
     def _skip_expired(self, group: Group) -> None:
         """Have what the group has not seen yet looked at."""
         group.expires_at = None
-        if not group.is_skipping and group.delivery.next < self.visible_end and not group.is_expired_full:
+        if not group.is_skipping and group.delivery.floor < self.visible_end and not group.is_expired_full:
             group.is_skipping = True
             self.effects.append(e.SkipExpired(group.group_id))
 
@@ -167,13 +169,65 @@ class ExpiryRules:
         self._skip_expired(group)
         self._notify(group, now)
 
-    def unseen(self, group_id: int) -> OffsetRange | None:
-        """What the group has not seen yet, to be read for expired records; None when that is nothing."""
+    def unseen(self, group_id: int, now: float) -> OffsetRange | None:
+        """What is to be read for expired records: what was given back, then what the group has not seen yet; None when
+        that is nothing.
+        """
         group = self._groups.get(group_id)
         if group is None or not group.is_skipping:
             return None
+        if group.again == "to do":
+            given_back = self._given_back(group, now)
+            group.again = "done" if given_back is None else "reading"
+            if given_back is not None:
+                return given_back
         start = max(group.delivery.next, self.start_offset)
         return (start, self.visible_end) if start < self.visible_end else None
+
+    def _given_back(self, group: Group, now: float) -> OffsetRange | None:
+        """From the first record on that may be leased again; a look goes on where the last one ended."""
+        delivery, begin = group.delivery, max(group.again_to, self.start_offset)
+        group.again_to = 0
+        for start, stop in delivery.ready_ranges(now, delivery.next):
+            if stop > begin:
+                return max(start, begin), delivery.next
+        return None
+
+    def _given_back_read(
+        self,
+        group: Group,
+        records: WindowRecords,
+        now: float,
+        now_us: int,
+        theirs: Sequence[OffsetRange],
+    ) -> None:
+        """Settle what has expired of what may be leased again, wherever it lies in what was read."""
+        group.again = "done"
+        delivery, offsets, instants = group.delivery, records.offsets, records.columns["expiry_us"]
+        end = min(records.next_offset, delivery.next)
+        aged: list[OffsetRange] = []
+        for start, stop in list(delivery.ready_ranges(now, end)):
+            for index in range(bisect_left(offsets, start), bisect_left(offsets, min(stop, end))):
+                if instants[index] <= now_us:
+                    aged.append((offsets[index], offsets[index] + 1))
+                else:
+                    group.again_left_s = min(group.again_left_s, (instants[index] - now_us) / 1e6)
+        if end < delivery.next:
+            group.again_to, group.again_left_s = end, LOOK_LEAST_S
+        if not aged:
+            return
+        found = merged(aged)
+        if theirs and self.keeps_expired(group):
+            for start, stop in theirs:
+                for first, last in found:
+                    if max(start, first) < min(stop, last):
+                        skipped = max(start, first), min(stop, last)
+                        group.filtered_records += delivery.skip(*skipped)
+                        self._settled_in(group, [skipped], now)
+        left = self._settle_aged(group, found, now)
+        self._has_changed(group, now, urgent=False)
+        if left:
+            self.skipped(group.group_id, now)
 
     def unseen_read(
         self,
@@ -189,6 +243,9 @@ class ExpiryRules:
         """
         group = self._groups.get(group_id)
         if group is None:
+            return
+        if group.again == "reading":
+            self._given_back_read(group, records, now, now_us, theirs)
             return
         instants = records.columns["expiry_us"]
         index = next((index for index, time in enumerate(instants) if time > now_us), None)
@@ -217,7 +274,8 @@ class ExpiryRules:
         """The looking has ended, at a record that expires in so many seconds, or because the disk refused."""
         group = self._groups.get(group_id)
         if group is not None and group.is_skipping:
-            group.is_skipping = False
-            if group.delivery.next < self.visible_end:
+            left_s = min(left_s, group.again_left_s)
+            group.is_skipping, group.again, group.again_left_s = False, "to do", math.inf
+            if group.delivery.floor < self.visible_end:
                 self._look_in(group, left_s, now)
             self._notify(group, now)

@@ -28,9 +28,10 @@ group it is about, one that only a later version understands `FormatTooNew`; nei
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import attrs
 import cbor2
@@ -108,6 +109,12 @@ class Group:
     """When what it has not seen yet is looked at for expired records."""
     is_skipping: bool = False
     """That is being done."""
+    again: Literal["to do", "reading", "done"] = "to do"
+    """Whether what was given back has been looked at in this look, too."""
+    again_to: int = 0
+    """Below this it was: the next look goes on from here."""
+    again_left_s: float = math.inf
+    """When it is worth another look."""
     is_expired_full: bool = False
     """No room is left for what expires: nothing is leased until there is."""
     choice: KeyOrder | None = None

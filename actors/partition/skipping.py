@@ -33,9 +33,9 @@ class Skipping:
     """Hand on what is read; False when the disk refuses."""
 
     async def run(self, group_id: int) -> None:
-        """Read what the group has not seen yet, as long as it has expired."""
+        """Read what was given back, then what the group has not seen yet, as long as it has expired."""
         core, log, clock = self.core, self.log, self.clock
-        while (span := core.unseen(group_id)) is not None:
+        while (span := core.unseen(group_id, clock.monotonic())) is not None:
             start, stop = span
 
             def taken(found: Reading, start: int = start) -> None:

@@ -184,3 +184,25 @@ async def test_failures_in_any_number_of_consumers_are_noted(autojump_clock: Any
             (f"{name}{turn}", f"both{turn}") for turn in range(30) for name in ("a", "b")
         ]
         assert (await topic.describe())[0].state == "running"
+
+
+async def test_what_expires_after_it_was_given_back_is_kept_while_nobody_consumes(
+    autojump_clock: Any, world: Any
+) -> None:
+    """Within a minute, also between messages that stay; in a group that keeps nothing of it, it is settled."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.publish_batch([b"%d" % n for n in range(6)], ttls=[20.0, None] * 3)
+        for group, asks in (("billing", True), ("audit", False)):
+            async with topic.subscribe(group, dead_letter_expired=asks) as consumer:
+                for message in [await consumer.get() for _ in range(6)]:
+                    await message.release()
+        assert [group.next_offset for group in (await topic.describe())[0].groups] == [6, 6]
+        await trio.sleep(13)
+        assert await kept(topic) == []
+        await trio.sleep(66)
+        assert await kept(topic) == [(0, 0, "expired"), (2, 0, "expired"), (4, 0, "expired")]
+        for group in (await topic.describe())[0].groups:
+            assert (group.pending, group.expired_records, group.floor) == (3, 3, 1)
+        async with topic.subscribe("billing") as consumer:
+            assert [(await consumer.get(timeout=1)).value for _ in range(3)] == [b"1", b"3", b"5"]

@@ -76,9 +76,9 @@ def test_a_look_that_the_disk_refuses_is_repeated() -> None:
     core = core_with(3)
     core.expires(0.0, 0.0)
     core.time_has_come(1.0)
-    assert core.unseen(1) == (0, 3)
+    assert core.unseen(1, 2.0) == (0, 3)
     assert core.next_deadline() is None
     core.skipped(1, 2.0)
-    assert core.unseen(1) is None
+    assert core.unseen(1, 2.0) is None
     assert core.next_deadline() == 2.0 + LOOK_MOST_S
     assert core.states.groups[1].delivery.floor == 0

@@ -343,7 +343,8 @@ class Partition(Actor[c.PartitionCommand]):
     async def receive_batch(self, batch: Batch[c.PartitionCommand]) -> None:
         """Feed everything that waits to the core, in order, without waiting for anything."""
         handlers, now = self._handlers, self.context.clock.monotonic()
-        self._tell_wall_time()
+        if self._spec.settings.priorities:
+            self._core.wall_offset_s = wall_offset(self.context.clock)
         for message, reply in chain(self._port.take_handed_over(), batch):
             try:
                 handlers[type(message)](message, reply, now)
@@ -354,11 +355,6 @@ class Partition(Actor[c.PartitionCommand]):
                 self._poisoned(message, reply, error)
                 raise
         self._perform()
-
-    def _tell_wall_time(self) -> None:
-        """Fetches follow, which look at it in a topic with priorities."""
-        if self._spec.settings.priorities:
-            self._core.wall_offset_s = wall_offset(self.context.clock)
 
     def _poisoned(self, message: c.PartitionCommand, reply: Reply | None, error: Exception) -> None:
         if isinstance(message, (c.PublishOne, c.PublishMany)):
@@ -610,7 +606,6 @@ class Partition(Actor[c.PartitionCommand]):
     def _window_read(self, effect: e.ReadWindow, batches: list[Columns], next_offset: int) -> None:
         group_id, start, stop, names = effect
         records = window_records(start, next_offset if next_offset > start else stop, batches, names)
-        self._tell_wall_time()
         self._core.window_read(group_id, records, self.context.clock.monotonic())
 
     def _skip_expired(self, effect: e.SkipExpired) -> None:

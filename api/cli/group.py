@@ -78,13 +78,24 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(import_module(module), name)
         return command
 
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        """Read the options: --help and --version print already here, and may meet a closed pipe, too."""
+        with _pipe_may_close():
+            return super().make_context(*args, **extra)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. Click has an exit code of its own for a closed pipe, unless it never hears of it."""
-        try:
+        with _pipe_may_close():
             return super().invoke(ctx)
-        except BrokenPipeError:
-            drop_standard_output()
-            raise click.exceptions.Exit(exits.PIPE_CLOSED) from None
+
+
+@contextmanager
+def _pipe_may_close() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        drop_standard_output()
+        raise click.exceptions.Exit(exits.PIPE_CLOSED) from None
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

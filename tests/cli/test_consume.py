@@ -104,6 +104,13 @@ def test_a_reader_that_goes_away_is_no_drama(orders: Any) -> None:
     assert orders.run("verify", "--json").json["ok"]
 
 
+def test_help_for_a_reader_that_went_away_is_quiet(ten: Any) -> None:
+    """`--help | true` ends as any command does whose reader is gone, also that of the group itself."""
+    for command in ("--help", "--version", "topic --help", "consume --help"):
+        found = ten.shell(f"(sleep 0.2; callboard {command}) | true")
+        assert (found.code, found.err) == (141, ""), command
+
+
 def test_output_that_cannot_be_written_is_an_error(ten: Any) -> None:
     """A full disk at the other end is said, whatever was to be printed."""
     for arguments in ("consume orders", "consume orders --group g", "topic list", "stats --json"):

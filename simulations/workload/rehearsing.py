@@ -157,7 +157,7 @@ async def rehearse(
                     on_progress=lambda found: told(f"{found.records:,} messages published again"),
                 )
             told("waiting until all is settled")
-            is_finished = await _settled(runtime, topic, patience)
+            is_finished = await _settled(runtime, topic, group, patience)
             nursery.cancel_scope.cancel()
     now = await figures_of(data, topic, group)
     return Rehearsal(topic=topic, group=group, speed=speed, then=then, now=now, is_finished=is_finished)
@@ -218,20 +218,21 @@ def _addressed(columns: Columns, group_id: int) -> Columns | None:
     return taken if kept else None
 
 
-async def _settled(runtime: Runtime, topic: str, patience: float) -> bool:
+async def _settled(runtime: Runtime, topic: str, group: str, patience: float) -> bool:
     """Wait until the group has settled all; False when it settles nothing for so long."""
-    floors, since = -1, trio.current_time()
+    unsettled, since = -1, trio.current_time()
     while True:
         found = await runtime.topic(topic).describe()
         if all(
             part.visible_end == part.start_offset
-            or (part.groups and all(group.floor >= part.visible_end for group in part.groups))
+            or (part.groups and all(each.floor >= part.visible_end for each in part.groups))
             for part in found
         ):
             return True
-        now = sum(group.floor for part in found for group in part.groups)
-        if now != floors:
-            floors, since = now, trio.current_time()
+        # Not the floors alone: one slow message holds its floor in place, while others are settled behind it.
+        now = (await runtime.describe_group(group)).lag
+        if now != unsettled:
+            unsettled, since = now, trio.current_time()
         elif trio.current_time() > since + patience:
             return False
         await trio.sleep(LOOK_EVERY_S)

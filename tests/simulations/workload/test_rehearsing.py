@@ -42,12 +42,12 @@ class Counting:
         return sum(self.deliveries.values()) - len(self.deliveries)
 
 
-async def fill(directory: Path, handler: Any) -> None:
+async def fill(directory: Path, handler: Any, keys: int = 7) -> None:
     """A Tuesday: traffic, and a handler that takes it until all is settled."""
     async with callboard.open_runtime(directory) as runtime:
         topic = await runtime.create_topic("orders", partitions=2)
         await topic.publish_batch(
-            [b"%d" % n for n in range(MESSAGES)], keys=[b"%d" % (n % 7) for n in range(MESSAGES)]
+            [b"%d" % n for n in range(MESSAGES)], keys=[b"%d" % (n % keys) for n in range(MESSAGES)]
         )
         async with trio.open_nursery() as nursery:
             await nursery.start(partial(topic.work, handler, "billing", **SETTINGS))
@@ -109,6 +109,28 @@ async def test_a_handler_that_does_not_finish_is_told(tmp_path: Path) -> None:
     )
     assert not found.is_finished
     assert found.verdict()["settled"] == "worse"
+
+
+async def test_what_is_settled_behind_a_slow_message_is_progress(tmp_path: Path) -> None:
+    """The first message holds the floor in place for longer than the patience; the others are settled meanwhile."""
+    await fill(tmp_path / "data", Counting(), keys=MESSAGES)
+    (tmp_path / "again").mkdir()
+
+    async def slow_first(message: callboard.ReceivedMessage) -> None:
+        await trio.sleep(4.0 if message.offset == 0 else 0.06)
+
+    found = await rehearse(
+        str(tmp_path / "data"),
+        "orders",
+        "billing",
+        slow_first,
+        into=str(tmp_path / "again"),
+        speed="max",
+        concurrency=3,
+        patience=1.5,
+    )
+    assert found.is_finished
+    assert found.now.settled == MESSAGES
 
 
 async def postpone(message: callboard.ReceivedMessage) -> None:

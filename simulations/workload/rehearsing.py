@@ -7,7 +7,7 @@ the topic and of the group. A handler takes them there through `work`. Then both
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any, Final
@@ -17,7 +17,7 @@ import trio
 
 from callboard.actors.catalog.state import GroupRecord, TopicRecord
 from callboard.actors.partition.addressing import FOR_GROUP
-from callboard.actors.settings import GroupSettings
+from callboard.actors.settings import GroupSettings, TopicSettings
 from callboard.log.errors import GroupNotFound, InvalidArgument
 from callboard.log.format.columns import Columns
 from callboard.offline import OfflineDirectory, files_below, recording_at
@@ -30,7 +30,7 @@ from callboard.runtime import Runtime, open_runtime
 from callboard.simulations.workload.figures import CAUSES, Figures, figures_of
 from callboard.working import Handler
 
-DEAD_SUFFIX: Final = ".rehearsal.dlq"
+DEAD_NAME: Final = "rehearsal.dlq"
 LOOK_EVERY_S: Final = 0.05
 GRACE_S: Final = 2.0
 """A handler that is under way when a rehearsal is interrupted has so long: nothing is kept of what it does then."""
@@ -132,11 +132,14 @@ async def rehearse(
     told = on_progress or (lambda words: None)
     told("reading what happened then")
     then = await figures_of(directory, topic, group)
-    topic_record, group_record = await _copy(directory, topic, group, into, then.starts)
+    topic_record, group_record, others = await _copy(directory, topic, group, into, then.starts)
+    dead = _dead_name({topic, *(other.name for other in others)})
     data = f"{into}/data"
     async with open_runtime(data) as runtime:
         settings = topic_record.settings
-        await runtime.create_topic(f"{topic}{DEAD_SUFFIX}")
+        for other in others:  # a handler may publish to them
+            await runtime.create_topic(other.name, **_topic_settings(other.settings))
+        await runtime.create_topic(dead)
         made = await runtime.create_topic(
             topic,
             partitions=settings.partitions,
@@ -144,7 +147,7 @@ async def rehearse(
             max_message_bytes=settings.max_message_bytes,
             default_ttl=settings.default_ttl,
         )
-        given = _settings_of(group_record.settings) | {"dead_letter_topic": f"{topic}{DEAD_SUFFIX}"}
+        given = _settings_of(group_record.settings) | {"dead_letter_topic": dead}
         async with trio.open_nursery() as nursery:
             work: Any = partial(made.work, handler, group, concurrency=concurrency, grace=GRACE_S, **given)
             await nursery.start(work)
@@ -163,6 +166,22 @@ async def rehearse(
     return Rehearsal(topic=topic, group=group, speed=speed, then=then, now=now, is_finished=is_finished)
 
 
+def _dead_name(taken: Collection[str]) -> str:
+    """A name that no topic has, for the dead letters: short, so that it is never too long."""
+    return next(
+        name for name in (DEAD_NAME, *(f"{DEAD_NAME}.{n}" for n in range(len(taken)))) if name not in taken
+    )
+
+
+def _topic_settings(settings: TopicSettings) -> dict[str, Any]:
+    """The settings that are not the usual ones."""
+    usual = TopicSettings()
+    names = [field.name for field in attrs.fields(TopicSettings)]
+    return {
+        name: getattr(settings, name) for name in names if getattr(settings, name) != getattr(usual, name)
+    }
+
+
 def _settings_of(settings: GroupSettings) -> dict[str, Any]:
     """The settings that are not the usual ones. A new group begins at the beginning."""
     usual = GroupSettings()
@@ -174,12 +193,16 @@ def _settings_of(settings: GroupSettings) -> dict[str, Any]:
 
 async def _copy(
     directory: str, topic: str, group: str, into: str, starts: Sequence[int]
-) -> tuple[TopicRecord, GroupRecord]:
-    """Copy the topic into a recording, from these offsets on; returns what the catalog says of topic and group."""
+) -> tuple[TopicRecord, GroupRecord, list[TopicRecord]]:
+    """Copy the topic into a recording, from these offsets on; returns what the catalog says of topic and group.
+
+    And of all other topics.
+    """
     async with OfflineDirectory(directory) as offline, files_below(into, writable=True) as files:
         record = await offline.topic(topic)
-        groups = (await offline.catalog()).state.groups.values()
-        found = next((each for each in groups if each.name == group), None)
+        state = (await offline.catalog()).state
+        others = [each for each in state.topics.values() if each.name != topic and not each.deleting]
+        found = next((each for each in state.groups.values() if each.name == group), None)
         if found is None:
             raise GroupNotFound(f"there is no group {group!r}. Nothing was run.", group=group)
         source = {"topic": topic}
@@ -194,7 +217,7 @@ async def _copy(
                         taken = _addressed(columns, found.group_id)
                         if taken is not None:
                             await writer.append(index, taken)
-    return record, found
+    return record, found, others
 
 
 def _addressed(columns: Columns, group_id: int) -> Columns | None:

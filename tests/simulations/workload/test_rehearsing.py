@@ -133,6 +133,33 @@ async def test_what_is_settled_behind_a_slow_message_is_progress(tmp_path: Path)
     assert found.now.settled == MESSAGES
 
 
+@pytest.mark.parametrize("name", ["orders", "o" * 200, "rehearsal.dlq"])
+async def test_a_handler_may_publish_to_the_other_topics(tmp_path: Path, name: str) -> None:
+    """The topics of then are there, so a handler that publishes with its ack does as well as it did."""
+
+    async def bill(message: callboard.ReceivedMessage) -> None:
+        await message.publish("bills", b"a bill")
+
+    async with callboard.open_runtime(tmp_path / "data") as runtime:
+        topic = await runtime.create_topic(name)
+        await runtime.create_topic("bills", partitions=3, compression="gzip")
+        await topic.publish_batch([b"tea"] * 5)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(partial(topic.work, bill, "billing"))
+            while (await runtime.describe_group("billing")).lag:  # noqa: ASYNC110
+                await trio.sleep(0.01)
+            nursery.cancel_scope.cancel()
+    again = tmp_path / "again"
+    again.mkdir()
+    found = await rehearse(
+        str(tmp_path / "data"), name, "billing", bill, into=str(again), speed="max", patience=5
+    )
+    assert found.is_finished
+    assert (found.now.settled, found.now.redelivered) == (5, 0)
+    async with callboard.open_runtime(again / "data") as runtime:
+        assert runtime.topic("bills").settings.partitions == 3
+
+
 async def postpone(message: callboard.ReceivedMessage) -> None:
     """Postpones everything for an hour."""
     raise callboard.Retry(3600)

@@ -16,12 +16,16 @@ from typing import Final
 
 import attrs
 
+from callboard.log.errors import InvalidArgument
 from callboard.log.format.committed import COMMITTED_NAME, Committed, proven_ends
+from callboard.log.format.faults import SegmentHeaderInvalid
+from callboard.log.format.segment import SEGMENT_HEADER_BYTES, belongs_to, decode_segment_header
+from callboard.log.journal.journal_disk import segment_bases
 from callboard.log.offline.found import Inspection, Problem
 from callboard.log.offline.inspection import inspect_log
-from callboard.log.seams.disk import Disk, Entry, Incarnation
-from callboard.log.segments.segment_file import segment_sizes
-from callboard.log.segments.small_files import read_whole
+from callboard.log.seams.disk import Close, Disk, Entry, Incarnation
+from callboard.log.segments.segment_file import segment_path, segment_sizes
+from callboard.log.segments.small_files import open_file, read_whole
 
 DEPTH_MAX: Final = 8
 SKIPPED: Final = frozenset({"quarantine"})
@@ -104,7 +108,8 @@ class VerifyReport:
 async def verify_directory(disk: Disk, *, progress: Callable[[Progress], None] | None = None) -> VerifyReport:
     """Check every frame, index entry, offset and mark under the root of `disk`. `progress` is called per chunk.
 
-    Raises `StorageError` when the disk fails, `FormatTooNew` when a newer Callboard wrote something.
+    Raises `InvalidArgument` when the root is a folder inside a runtime's directory, `StorageError` when the disk fails,
+    `FormatTooNew` when a newer Callboard wrote something.
     """
     files = await disk.incarnate("verify")
     logs = await find_logs(files)
@@ -157,7 +162,10 @@ class Meter:
 
 
 async def find_logs(files: Incarnation) -> dict[str, int]:
-    """Every directory under the root that holds segments, or should, with the bytes of its segments."""
+    """Every directory under the root that holds segments, or should, with the bytes of its segments.
+
+    Raises `InvalidArgument` for a folder of a runtime's directory, in place of the directory.
+    """
     found: dict[str, int] = {}
     pending = [("", 0)]
     while pending:
@@ -173,7 +181,29 @@ async def find_logs(files: Incarnation) -> dict[str, int]:
                 for entry in entries
                 if entry.is_directory and entry.name not in SKIPPED
             ]
+    if found and not {entry.name for entry in await files.list("")} & {CATALOG, TOPICS}:
+        for directory in found:
+            await _check_root(files, directory)
     return dict(sorted(found.items()))
+
+
+async def _check_root(files: Incarnation, directory: str) -> None:
+    """Raise `InvalidArgument` when a header says that the log lies below another root: all files would seem strays."""
+    for base in await segment_bases(files, directory):
+        handle = files.handle(segment_path(directory, base))
+        if not await open_file(files, handle):
+            continue
+        data = await files.read(handle, 0, SEGMENT_HEADER_BYTES)
+        await files.submit((Close(handle),))
+        try:
+            header = decode_segment_header(data)
+        except SegmentHeaderInvalid:
+            continue
+        if not belongs_to(header, directory):
+            raise InvalidArgument(
+                f"{directory} is part of a directory that begins further up: here is neither {CATALOG} nor {TOPICS}."
+                " Nothing was changed. Name the folder that holds both."
+            )
 
 
 async def lacks_segments(files: Incarnation, directory: str, entries: Collection[Entry]) -> bool:

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from callboard.log.errors import LogCorrupt
+from callboard.log.errors import InvalidArgument, LogCorrupt
 from callboard.log.format.columns import Columns
 from callboard.log.format.committed import encode_committed
 from callboard.log.format.segment import UNBOUND, decode_segment_header, encode_segment_header, identity_of
@@ -157,6 +157,19 @@ async def test_repair_sets_swapped_segments_aside():
     assert expected == records
     assert all(value(ONE, offset) == found for offset, found in records.items())
     assert 0 < len(records) < 120
+
+
+@pytest.mark.parametrize("check", [verify_directory, repair_directory])
+async def test_a_folder_inside_a_directory_is_refused(check):
+    """One folder too deep all sound files would seem to belong elsewhere: nothing is touched, and it is said."""
+    disk, below = await filled(ONE), MemoryDisk()
+    for path, data in disk.files().items():
+        if path.startswith("topics/"):
+            below.plant_file(path.removeprefix("topics/"), data)
+    before = segments(below, "")
+    with pytest.raises(InvalidArgument, match="begins further up"):
+        await check(below)
+    assert before == segments(below, "")
 
 
 async def test_a_journal_of_another_partition_is_refused():

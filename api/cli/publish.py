@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
@@ -210,6 +210,8 @@ class Fate:
 
     duplicate: Receipt | None = None
     """Where the one VALUE is that was stored before, under the same id."""
+    duplicates: int = 0
+    """Lines that published nothing: messages with their ids are stored."""
     in_doubt: int = 0
     """Messages that may be stored: the command was interrupted, and did not hear of them in time."""
 
@@ -225,6 +227,8 @@ def _report(topic: str, stored: dict[int, int], waiting: Waiting, fate: Fate, as
             found |= {"waiting": waiting.count, "scheduled": [_scheduled(one) for one in waiting.first]}
         if fate.duplicate is not None:
             found["duplicate"] = {"partition": fate.duplicate.partition, "offset": fate.duplicate.offset}
+        if fate.duplicates:
+            found["duplicates"] = fate.duplicates
         if fate.in_doubt:
             found["in_doubt"] = fate.in_doubt
         print_json(found)
@@ -247,6 +251,8 @@ def _report(topic: str, stored: dict[int, int], waiting: Waiting, fate: Fate, as
     if stored or not waiting.count:
         counts = ", ".join(f"{count:,} in partition {index}" for index, count in sorted(stored.items()))
         doubt = f"; {fate.in_doubt:,} more may be stored" if fate.in_doubt else ""
+        if fate.duplicates:
+            doubt += f"; {fate.duplicates:,} more were there before"
         say(
             f"published {counted(sum(stored.values()), 'message')} to {topic}{': ' if counts else ''}{counts}{doubt}"
         )
@@ -326,7 +332,13 @@ class Feed:
         self.fate.in_doubt = 0
 
     async def _publish_batch(self, messages: Sequence[Message]) -> None:
+        has_ids = any(message.dedup_id is not None for message in messages)
+        parts = await self.topic.describe() if has_ids else ()
+        ends = {part.partition: part.next_offset for part in parts}
         receipts = await self.topic.publish_batch(messages, partition=self.partition, acks=self.acks)
+        if has_ids and not has_delays(messages):
+            self._count_new(receipts, ends)
+            return
         if has_delays(messages):
             for message, receipt in zip(messages, receipts, strict=True):
                 if message.is_delayed and isinstance(receipt, ScheduledReceipt):
@@ -358,6 +370,18 @@ class Feed:
             self.fate.duplicate = receipt  # it was there before: nobody else has the directory open
         else:
             self._count(receipt.partition, 1)
+
+    def _count_new(self, receipts: Sequence[Receipt], ends: Mapping[int, int]) -> None:
+        """Count each place from `ends` on once: the other receipts are those of messages that are duplicates."""
+        seen: set[tuple[int, int]] = set()
+        for receipt in receipts:
+            partition, offset = receipt.partition, receipt.offset
+            if offset is not None and (offset < ends[partition] or (partition, offset) in seen):
+                self.fate.duplicates += 1
+                continue
+            if offset is not None:
+                seen.add((partition, offset))
+            self._count(partition, 1)
 
     def _count(self, partition: int, count: int) -> None:
         self.stored[partition] = self.stored.get(partition, 0) + count

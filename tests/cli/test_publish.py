@@ -334,3 +334,13 @@ def test_help_names_every_field_of_json_lines(command: Any) -> None:
 def test_help_warns_of_what_a_pipe_holds(command: Any) -> None:
     """What is in it is acknowledged."""
     assert "--max, not `| head`" in " ".join(command.run("consume", "--help").out.decode().split())
+
+
+def test_lines_that_are_stored_already_are_not_counted_as_published(command: Any) -> None:
+    """Ids that the topic has, or that come twice in one batch, publish nothing, and the report says so."""
+    command.run("topic", "create", "once", "dedup_window=100")
+    lines = b"".join(b'{"value": "a", "dedup_id": "%s"}\n' % name for name in (b"u1", b"u2", b"u1"))
+    first = command.run("publish", "once", "--json-lines", "--json", stdin=lines).json
+    assert (first["published"], first["duplicates"]) == (2, 1)
+    again = command.run("publish", "once", "--json-lines", "--json", stdin=lines).json
+    assert (again["published"], again["duplicates"]) == (0, 3)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import attrs
 import trio
 
-from callboard.actors.delays.stored import with_due
+from callboard.actors.delays.stored import check_no_due, with_due
 from callboard.actors.outbox.stored import Payload, Target, payload_columns
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.outbox import OUTBOX
@@ -31,7 +31,6 @@ from callboard.log.errors import (
 )
 from callboard.log.limits import HEADERS_COUNT_MAX, PUBLISHES_BYTES_MAX, PUBLISHES_MAX
 from callboard.message import is_delayed
-from callboard.publishing.delaying import check_no_due
 from callboard.settling import lease_lost
 
 if TYPE_CHECKING:

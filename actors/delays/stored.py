@@ -26,6 +26,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from callboard.actors.partition.producers import SOURCE_EPOCH
+from callboard.log.errors import InvalidArgument
 from callboard.log.format.columns import Columns, set_headers
 
 DELAYED: Final = "callboard-delayed"
@@ -132,3 +133,14 @@ def moved(source: int, found: Sequence[tuple[int, Columns, int]]) -> Columns:
         ttls=None if all(ttl is None for ttl in ttls) else ttls,
         producers=[(1, source, SOURCE_EPOCH, number) for number, _, _ in found],
     )
+
+
+def check_no_due(headers: Mapping[str, Any] | None, index: int | None = None) -> None:
+    """Raise `InvalidArgument` for a message with a header of its own under the name that says when one is due."""
+    if headers is not None and DELAYED in headers:
+        what = "the message" if index is None else f"message {index}"
+        raise InvalidArgument(
+            f"{what} has a header {DELAYED!r}, in which a delayed message keeps when it is due. Nothing was written."
+            " Name the header otherwise, or publish without a delay.",
+            index=index,
+        )

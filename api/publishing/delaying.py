@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from callboard.actors.catalog.commands import EnableDelays
-from callboard.actors.delays.stored import DELAYED, Due, waiting_columns
+from callboard.actors.delays.stored import Due, check_no_due, waiting_columns
 from callboard.actors.partition.commands import PublishMany
 from callboard.log.errors import CallboardError, InvalidArgument, TopicNotFound
 from callboard.log.limits import BATCH_RECORDS_MAX, HEADERS_COUNT_MAX, YEAR_MAX
@@ -199,17 +199,6 @@ def _check_headers(part: Part) -> None:
                     index=index,
                 )
             check_no_due(headers, index)
-
-
-def check_no_due(headers: Mapping[str, Any] | None, index: int | None = None) -> None:
-    """Raise `InvalidArgument` for a message with a header of its own under the name that says when one is due."""
-    if headers is not None and DELAYED in headers:
-        what = "the message" if index is None else f"message {index}"
-        raise InvalidArgument(
-            f"{what} has a header {DELAYED!r}, in which a delayed message keeps when it is due. Nothing was written."
-            " Name the header otherwise, or publish without a delay.",
-            index=index,
-        )
 
 
 def _waiting(outcome: Outcome, dues: Sequence[Due | None], topic_id: str) -> Outcome:

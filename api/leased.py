@@ -87,6 +87,10 @@ class ConsumerLease:
         given_back = self._given_back
         return given_back is None or not any(given_back.count_in(start, stop) for start, stop in ranges)
 
+    def is_valid(self, now: float, start: int, stop: int) -> bool:
+        """Whether the lease has not run out, and these were not given back."""
+        return self.left > 0 and self.deadline > now and self.keeps(((start, stop),))
+
     def were_cut_off(self, ranges: Sequence[tuple[int, int]]) -> bool:
         """Whether an ack of all of these was cut off, so that the next one may be the second."""
         unsure = self._unsure_acks

@@ -216,14 +216,6 @@ class ConsumerLeases(AcksWithPublishes):
         ranges = ((offset, offset + 1),)
         lease.port.hand_over(c.Settle(self.group_id, "ack", lease.lease_id, ranges, lazy=True))
 
-    def hand_over_nack(self, lease: ConsumerLease, offset: int, reason: str) -> None:
-        """Nack without waiting; without effect when the lease has run out, or an earlier nack has counted."""
-        ranges = ((offset, offset + 1),)
-        lease.gives_back(ranges)
-        self._count(lease, 1)
-        nack = c.Settle(self.group_id, "nack", lease.lease_id, ranges, reason=reason, lazy=True)
-        self._releases.send(lease.port, nack)
-
     async def _settle_now(
         self, port: PartitionPort, message: c.Settle, valid: bool, crashed: bool = False
     ) -> c.Ranges:
@@ -260,20 +252,23 @@ class ConsumerLeases(AcksWithPublishes):
 
     def release(self, lease: ConsumerLease, ranges: c.Ranges) -> None:
         """Release ranges of a lease without waiting."""
+        self.send_back("release", lease, ranges)
+
+    def send_back(self, verb: str, lease: ConsumerLease, ranges: c.Ranges, why: str | None = None) -> None:
+        """Release or nack without waiting; without effect where the lease has run out, or that has happened."""
         lease.gives_back(ranges)
         self._count(lease, sum([stop - start for start, stop in ranges]))
-        self._releases.send(lease.port, c.Settle(self.group_id, "release", lease.lease_id, ranges, lazy=True))
+        settle = c.Settle(self.group_id, verb, lease.lease_id, ranges, reason=why, lazy=True)
+        self._releases.send(lease.port, settle)
 
     # -- acks that nobody waits for
 
     def join_gathered(self, lease: ConsumerLease, start: int, stop: int) -> bool:
         """Gather an ack with those of the same lease; False, and nothing done, when others are gathered, or none."""
         gathered = self.gathered[-1] if self.gathered else None
-        if (
-            gathered is None
-            or gathered.lease is not lease
-            or gathered.valid is not self._is_valid(lease, start, stop)
-        ):
+        if gathered is None or gathered.lease is not lease:
+            return False
+        if gathered.valid is not lease.is_valid(self.runtime.clock.monotonic(), start, stop):
             return False
         self.runtime.check_open()
         if gathered.stop != start:
@@ -282,11 +277,6 @@ class ConsumerLeases(AcksWithPublishes):
         gathered.stop = stop
         self._count(lease, stop - start)
         return True
-
-    def _is_valid(self, lease: ConsumerLease, start: int, stop: int) -> bool:
-        """Whether the lease has not run out, and these were not given back."""
-        is_current = lease.left > 0 and lease.deadline > self.runtime.clock.monotonic()
-        return is_current and lease.keeps(((start, stop),))
 
     async def ack_lazily(self, settled: Sequence[tuple[ConsumerLease, Sequence[tuple[int, int]]]]) -> None:
         """Gather acks; those of another lease are sent first. Raises `LeaseLost` when very many were lost before."""
@@ -298,9 +288,9 @@ class ConsumerLeases(AcksWithPublishes):
         for lease, ranges in settled:
             for start, stop in ranges:
                 if not self.join_gathered(lease, start, stop):
-                    valid = self._is_valid(lease, start, stop)
+                    is_valid = lease.is_valid(self.runtime.clock.monotonic(), start, stop)
+                    self.gathered.append(GatheredAcks(lease, is_valid, start, stop))
                     self._count(lease, stop - start)
-                    self.gathered.append(GatheredAcks(lease, valid, start, stop))
         if self._lost_ranges >= self.runtime.limits.lazy_acks:
             raise self._lost_meanwhile()
 
@@ -601,7 +591,7 @@ class ReceivedMessage(PublishesWithAck, Record):
         """Whoever nacks was cancelled meanwhile: the partition takes the nack all the same."""
         if not self.settled:
             self.settled = True
-            self._leases.hand_over_nack(self.lease, self.offset, reason)
+            self._leases.send_back("nack", self.lease, ((self.offset, self.offset + 1),), reason)
 
     def _staging(self) -> Staged:
         if self.settled:

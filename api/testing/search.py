@@ -237,14 +237,18 @@ def _shrunk(case: Case, small: Small) -> str:
         return "Not made smaller: every attempt would compute for as long."
     if getattr(small.run.failure, "abandoned", False):
         return "Not made smaller: every attempt would have to be abandoned."
+    more = f" There was more to try after {SHRINK_S:g} s." if small.is_unfinished else ""
     if not small.runs:
-        return f"Not made smaller: it took {small.run.ticks:,} scheduler ticks."
+        return (
+            f"Not made smaller.{more}"
+            if more
+            else f"Not made smaller: it took {small.run.ticks:,} scheduler ticks."
+        )
     before, after = len(case.plan.faults), len(small.case.plan.faults)
     choices = small.case.tape.choices if small.case.tape is not None else 0
     parts = [f"faults {before} to {after}"] if before else []
     parts.append(f"tasks out of turn in {choices} ticks" if choices else "every task in its turn")
     runs = f"{small.runs} more run{'' if small.runs == 1 else 's'}"
-    more = f" There was more to try after {SHRINK_S:g} s." if small.is_unfinished else ""
     return f"Shrunk by {runs}: {', '.join(parts)}.{more}"
 
 

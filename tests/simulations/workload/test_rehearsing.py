@@ -116,9 +116,6 @@ async def test_what_is_settled_behind_a_slow_message_is_progress(tmp_path: Path)
     await fill(tmp_path / "data", Counting(), keys=MESSAGES)
     (tmp_path / "again").mkdir()
 
-    async def slow_first(message: callboard.ReceivedMessage) -> None:
-        await trio.sleep(4.0 if message.offset == 0 else 0.06)
-
     found = await rehearse(
         str(tmp_path / "data"),
         "orders",
@@ -146,8 +143,7 @@ async def test_a_handler_may_publish_to_the_other_topics(tmp_path: Path, name: s
         await topic.publish_batch([b"tea"] * 5)
         async with trio.open_nursery() as nursery:
             await nursery.start(partial(topic.work, bill, "billing"))
-            while (await runtime.describe_group("billing")).lag:  # noqa: ASYNC110
-                await trio.sleep(0.01)
+            await settled(runtime)
             nursery.cancel_scope.cancel()
     again = tmp_path / "again"
     again.mkdir()
@@ -158,6 +154,17 @@ async def test_a_handler_may_publish_to_the_other_topics(tmp_path: Path, name: s
     assert (found.now.settled, found.now.redelivered) == (5, 0)
     async with callboard.open_runtime(again / "data") as runtime:
         assert runtime.topic("bills").settings.partitions == 3
+
+
+async def slow_first(message: callboard.ReceivedMessage) -> None:
+    """Takes long with the first message, and a moment with each other one."""
+    await trio.sleep(4.0 if message.offset == 0 else 0.06)
+
+
+async def settled(runtime: callboard.Runtime) -> None:
+    """Wait until the group has settled everything."""
+    while (await runtime.describe_group("billing")).lag:  # noqa: ASYNC110
+        await trio.sleep(0.01)
 
 
 async def postpone(message: callboard.ReceivedMessage) -> None:

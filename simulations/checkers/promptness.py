@@ -152,6 +152,8 @@ class _Group:
         self._slack_s = slack_s
         self._is_keyed = is_keyed
         self._heap: list[tuple[float, Place]] = []
+        self._renewed_at: dict[str, float] = {}
+        """By path of a partition: when it was back the last time after it had crashed."""
         self._low: dict[tuple[str, int], int] = {}
         """By partition: below it everything is settled."""
 
@@ -170,9 +172,15 @@ class _Group:
 
     def renewed(self, path: str, now: float) -> None:
         """A partition has crashed and is back: what it had leased, it has leased anew."""
+        self._renewed_at[path] = now
         for place, state in self.states.items():
             if state.holder and state.at < FOREVER and f"topics/{place[0]}/{place[1]}" == path:
                 self.moved(place, state, max(state.at, now + self.lease_s))
+
+    def leased_until(self, where: tuple[str, int], until: float) -> float:
+        """When a lease ends of which a consumer was told `until`: it may be older than the last crash."""
+        renewed_at = self._renewed_at.get(f"topics/{where[0]}/{where[1]}", -math.inf)
+        return max(until, renewed_at + self.lease_s) if until - self.lease_s < renewed_at else until
 
     def overdue(self, now: float) -> tuple[Place, _State] | None:
         """A message that should be in the hands of one who waits by now."""
@@ -418,7 +426,7 @@ class _PromptnessCheck:
         ):  # and with it all that was leased together, which may be whatever the consumer has there
             member.renewing.update({(*where, offset): None for offset in entry.offsets})
             self._renewed(group, member, where, FOREVER)
-        until = FOREVER if member.renews(where) else entry.until
+        until = FOREVER if member.renews(where) else group.leased_until(where, entry.until)
         surely_until = FOREVER if is_renewed else entry.until
         for offset in entry.offsets:
             place = entry.topic, entry.partition, offset

@@ -148,6 +148,8 @@ class _Leap:
     low: int
     high: int
     """Between these it was when somebody looked again."""
+    closed: int = 0
+    """When the directory was closed, if that is known."""
 
 
 class RecurringPublishes:
@@ -231,7 +233,7 @@ class _Recurring:
         self._made: list[_Made] = []
         self._closings: list[_Leap] = []
         self._alive_us = self._wall
-        self._opened_us = 0
+        self._opened_us = self._closed_us = 0
         self._is_new = True
         self._closed_s: float | None = None
         self._has_missed = False
@@ -272,8 +274,15 @@ class _Recurring:
 
     async def _session(self, machine: Machine) -> None:
         if not self._is_new:
-            self._closings.append(_Leap(self._alive_us, self._wall, self._wall + HELD_US))
+            closed_us = max(self._alive_us, self._closed_us)
+            self._closings.append(_Leap(self._alive_us, self._wall, self._wall + HELD_US, closed_us))
         self._is_new, self._opened_us = False, 0
+        try:
+            await self._run(machine)
+        finally:
+            self._closed_us = self._wall
+
+    async def _run(self, machine: Machine) -> None:
         async with machine.open_runtime() as runtime:
             orders = await runtime.create_topic("orders", partitions=max(1, self.workload.partitions))
             await runtime.create_topic("short-lived")
@@ -532,7 +541,7 @@ class _Recurring:
             return
         allowed = {"skip": 0, "latest": 1, "all": CATCH_UP_MAX}[made.missed]
         # What was opened in the moment in which it was closed says nothing of what came in that moment.
-        leaps = [(0, leap.low) for leap in self._closings if leap.low > leap.before]
+        leaps = [(0, leap.low) for leap in self._closings if leap.low > max(leap.before, leap.closed)]
         leaps += [(before, after) for before, after in self._jumps if after - before > LEAP_US]
         for before, after in leaps:
             late = [due_us for due_us, appended_us in came if before < due_us <= after <= appended_us]

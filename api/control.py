@@ -31,13 +31,14 @@ list_dead       choice, `limit`                         dead letters in a topic
 count_dead      choice, `full`                          how many there are, by group and reason
 list_kept       choice, `limit`                         what partitions of a topic keep, group by group
 count_kept      choice, `full`                          how many that are, group by group, by reason
+ends_of_dead    `topic`                                 where each partition of it ends now
 redrive_dead    choice, `to`, `limit`, `rate`,          how many were redriven, and passed over
-                `dry_run`
-purge_dead      choice, `limit`                         how many were purged
+                `dry_run`, `below`
+purge_dead      choice, `limit`, `below`                how many were purged
 =============== ======================================= ============================================
 
 Choice is `topic`, `group`, `origin`, `reason`, `at`: which dead letters are meant (`dead_letter_control`). Without
-`full` ("yes"), `at` and `drop_dead_letters` a request is complete too.
+`full` ("yes"), `at`, `below` and `drop_dead_letters` a request is complete too.
 
 All arguments are text. `to` is "beginning", "end", an offset, an instant in ISO 8601, or empty for where the group
 began; an empty `topic` or `partition` means all; `drop_dead_letters` is "yes" or empty; `settings` is a JSON object of

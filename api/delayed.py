@@ -17,7 +17,7 @@ from callboard.actors.partition.calls import record_in
 from callboard.log.errors import ActorCrashed, ActorStopped, InvalidArgument, RuntimeClosed, TopicNotFound
 from callboard.log.format.columns import FOREVER
 from callboard.log.limits import READ_BYTES_DEFAULT
-from callboard.message import Receipt, Record, ScheduledReceipt, from_us, topic_id_field
+from callboard.message import Receipt, Record, ScheduledReceipt, WaitsInTopic, from_us, topic_id_field
 
 if TYPE_CHECKING:
     from callboard.actors.catalog.directory import LiveTopic
@@ -30,7 +30,7 @@ PAGE: Final = 1000
 
 
 @attrs.frozen(kw_only=True)
-class DelayedMessage:
+class DelayedMessage(WaitsInTopic):
     """A message that waits."""
 
     topic: str
@@ -47,10 +47,6 @@ class DelayedMessage:
     """How many seconds after it came to its topic it expires; None: as the topic says."""
     priority: int | None
     _topic_id: str | None = topic_id_field()
-
-    def is_of(self, topic_id: str) -> bool:
-        """Whether it waits in this topic, not in an earlier one of its name; for other modules of the package."""
-        return self._topic_id in (None, topic_id)
 
 
 class DelayedMessages:

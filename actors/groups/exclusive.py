@@ -45,7 +45,8 @@ class ExclusivePartitions:
         self._name = name
         self._group_id = group_id
         self._membership = membership
-        self._topics = _Topics()
+        self._deleted = _Waiter()
+        """Is told of topics that are deleted, and for nothing when their first partition is back."""
 
     def begin(self) -> None:
         """Go on with what an earlier incarnation has begun."""
@@ -58,7 +59,7 @@ class ExclusivePartitions:
         while True:
             for news in list(self._membership.news.values()):
                 news.wake()
-            await self._topics.changed.wait()
+            await self._deleted.told.wait()
             self.rebalance()
 
     def rebalance(self) -> None:
@@ -70,7 +71,7 @@ class ExclusivePartitions:
         }
         readers = {member.consumer: frozenset(member.topics) & lives.keys() for member in members}
         for live in lives.values():
-            live.ports[0].add_restart_waiter(self._topics)
+            live.ports[0].add_restart_waiter(self._deleted)
         counts = {topic_id: len(live.ports) for topic_id, live in lives.items()}
         changed = membership.assignment.rebalance(readers, counts, self._context.clock.monotonic())
         membership.rebalances += bool(changed)
@@ -119,30 +120,19 @@ class ExclusivePartitions:
             news.end(place)
 
 
-class _Topics:
-    """Is told when a topic is deleted, and when its first partition is back."""
+class _Waiter:
+    """Is told when a partition that it waits for is back, or deleted."""
 
     def __init__(self) -> None:
-        self.changed = Flag()
+        self.told = Flag()
 
     def noticed(self, _: PartitionPort) -> None:
-        """Look at the topics again."""
-        self.changed.set()
-
-
-class _Back:
-    """Waits until a partition that has failed is back."""
-
-    def __init__(self) -> None:
-        self.is_back = trio.Event()
-
-    def noticed(self, _: PartitionPort) -> None:
-        """It is back, or deleted."""
-        self.is_back.set()
+        """Look again."""
+        self.told.set()
 
 
 async def _until_back(port: PartitionPort) -> None:
-    waiter = _Back()
+    waiter = _Waiter()
     if port.state == "failed":  # else it was revived meanwhile
         port.add_restart_waiter(waiter)
-        await waiter.is_back.wait()
+        await waiter.told.wait()

@@ -23,6 +23,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from callboard.actors.delivery.intervals import IntervalSet
 from callboard.actors.delivery.receipts import OffsetRange, between, merged
 from callboard.actors.partition import effects as e
 from callboard.log.format.columns import FOREVER, NO_TIME, Columns, first_expiry
@@ -205,26 +206,25 @@ class ExpiryRules:
         group.again = "done"
         delivery, offsets, instants = group.delivery, records.offsets, records.columns["expiry_us"]
         end = min(records.next_offset, delivery.next)
-        aged: list[OffsetRange] = []
+        aged = IntervalSet()
         for start, stop in list(delivery.ready_ranges(now, end)):
             for index in range(bisect_left(offsets, start), bisect_left(offsets, min(stop, end))):
                 if instants[index] <= now_us:
-                    aged.append((offsets[index], offsets[index] + 1))
+                    aged.add(offsets[index], offsets[index] + 1)
                 else:
                     group.again_left_s = min(group.again_left_s, (instants[index] - now_us) / 1e6)
         if end < delivery.next:
             group.again_to, group.again_left_s = end, LOOK_LEAST_S
         if not aged:
             return
-        found = merged(aged)
-        if theirs and self.keeps_expired(group):
+        if self.keeps_expired(group):
             for start, stop in theirs:
-                for first, last in found:
-                    if max(start, first) < min(stop, last):
-                        skipped = max(start, first), min(stop, last)
-                        group.filtered_records += delivery.skip(*skipped)
-                        self._settled_in(group, [skipped], now)
-        left = self._settle_aged(group, found, now)
+                skipped = list(aged.overlapping(start, stop))
+                for first, last in skipped:
+                    group.filtered_records += delivery.skip(first, last)
+                if skipped:
+                    self._settled_in(group, skipped, now)
+        left = self._settle_aged(group, list(aged), now)
         self._has_changed(group, now, urgent=False)
         if left:
             self.skipped(group.group_id, now)

@@ -332,14 +332,14 @@ class Feed:
         self.fate.in_doubt = 0
 
     async def _publish_batch(self, messages: Sequence[Message]) -> None:
-        has_ids = any(message.dedup_id is not None for message in messages)
-        parts = await self.topic.describe() if has_ids else ()
-        ends = {part.partition: part.next_offset for part in parts}
+        is_delayed = has_delays(messages)
+        may_repeat = not is_delayed and any(message.dedup_id is not None for message in messages)
+        ends = await self._ends() if may_repeat else {}
         receipts = await self.topic.publish_batch(messages, partition=self.partition, acks=self.acks)
-        if has_ids and not has_delays(messages):
+        if may_repeat:
             self._count_new(receipts, ends)
             return
-        if has_delays(messages):
+        if is_delayed:
             for message, receipt in zip(messages, receipts, strict=True):
                 if message.is_delayed and isinstance(receipt, ScheduledReceipt):
                     self.waiting.note(receipt)
@@ -353,8 +353,7 @@ class Feed:
         self, message: Message, dedup_id: str | None, expected_offset: int | None
     ) -> None:
         """Publish one message that may be a duplicate, or refused for its offset."""
-        parts = () if dedup_id is None else await self.topic.describe()
-        ends = {part.partition: part.next_offset for part in parts}
+        ends = {} if dedup_id is None else await self._ends()
         receipt = await self.topic.publish(
             message.value,
             key=message.key,
@@ -370,6 +369,10 @@ class Feed:
             self.fate.duplicate = receipt  # it was there before: nobody else has the directory open
         else:
             self._count(receipt.partition, 1)
+
+    async def _ends(self) -> dict[int, int]:
+        """The next offset of each partition: a receipt below it is that of a message that was there before."""
+        return {part.partition: part.next_offset for part in await self.topic.describe()}
 
     def _count_new(self, receipts: Sequence[Receipt], ends: Mapping[int, int]) -> None:
         """Count each place from `ends` on once: the other receipts are those of messages that are duplicates."""

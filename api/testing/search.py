@@ -238,12 +238,10 @@ def _shrunk(case: Case, small: Small) -> str:
     if getattr(small.run.failure, "abandoned", False):
         return "Not made smaller: every attempt would have to be abandoned."
     more = f" There was more to try after {SHRINK_S:g} s." if small.is_unfinished else ""
+    if not small.runs and small.is_unfinished:
+        return f"Not made smaller.{more}"
     if not small.runs:
-        return (
-            f"Not made smaller.{more}"
-            if more
-            else f"Not made smaller: it took {small.run.ticks:,} scheduler ticks."
-        )
+        return f"Not made smaller: it took {small.run.ticks:,} scheduler ticks."
     before, after = len(case.plan.faults), len(small.case.plan.faults)
     choices = small.case.tape.choices if small.case.tape is not None else 0
     parts = [f"faults {before} to {after}"] if before else []

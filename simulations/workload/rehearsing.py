@@ -31,6 +31,8 @@ from callboard.simulations.workload.figures import CAUSES, Figures, figures_of
 from callboard.working import Handler
 
 DEAD_NAME: Final = "rehearsal.dlq"
+NEW: Final = frozenset({"start", "durable"})
+"""What a new group has of its own: it is durable, and begins at the beginning."""
 LOOK_EVERY_S: Final = 0.05
 GRACE_S: Final = 2.0
 """A handler that is under way when a rehearsal is interrupted has so long: nothing is kept of what it does then."""
@@ -138,7 +140,7 @@ async def rehearse(
     async with open_runtime(data) as runtime:
         settings = topic_record.settings
         for other in others:  # a handler may publish to them
-            await runtime.create_topic(other.name, **_topic_settings(other.settings))
+            await runtime.create_topic(other.name, **_unusual(other.settings))
         await runtime.create_topic(dead)
         made = await runtime.create_topic(
             topic,
@@ -147,7 +149,7 @@ async def rehearse(
             max_message_bytes=settings.max_message_bytes,
             default_ttl=settings.default_ttl,
         )
-        given = _settings_of(group_record.settings) | {"dead_letter_topic": dead}
+        given = _unusual(group_record.settings, NEW) | {"dead_letter_topic": dead}
         async with trio.open_nursery() as nursery:
             work: Any = partial(made.work, handler, group, concurrency=concurrency, grace=GRACE_S, **given)
             await nursery.start(work)
@@ -173,19 +175,10 @@ def _dead_name(taken: Collection[str]) -> str:
     )
 
 
-def _topic_settings(settings: TopicSettings) -> dict[str, Any]:
-    """The settings that are not the usual ones."""
-    usual = TopicSettings()
-    names = [field.name for field in attrs.fields(TopicSettings)]
-    return {
-        name: getattr(settings, name) for name in names if getattr(settings, name) != getattr(usual, name)
-    }
-
-
-def _settings_of(settings: GroupSettings) -> dict[str, Any]:
-    """The settings that are not the usual ones. A new group begins at the beginning."""
-    usual = GroupSettings()
-    names = [field.name for field in attrs.fields(GroupSettings) if field.name not in {"start", "durable"}]
+def _unusual(settings: TopicSettings | GroupSettings, but: Collection[str] = frozenset()) -> dict[str, Any]:
+    """The settings that are not the usual ones, `but` for some."""
+    usual = type(settings)()
+    names = [field.name for field in attrs.fields(type(settings)) if field.name not in but]
     return {
         name: getattr(settings, name) for name in names if getattr(settings, name) != getattr(usual, name)
     }

@@ -15,6 +15,7 @@ from callboard.log.errors import GroupNotFound, TopicNotFound
 from callboard.simulations.workload.analysis import Latency
 from callboard.simulations.workload.figures import Figures, _Timeline, figures_of
 from callboard.simulations.workload.rehearsing import Rehearsal, rehearse
+from callboard.working import Handler
 
 MESSAGES = 60
 SETTINGS: dict[str, Any] = {"max_deliveries": 3, "retry": 0.01}
@@ -77,11 +78,8 @@ async def test_figures_are_what_the_handler_counted(tmp_path: Path) -> None:
 async def test_a_handler_is_held_against_what_happened_then(tmp_path: Path) -> None:
     """What got worse, and what better, in words and numbers; the directory is not touched."""
     await fill(tmp_path / "data", Counting(rejects=20, stumbles=10))
-    (tmp_path / "again").mkdir()
     handler = Counting(fails=10)
-    found = await rehearse(
-        str(tmp_path / "data"), "orders", "billing", handler, into=str(tmp_path / "again"), speed="max"
-    )
+    found = await rehearsed(tmp_path, handler)
     assert found.is_finished
     assert (found.then.dead_letters, found.now.dead_letters) == (3, 6)
     assert (found.then.redelivered, found.now.redelivered) == (6, handler.redelivered)
@@ -96,17 +94,7 @@ async def test_a_handler_is_held_against_what_happened_then(tmp_path: Path) -> N
 async def test_a_handler_that_does_not_finish_is_told(tmp_path: Path) -> None:
     """After the patience it ends, and what is not settled is worse."""
     await fill(tmp_path / "data", Counting())
-    (tmp_path / "again").mkdir()
-
-    found = await rehearse(
-        str(tmp_path / "data"),
-        "orders",
-        "billing",
-        postpone,
-        into=str(tmp_path / "again"),
-        speed="max",
-        patience=0.5,
-    )
+    found = await rehearsed(tmp_path, postpone, patience=0.5)
     assert not found.is_finished
     assert found.verdict()["settled"] == "worse"
 
@@ -114,18 +102,7 @@ async def test_a_handler_that_does_not_finish_is_told(tmp_path: Path) -> None:
 async def test_what_is_settled_behind_a_slow_message_is_progress(tmp_path: Path) -> None:
     """The first message holds the floor in place for longer than the patience; the others are settled meanwhile."""
     await fill(tmp_path / "data", Counting(), keys=MESSAGES)
-    (tmp_path / "again").mkdir()
-
-    found = await rehearse(
-        str(tmp_path / "data"),
-        "orders",
-        "billing",
-        slow_first,
-        into=str(tmp_path / "again"),
-        speed="max",
-        concurrency=3,
-        patience=1.5,
-    )
+    found = await rehearsed(tmp_path, slow_first, concurrency=3, patience=1.5)
     assert found.is_finished
     assert found.now.settled == MESSAGES
 
@@ -145,15 +122,20 @@ async def test_a_handler_may_publish_to_the_other_topics(tmp_path: Path, name: s
             await nursery.start(partial(topic.work, bill, "billing"))
             await settled(runtime)
             nursery.cancel_scope.cancel()
-    again = tmp_path / "again"
-    again.mkdir()
-    found = await rehearse(
-        str(tmp_path / "data"), name, "billing", bill, into=str(again), speed="max", patience=5
-    )
+    found = await rehearsed(tmp_path, bill, topic=name, patience=5)
     assert found.is_finished
     assert (found.now.settled, found.now.redelivered) == (5, 0)
-    async with callboard.open_runtime(again / "data") as runtime:
+    async with callboard.open_runtime(tmp_path / "again" / "data") as runtime:
         assert runtime.topic("bills").settings.partitions == 3
+
+
+async def rehearsed(tmp_path: Path, handler: Handler, *, topic: str = "orders", **given: Any) -> Rehearsal:
+    """What comes of a rehearsal of what was filled, as fast as it goes."""
+    again = tmp_path / "again"
+    again.mkdir()
+    return await rehearse(
+        str(tmp_path / "data"), topic, "billing", handler, into=str(again), speed="max", **given
+    )
 
 
 async def slow_first(message: callboard.ReceivedMessage) -> None:

@@ -26,10 +26,11 @@ from callboard.cli.files import empty_directory, read_record_lines, temporary_di
 from callboard.cli.group import first_error, run, telling_end
 from callboard.cli.output import counted, progress, say, show, to_json
 from callboard.cli.processes import spawn_callboard
+from callboard.cli.traffic_options import time_format_option
 from callboard.log.errors import CallboardError, InvalidArgument
 from callboard.log.limits import PARTITIONS_MAX
 from callboard.message import to_us
-from callboard.recordings import Format, Tally, TimeFormat, digest_of
+from callboard.recordings import Format, Tally, digest_of
 
 EVENTS_MAX: Final = 100_000_000
 
@@ -137,13 +138,7 @@ async def _perform(stage: Stage, act: str) -> dict[str, Any]:
 @click.option("--time-column", help="Column (name, or number from 1) or field that holds the time.")
 @click.option("--key-column", help="Column or field that holds the key; a host column without it.")
 @click.option("--value-column", help="Column or field to publish; the whole line without it.")
-@click.option(
-    "--time-format",
-    type=click.Choice([form.value for form in TimeFormat]),
-    default="auto",
-    show_default=True,
-    help="How times are written.",
-)
+@time_format_option
 @click.option("--delimiter", help="What separates the fields of CSV; 'tab' for a tab.")
 @click.option("--year", type=int, help="The year of syslog lines whose times have none.")
 @click.option("--partitions", type=click.IntRange(1, PARTITIONS_MAX), default=4, show_default=True)

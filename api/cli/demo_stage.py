@@ -10,17 +10,17 @@ from typing import Final, NamedTuple
 import attrs
 
 from callboard.cli.files import read_traffic
-from callboard.cli.options import delimiter_of
+from callboard.cli.traffic_options import delimiter_of
 from callboard.log.seams.entropy import Entropy
 from callboard.recordings import (
     Event,
     Format,
     LineColumns,
     Tally,
-    TimeFormat,
     load_profile,
     read_events,
     synthesise,
+    time_form,
 )
 from callboard.runtime import Runtime, open_runtime
 from callboard.simulations.entropy import SeededEntropy
@@ -117,7 +117,7 @@ class Stage:
                 self.time_column,
                 self.key_column,
                 self.value_column,
-                TimeFormat(self.time_format),
+                time_form(self.time_format),
                 delimiter_of(self.delimiter),
                 self.year,
             )

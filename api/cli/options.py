@@ -148,11 +148,6 @@ def _value(text: str, kind: str) -> Any:
     return text
 
 
-def delimiter_of(text: str | None) -> str | None:
-    """What separates fields, as it is typed: a tab is hard to type."""
-    return "\t" if text in ("tab", "\\t") else text
-
-
 def bytes_of(text: str) -> bytes:
     """An argument's bytes exactly as typed, UTF-8 or not."""
     return text.encode("utf-8", "surrogateescape")

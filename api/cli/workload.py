@@ -8,8 +8,9 @@ import attrs
 import click
 
 from callboard.cli import files
-from callboard.cli.options import FiniteFloat, bucket_option, delimiter_of, json_option, spark_options
+from callboard.cli.options import FiniteFloat, bucket_option, json_option, spark_options
 from callboard.cli.output import facts, print_json, progress, show, size_text, table
+from callboard.cli.traffic_options import delimiter_of, time_format_option
 from callboard.cli.workload_analyse import analyse
 from callboard.cli.workload_compare import compare
 from callboard.cli.workload_pipeline import pipeline
@@ -17,7 +18,7 @@ from callboard.log.errors import InvalidArgument
 from callboard.message import from_us
 from callboard.recordings.lines import LineColumns
 from callboard.recordings.reading import Format
-from callboard.recordings.times import TimeFormat
+from callboard.recordings.times import time_form
 from callboard.reporting import mute_spark
 from callboard.simulations.workload.generating import generate as generate_recording
 from callboard.simulations.workload.importing import PARQUET, WINDOW_S, ImportReport, import_traffic
@@ -57,13 +58,7 @@ workload.add_command(pipeline)
 @click.option(
     "--value-column", metavar="NAME", help="The column that is the value.  [default: the whole line]"
 )
-@click.option(
-    "--time-format",
-    type=click.Choice([form.value for form in TimeFormat]),
-    default=TimeFormat.AUTO.value,
-    show_default=True,
-    help="How times are written.",
-)
+@time_format_option
 @click.option("--delimiter", metavar="CHARACTER", help="What separates the fields of CSV; 'tab' for a tab.")
 @click.option("--year", type=int, help="The year of syslog lines whose times have none.")
 @click.option("--partitions", default=1, show_default=True, help="Partitions of the recording.")
@@ -106,7 +101,7 @@ def import_command(
     reason.
     """
     columns = LineColumns(
-        time_column, key_column, value_column, TimeFormat(time_format), delimiter_of(delimiter), year
+        time_column, key_column, value_column, time_form(time_format), delimiter_of(delimiter), year
     )
     with progress("importing", quiet=as_json), open_session(master, memory=memory) as session:
         report = import_traffic(

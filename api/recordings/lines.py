@@ -17,7 +17,7 @@ import attrs
 
 from callboard.log.errors import InvalidArgument
 from callboard.recordings.event import Event
-from callboard.recordings.times import TimeFormat, parse_time
+from callboard.recordings.times import TimeForm, TimeFormat, parse_time
 
 TIME_COLUMNS = ("time", "timestamp", "@timestamp", "ts", "datetime", "date")
 KEY_COLUMNS = ("host", "key", "client", "client_ip", "remote_addr", "ip", "user", "id")
@@ -37,7 +37,8 @@ BEGINS_WITH_VHOST = re.compile(
 )
 """A host with a port, or something before an address where a client's identity is expected: else it is the client."""
 SYSLOG = re.compile(
-    rb"(?:<\d{1,3}>)?(?:1 (?P<new>\S+)|(?P<old>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d)|(?P<iso>\d{4}-\d\d-\d\dT\S+))"
+    rb"(?:<\d{1,3}>)?(?:1 (?P<new>\S+)|(?P<old>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d)"
+    rb"|(?P<iso>\d{4}-\d\d-\d\dT[\d:]+(?:[.,]\d+)?(?:Z|[+-][\d:]+)?))"
     rb" (?P<host>\S+) (?P<app>[^\s:\[]+)(?:\[[^\]]*\])?(?:[: ].*)?"
 )
 
@@ -53,7 +54,7 @@ class LineColumns:
     time: str | None = None
     key: str | None = None
     value: str | None = None
-    time_format: TimeFormat = TimeFormat.AUTO
+    time_format: TimeForm = TimeFormat.AUTO
     delimiter: str | None = None
     """What separates the fields of CSV: one character; None for a comma."""
     year: int | None = None
@@ -231,7 +232,7 @@ def _key(key: bytes) -> bytes:
     return key
 
 
-def _time(text: str, form: TimeFormat) -> int:
+def _time(text: str, form: TimeForm) -> int:
     try:
         return parse_time(text, form)
     except ValueError as error:

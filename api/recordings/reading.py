@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
@@ -129,18 +130,21 @@ def check_options(form: Format, columns: LineColumns) -> None:
         raise InvalidArgument(f"format {form.value}: {'; '.join(problems)}. Nothing was read.")
 
 
-def detect(sample: Sequence[bytes]) -> Format:
-    """the format of a file that starts with the lines of `sample`. Raises `InvalidArgument` if none fits."""
+def detect(sample: Sequence[bytes], columns: LineColumns | None = None) -> Format:
+    """The format of a file that starts with the lines of `sample`: one in which all can be read, if there is one.
+
+    `columns` says what is known of its columns. Raises `InvalidArgument` if none fits.
+    """
     lines = [line for line in map(bare_line, sample) if line]
     if not lines:
         raise InvalidArgument("the traffic begins with blank lines only: name its format, or another file.")
-    if (found := _of_lines(lines)) is not None:
+    found, fitting = _of_lines(lines)
+    table = Format.TSV if b"\t" in lines[0] else Format.CSV if b"," in lines[0] else None
+    if table is not None and fitting < len(lines) and (not fitting or _all_read(lines, table, columns)):
+        return table
+    if found is not None:
         return found
-    if lines and b"\t" in lines[0]:
-        return Format.TSV
-    if lines and b"," in lines[0]:
-        return Format.CSV
-    if lines and lines[0].lstrip().startswith(b"["):
+    if lines[0].lstrip().startswith(b"["):
         raise InvalidArgument(
             "this is one JSON array, or begins like one, and not lines. Make lines of it: jq -c '.[]' FILE."
         )
@@ -151,20 +155,35 @@ def detect(sample: Sequence[bytes]) -> Format:
     )
 
 
-def _of_lines(lines: Iterable[bytes]) -> Format | None:
-    """The format that a line is clearly of; None when its lines may be fields of a table, or anything."""
-    for line in lines:
-        if line.startswith(b"{"):
-            return Format.JSONL
-        if VHOST.fullmatch(line) and BEGINS_WITH_VHOST.match(line):
-            return Format.VHOST
-        if COMBINED.fullmatch(line):
-            return Format.COMBINED
-        if COMMON.fullmatch(line):
-            return Format.COMMON
-        if SYSLOG.fullmatch(line):
-            return Format.SYSLOG
+def _of_lines(lines: Sequence[bytes]) -> tuple[Format | None, int]:
+    """The format that most lines are clearly of, and how many are: none when all may be fields of a table."""
+    looks = Counter(look for look in map(_looks_like, lines) if look is not None)
+    return looks.most_common(1)[0] if looks else (None, 0)
+
+
+def _looks_like(line: bytes) -> Format | None:
+    if line.startswith(b"{"):
+        return Format.JSONL
+    if VHOST.fullmatch(line) and BEGINS_WITH_VHOST.match(line):
+        return Format.VHOST
+    if COMBINED.fullmatch(line):
+        return Format.COMBINED
+    if COMMON.fullmatch(line):
+        return Format.COMMON
+    if SYSLOG.fullmatch(line):
+        return Format.SYSLOG
     return None
+
+
+def _all_read(lines: Sequence[bytes], form: Format, columns: LineColumns | None) -> bool:
+    """Whether each line can be read in this format, and one is an event."""
+    tally = Tally()
+    try:
+        for _ in read_events(lines, form=form, columns=columns, tally=tally):
+            pass
+    except InvalidArgument:
+        return False
+    return tally.events > 0 and not tally.bad
 
 
 def read_events(
@@ -184,7 +203,7 @@ def read_events(
     if not sample:
         return
     columns = columns or LineColumns()
-    form = form or told_by(columns, sample) or detect(sample)
+    form = form or told_by(columns, sample) or detect(sample, columns)
     parse = parser_of(form, columns)
     every = itertools.chain(sample, remaining)
     records = joined(every, columns.delimiter or ",") if form is Format.CSV else enumerate(every, start=1)
@@ -210,7 +229,7 @@ def read_events(
 def told_by(columns: LineColumns, sample: Sequence[bytes] = ()) -> Format | None:
     """The format that an option is for, if it is for one only, and no line of `sample` is clearly of another."""
     named = Format.CSV if columns.delimiter is not None else None if columns.year is None else Format.SYSLOG
-    return named and (_of_lines(map(bare_line, sample)) or named)
+    return named and (_of_lines([bare_line(line) for line in sample])[0] or named)
 
 
 def parser_of(form: Format, columns: LineColumns) -> Parse:

@@ -1,7 +1,8 @@
 """How traffic files write time, and how it becomes microseconds since 1970.
 
-A number without a named unit is told by its size: seconds below 1e11 (the year 5138), milliseconds below
-1e14, microseconds below 1e17, else nanoseconds. An ISO 8601 instant without a zone is taken as UTC.
+A number without a named unit is recognised by its size: seconds below 1e11 (the year 5138), milliseconds below
+1e14, microseconds below 1e17, else nanoseconds. An instant without a zone is taken as UTC. ISO 8601 dates may be
+written with slashes (`2015/01/31`). Other forms are described by a pattern of `datetime.strptime`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from callboard.recordings.event import TIME_US_MAX
 _NUMBER = re.compile(r"(\d{1,20})(?:\.(\d{1,20}))?")
 _CLF = re.compile(r"\[?(\d{2})/(\w{3})/(\d{4}):(\d{2}):(\d{2}):(\d{2}) ([+-])(\d{2})(\d{2})\]?", re.ASCII)
 _FRACTION = re.compile(r"([.,]\d{6})\d+")
+_SLASHES = re.compile(r"(\d{4})/(\d{2})/(\d{2})(?!\d)", re.ASCII)
 _MONTHS = {
     name: number
     for number, name in enumerate(
@@ -23,10 +25,11 @@ _MONTHS = {
     )
 }
 _SHOWN = 40
+_EXAMPLE = "%d/%m/%Y %H:%M:%S"
 
 
 class TimeFormat(enum.Enum):
-    """How a time is written; `AUTO` tells numbers, ISO 8601 and the access logs' form apart by looks."""
+    """How a time is written; `AUTO` recognises numbers, ISO 8601 and the access logs' form."""
 
     AUTO = "auto"
     SECONDS = "s"
@@ -36,13 +39,43 @@ class TimeFormat(enum.Enum):
     CLF = "clf"
 
 
+TimeForm = TimeFormat | str
+"""A known form, or a pattern of `datetime.strptime`, as in `%d/%m/%Y %H:%M:%S`."""
+
+_PATTERN_SAMPLE = dt.datetime(2024, 11, 27, tzinfo=dt.UTC)
 _DIGITS_BELOW_SECOND = {TimeFormat.SECONDS: 0, TimeFormat.MILLISECONDS: 3, TimeFormat.MICROSECONDS: 6}
 
 
-def parse_time(text: str, form: TimeFormat = TimeFormat.AUTO) -> int:
+def time_form(text: str) -> TimeForm:
+    """The form named by `text`: the value of a `TimeFormat`, or a pattern with a whole date in it.
+
+    Raises ValueError, in words for people, for anything else.
+    """
+    if "%" not in text:
+        try:
+            return TimeFormat(text)
+        except ValueError:
+            known = ", ".join(form.value for form in TimeFormat)
+            raise ValueError(
+                f"{text[:_SHOWN]!r} is none of {known}, nor a pattern like {_EXAMPLE!r}"
+            ) from None
+    try:
+        read = dt.datetime.strptime(_PATTERN_SAMPLE.strftime(text), text)  # noqa: DTZ007 # only its date counts
+    except (ValueError, re.error) as error:
+        raise ValueError(f"{text[:_SHOWN]!r} is not a pattern of times: {str(error)[:80]}") from None
+    if read.date() != _PATTERN_SAMPLE.date():
+        raise ValueError(
+            f"the pattern {text[:_SHOWN]!r} lacks part of the date: it needs year, month and day"
+        )
+    return text
+
+
+def parse_time(text: str, form: TimeForm = TimeFormat.AUTO) -> int:
     """Microseconds since 1970 (UTC). Raises ValueError, in words for people, for anything else."""
     text = text.strip()
-    if form is TimeFormat.AUTO:
+    if not isinstance(form, TimeFormat):
+        time_us = _from_pattern(text, form)
+    elif form is TimeFormat.AUTO:
         time_us = _guess(text)
     elif form is TimeFormat.CLF:
         time_us = _from_clf(text)
@@ -58,7 +91,7 @@ def parse_time(text: str, form: TimeFormat = TimeFormat.AUTO) -> int:
 def _guess(text: str) -> int:
     matched = _NUMBER.fullmatch(text)
     if matched is None:
-        return _from_clf(text) if "/" in text else _from_iso(text)
+        return _from_clf(text) if "/" in text and not _SLASHES.match(text) else _from_iso(text)
     digits = len(matched[1].lstrip("0"))
     if digits <= 11:
         return _from_number(text, 0)
@@ -82,7 +115,10 @@ def _from_number(text: str, below_second: int) -> int:
 def _from_clf(text: str) -> int:
     matched = _CLF.fullmatch(text)
     if matched is None or matched[2].lower() not in _MONTHS:
-        raise ValueError(f"{text[:_SHOWN]!r} is not a time like 01/Aug/1995:00:00:01 -0400")
+        raise ValueError(
+            f"{text[:_SHOWN]!r} is not a time like 01/Aug/1995:00:00:01 -0400. Describe its form (--time-format"
+            f" {_EXAMPLE!r})"
+        )
     day, month, year, hour, minute, second, sign, zone_hours, zone_minutes = matched.groups()
     offset = dt.timedelta(hours=int(zone_hours), minutes=int(zone_minutes))
     try:
@@ -101,9 +137,23 @@ def _from_clf(text: str) -> int:
 def _from_iso(text: str) -> int:
     # Python 3.11 takes any number of digits after the point, other versions need not: cut to microseconds.
     try:
-        moment = dt.datetime.fromisoformat(_FRACTION.sub(r"\1", text, count=1))
+        moment = dt.datetime.fromisoformat(_FRACTION.sub(r"\1", _SLASHES.sub(r"\1-\2-\3", text), count=1))
     except ValueError:
-        raise ValueError(f"{text[:_SHOWN]!r} is not a time in a form known here") from None
+        raise ValueError(
+            f"{text[:_SHOWN]!r} is not a time in a form known here. Describe it (--time-format {_EXAMPLE!r})"
+        ) from None
+    return _since_epoch(moment)
+
+
+def _from_pattern(text: str, pattern: str) -> int:
+    try:
+        moment = dt.datetime.strptime(text, pattern)  # noqa: DTZ007 # a time without a zone is taken as UTC
+    except ValueError:
+        raise ValueError(f"{text[:_SHOWN]!r} is not a time like {pattern[:_SHOWN]!r}") from None
+    return _since_epoch(moment)
+
+
+def _since_epoch(moment: dt.datetime) -> int:
     # Differences of local times, the offset taken off afterwards: nothing leaves datetime's years.
     since = moment.replace(tzinfo=dt.UTC) - EPOCH
     return (since - (moment.utcoffset() or dt.timedelta())) // MICROSECOND

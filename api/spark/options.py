@@ -45,13 +45,6 @@ class Options:
         text = self.text(name)
         return None if text is None else _number(name, text)
 
-    def flag(self, name: str) -> bool:
-        """`true` or `false`; false when it is not given."""
-        text = (self.text(name) or "false").strip().lower()
-        if text not in ("true", "false"):
-            raise InvalidArgument(f"option {name}: {text!r:.40} is neither true nor false.")
-        return text == "true"
-
     def span(self, start: str, stop: str) -> Span:
         """Between two instants in ISO 8601, each perhaps not given; UTC unless they say otherwise."""
         return Span(self._instant(start), self._instant(stop))
@@ -116,12 +109,17 @@ class ReadOptions:
     names: tuple[str, ...]
     report: str | None = None
     """In permissive mode: the folder in which each task names what it could not read."""
-    is_pushing: bool = False
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
         """From Spark's options. Raises `InvalidArgument`."""
         found = Options(options, OPTIONS)
+        if found.text("pushdown") is not None:
+            raise InvalidArgument(
+                "option pushdown: Spark up to 4.3 keeps the filters of the first query of a DataFrame for its later"
+                " ones, which would miss rows. Name partitions, startOffset, endOffset, appendedFrom or appendedTo"
+                " as options."
+            )
         start, stop = found.number("startOffset") or 0, found.number("endOffset")
         if stop is not None and stop <= start:
             raise InvalidArgument(
@@ -139,7 +137,6 @@ class ReadOptions:
             ),
             names=found.names(),
             report=found.report(),
-            is_pushing=found.flag("pushdown"),
         )
 
 

@@ -72,8 +72,6 @@ class Wanted:
     topic: str | None = None
     """Needed for a runtime's directory; a recording has none, and this names its records."""
     partitions: frozenset[int] | None = None
-    is_filtered: bool = False
-    """Whether `partitions` come from a filter, which may name some that are not there."""
     start_offset: int = 0
     stop_offset: int | None = None
     span: Span = EVER
@@ -86,8 +84,8 @@ class Wanted:
         return self.partitions is None or partition in self.partitions
 
     def check_partitions(self, count: int) -> None:
-        """Raise `InvalidArgument` when one of `partitions` is not there, unless a filter named it."""
-        for partition in () if self.is_filtered else sorted(self.partitions or ()):
+        """Raise `InvalidArgument` when one of `partitions` is not there."""
+        for partition in sorted(self.partitions or ()):
             if not 0 <= partition < count:
                 raise InvalidArgument(
                     f"{self.path} has no partition {partition}. Its partitions are 0 to {count - 1}."

@@ -202,7 +202,7 @@ def _line_rows(
             sample = _sample(session, path)
             if sample:
                 if form is None:
-                    form = _detected(path, sample)
+                    form = _detected(path, sample, columns)
                     check_options(form, columns)
                 first_line = sample[0] if form in _WITH_HEADER else None
                 if form in _WITH_HEADER:
@@ -323,14 +323,14 @@ def _sample(session: SparkSession, path: str) -> list[bytes]:
     return [bytes(row["line"]) for row in start.select(cut).limit(SAMPLE_LINES).collect()]
 
 
-def _detected(path: str, sample: list[bytes]) -> Format:
+def _detected(path: str, sample: list[bytes], columns: LineColumns) -> Format:
     if any(b"\0" in line for line in sample):
         raise InvalidArgument(
             f"{path} is not text in UTF-8 or a similar encoding: it holds zero bytes. Convert it (iconv -f UTF-16 -t"
             " UTF-8), or name its --format."
         )
     try:
-        return detect(sample)
+        return detect(sample, columns)
     except InvalidArgument as error:
         raise InvalidArgument(f"{path}: {error}") from None
 

@@ -47,16 +47,35 @@ def test_options_choose_what_is_read(reads: Any, recording: str) -> None:
     assert reads(recording, **span).count() == 2 * 60
 
 
-def test_filters_choose_partitions_and_segments(reads: Any, spark: Any, recording: str) -> None:
-    """Where the session lets them be pushed down; the rows are the same."""
+def test_a_frame_may_be_used_again_and_twice_in_a_query(reads: Any, spark: Any, recording: str) -> None:
+    """No query leaves its filters behind for another, also where the session lets filters be pushed down."""
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
-        frame = reads(recording, pushdown="true").where("partition = 1 and offset >= 950 and offset < 975")
-        assert frame.rdd.getNumPartitions() == 1
-        assert sorted(row.offset for row in frame.collect()) == list(range(950, 975))
-        assert reads(recording, pushdown="true").where("partition = 7").count() == 0
+        frame = reads(recording)
+        one, other = frame.where("partition = 1"), frame.where("partition = 0 and offset < 100")
+        assert (one.count(), other.count(), frame.count()) == (RECORDS, 100, 2 * RECORDS)
+        assert one.unionAll(other).count() == RECORDS + 100
+        assert other.alias("a").join(one.alias("b"), "offset").count() == 100
+        assert frame.where("partition = 7").count() == 0
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_a_frame_reads_what_was_there_when_it_was_planned(reads: Any, tmp_path: Path) -> None:
+    """Its later queries give the same rows; a new frame has what has been published since."""
+    directory = str(tmp_path / "data")
+
+    async def publish() -> None:
+        async with callboard.open_runtime(directory) as runtime:
+            topic = await runtime.create_topic("web", partitions=2)
+            await topic.publish_batch([b"x"] * 100)
+
+    trio.run(publish)
+    frame = reads(directory, topic="web")
+    assert frame.count() == 100
+    trio.run(publish)
+    assert (frame.count(), frame.unionAll(frame).count()) == (100, 200)
+    assert reads(directory, topic="web").count() == 200
 
 
 def test_a_live_topic_is_read_beside_its_owner(reads: Any, tmp_path: Path) -> None:
@@ -101,7 +120,7 @@ def test_damage_fails_the_read_or_is_reported(reads: Any, recording: str, tmp_pa
         ({"partitions": "2"}, "no partition 2"),
         ({"startOffset": "7", "endOffset": "7"}, "nothing lies between"),
         ({"from": "2023-11-15", "to": "2023-11-14"}, "the span of time is empty"),
-        ({"pushdown": "yes"}, "neither true nor false"),
+        ({"pushdown": "true"}, "keeps the filters of the first query"),
     ],
 )
 def test_an_option_that_cannot_be_is_refused(

@@ -67,6 +67,47 @@ def test_an_address_with_colons_is_no_virtual_host(client: bytes) -> None:
     assert one(line)[1] == client
 
 
+HEADED = b"time,user,message"
+ROW = b"2026-05-01T12:00:00Z,ada,the first order came"
+
+
+@pytest.mark.parametrize(
+    ("lines", "form", "events"),
+    [
+        ([HEADED, ROW, ROW], Format.CSV, 2),
+        ([b"timestamp,level,text", b'2026-05-01T12:00:00+00:00,INFO,"started in 5 s"'], Format.CSV, 1),
+        ([b"time\tuser\tmessage", ROW.replace(b",", b"\t")], Format.TSV, 1),
+        ([b"time,request", b'2026-05-01T12:00:00Z,"%s"' % VHOST.replace(b'"', b'""')], Format.CSV, 1),
+        ([b"text,time", b'{"a":1},2026-05-01T12:00:00Z'], Format.CSV, 1),
+        ([b'{"a": 1, "time": 1777636800}', b"broken, line"], Format.JSONL, 1),
+        ([b"broken, line", ISO, ISO], Format.SYSLOG, 2),
+        ([VHOST, b"a, b", VHOST], Format.VHOST, 2),
+    ],
+)
+def test_the_format_in_which_all_lines_can_be_read_is_the_one(
+    lines: list[bytes], form: Format, events: int
+) -> None:
+    """A table whose fields look like lines of another format is a table; one bad line changes no format."""
+    tally = Tally()
+    assert detect(lines) is form
+    assert len(list(read_events(lines, tally=tally))) == events
+
+
+def test_a_named_time_column_helps_to_tell_a_table() -> None:
+    """Its header has no known name, and its rows look like another format."""
+    lines = [b"text,at", b'{"a":1},2026-05-01T12:00:00Z']
+    assert detect(lines) is Format.JSONL
+    assert detect(lines, LineColumns(time="at")) is Format.CSV
+    assert len(list(read_events(lines, columns=LineColumns(time="at")))) == 1
+
+
+def test_a_named_format_is_obeyed() -> None:
+    """Whatever the lines look like."""
+    tally = Tally()
+    assert not list(read_events([ISO], form=Format.JSONL, tally=tally))
+    assert tally.bad == 1
+
+
 def test_fields_of_json_may_be_nested() -> None:
     """By dots, unless a field has that whole name; what is not there is told."""
     line = b'{"at": {"ms": 1777636800000}, "who": {"id": 7, "x.y": "z"}, "a.b": "whole", "a": {"b": "part"}}'

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.recordings import Event, TimeFormat, parse_time
+from callboard.recordings import Event, TimeFormat, parse_time, time_form
 
 SAME = 807_249_600_250_000
 
@@ -21,6 +21,8 @@ SAME = 807_249_600_250_000
         "1995-08-01T04:00:00.250Z",
         "1995-08-01 04:00:00.2500000",
         "1995-08-01T00:00:00.25-04:00",
+        "1995/08/01 04:00:00.25",
+        "1995/08/01T00:00:00.25-04:00",
     ],
 )
 def test_every_way_to_write_an_instant_is_told_by_its_looks(text):
@@ -54,6 +56,50 @@ def test_a_leap_second_is_the_next_minute():
 def test_a_named_form_overrides_the_looks(text, form, expected):
     """Small numbers are read in the unit that was named, and a compact date as a date."""
     assert parse_time(text, form) == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        ("%d/%m/%Y %H:%M:%S.%f", "01/08/1995 04:00:00.250000"),
+        ("%m-%d-%y %I:%M:%S.%f %p %z", "08-01-95 12:00:00.25 AM -0400"),
+        ("%Y%j %H:%M:%S.%f", "1995213 04:00:00.25"),
+    ],
+)
+def test_a_pattern_describes_any_other_form(pattern, text):
+    """As `datetime.strptime` reads it, in UTC without a zone; another text is a value error."""
+    assert parse_time(text, time_form(pattern)) == SAME
+    with pytest.raises(ValueError, match="is not a time like"):
+        parse_time("1995-08-01T04:00:00", time_form(pattern))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("%d/%m %H:%M", "lacks part of the date"),
+        ("%H:%M", "lacks part of the date"),
+        ("%Q", "not a pattern"),
+        ("%Y-%m-%d %", "not a pattern"),
+        ("%Y%Y", "not a pattern"),
+        ("iso8601", "is none of auto"),
+        ("", "is none of auto"),
+    ],
+)
+def test_a_pattern_without_a_whole_date_is_refused(pattern, words):
+    """In words, before any time is read."""
+    with pytest.raises(ValueError, match=words):
+        time_form(pattern)
+
+
+@given(st.text(st.sampled_from("%YmdHMSfzjyGVubBcxXp-/ "), max_size=12))
+def test_any_text_is_a_form_or_a_value_error(text):
+    """And a form that is taken reads what it writes."""
+    try:
+        form = time_form(text)
+    except ValueError:
+        return
+    moment = dt.datetime(2024, 11, 27, tzinfo=dt.UTC)
+    assert parse_time(moment.strftime(text), form) == round(moment.timestamp() * 1_000_000)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,30 @@
+"""Options that say how files of traffic are written."""
+
+from __future__ import annotations
+
+import click
+
+from callboard.recordings.times import TimeFormat, time_form
+
+
+def _check_form(_context: click.Context, _option: click.Parameter, given: str) -> str:
+    try:
+        time_form(given)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}.") from None
+    return given
+
+
+time_format_option = click.option(
+    "--time-format",
+    default=TimeFormat.AUTO.value,
+    show_default=True,
+    metavar="FORM",
+    callback=_check_form,
+    help="How times are written: auto, s, ms, us, iso, clf, or a pattern of strptime, such as '%d/%m/%Y %H:%M:%S'.",
+)
+
+
+def delimiter_of(text: str | None) -> str | None:
+    """What separates fields, as it is typed: a tab is hard to type."""
+    return "\t" if text in ("tab", "\\t") else text

@@ -55,6 +55,7 @@ from callboard.actors.catalog.commands import (
 from callboard.actors.catalog.dead_letter_topics import check_dead_letter_topic
 from callboard.actors.catalog.directory import Directory, LiveTopic
 from callboard.actors.catalog.finding import FindsTopics
+from callboard.actors.catalog.folders import folders_of
 from callboard.actors.catalog.forgetting import ForgetsGroups
 from callboard.actors.catalog.losses import tell_losses
 from callboard.actors.catalog.operations import Afterwards, CatalogOperations
@@ -66,10 +67,9 @@ from callboard.actors.kernel import Actor
 from callboard.actors.names import check_name, check_not_own, no_group, no_topic
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.calls import PartitionCalls
-from callboard.actors.partition.delayed import OPEN_WAITING, waiting_folder
-from callboard.actors.partition.outbox import OPEN_OUTBOX, outbox_folder
+from callboard.actors.partition.delayed import OPEN_WAITING
+from callboard.actors.partition.outbox import OPEN_OUTBOX
 from callboard.actors.partition.port import PartitionPort
-from callboard.actors.partition.spec import partition_directory
 from callboard.actors.settings import (
     GROUP_FIELDS,
     TOPIC_FIELDS,
@@ -507,12 +507,8 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
         await self._decide(lambda draft: after(draft, deleted, left_out))
         self._read_patterns()
         await self._disk.forget(path)
-        for index in range(record.settings.partitions):
-            await self._disk.forget(partition_directory(record.topic_id, index))
-            if record.delays:
-                await self._disk.forget(partition_directory(record.topic_id, waiting_folder(index)))
-            if record.outbox:
-                await self._disk.forget(partition_directory(record.topic_id, outbox_folder(index)))
+        for folder in folders_of([record]):
+            await self._disk.forget(folder.directory)
 
     # -- groups
 

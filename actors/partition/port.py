@@ -116,6 +116,11 @@ class Budget:
             turn.over.set()
 
 
+def label_of(topic: str, index: int, holds: str) -> str:
+    """How messages name a partition: `orders/2`, and one that `holds` something besides, `orders/2 (delayed)`."""
+    return f"{topic}/{index} ({holds})" if holds else f"{topic}/{index}"
+
+
 class RestartWaiter(Protocol):
     """A consumer that found a partition unavailable and waits until it is back."""
 
@@ -191,8 +196,7 @@ class PartitionPort:
     @property
     def label(self) -> str:
         """How messages name the partition, for example `orders/2`."""
-        name = f"{self.topic}/{self.index}"
-        return f"{name} ({self._holds})" if self._holds else name
+        return label_of(self.topic, self.index, self._holds)
 
     def note_outbox(self, effect: tuple[int, bool]) -> None:
         """Its outbox has gained or lost entries."""

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import attrs
 
+from callboard.actors.catalog.folders import folders_of
 from callboard.actors.partition.delivery_reset import DeliveryReading, reset_deliveries
 from callboard.actors.partition.group_states import invalid_journal
-from callboard.actors.partition.spec import partition_directory
 from callboard.log.errors import GroupNotFound, JournalInvalid, PlanFailed
 from callboard.log.host.clock import HostClock
 from callboard.log.host.entropy import HostEntropy
@@ -54,8 +54,9 @@ async def content_problems(offline: OfflineDirectory) -> list[Problem]:
     replay = await offline.catalog()
     problems = [_senseless("catalog", words) for words in replay.senseless]
     problems += await _nameless(offline, replay)
-    for label, directory, _ in _partitions(replay):
-        reading = DeliveryReading(offline.files, f"{directory}/delivery")
+    for folder in folders_of(replay.state.topics.values()):
+        path = folder.journal_directory
+        reading = DeliveryReading(offline.files, path)
         try:
             await reading.run()
         except PlanFailed as failed:
@@ -63,9 +64,8 @@ async def content_problems(offline: OfflineDirectory) -> list[Problem]:
                 continue  # its process replaces what we read
             raise
         for found in reading.broken.values():
-            error = JournalInvalid(found.why, path=directory, group=found.group_id)
-            path = f"{directory}/delivery"
-            problems.append(_senseless(path, str(invalid_journal(label, path, error))))
+            error = JournalInvalid(found.why, path=path, group=found.group_id)
+            problems.append(_senseless(path, str(invalid_journal(folder.label, path, error))))
     return problems
 
 
@@ -96,12 +96,12 @@ async def reset_groups(
         replay = await offline.catalog()
         wanted = None if EVERY_GROUP in groups else {_group_id(replay, name) for name in groups}
         found: list[PartitionReset] = []
-        for label, directory, joined in _partitions(replay):
+        for folder in folders_of(replay.state.topics.values()):
             resets, kept = await reset_deliveries(
                 offline.files,
-                f"{directory}/delivery",
+                folder.journal_directory,
                 groups=wanted,
-                joined=joined,
+                joined=folder.joined(replay.state),
                 clock=HostClock(),
                 entropy=HostEntropy(),
                 dry_run=dry_run,
@@ -110,24 +110,12 @@ async def reset_groups(
                 record = replay.state.groups.get(reset.group_id)
                 group = str(reset.group_id) if record is None else record.name
                 facts = reset.forgotten_records, reset.floor, reset.settled_above
-                found.append(PartitionReset(label, group, *facts, tuple(kept)))
+                found.append(PartitionReset(folder.label, group, *facts, tuple(kept)))
                 kept = []  # told once for a partition
         return found
     finally:
         if lock is not None:
             lock.release()
-
-
-def _partitions(replay: CatalogReplay) -> list[tuple[str, str, dict[int, bool]]]:
-    """Label, directory, and the groups with whether they are durable, of every partition."""
-    found, groups = [], replay.state.groups.values()
-    for topic in replay.state.topics.values():
-        joined = {g.group_id: g.settings.durable for g in groups if topic.topic_id in g.topic_ids}
-        found += [
-            (f"{topic.name}/{index}", partition_directory(topic.topic_id, index), joined)
-            for index in range(topic.settings.partitions)
-        ]
-    return found
 
 
 def _group_id(replay: CatalogReplay, name: str) -> int:

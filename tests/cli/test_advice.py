@@ -115,6 +115,54 @@ def test_a_delivery_journal_without_sense_has_a_way_out(command: Any, record: ob
     assert trio.run(complaint, folder) is None
 
 
+async def fill_beside(folder: Path) -> None:
+    """A delayed message, and one that an ack has published, which waits in the outbox until its topic has room."""
+    async with callboard.open_runtime(folder) as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.publish(b"later", delay=0.1)
+        await topic.publish(b"now")
+        full = await runtime.create_topic("full", retention_bytes=65536, segment_bytes=65536)
+        async with full.subscribe("lazy"):
+            with pytest.raises(callboard.TopicFull):
+                while True:
+                    await full.publish(bytes(3000))
+        async with topic.subscribe("billing") as consumer:
+            message = await consumer.get()
+            await message.publish("full", b"by ack")
+            await message.ack()
+
+
+async def state_beside(folder: Path, beside: str) -> str:
+    """The state of the partition beside that of the topic, once it has recovered or failed."""
+    async with callboard.open_runtime(folder) as runtime:
+        while True:
+            found = await runtime.stats()
+            (state,) = {each.state for each in getattr(found, beside) if each.topic == "orders"}
+            if state in ("running", "failed"):
+                return state
+            await trio.sleep(0.05)
+
+
+@pytest.mark.parametrize(("beside", "name"), [("delayed", "delayed-0"), ("outbox", "outbox-0")])
+@pytest.mark.parametrize("group", ["*", "0"])
+def test_a_journal_without_sense_beside_a_partition_has_a_way_out(
+    command: Any, beside: str, name: str, group: str
+) -> None:
+    """Verify, repair and its reset know the waiting and outbox partitions of a topic as they know its partitions."""
+    folder = command.folder / "data"
+    trio.run(fill_beside, folder)
+    (partition,) = (folder / "topics").glob(f"*/{name}")
+    trio.run(append, folder, partition / "delivery", [0, 0, [["A", 777, [1, 2]]]])
+    assert b"senseless" in command.run("verify", code=4).out
+    said = command.run("repair", code=4).out
+    assert b"left alone" in said
+    assert f"orders/0 ({beside})".encode() in said
+    assert trio.run(state_beside, folder, beside) == "failed"
+    assert command.run("repair", "--reset-deliveries", group, "--json").json["resets"]
+    assert b"sound" in command.run("verify").out
+    assert trio.run(state_beside, folder, beside) == "running"
+
+
 def test_setting_back_one_group_leaves_another_that_makes_no_sense_alone(command: Any) -> None:
     """The journal is replaced as a whole, so nothing is done until every group concerned is named."""
     folder = command.folder / "data"

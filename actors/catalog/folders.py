@@ -1,0 +1,81 @@
+"""The folders of a topic's partitions: one table for what starts them, and for the tools that look at them at rest.
+
+A topic with the id `I` has for each of its partitions N the folder `topics/I/N`, and, when it has delayed messages or
+acks of it publish, the waiting partition `topics/I/delayed-N` and the outbox partition `topics/I/outbox-N`. Each of
+them is a log with a delivery journal below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from operator import attrgetter
+from typing import Final
+
+import attrs
+
+from callboard.actors.catalog.state import CatalogState, TopicRecord
+from callboard.actors.partition.commands import OWN_GROUP
+from callboard.actors.partition.delayed import waiting_folder
+from callboard.actors.partition.outbox import outbox_folder
+from callboard.actors.partition.port import label_of
+from callboard.actors.partition.spec import partition_directory
+
+
+@attrs.frozen
+class FolderKind:
+    """One of the partitions that a topic has for each of its own."""
+
+    holds: str
+    """What is in it besides what was published; "" for the partition itself."""
+    name: Callable[[int], str]
+    """The folder's name, by the partition's index."""
+    is_used: Callable[[TopicRecord], bool]
+
+
+FOLDER_KINDS: Final = (
+    FolderKind("", str, lambda _: True),
+    FolderKind("delayed", waiting_folder, attrgetter("delays")),
+    FolderKind("outbox", outbox_folder, attrgetter("outbox")),
+)
+
+
+@attrs.frozen
+class PartitionFolder:
+    """One folder of a partition that the catalog knows of."""
+
+    topic: TopicRecord
+    index: int
+    holds: str
+    directory: str
+
+    @property
+    def label(self) -> str:
+        """How messages name it: `orders/2`, `orders/2 (delayed)`."""
+        return label_of(self.topic.name, self.index, self.holds)
+
+    @property
+    def journal_directory(self) -> str:
+        """Where its delivery journal is."""
+        return f"{self.directory}/delivery"
+
+    def joined(self, state: CatalogState) -> dict[int, bool]:
+        """The groups whose state is in its delivery journal, and whether they are durable."""
+        if self.holds:
+            return {OWN_GROUP: True}
+        topic_id = self.topic.topic_id
+        return {
+            each.group_id: each.settings.durable
+            for each in state.groups.values()
+            if topic_id in each.topic_ids
+        }
+
+
+def folders_of(topics: Iterable[TopicRecord]) -> list[PartitionFolder]:
+    """The folders of all partitions of the topics."""
+    return [
+        PartitionFolder(topic, index, kind.holds, partition_directory(topic.topic_id, kind.name(index)))
+        for topic in topics
+        for kind in FOLDER_KINDS
+        if kind.is_used(topic)
+        for index in range(topic.settings.partitions)
+    ]

@@ -585,7 +585,8 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
                     if not reply.done:
                         self._set_aside(port, reply)
                         return None
-                    leased = reply.value()  # it came in the same moment
+                    # It came, or the partition was taken from this consumer, in the same moment.
+                    leased = reply.value() if reply.has_answer else None
         except CallboardError as error:
             self._asked = None
             await self._refused(port, error)

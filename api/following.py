@@ -76,7 +76,7 @@ class FollowsAssignment:
     def _give_back_answer(self, port: PartitionPort, reply: Reply) -> None:
         """Nobody wants the answer."""
         reply.abandon()
-        if not reply.abandoned:
+        if reply.has_answer:
             with suppress(CallboardError):
                 leased = reply.value()
                 lease = None if leased is None else self.leases.accept(port, leased)

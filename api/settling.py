@@ -71,7 +71,7 @@ class SentAck(NamedTuple):
 
         None: nobody will tell. The partition crashed before it answered, or who waited for the answer was cancelled.
         """
-        if self.reply.abandoned:
+        if not self.reply.has_answer:
             return None
         try:
             lost: Ranges = self.reply.value().lost

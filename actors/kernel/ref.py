@@ -83,6 +83,11 @@ class Reply:
         self.unawaited: Callable[[], object] | None = None
         """Called when it is done while nobody waits for it."""
 
+    @property
+    def has_answer(self) -> bool:
+        """Whether `value` gives an answer, or raises the actor's error: it is done, and was not abandoned."""
+        return self.done and not self.abandoned
+
     @trio.lowlevel.enable_ki_protection  # half an answer would leave its asker waiting
     def answer(self, value: Any = None) -> bool:
         """Answer with `value`."""
@@ -151,7 +156,7 @@ class Reply:
 
         Raises `InvalidArgument` when there is no answer.
         """
-        if not self.done or self.abandoned:
+        if not self.has_answer:
             raise InvalidArgument(f"The reply of {self._cell.path!r} has no answer. Wait for it.")
         if self._error is not None:
             raise self._error

@@ -9,6 +9,7 @@ import pytest
 import trio
 
 import callboard
+from callboard.consumer import LATE_S
 
 
 async def test_partitions_are_shared_out(autojump_clock: Any, in_memory: Any) -> None:
@@ -327,3 +328,30 @@ async def test_a_body_that_has_settled_its_message_is_alive(
             (group,) = await runtime.groups()
             assert group.stalled_members == 0
             assert (await runtime.stats()).leased_messages == 0
+
+
+async def test_a_partition_is_taken_in_the_moment_in_which_its_answer_is_waited_for_no_longer(
+    autojump_clock: Any, in_memory: Any
+) -> None:
+    """At whatever step of a rebalance a consumer stops waiting for an answer, it goes on with its other partitions."""
+    async with in_memory.open() as runtime:
+        topic = await runtime.create_topic("orders", partitions=2)
+        for partition in range(2):
+            await topic.publish(b"x", partition=partition)
+        for number, steps in enumerate([*range(8)] * 12):
+            in_memory.disk.latency_s = 0.0
+            group = f"group-{number}"
+            async with topic.subscribe(group, mode="exclusive") as first:
+                await trio.sleep(0.1)
+                in_memory.disk.latency_s = 0.1
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(first.get)
+                    nursery.start_soon(_stay, topic, group)
+                    for _ in range(steps):
+                        await trio.lowlevel.checkpoint()
+                    autojump_clock.jump(LATE_S)
+
+
+async def _stay(topic: Any, group: str) -> None:
+    async with topic.subscribe(group):
+        await trio.sleep(1.0)

@@ -343,6 +343,12 @@ class Directory:
             return  # the name is another topic's by now
         if record.name in self._topics:
             await self._topics.stop_child(record.name)
+        if live is not None:  # nothing is raised, served or counted for partitions that have ended
+            for port in live.ports:
+                self.dead.forget_port(port)
+            for outbox in live.outboxes:
+                outbox.flag.set()
+            self.dead.forwarded.pop(live.name, None)
         self._by_id.pop(record.topic_id, None)
         self._tell_ending()
 
@@ -374,6 +380,7 @@ class Directory:
                 await self._groups.stop_child(record.name)
             del self._live_groups[record.group_id]
         self._memberships.pop(record.group_id, None)
+        self.dead.forget_group(record.group_id)
         self._tell_ending()
 
     def _tell_ending(self) -> None:

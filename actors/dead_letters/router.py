@@ -32,7 +32,6 @@ from callboard.actors.partition.calls import PartitionCalls, SourceEnded, record
 from callboard.actors.partition.dead_flags import Source
 from callboard.actors.partition.participants import wall_offset
 from callboard.actors.timers.retry_pauses import RetryPauses
-from callboard.actors.timers.timers import Flag
 from callboard.log.errors import (
     ActorStopped,
     CallboardError,
@@ -56,17 +55,9 @@ class Line:
 
     topic: str
     sources: dict[Source, None] = attrs.Factory(dict)
-    flag: Flag = attrs.Factory(Flag)
 
-    def add(self, source: Source) -> None:
-        """The source has something, it comes last unless it is there."""
-        self.sources[source] = None
-        self.flag.set()
-
-    async def first(self) -> Source:
-        """The source that waits longest, which stays until it is `done`."""
-        while not self.sources:
-            await self.flag.wait()
+    def first(self) -> Source:
+        """The source that waits longest, which stays until it is drained."""
         return next(iter(self.sources))
 
 
@@ -102,17 +93,19 @@ class DeadLetterRouter(Actor[None]):
         if line is None:
             line = self._lines[topic] = Line(topic)
             self.context.start_task(self._forward, line, name=f"to {topic}")
-        line.add(source)
+        line.sources[source] = None  # it comes last unless it is there
 
     def _target_of(self, source: Source) -> str | None:
         group = self._directory.live_group(source.group_id)
         return None if group is None else group.membership.settings.dead_letter_topic
 
     async def _forward(self, line: Line) -> None:
-        """One source after the other, for ever; after a failure the next one, and a pause when all have failed."""
+        """One source after the other, until there is none; after a failure the next one, and a pause when all have
+        failed.
+        """
         pauses, failed, flags = RetryPauses(), 0, self._directory.dead
-        while True:
-            source = await line.first()
+        while line.sources:
+            source = line.first()
             try:
                 await self._drain(source, line.topic)
             except ActorStopped:  # its topic is deleted, or the runtime closes
@@ -133,6 +126,8 @@ class DeadLetterRouter(Actor[None]):
                 flags.held.pop(line.topic, None)
                 failed = 0
                 pauses.worked()
+        flags.held.pop(line.topic, None)
+        del self._lines[line.topic]
 
     async def _drain(self, source: Source, topic: str) -> None:
         """Forward all that the source keeps."""

@@ -97,9 +97,17 @@ class Scheduler(Actor[Question]):
         line = self._lines.get(waiting.port)
         if line is None:
             line = self._lines[waiting.port] = Line(self, self._directory, waiting)
-            self.context.start_task(line.run, name=waiting.port.label)
-            self.context.start_task(line.watch, name=f"new in {waiting.port.label}")
+            self.context.start_task(self._serve, line, waiting.port, name=waiting.port.label)
         return line
+
+    async def _serve(self, line: Line, port: PartitionPort) -> None:
+        """Until its topic is deleted."""
+        watching = self.context.start_task(line.watch, name=f"new in {port.label}")
+        try:
+            await line.run()
+        finally:
+            watching.cancel()
+            del self._lines[port]
 
     async def receive(self, message: Question) -> object:
         """Hand it to the task that serves the partition."""
@@ -125,15 +133,11 @@ class Line:
         self._read_to = 0
         self._flag = Flag()
         self._wants_more = Flag()
-        self._is_over = False
         port = waiting.target
         self._source = of_delays(port.topic_id, port.index)
 
     def asked(self, message: Question, reply: Reply) -> None:
         """Somebody asks."""
-        if self._is_over:
-            reply.fail(_ended(self._waiting.port))
-            return
         self._questions.append((message, reply))
         self._flag.set()
 
@@ -149,7 +153,6 @@ class Line:
                 pauses.worked()
                 await self._serve()
             except ActorStopped:
-                self._is_over = True
                 self._refuse(_ended(self._waiting.port))
                 return
             except CallboardError as error:
@@ -173,6 +176,7 @@ class Line:
             try:
                 await port.ref.ask(c.WaitForVisible(self._read_to))
             except ActorStopped:
+                self._flag.set()  # whoever serves it finds so, too
                 return
             except ActorCrashed:
                 self._wants_more.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from callboard.actors.timers.unserved import Unserved
@@ -46,6 +47,19 @@ class DeadFlags:
         """Nothing was left when the flag had been raised so often."""
         if self._counts.get(source) == count:
             del self._counts[source]
+
+    def forget_port(self, port: PartitionPort) -> None:
+        """The partition is deleted, and all that it keeps."""
+        self._forget([source for source in self._counts if source.port is port])
+
+    def forget_group(self, group_id: int) -> None:
+        """The group is deleted, and what partitions keep of it."""
+        self._forget([source for source in self._counts if source.group_id == group_id])
+
+    def _forget(self, sources: Iterable[Source]) -> None:
+        for source in sources:
+            del self._counts[source]
+            self._new.discard(source)
 
     def all(self) -> list[Source]:
         """All flags that are up, for a router that begins."""

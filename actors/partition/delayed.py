@@ -78,7 +78,9 @@ class WaitingPartitions:
 
     def remove(self, port: PartitionPort) -> None:
         """Its topic is deleted."""
-        self._all.pop(port, None)
+        waiting = self._all.pop(port, None)
+        if waiting is not None:
+            self._new.discard(waiting)
 
     def get(self, port: PartitionPort) -> Waiting | None:
         """The waiting partition of that port."""

@@ -145,6 +145,7 @@ class Outboxes:
         outbox = self._all.pop(port, None)
         if outbox is not None:
             self._ready.pop(outbox.source, None)
+            self._new.discard(outbox)
         return outbox
 
     def of(self, source: PartitionPort) -> Outbox | None:

@@ -116,6 +116,7 @@ class Schedules:
 
     def _end(self, live: LiveSchedule) -> None:
         self._all.pop(live.record.schedule_id, None)
+        self._new.discard(live)
         live.is_over = True
         live.flag.set()
 

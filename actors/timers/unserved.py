@@ -22,6 +22,10 @@ class Unserved(Generic[T]):
         self._things[thing] = None
         self._flag.set()
 
+    def discard(self, thing: T) -> None:
+        """It is gone, and is not to be served."""
+        self._things.pop(thing, None)
+
     def begin(self, things: Iterable[T]) -> None:
         """Somebody new serves: all these are to be served."""
         self._things = dict.fromkeys(things)

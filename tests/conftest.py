@@ -44,12 +44,30 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 LONG_FIRST = ("simulations/workload", "spark", "cli", "types", "simulations/users", "faults")
 """The folders with the longest files come first, so that both processes end at about the same time."""
 
+ROUND_EXAMPLES = 5000
+"""Hypothesis remembers each example of a round, and many of them take gigabytes."""
+
 Story = Callable[[Any], Awaitable[object]]
 """What a client does with a runtime."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the folders of `LONG_FIRST` first, each in its order."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--examples`: how long property tests search."""
+    parser.addoption(
+        "--examples",
+        type=int,
+        metavar="N",
+        help="run property tests alone, each with this many examples instead of its own number, in rounds",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put the folders of `LONG_FIRST` first, each in its order. With `--examples`, keep the property tests alone."""
+    if examples := config.getoption("--examples"):
+        searching = {item for item in items if searches(item, min(examples, ROUND_EXAMPLES))}
+        config.hook.pytest_deselected(items=[item for item in items if item not in searching])
+        rounds = -(-examples // ROUND_EXAMPLES)
+        items[:] = [item for item in items if item in searching for _ in range(rounds)]
     places = [f"tests/{folder}/" for folder in LONG_FIRST]
 
     def place(item: pytest.Item) -> int:
@@ -57,6 +75,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return starts.index(True) if any(starts) else len(places)
 
     items.sort(key=place)
+
+
+def searches(item: pytest.Item, examples: int) -> bool:
+    """Whether it is a property test; it has so many examples from now on."""
+    case, test = getattr(item, "cls", None), getattr(item, "obj", None)
+    if isinstance(getattr(case, "settings", None), hypothesis.settings):  # of a state machine
+        case.settings = hypothesis.settings(case.settings, max_examples=examples)
+        return True
+    test = getattr(test, "__func__", test)
+    if not getattr(test, "is_hypothesis_test", False):
+        return False
+    own = test._hypothesis_internal_use_settings
+    test._hypothesis_internal_use_settings = hypothesis.settings(own, max_examples=examples)
+    return True
 
 
 @pytest.fixture

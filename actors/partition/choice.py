@@ -34,6 +34,8 @@ from callboard.log.limits import WINDOW_SPAN_RECORDS
 
 JOIN_MAX: Final = 64
 """Settled offsets that a read passes rather than ending before them."""
+HEAP_SLACK: Final = 64
+"""Settled offsets that the heap of free ones may name, beyond as many as are not settled."""
 KEY_BYTES: Final = 200
 """What a key that is out takes in memory, about."""
 FENCED_BYTES: Final = 8
@@ -70,7 +72,9 @@ class KeyOrder:
         self._fenced: dict[int, array[int]] = {}
         """By hash: the offsets that wait, sorted, settled ones among them."""
         self._free: list[int] = []
-        """A heap; it may name offsets that are settled."""
+        """A heap; it may name offsets that are settled, anywhere in it."""
+        self._free_now: set[int] = set()
+        """What of the heap is not settled: as many may be leased."""
         self.fenced = 0
         """Records that wait for others of their key."""
 
@@ -143,6 +147,7 @@ class KeyOrder:
         for start, stop in ranges:
             for index in records.settle(start, stop):
                 key = hashes[index]
+                self._free_now.discard(offsets[index])
                 if index < seen and key != NO_KEY:
                     if self._heads.get(key) == offsets[index]:
                         self._free_next(key)
@@ -169,6 +174,9 @@ class KeyOrder:
         """A record is out, or has no key: it is free if it was never leased."""
         if self._is_free(offset):
             heappush(self._free, offset)
+            self._free_now.add(offset)
+            if len(self._free) > HEAP_SLACK + 2 * len(self._free_now):
+                self._free = sorted(self._free_now)
 
     def _is_free(self, offset: int) -> bool:
         """Whether a record that is out, or has no key, was never leased."""
@@ -176,7 +184,7 @@ class KeyOrder:
 
     def _see(self, wanted: int) -> None:
         """Look at further records until so many are free."""
-        records, heads, free = self.records, self._heads, self._free
+        records, heads, free = self.records, self._heads, self._free_now
         offsets, hashes = records.offsets, records.columns[self.columns[0]]
         index, count, known_end = records.seen, len(offsets), self._delivery.next
         while index < count and (len(free) < wanted or offsets[index] < known_end):
@@ -217,12 +225,8 @@ class KeyOrder:
         """How many records may be leased now, of those that were read; counting ends at `wanted`."""
         self._catch_up()
         self._see(wanted)
-        free, index_of = self._free, self.records.index_of
-        # Only settled records that are free and first are in the way; those behind them are dropped when chosen.
-        while free and index_of(free[0]) < 0:
-            heappop(free)
         again, others = self._delivery.together(self._may_go_again(now, wanted), wanted, consumer)
-        return len(again) + min(others, len(self._free))
+        return len(again) + min(others, len(self._free_now))
 
     def lease(
         self, now: float, deadline: float, consumer: int, max_records: int, visible_end: int
@@ -239,16 +243,17 @@ class KeyOrder:
 
         What was leased before comes first, then what is free, each by offset.
         """
-        records = self._catch_up()
+        self._catch_up()
         self._see(0)
         chosen, others = self._delivery.together(self._may_go_again(now, max_records), max_records, consumer)
-        most = len(chosen) + others
+        most, free_now = len(chosen) + others, self._free_now
         while len(chosen) < most:
             self._see(1)
-            if not self._free:
+            if not free_now:
                 break
             offset = heappop(self._free)
-            if records.index_of(offset) >= 0:
+            if offset in free_now:
+                free_now.remove(offset)
                 chosen.append(offset)
         chosen.sort()
         return list(merged([(offset, offset + 1) for offset in chosen]))

@@ -15,8 +15,9 @@ It goes from frame to frame. Where no valid frame continues the segment it looks
     any       --enough----------> over        the limit, the visitor, or the end of the file
     at the end of the file: walking, blank -> a clean end (CLEAN); searching -> a torn tail (TORN)
 
-A frame whose header holds and whose body does not is a *casualty*: its offsets are known to be lost, and its length is
-known, so the search passes over its body if something known follows there.
+A frame whose header holds and whose body does not is a *casualty*: its offsets are known to be lost. Its length is not
+believed: the header may lie at a wrong place, and whole frames where its body would be. So its body is searched too. A
+frame whose checksums both hold, and which the visitor refuses, has the length that its header says.
 
 A frame is valid when both checksums hold under this segment's id, and its base offset is not below the next one
 expected. The first keeps payloads that are frames of other segments from being taken for records, the second
@@ -386,7 +387,7 @@ class FrameWalk:
                 self._needed_bytes = wanted
                 return at
             if self._pending_at + at == self._refused_at or not self._body_holds(view, at, header):
-                at = self._pass_casualty(view, at, header)
+                at = self._pass_casualty(at, header)
                 continue
             lower_at = self._lower_frame(view, at, header)
             if self._needed_bytes:
@@ -442,19 +443,15 @@ class FrameWalk:
             return 0
         return wanted if self._file_end is None else min(wanted, self._file_end - position)
 
-    def _pass_casualty(self, view: memoryview, at: int, header: FrameHeader) -> int:
-        """Past a frame whose header holds and whose body does not, and note which offsets it had.
-
-        When its end is the beginning of something known, the body is skipped, else searched: bytes may be missing.
-        """
+    def _pass_casualty(self, at: int, header: FrameHeader) -> int:
+        """Past what cannot be used of a frame whose header holds; notes which offsets it had."""
         position = self._pending_at + at
-        before, end = self._casualty, at + header.frame_bytes
+        before, end = self._casualty, position + header.frame_bytes
         if position == self.end:
-            self._casualty = Casualty(header.base_offset, header.last_offset, self._pending_at + end)
+            self._casualty = Casualty(header.base_offset, header.last_offset, end)
         elif before is not None and before.end == position and header.base_offset > before.last_offset:
-            self._casualty = Casualty(before.base_offset, header.last_offset, self._pending_at + end)
-        following = view[end : end + FRAME_HEADER_BYTES]
-        return end if end <= len(view) and (not any(following) or self._header_at(view, end)) else at + 1
+            self._casualty = Casualty(before.base_offset, header.last_offset, end)
+        return at + header.frame_bytes if position == self._refused_at else at + 1
 
     # -- parts -----------------------------------------------------------------------------------------------------
 
@@ -473,8 +470,9 @@ class FrameWalk:
     def _close_damage(self, at: int, header: FrameHeader) -> None:
         position = self._pending_at + at
         first, last = self.next_offset, header.base_offset - 1
-        if self._casualty is not None and self._casualty.end == position:
-            first, last = self._casualty.base_offset, self._casualty.last_offset
+        lost = self._casualty
+        if lost is not None and lost.end == position and lost.last_offset < header.base_offset:
+            first, last = lost.base_offset, lost.last_offset
         self.damages.append(DamagedRange(self.end, position, first, last))
         self._casualty = None
         self._jump_at = position

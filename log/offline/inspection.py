@@ -309,8 +309,7 @@ class Inspector:
         record = await DamageRecord.load(self.files, self.found.directory)
         for damage in record.unaccepted:
             first, last = damage.first_offset, damage.last_offset
-            words = damage.reason or f"bytes {damage.start} to {damage.end} could not be read"
-            message = f"{words}: found earlier; `callboard repair --accept` acknowledges it"
+            message = f"{damage.what}: found earlier; `callboard repair --accept` acknowledges it"
             lost: tuple[int | None, int | None] = (first, last) if first <= last else (None, None)
             self.found.note(record.path, "recorded", None, *lost, message)
 

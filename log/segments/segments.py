@@ -22,8 +22,8 @@ from callboard.log.segments.segment_file import SegmentFile
 class Damage:
     """Bytes `start` to `end` of a segment cannot be read; offsets `first_offset` to `last_offset` were in them.
 
-    No offset is lost when `last_offset` is below `first_offset`. `reason` says why the bytes do not count, where it is
-    not that they cannot be read.
+    Where `start` is `end`, all bytes can be read and records are missing. No offset is lost when `last_offset` is below
+    `first_offset`. `reason` says why the bytes do not count, where it is not that they cannot be read.
     """
 
     path: str
@@ -33,8 +33,17 @@ class Damage:
     last_offset: int
     reason: str = ""
 
+    @property
+    def what(self) -> str:
+        """What is wrong, for people."""
+        if self.reason:
+            return self.reason
+        if self.start < self.end:
+            return f"bytes {self.start} to {self.end} cannot be read"
+        return f"records are missing before byte {self.start}" if self.start else "records are missing"
+
     def __str__(self) -> str:
-        what = self.reason or f"bytes {self.start} to {self.end} cannot be read"
+        what = self.what
         if self.last_offset < self.first_offset:
             return f"{self.path}: {what}; no record is lost"
         return f"{self.path}: {what}; offsets {self.first_offset} to {self.last_offset} are lost"

@@ -368,6 +368,22 @@ def test_a_waiting_consumer_has_records_read_and_is_notified_only_if_one_may_be_
     assert [effect.token for effect in of_kind(core, e.Notify)] == ["waits"]
 
 
+def test_no_consumer_is_notified_of_a_record_that_was_settled_behind_another() -> None:
+    """Of records that may be leased, those that are settled without a lease count no more, in whatever order."""
+    keys = (b"a", b"b", b"c")
+    core = keyed_core(*keys)
+    fetched(core, 1)
+    window_of(core, *keys)
+    for consumer in (8, 9):
+        core.wait_for_ready(c.WaitForReady(1, consumer), f"{consumer} waits", 0.0)
+    assert [effect.token for effect in of_kind(core, e.Notify)] == ["8 waits", "9 waits"]
+
+    core.records_lost(2, 3, 0.0)
+    for consumer in (8, 9):
+        core.wait_for_ready(c.WaitForReady(1, consumer), f"{consumer} waits again", 0.0)
+    assert [effect.token for effect in of_kind(core, e.Notify)] == ["8 waits again"]
+
+
 def test_records_that_cannot_be_read_are_refused_to_those_who_wait() -> None:
     """Fetches hear the error, waiting consumers look again, and the next fetch tries once more."""
     core = keyed_core(b"a", b"a")

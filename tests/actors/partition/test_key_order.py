@@ -274,6 +274,19 @@ class KeyOrderMachine(RuleBasedStateMachine):
         assert (self.order.fenced, self.order.records.count) == (0, 0)
 
 
+def test_a_record_that_is_settled_behind_a_free_one_is_not_counted() -> None:
+    """What the machine found: two records without a key are free, and the second is skipped."""
+    machine = KeyOrderMachine()
+    machine.begin(records_max=1000, budget_bytes=10**6, per_read=1000, keyed=False, starvation_s=None)
+    machine.publish(keys=[(None, None), (None, None)])
+    assert machine.read()
+    assert machine.order.ready_count(machine.now, 2) == 2
+    machine.skip(start=1, length=1)
+    assert machine.order.ready_count(machine.now, 2) == 1
+    machine.lease(count=2, timeout=0.0, counts=True)
+    machine.teardown()
+
+
 class PartitionOrderMachine(KeyOrderMachine):
     """Every record waits for all before it."""
 

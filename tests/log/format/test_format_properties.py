@@ -193,7 +193,8 @@ def test_segments_survive_any_single_wound(parts: list[Columns], data: st.DataOb
     assert expected <= set(found) <= {first for _, first in places}
     assert sorted(set(found)) == found
     for damage in scan.damages:
-        assert 128 <= damage.start < damage.end <= len(wounded)
+        assert 128 <= damage.start <= damage.end <= len(wounded)
+        assert damage.start < damage.end or damage.first_offset_lost <= damage.last_offset_lost
 
 
 decoders: dict[str, Callable[[bytes], object]] = {

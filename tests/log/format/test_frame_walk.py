@@ -278,6 +278,33 @@ def test_a_frame_that_jumps_ahead_gives_way_to_a_lower_one_behind_it() -> None:
     assert [7, 8, 14] == offsets_of(damaged)
 
 
+@pytest.mark.parametrize("reached", [1, 2, 3])
+def test_a_copied_header_costs_no_frame_that_its_length_reaches_over(reached: int) -> None:
+    """A header at a wrong place, whose body would reach over whole frames to another, is passed by alone."""
+    size = len(frame_of([b"x"], 7))
+    value = next(
+        n for n in range(1000) if len(frame_of([bytes(n)], 11)) == FRAME_HEADER_BYTES + reached * size
+    )
+    data, places = segment_of([b"x"], [b"x"], [b"x"], [b"x"], [bytes(value)])
+    at, last = places[1][0], places[4][0]
+    header = data[last : last + FRAME_HEADER_BYTES]
+    file = data[:at] + header + data[at:]
+
+    assert [7, 8, 9, 10, 11] == offsets_of(file)
+    assert [DamagedRange(at, at + FRAME_HEADER_BYTES, 8, 7)] == walked(file).damages
+
+
+def test_a_copy_of_a_frame_with_a_bad_body_loses_no_record_that_is_read() -> None:
+    """The header of a damaged copy does not make its offsets lost, when the frame itself follows."""
+    data, places = segment_of([b"a"], [b"b"], [b"c"])
+    at, copied = places[1][0], bytearray(data[places[2][0] :])
+    copied[-1] ^= 1
+    file = data[:at] + copied + data[at:]
+
+    assert [7, 8, 9] == offsets_of(file)
+    assert [DamagedRange(at, at + len(copied), 8, 7)] == walked(file).damages
+
+
 def offsets_of(file: bytes) -> list[int]:
     found = frames_in(file)
     return [offset for _, _, columns in found for offset in columns.offset_list()]

@@ -159,6 +159,22 @@ async def test_damage_at_both_ends_of_a_sealed_segment(make_world: Any) -> None:
     world.check(found, must_hold={at: world.seen[at] for at in found})
 
 
+async def test_frames_that_were_cut_out_are_reported_as_missing_records(world: Any) -> None:
+    """Where records are missing and every byte can be read, no range of bytes is named as unreadable."""
+    ends = await closed_world(world)
+    data = world.disk.files()[FIRST]
+    write_back(world, FIRST, data[: ends[1]] + data[ends[2] :] + bytes(ends[2] - ends[1]))
+    log = await world.open()
+    await world.contents()
+    words = f"records are missing before byte {ends[1]}"
+    assert [f"{FIRST}: {words}; offsets 3 to 5 are lost"] == [str(damage) for damage in log.damages]
+
+    await world.log.close()
+    report = await verify_directory(world.disk)
+    recorded = [found.message for found in report.notes if found.kind == "recorded"]
+    assert [f"{words}: found earlier; `callboard repair --accept` acknowledges it"] == recorded
+
+
 @pytest.mark.parametrize("cold", [True, False])
 @pytest.mark.parametrize("damage", ["cut", "two frames"])
 async def test_reads_that_begin_inside_damage(make_world: Any, damage: str, cold: bool) -> None:

@@ -57,7 +57,7 @@ def search(trial: Trial, seeds: Iterable[int], asked: Asked) -> None:
         try:
             case = trial.case(seed, passed)
             run = trial.run(seed, case, trace="digest" if asked.twice else "off")
-            if is_first and trial.is_aimed and run.boots:
+            if is_first and trial.is_aimed and (run.boots or run.virtual_s):
                 # It had no faults yet, as seed 0 never has: from what that seed passes all others draw theirs.
                 passed = points_passed(run if seed == 0 else trial.run(0, trial.case(0)))
                 if seed:

@@ -7,7 +7,7 @@ replays one.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import attrs
@@ -18,7 +18,7 @@ from callboard.simulations.clock import START_US
 from callboard.simulations.entropy import Generator, SeededEntropy
 from callboard.simulations.faults import NO_FAULTS, After, Fault, FaultSpace, Plan, draw_plan
 from callboard.simulations.faults.swarm import STEPS, for_a_program
-from callboard.simulations.faults.when import AWAIT
+from callboard.simulations.faults.when import AWAIT, WAKE
 from callboard.simulations.scenarios.draws import one_of
 from callboard.simulations.search.redrawing import Drawing
 from callboard.simulations.search.shrink import Case
@@ -31,6 +31,8 @@ SEEDS: Final = 300
 """Seeds of a test that does not say how many."""
 CRASHES: Final = FaultSpace(weights={"PowerCut": 2, "KillProcess": 1}, faults=(0, 3), down_s=(0.01, 100.0))
 """Faults of a test that does not say which: any machine may stop, before any step of its program, write or sync."""
+BUSY: Final = FaultSpace(weights={"BusyLoop": 1}, always=("BusyLoop",), faults=(0, 3))
+"""The loop is busy or wakes up late, at drawn wake-ups and steps, in runs whose faults are the usual ones."""
 SNAPSHOTS: Final = (None, 1, 3, 7)
 """After how many events durable actors write a snapshot, in worlds of different seeds; None: as usual."""
 NOTHING_PASSED: Final[Mapping[str, int]] = {}
@@ -76,7 +78,8 @@ class Trial:
         entropy = SeededEntropy(seed)
         plan = NO_FAULTS
         if self.is_aimed:
-            plan = draw_crashes(entropy.fork("plan"), passed)
+            crashes = draw_crashes(entropy.fork("plan"), passed)
+            plan = Plan((*crashes.faults, *draw_busy(entropy.fork("busy"), passed).faults))
         elif isinstance(self.faults, FaultSpace):
             plan = draw_plan(entropy.fork("plan"), for_a_program(self.faults))
         elif self.faults is not None:
@@ -156,23 +159,38 @@ class Trial:
 
 def draw_crashes(entropy: SeededEntropy, passed: Mapping[str, int]) -> Plan:
     """A plan of crashes, each at one of the points of `passed`, early or late; none if there are none."""
-    points = [(probe, round(count * FURTHER)) for probe, count in passed.items() if count]
-    if not points:
+    points = [(probe, round(passed.get(probe, 0) * FURTHER)) for probe in STEPS]
+    if not any(count for _, count in points):
         return NO_FAULTS
     # Each point once, and steps of the program as often as their share says.
     places = [(probe, at) for probe, count in points for at in range(1, count + 1)]
     places += [place for place in places if place[0] == AWAIT] * (STEPS_SHARE - 1)
+    return _aimed(entropy, CRASHES, places)
+
+
+def draw_busy(entropy: SeededEntropy, passed: Mapping[str, int]) -> Plan:
+    """A plan in which the loop is busy at some wake-ups, and before some steps."""
+    places = [(WAKE, at + 1) for at in range(passed.get(WAKE, 0))]
+    if not places:
+        return NO_FAULTS
+    if passed.get(AWAIT):
+        places += [(AWAIT, 1 + int(entropy.random() * passed[AWAIT])) for _ in places]
+    return _aimed(entropy, BUSY, places)
+
+
+def _aimed(entropy: SeededEntropy, space: FaultSpace, places: Sequence[tuple[str, int]]) -> Plan:
+    """A plan out of `space`, each fault at one of `places`: passings of probes."""
     aims = entropy.fork("aims")
 
     def aimed(fault: Fault) -> Fault:
         return attrs.evolve(fault, when=After(*places[int(aims.random() * len(places))]))
 
-    return Plan(tuple(map(aimed, draw_plan(entropy, CRASHES).faults)))
+    return Plan(tuple(map(aimed, draw_plan(entropy, space).faults)))
 
 
 def points_passed(run: Run) -> dict[str, int]:
-    """How often a run passed the points at which machines may stop; nothing if it booted none."""
-    return {probe: run.probes[probe] for probe in STEPS} if run.boots else {}
+    """How often a run's loop woke up and, if it booted a machine, passed the points at which machines may stop."""
+    return {WAKE: run.probes[WAKE]} | ({probe: run.probes[probe] for probe in STEPS} if run.boots else {})
 
 
 def trial_problems(

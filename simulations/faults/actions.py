@@ -251,6 +251,13 @@ def retry_indefinite(case: FaultCase, fault: kinds.RetryIndefinite) -> None:
     case.over()
 
 
+def busy_loop(case: FaultCase, fault: kinds.BusyLoop) -> None:
+    """At once."""
+    case.world.scheduler.pass_time(fault.for_s)
+    case.hit()
+    case.over()
+
+
 # -- tasks of the program ------------------------------------------------------------------------------------
 
 
@@ -362,6 +369,7 @@ ACTIONS: Final[dict[type[kinds.Fault], Action]] = {
     kinds.RetryIndefinite: retry_indefinite,
     kinds.CancelTask: cancel_task,
     kinds.PauseTask: pause_task,
+    kinds.BusyLoop: busy_loop,
     kinds.FailVerb: fail_verb,
     kinds.FailRead: lambda case, fault: planted(
         case, case.world.disk.fail_read(fault.path, times=fault.times)

@@ -25,7 +25,7 @@ from callboard.simulations.faults.actions import ACTIONS
 from callboard.simulations.faults.kinds import CancelTask, CrashInRecovery, Fault, PauseTask
 from callboard.simulations.faults.plan import Plan
 from callboard.simulations.faults.reaching import HeldActors, Recoveries
-from callboard.simulations.faults.when import AWAIT, After, At
+from callboard.simulations.faults.when import AWAIT, WAKE, After, At
 
 if TYPE_CHECKING:
     from callboard.simulations.world.world import World
@@ -245,10 +245,10 @@ def tasks_cancelled_by(plan: Plan) -> tuple[str, ...]:
 
 
 def waits_for_steps(plan: Plan) -> bool:
-    """Whether some fault of the plan may wait for a step of the program's tasks."""
+    """Whether some fault of the plan may wait for a step of the program's tasks, or a wake-up of the loop."""
     return any(
         isinstance(fault, CancelTask | PauseTask)
-        or (isinstance(fault.when, After) and fault.when.probe == AWAIT)
+        or (isinstance(fault.when, After) and fault.when.probe in (AWAIT, WAKE))
         for fault in plan.faults
     )
 

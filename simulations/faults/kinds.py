@@ -273,6 +273,16 @@ class PauseTask(Fault):
         return f"the task {self.task} stands still for {self.for_s:g} s"
 
 
+@attrs.frozen
+class BusyLoop(Fault):
+    """The loop of the process is busy, or wakes up late: deadlines that pass meanwhile expire together."""
+
+    for_s: float = field(SPAN)
+
+    def happening(self) -> str:
+        return f"the loop is busy for {self.for_s:g} s"
+
+
 # -- the disk -----------------------------------------------------------------------------------------------
 
 

@@ -109,6 +109,7 @@ class FaultSpace:
     for_s: Span = _listed(0.01, 5.0)
     delay_s: Span = _listed(0.001, 0.5)
     latency_s: Span = _listed(0.001, 1.0)
+    busy_s: Span = _listed(0.0001, 0.05)
     jump_s: Span = _listed(1.0, 100_000.0)
     slack_bytes: tuple[int, int] = _listed(0, 65_536)
     times: tuple[int, int] = _listed(1, 5)
@@ -164,7 +165,7 @@ MAPS: Final[dict[str, Shape]] = {
 }
 PAIRS: Final[dict[str, Shape]] = {
     "faults": Whole(0, FAULTS_MAX),
-    **dict.fromkeys(("down_s", "for_s", "delay_s", "latency_s"), kinds.SPAN),
+    **dict.fromkeys(("down_s", "for_s", "delay_s", "latency_s", "busy_s"), kinds.SPAN),
     "jump_s": Number(0.0, kinds.JUMP_S_MAX),
     "slack_bytes": Whole(0, kinds.BYTES_MAX),
     "times": kinds.COUNT,
@@ -343,6 +344,7 @@ DRAWS: Final[dict[str, Callable[[_Draws, When], Fault]]] = {
     "RetryIndefinite": lambda d, when: kinds.RetryIndefinite(At(0.0), _times(d)),
     "CancelTask": lambda d, when: kinds.CancelTask(when, _task(d), d.bits(32)),
     "PauseTask": lambda d, when: kinds.PauseTask(when, _task(d), d.span(d.space.for_s)),
+    "BusyLoop": lambda d, when: kinds.BusyLoop(when, d.span(d.space.busy_s)),
     "FailVerb": lambda d, when: kinds.FailVerb(
         when,
         verb=d.one(d.space.verbs),

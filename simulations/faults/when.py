@@ -2,8 +2,9 @@
 
 A point is a *probe*: `disk.<verb>` before a verb of the disk runs (about its path), `event.<Event>` for an event of the
 runtime (about the actor's path), `await` before each step of the program's own tasks (about the task and the function
-that waits), `publish`, `deliver`, `ack`... of observed clients (about their name), and whatever a scenario passes
-itself. At a probe a fault happens between two statements of the program: no schedule is finer.
+that waits), `wake` each time that virtual time has gone on because no task could run, `publish`, `deliver`, `ack`... of
+observed clients (about their name), and whatever a scenario passes itself.
+At a probe a fault happens between two statements of the program: no schedule is finer.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ SECONDS_MAX: Final = 10 * 366 * 86_400.0
 """The longest time that a plan may name, in virtual seconds: ten years."""
 AWAIT: Final = "await"
 """The probe that is passed before each step of the program's own tasks, from one of their awaits to the next."""
+WAKE: Final = "wake"
+"""The probe that is passed each time that virtual time has gone on, before those run who waited for it."""
 PASSINGS_MAX: Final = 10_000_000
 """The last passing of a probe that a plan may name."""
 
@@ -51,6 +54,8 @@ class After(_Moment):
 
     def words(self) -> str:
         """As the beginning of a sentence."""
+        if self.probe == WAKE:
+            return f"at wake-up {self.count:,} of the loop"
         if self.probe == AWAIT:
             return f"before step {self.count:,} of {self.about or 'the program'}"
         about = f" about {self.about}" if self.about else ""

@@ -87,13 +87,17 @@ class StepWatch(Protocol):
         """The task is about to be stepped. Returns for how long it must wait before that."""
         ...
 
+    def woke(self) -> None:
+        """Virtual time has gone on because no task could run."""
+        ...
+
 
 class Driver(TickingClock):
     """Decides, per tick, which tasks are stepped.
 
     `ended(why, waits)` is called when the run cannot or must not continue; `waits`: because of what tasks wait for. It
     is called again, and raises in trio's loop, when tasks go on although they were told to end. `told(task)` says in
-    words which task that is, and its line.
+    words which task that is, and its line. `pass_time(seconds)` lets the clock go on.
     """
 
     def __init__(
@@ -107,6 +111,7 @@ class Driver(TickingClock):
         still_ticks: int,
         ended: Callable[[str, bool], None],
         told: Callable[[Any], str] = lambda task: clean(task.name),
+        pass_time: Callable[[float], None] = lambda _: None,
     ) -> None:
         self.scheduler = scheduler
         self.steps: StepWatch | None = None
@@ -127,6 +132,7 @@ class Driver(TickingClock):
         self._set_alarm()
         self._hears = ended
         self._told = told
+        self._pass = pass_time
         self._torn_down = False
         self._hurry: Callable[[], bool] = lambda: False
         self._patient_until = 0.0
@@ -259,6 +265,11 @@ class Driver(TickingClock):
 
         await trio.lowlevel.wait_task_rescheduled(abort)
 
+    def pass_time(self, seconds: float) -> None:
+        """Let virtual time go on while tasks can run: the loop is busy."""
+        if not self._torn_down:
+            self._pass(seconds)
+
     # -- what the clock asks
 
     def next_due(self) -> float:
@@ -279,6 +290,11 @@ class Driver(TickingClock):
             put_back(task)
         while self._sleeping and self._sleeping[0][0] <= now:
             self._wake_first()
+
+    def woke(self) -> None:
+        """A jump of virtual time is done."""
+        if self.steps is not None and not self._torn_down:
+            self.steps.woke()
 
     def _wake_first(self) -> None:
         for task in heappop(self._sleeping)[2]:  # nobody, when it was cancelled meanwhile

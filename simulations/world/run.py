@@ -169,6 +169,7 @@ class _Running:
             still_ticks=settings.still_ticks,
             ended=self._stop,
             told=self._told,
+            pass_time=self._clock.pass_time,
         )
         self._clock.ticking = self._driver
         if settings.counts_steps or waits_for_steps(plan):

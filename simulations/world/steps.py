@@ -5,6 +5,8 @@ between: the clients' tasks, and those of actors while they handle a message. Th
 are not. Each step is a passing of the probe `await`; its subject is the task's name and the function that waits. So a
 power cut comes between any two awaits of the program, and a cancellation out of any of them.
 
+Each time that virtual time has gone on is a passing of the probe `wake`: a busy loop wakes up later than that.
+
 Steps are looked at only while some fault waits for one.
 """
 
@@ -14,7 +16,7 @@ from contextvars import Context, copy_context
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from callboard.simulations.faults.when import AWAIT
+from callboard.simulations.faults.when import AWAIT, WAKE
 from callboard.simulations.world.trace import clean
 
 if TYPE_CHECKING:
@@ -48,6 +50,11 @@ class Steps:
     def is_awaited(self) -> bool:
         """Whether anybody wants to hear of steps."""
         return self.counts or self._world.probes.is_awaited(AWAIT)
+
+    def woke(self) -> None:
+        """Virtual time has gone on."""
+        if self.counts or self._world.probes.is_awaited(WAKE):
+            self._context.run(self._world.probe, WAKE)
 
     def put_off(self, seconds: float) -> None:
         """While the probe is passed: let the step come so many virtual seconds late."""

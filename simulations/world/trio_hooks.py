@@ -52,6 +52,9 @@ class TickingClock:
     def arrived(self, now: float) -> None:
         """Virtual time has jumped to `now`."""
 
+    def woke(self) -> None:
+        """A jump of virtual time is done."""
+
     def stuck(self, now: float) -> None:
         """Nobody can run, and no deadline will ever come."""
 
@@ -93,6 +96,12 @@ class VirtualTrioClock(trio.abc.Clock):
         elif not self.ticking.late(coming) and coming > self._now:
             self._now = coming
             self.ticking.arrived(coming)
+            self.ticking.woke()
+
+    def pass_time(self, seconds: float) -> None:
+        """Go on while tasks can run: deadlines that pass meanwhile expire together, at trio's next pass."""
+        self._now += seconds
+        self.ticking.arrived(self._now)
 
 
 # trio only lets its own mock clock jump, which may not be subclassed, and asks with isinstance.

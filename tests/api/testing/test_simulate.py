@@ -151,7 +151,7 @@ def test_an_escape_names_its_call_and_place(run_file: Any) -> None:
     result = run_file(source.format(""))
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*EscapedDeterminism: time.monotonic() was called at *test_it.py:*"])
-    run_file(source.format(', escapes="control"')).assert_outcomes(passed=1)
+    run_file(source.format(', escapes="control", faults=None')).assert_outcomes(passed=1)
 
 
 def test_a_stuck_body_fails(run_file: Any) -> None:

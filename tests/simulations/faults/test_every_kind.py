@@ -39,6 +39,7 @@ CASES: dict[str, Fault] = {
     "RetryIndefinite": k.RetryIndefinite(At(0.0), times=2),
     "CancelTask": k.CancelTask(NOON, "pass_the_time"),
     "PauseTask": k.PauseTask(NOON, "pass_the_time", for_s=0.4),
+    "BusyLoop": k.BusyLoop(NOON, for_s=0.03),
     "FailVerb": k.FailVerb(NOON, verb="sync", errno="EIO", path="topics/"),
     "FailRead": k.FailRead(At(0.0), "topics/"),
     "ShortRead": k.ShortRead(At(0.0), "topics/"),

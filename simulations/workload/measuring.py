@@ -12,12 +12,15 @@ from callboard.log.errors import InvalidArgument
 from callboard.simulations.workload.profile_format import (
     BUCKET_US,
     BUCKETS_MAX,
+    EPOCH_WEEK_HOUR,
+    HOUR_US,
     KEY_TOP_MAX,
     PAIRS_MAX,
     SECOND_US,
     SESSION_IDLE_US,
     TIME_STEPS_US,
     VALUE_BIN_BYTES,
+    WEEK_HOURS,
     Histogram,
     KeyTail,
     WorkloadProfile,
@@ -31,6 +34,9 @@ if TYPE_CHECKING:
 
 BUCKETS_USUAL: Final = 2_016
 """A week of buckets of five minutes; longer recordings get longer buckets."""
+_WEEK_HOUR: Final = (
+    f"pmod((timestamp - pmod(timestamp, {HOUR_US}L)) div {HOUR_US}L + {EPOCH_WEEK_HOUR}L, {WEEK_HOURS}L)"
+)
 
 
 def measure_recording(session: SparkSession, path: str, *, bucket_us: int | None = None) -> WorkloadProfile:
@@ -127,6 +133,7 @@ def _measure(
         value_total_bytes=found["value_total_bytes"] or 0,
         partitions=(partitions if partitions is not None else found["partitions"]) or 1,
         recording=recording,
+        week_hours=by_name.get("week_hour", ()),
     )
 
 
@@ -201,6 +208,7 @@ def _histograms(rows: DataFrame, start_us: int, bucket_us: int) -> dict[str, His
         counted("gap", gaps.where("gap IS NOT NULL"), _class_of(gap)),
         counted("session_events", sessions, _class_of(f.col("events"))),
         counted("session_us", sessions, _class_of(f.col("us"))),
+        counted("week_hour", rows, f.expr(_WEEK_HOUR)),
         counted("value", rows, f.expr(f"value_bytes div {VALUE_BIN_BYTES}L")),
     ]
     union = parts[0]

@@ -14,6 +14,8 @@ order of `what`, `how many` at least 1.
     sub_buckets       for each bucket a histogram: [events in one second, seconds of the bucket that have so many];
                       seconds begin at `start_us`, and those without events are left out
     burst             the histogram of all seconds that have events: the sum of `sub_buckets`
+    week_hours        histogram: [hour of the week, events in it]; hour 0 begins on Monday at 00:00 UTC. Empty in a
+                      profile that an earlier version wrote
     arrival_log2_us   histogram of the times between neighbours, by class: [class, pairs of neighbours]
     key_top           events of the most frequent keys, descending, at most 2,000
     key_tail          {"keys", "events"}: all other keys
@@ -33,8 +35,8 @@ The class of a number is its length in bits (`log2_class`): 0 holds 0, and class
 
 Invariants, checked whenever a profile is made:
 
-P1. `bucket_counts`, `burst` (what x how many), `value_bytes` and keys (`key_top`, `key_tail`, `keyless`) each sum up
-    to `events`.
+P1. `bucket_counts`, `burst` (what x how many), `value_bytes`, `week_hours` (where it is known) and keys (`key_top`,
+    `key_tail`, `keyless`) each sum up to `events`.
 P2. Each entry of `sub_buckets` sums up to its bucket's count; all entries together are `burst`.
 P3. There are events - 1 arrivals, and as many gaps as events with a key minus distinct keys.
 P4. `key_bytes` sums up to the distinct keys; both session histograms count the same sessions.
@@ -73,6 +75,10 @@ VALUE_BYTES_MAX: Final = 64 * 1024 * 1024
 PARTITIONS_MAX: Final = 10_000
 
 SECOND_US: Final = 1_000_000
+HOUR_US: Final = 3_600 * SECOND_US
+WEEK_HOURS: Final = 168
+EPOCH_WEEK_HOUR: Final = 72
+"""1970 began on a Thursday."""
 BUCKET_US: Final = 300 * SECOND_US
 VALUE_BIN_BYTES: Final = 16
 SESSION_IDLE_US: Final = 1_800 * SECOND_US
@@ -123,6 +129,7 @@ class WorkloadProfile:
     value_total_bytes: int
     partitions: int
     recording: str | None = None
+    week_hours: Histogram = ()
     others: Mapping[str, Any] = attrs.field(factory=dict)
     """Fields of the file that this version does not know."""
 
@@ -184,6 +191,8 @@ def _read_fields(document: dict[str, Any]) -> WorkloadProfile:
     values: dict[str, Any] = {}
     for name, read in _READERS.items():
         if name not in document:
+            if name in _OPTIONAL:
+                continue
             problems.append(f"{name} is missing")
             continue
         try:
@@ -308,7 +317,9 @@ _READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "value_total_bytes": _count(0, EVENTS_MAX),
     "partitions": _count(1, PARTITIONS_MAX),
     "recording": _digest,
+    "week_hours": _histogram(0, WEEK_HOURS - 1),
 }
+_OPTIONAL: Final = frozenset({"week_hours"})
 
 
 # -- the invariants
@@ -359,6 +370,7 @@ def _contradictions(profile: WorkloadProfile) -> list[str]:
             not classes or classes[-1][0] <= longest
             for classes in (profile.arrival_log2_us, profile.gap_log2_us, profile.session_log2_us)
         ),
+        "week_hours do not sum up to events": total(profile.week_hours) in (0, events),
         "value_bytes do not sum up to events": total(profile.value_bytes) == events,
         "value_total_bytes is not possible with value_bytes": _is_possible(
             profile.value_bytes, profile.value_bin_bytes, profile.value_total_bytes

@@ -9,6 +9,7 @@ from typing import Final
 
 from callboard.simulations.workload.plots import STYLE, Axis, Series, SeriesStyle, instant_text, plot
 from callboard.simulations.workload.profile_format import (
+    HOUR_US,
     SECOND_US,
     Histogram,
     WorkloadProfile,
@@ -180,17 +181,26 @@ def _class_text(number: float) -> str:
 
 
 def _hours_plot(profile: WorkloadProfile) -> str:
-    """Mean rate in each hour of the day; hours that the recording does not cover have no bar."""
-    events, seconds = [0.0] * 24, [0.0] * 24
-    for number, count in enumerate(profile.bucket_counts):
-        hour = (profile.start_us + number * profile.bucket_us) // (3_600 * SECOND_US) % 24
-        events[hour] += count
-        seconds[hour] += _bucket_seconds(profile, number)
-    points = [(float(hour), events[hour] / seconds[hour]) for hour in range(24) if seconds[hour]]
+    """Mean rate in each hour of the day; hours without an event have no bar."""
+    events = [0] * 24
+    for hour, many in profile.week_hours:
+        events[hour % 24] += many
+    seconds = _hour_seconds(profile.start_us, profile.span_us)
+    points = [(float(hour), events[hour] / seconds[hour]) for hour in range(24) if events[hour]]
     x = Axis("hour", ticks=tuple(range(0, 24, 2)), write=lambda hour: f"{hour:.0f}")
     return plot(
         [Series("rate", points, SeriesStyle.BARS)], x, Axis("events per second"), title="Rate by hour of day"
     )
+
+
+def _hour_seconds(start_us: int, span_us: int) -> list[float]:
+    """How many seconds of each hour of the day a span covers; at least one of the hours that it touches."""
+    whole_days, rest_us = divmod(span_us, 24 * HOUR_US)
+    covered = [whole_days * HOUR_US] * 24
+    begin, end = start_us % (24 * HOUR_US), start_us % (24 * HOUR_US) + rest_us
+    for hour in range(48):
+        covered[hour % 24] += max(min(end, (hour + 1) * HOUR_US) - max(begin, hour * HOUR_US), 0)
+    return [max(each / SECOND_US, 1.0) for each in covered]
 
 
 def _session_events_plot(profile: WorkloadProfile) -> str:
@@ -225,7 +235,13 @@ def _rate_note(profile: WorkloadProfile) -> str:
 
 
 def _hours_note(profile: WorkloadProfile) -> str:
-    return "The mean of each hour that the recording covers." if profile.events else ""
+    if not profile.events:
+        return ""
+    if not profile.week_hours:
+        return "This profile was measured by an earlier version, which did not count them. Measure it again."
+    return (
+        "Events in each hour, by the time of it that the recording covers. Hours without events have no bar."
+    )
 
 
 def _burst_note(profile: WorkloadProfile) -> str:

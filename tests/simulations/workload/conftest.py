@@ -66,6 +66,7 @@ def small_profile() -> dict[str, Any]:
         "value_total_bytes": 100,
         "partitions": 2,
         "recording": None,
+        "week_hours": [[72, 8]],
     }
 
 

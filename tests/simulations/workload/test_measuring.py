@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 import pathlib
 import random
@@ -120,6 +121,10 @@ def test_measuring_agrees_with_a_plain_count(spark: Any) -> None:
     assert Counter(dict(found.value_bytes)) == Counter(len(value) // 16 for _, _, value in rows)
     assert found.keyless == sum(key is None for _, key, _ in rows)
     assert found.key_bytes == ((0, 1), (1, 1), (2, 2))
+    moments = [dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=time) for time in times]  # noqa: DTZ001
+    assert Counter(dict(found.week_hours)) == Counter(
+        moment.weekday() * 24 + moment.hour for moment in moments
+    )
     buckets = Counter((time - times[0]) // 7_000_000_000 for time in times)
     assert found.bucket_counts == tuple(buckets[bucket] for bucket in range(max(buckets) + 1))
 

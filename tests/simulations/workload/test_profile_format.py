@@ -79,6 +79,12 @@ def test_an_empty_recording_has_a_profile(small_profile: dict[str, Any]) -> None
     assert profile_from_json(json.dumps(NOTHING)).bucket_counts == ()
 
 
+def test_a_profile_without_hours_is_read(small_profile: dict[str, Any]) -> None:
+    """Earlier versions did not count them."""
+    del small_profile["week_hours"]
+    assert profile_from_json(json.dumps(small_profile)).week_hours == ()
+
+
 def test_a_newer_version_is_refused(small_profile: dict[str, Any]) -> None:
     """A profile of a later version names both versions."""
     with pytest.raises(FormatTooNew) as caught:
@@ -162,6 +168,8 @@ def test_all_problems_are_in_one_error(small_profile: dict[str, Any]) -> None:
         ("gap_log2_us", [[0, 3]]),
         ("session_events", [[1, 4], [2, 2]]),
         ("session_events", [[1, 1], [2, 1]]),
+        ("week_hours", [[72, 7]]),
+        ("week_hours", [[168, 8]]),
         ("value_bytes", [[0, 7]]),
         ("value_total_bytes", 63),
         ("value_total_bytes", 185),

@@ -29,6 +29,28 @@ def test_the_page_shows_every_part_of_a_profile(small_profile_text: str) -> None
     assert all(drawing.find("path") is not None or drawing.find("rect") is not None for drawing in found)
 
 
+def test_events_are_drawn_in_the_hour_in_which_they_came(small_profile_text: str) -> None:
+    """However long the buckets are: seven days from 08:00 on with an event daily at 10:00 have two bars."""
+    hour_us = 3_600_000_000
+    daily = attrs.evolve(
+        profile_from_json(small_profile_text),
+        start_us=8 * hour_us,
+        span_us=(6 * 24 + 2) * hour_us,
+        bucket_us=365 * 24 * hour_us,
+        bucket_counts=(8,),
+        sub_buckets=(((1, 8),),),
+        burst=((1, 8),),
+        week_hours=tuple((hour, 1) for hour in (10, 34, 58, 80, 82, 106, 130, 154)),
+    )
+    (hours,) = [
+        drawing
+        for drawing in drawings(profile_page(daily, title="daily"))
+        if drawing.get("aria-label") == "Rate by hour of day"
+    ]
+    eight, ten = [float(bar.get("height", 0)) for bar in hours.iter("rect")]
+    assert ten / eight == pytest.approx((7 / 6) / (1 / 7), rel=0.05)
+
+
 def test_nothing_on_the_page_comes_from_elsewhere(small_profile_text: str) -> None:
     """The page has no script and names no address, and a title is text whatever it holds."""
     page = profile_page(profile_from_json(small_profile_text), title="<script>alert(1)</script>")

@@ -22,6 +22,7 @@ from callboard.simulations.workload.profile_format import (
 )
 
 NOTHING: dict[str, Any] = {
+    "week_hours": [],
     "format": "callboard-profile",
     "version": 1,
     "events": 0,

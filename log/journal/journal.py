@@ -614,6 +614,7 @@ class Journal:
                 segment_id=segment.segment_id,
                 kind=SegmentKind.JOURNAL,
                 base_offset=segment.base_offset,
+                previous_base=None if earlier is None else earlier.base_offset,
                 created_us=self._clock.wall_us(),
                 records_version=self._version,
                 identity=identity_of(self.directory),

@@ -10,7 +10,7 @@ import attrs
 from callboard.log.format.columns import Columns
 from callboard.log.format.faults import FrameInvalid, SegmentHeaderInvalid
 from callboard.log.format.frame import FrameFields, FrameHeader, decode_body
-from callboard.log.journal.journal_disk import segment_bases
+from callboard.log.journal.journal_placing import find_places
 from callboard.log.journal.journal_records import Kind, decode_control
 from callboard.log.journal.journal_recovery import Owner, check_version
 from callboard.log.seams.disk import Close, Incarnation
@@ -36,19 +36,21 @@ class JournalReading:
 
     async def run(self) -> None:
         """Read all segments. A snapshot says all that what lies before it said."""
-        bases = await segment_bases(self._files, self._directory)
+        files, directory = self._files, self._directory
+        names = (await find_places(files, directory, await files.list(directory))).names
+        bases = list(names)
         for base, successor in zip_longest(bases, bases[1:]):
             try:
-                segment = await open_segment(self._files, segment_path(self._directory, base))
+                segment = await open_segment(files, segment_path(directory, names[base]))
             except SegmentHeaderInvalid as fault:
                 self.faults.append(f"segment {base} has no readable header ({fault})")
                 continue
             try:
                 check_version(segment, self._owner)
                 self._owner.versioned(segment.header.records_version)
-                await scan_file(self._files, segment, visit=partial(self._visit, successor))
+                await scan_file(files, segment, visit=partial(self._visit, successor))
             finally:
-                await self._files.submit((Close(segment.handle),))
+                await files.submit((Close(segment.handle),))
 
     def _visit(self, successor: int | None, position: int, fields: FrameFields, body: memoryview) -> bool:
         header = FrameHeader(*fields)

@@ -2,9 +2,10 @@
 
 Theory of operation
 -------------------
-The newest segment that begins with a valid snapshot is restored; the events after it are applied in order. Everything
-before is not even read. A damaged snapshot is passed over when the earlier segments say the same (`Kind.SNAPSHOT`; one
-in the very first segment has taken the name of the segment that said the same).
+When a file in a wrong place is met, all are put where they belong first (`journal_placing`). The newest segment that
+begins with a valid snapshot is restored; the events after it are applied in order. Everything before is not even read.
+A damaged snapshot is passed over when the earlier segments say the same (`Kind.SNAPSHOT`; one in the very first segment
+has taken the name of the segment that said the same).
 
 The end of the last segment is where crashes leave traces. Whatever lies below the highest `proven` of a valid frame
 had been synced: if it is missing now, it was damaged. What lies past it never was acknowledged as durable by a frame
@@ -32,6 +33,7 @@ from callboard.log.format.fields import too_new
 from callboard.log.format.frame import FrameFields, FrameHeader, decode_body
 from callboard.log.format.frame_walk import CHUNK_BYTES, Tail
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
+from callboard.log.journal.journal_placing import find_places, put_in_place
 from callboard.log.journal.journal_records import Kind, decode_control
 from callboard.log.limits import JOURNAL_SEGMENT_BYTES
 from callboard.log.seams.disk import (
@@ -120,6 +122,7 @@ class Replay:
     """Where the last frame that was taken ends, in the segment that is replayed."""
     hole: str | None = None
     """Where events are missing in that segment, in words."""
+    _is_moved: bool = False
 
     async def run(self, bases: list[int]) -> None:
         """Find the start, replay to the end, make the end fit to be appended to. `bases`: of all segments, rising."""
@@ -133,7 +136,14 @@ class Replay:
                     offsets=(0, top),
                 )
             return
-        start, segment = await self._start(bases)
+        try:
+            start, segment = await self._start(bases)
+        except LogCorrupt:
+            placed = await self._put_in_place()
+            if not placed:
+                raise
+            bases = placed
+            start, segment = await self._start(bases)
         for place, successor in enumerate(bases[start + 1 :], start):
             self._begin(segment, is_start=place == start)
             await self._replay_sealed(segment, successor)
@@ -141,6 +151,16 @@ class Replay:
             segment = await self._open(successor)
         self._begin(segment, is_start=start == len(bases) - 1)
         await self._replay_last(segment)
+
+    async def _put_in_place(self) -> list[int]:
+        """Put files where they belong; the segments then, none when nothing was to be moved."""
+        entries = await self.files.list(self.directory)
+        places = await find_places(self.files, self.directory, entries)
+        if not places.names or not (places.renamed or places.strays):
+            return []
+        self._is_moved = True
+        self.recovery.quarantined += await put_in_place(self.files, self.directory, places, entries)
+        return list(places.names)
 
     # -- where to start -----------------------------------------------------------------------------------------
 
@@ -221,7 +241,7 @@ class Replay:
                 except PlanFailed as error:
                     if not lacks_space(error):
                         raise
-            recovery.quarantined = tuple(quarantine.kept)
+            recovery.quarantined += tuple(quarantine.kept)
             recovery.rewritten_bytes = position - self.unproven[0][1] if self.unproven else 0
             self.needs_healing = not await self._rewrite(
                 segment.handle, position, recovery.rewritten_bytes, torn_end
@@ -313,10 +333,11 @@ class Replay:
         return True
 
     def _corrupt(self, path: str, first: int, last: int, what: str) -> LogCorrupt:
+        changed = "Nothing but names" if self._is_moved else "Nothing"
         return LogCorrupt(
             f"journal {self.directory}: {what} cannot be read: {path}{self.hole or ''}; records {first} to {last} are "
-            "lost, and no later snapshot replaces them. Nothing was changed. Restore the directory from a copy, or run "
-            "`callboard repair`: it keeps every readable record and notes the gap.",
+            f"lost, and no later snapshot replaces them. {changed} was changed. Restore the directory from a copy, or "
+            "run `callboard repair`: it keeps every readable record and notes the gap.",
             path=path,
             offsets=(first, last),
         )

@@ -48,6 +48,7 @@ class SegmentState:
     problems: list[Problem] = attrs.Factory(list)
     records: int = 0
     index_is_sound: bool = True
+    is_blank: bool = False
     is_misnamed: bool = False
     """The file has another segment's name; `base` is what its header says."""
     lost_snapshot: bool = False

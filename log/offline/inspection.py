@@ -28,14 +28,15 @@ from callboard.log.format.segment import (
     kind_of,
 )
 from callboard.log.journal.journal_disk import segment_bases
+from callboard.log.journal.journal_placing import BLANK, WITHIN, goes_past
 from callboard.log.journal.journal_records import Kind
 from callboard.log.journal.journal_recovery import announced_snapshot
 from callboard.log.offline.found import FramesFound, Inspection, Problem, SegmentState
 from callboard.log.seams.disk import Close, Incarnation
 from callboard.log.segments.damage_record import DamageRecord
 from callboard.log.segments.index_file import decode_stored, load_index
-from callboard.log.segments.placing import TOO_FAR, explains_ends, place_segments
-from callboard.log.segments.scanning import OpenSegment, scan_file
+from callboard.log.segments.placing import TOO_FAR, explains_ends, passed_over, place_segments
+from callboard.log.segments.scanning import OpenSegment, is_blank, scan_file
 from callboard.log.segments.segment_file import index_path, segment_path
 from callboard.log.segments.small_files import open_file, read_whole
 
@@ -73,7 +74,7 @@ class Inspector:
             found.kind = "journal"
         if committed is not None:
             self._read_committed(committed)
-        self._sort_segments(states)
+        await self._sort_segments(states)
         for state, following in zip_longest(found.segments, found.segments[1:]):
             await self._segment(state, following)
         first = found.segments[0] if found.segments else None
@@ -93,16 +94,15 @@ class Inspector:
             found.problems += state.problems
         return found
 
-    def _sort_segments(self, states: dict[int, SegmentState]) -> None:
+    async def _sort_segments(self, states: dict[int, SegmentState]) -> None:
         """Sort out which files are segments of this log, as opening does, and where they belong."""
         found = self.found
-        headers = {name: state.header for name, state in states.items()}
+        headers = {name: state.header for name, state in states.items() if not state.is_blank}
         placing = place_segments(self.found.directory, headers, found.committed)
         for name, state in states.items():
-            refusal = placing.refused.get(name)
+            refusal = BLANK if state.is_blank else placing.refused.get(name)
             if refusal is not None:
-                state.tell("stray", 0, None, None, f"the file is no part of the log: {refusal}")
-                found.refused.append(state)
+                self._refuse(state, refusal)
                 continue
             if name in placing.renamed:
                 state.base, state.is_misnamed = placing.renamed[name], True
@@ -110,12 +110,38 @@ class Inspector:
                 state.tell("name", 0, None, None, message)
             found.segments.append(state)
         found.segments.sort(key=lambda state: state.base)
+        await self._refuse_headless()
         committed = found.committed
         known = found.segments[-1].base if found.segments else None
         if committed is not None and not explains_ends(known, committed):
             ends = f"{committed.visible_end} and {committed.durable_end}"
             found.tell_committed("committed", 0, None, None, f"the ends that it names are {TOO_FAR}: {ends}")
             found.committed = None
+
+    def _refuse(self, state: SegmentState, why: str) -> None:
+        state.problems.clear()
+        state.tell("stray", 0, None, None, f"the file is no part of the log: {why}")
+        self.found.refused.append(state)
+
+    async def _refuse_headless(self) -> None:
+        """Leave out what only its name puts here, where the segments around it go past it."""
+        kept: list[SegmentState] = []
+        passed = set[int]()
+        if self.found.kind == "partition":
+            passed = passed_over({state.base: state.header for state in self.found.segments})
+        before: SegmentState | None = None
+        for state in self.found.segments:
+            if state.header is not None:
+                before = state
+            elif state.segment_id is None:
+                is_within = state.base in passed
+                if self.found.kind == "journal" and before is not None:
+                    is_within = await goes_past(self.files, before.path, state.base)
+                if is_within:
+                    self._refuse(state, WITHIN)
+                    continue
+            kept.append(state)
+        self.found.segments = kept
 
     # -- headers ------------------------------------------------------------------------------------------------
 
@@ -127,6 +153,7 @@ class Inspector:
             return None
         data = await self.files.read(handle, 0, SEGMENT_HEADER_BYTES)
         state = SegmentState(base, path, await self.files.size(handle), None, None)
+        state.is_blank = is_blank(data, state.size_bytes)
         try:
             state.header = header = decode_segment_header(data)
         except SegmentHeaderInvalid as fault:

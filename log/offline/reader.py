@@ -15,31 +15,33 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import attrs
 
 from callboard.log.errors import InvalidArgument, LogCorrupt, OffsetOutOfRange, PlanFailed
-from callboard.log.format.committed import COMMITTED_NAME, decode_committed
-from callboard.log.format.faults import CommittedInvalid, SegmentHeaderInvalid
+from callboard.log.format.committed import COMMITTED_NAME, Committed, decode_committed
+from callboard.log.format.faults import CommittedInvalid, FaultReason, SegmentHeaderInvalid
 from callboard.log.format.frame_walk import CHUNK_BYTES, FrameWalk, run_walk_async
 from callboard.log.format.index import SegmentIndex
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
-from callboard.log.journal.journal_disk import segment_bases
 from callboard.log.limits import KIB, READ_BYTES_DEFAULT
 from callboard.log.seams.disk import Close, Incarnation
 from callboard.log.segments.index_file import load_index
+from callboard.log.segments.placing import passed_over, place_segments
 from callboard.log.segments.reading import Reading, ReadRequest
-from callboard.log.segments.scanning import OpenSegment, first_at, open_segment
-from callboard.log.segments.segment_file import segment_path
+from callboard.log.segments.scanning import OpenSegment, first_at, open_segment, read_headers
+from callboard.log.segments.segment_file import segment_path, segment_sizes
 from callboard.log.segments.small_files import read_whole
 
 OPEN_SEGMENTS_MAX: Final = 4
 """Segments kept open between reads."""
 COMMITTED_TRIES: Final = 3
 """A store into the committed file may be under way; it is over within microseconds."""
+Found = TypeVar("Found")
 AHEAD_BYTES: Final = 64 * KIB
 """Read beyond what was asked for: headers, and the rest of the last frame."""
 
@@ -74,6 +76,10 @@ class LogReader:
     _bases: list[int] = attrs.Factory(list)
     _genuine: dict[int, bool] = attrs.Factory(dict)
     """Of the files seen so far: whether the header says what the name says. Others are no part of the log."""
+    _names: dict[int, int] = attrs.Factory(dict)
+    """Which name each segment has; nothing while names are believed."""
+    _is_misplaced: bool = False
+    """A file in a wrong place was met: all of them are placed by their headers from now on."""
     visible_end: int = 0
     """Records below this offset may be read, as of the last refresh."""
     _views: OrderedDict[int, View] = attrs.Factory(OrderedDict)
@@ -112,23 +118,34 @@ class LogReader:
         if offset >= self.visible_end:
             await self.refresh()
         request = ReadRequest(offset, max_records, max_bytes)
-        for is_retry in (False, True):
-            with suppress(MovedError):
+        is_over = is_retry = False
+        while not is_over:
+            was_misplaced = self._is_misplaced
+            try:
                 await self._read(request, is_retry=is_retry)
                 break
-            # Rolled, forked or removed since the directory was listed: look again, once.
-            await self._list()
+            except MovedError:
+                # Rolled, forked or removed since the directory was listed: look again, once; and once more when it was
+                # seen only now that a file is in a wrong place.
+                is_over = is_retry and was_misplaced == self._is_misplaced
+                is_retry = True
+                await self._list()
         return request.reading()
 
     async def offset_at(self, time_us: int) -> int:
         """The first offset appended at or after `time_us` (microseconds since 1970), else `visible_end`."""
         await self.refresh()
+        return await self._placed(partial(self._offset_at, time_us))
+
+    async def _offset_at(self, time_us: int) -> int:
         for base in tuple(self._bases):
             if base >= self.visible_end:
                 break
             try:
                 view = await self._view(base)
             except MovedError:
+                if self._is_misplaced and not self._names:
+                    raise
                 continue
             index = view.index
             if index is not None and index.sealed and index.max_time_us < time_us:
@@ -154,6 +171,17 @@ class LogReader:
 
     async def extents(self) -> list[tuple[int, int]]:
         """Each segment below the visible end: its first offset, and where it ends (L2)."""
+        return await self._placed(self._extents)
+
+    async def _placed(self, look: Callable[[], Awaitable[Found]]) -> Found:
+        """What `look` finds; once more when it met a file in a wrong place."""
+        try:
+            return await look()
+        except MovedError:
+            await self._list()
+            return await look()
+
+    async def _extents(self) -> list[tuple[int, int]]:
         found: list[tuple[int, int]] = []
         base = self.start_offset
         while base < self.visible_end:
@@ -182,8 +210,24 @@ class LogReader:
     async def _list(self) -> None:
         """List the segments (L1), and forget the open files: some may have been replaced."""
         await self.close()
-        found = await segment_bases(self._files, self.directory)
-        self._bases = [base for base in found if self._genuine.get(base, True)]
+        sizes = segment_sizes(await self._files.list(self.directory))
+        if self._is_misplaced:
+            try:
+                headers, _ = await read_headers(self._files, self.directory, sizes)
+            except PlanFailed as error:
+                if not isinstance(error.error, FileNotFoundError):
+                    raise
+            else:
+                placing = place_segments(
+                    self.directory, headers, Committed(self.visible_end, self.visible_end)
+                )
+                kept = [name for name in headers if name not in placing.refused]
+                names = {placing.renamed.get(name, name): name for name in kept}
+                passed = passed_over({base: headers[name] for base, name in names.items()})
+                self._names = {base: name for base, name in names.items() if base not in passed}
+                self._genuine = dict.fromkeys(sorted(self._names), True)
+                sizes = dict.fromkeys(self._genuine, 0)
+        self._bases = [base for base in sizes if self._genuine.get(base, True)]
 
     async def _end_of(self, base: int) -> int:
         """Where a segment ends (L2), by its successor's header; the last one at the visible end."""
@@ -191,9 +235,12 @@ class LogReader:
         while place < len(self._bases) and self._bases[place] < self.visible_end:
             successor = self._bases[place]
             if successor not in self._genuine:
+                was_misplaced = self._is_misplaced
                 try:
                     await self._view(successor)
                 except (LogCorrupt, MovedError):
+                    if was_misplaced != self._is_misplaced:
+                        raise
                     self._genuine.setdefault(successor, True)
             if self._genuine[successor]:
                 return successor
@@ -205,7 +252,7 @@ class LogReader:
         if view is not None:
             self._views.move_to_end(base)
             return view
-        path = segment_path(self.directory, base)
+        path = segment_path(self.directory, self._names.get(base, base))
         try:
             opened = await open_segment(self._files, path)
         except PlanFailed as error:
@@ -213,6 +260,9 @@ class LogReader:
                 raise MovedError from error
             raise
         except SegmentHeaderInvalid as fault:
+            if fault.reason is not FaultReason.FOREIGN and not self._is_misplaced:
+                self._is_misplaced = True
+                raise MovedError from fault
             raise LogCorrupt(
                 f"the header of {path} is damaged ({fault}): none of its records can be read. Run `callboard verify`, "
                 "then `callboard repair`.",
@@ -221,6 +271,7 @@ class LogReader:
             ) from fault
         self._genuine[base] = opened.header.base_offset == base
         if not self._genuine[base]:
+            self._is_misplaced = True
             await self._files.submit((Close(opened.handle),))
             raise MovedError
         segment_id = opened.header.segment_id

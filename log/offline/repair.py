@@ -22,13 +22,13 @@ P3  A committed file names only what is there, without a hole, and synced: openi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import attrs
 
 from callboard.log.format.committed import encode_committed_file
-from callboard.log.journal.journal_disk import remove_unfinished
+from callboard.log.journal.journal_disk import remove_unfinished, segment_bases
 from callboard.log.offline.forking import Fork, plan_journal, plan_partition, write_fork
 from callboard.log.offline.found import Inspection, Problem, SegmentState
 from callboard.log.offline.inspection import inspect_log
@@ -43,6 +43,7 @@ from callboard.log.offline.verify import (
 )
 from callboard.log.seams.disk import Close, Disk, Incarnation, Rename, Sync, SyncDirectory, Unlink, Verb
 from callboard.log.segments.damage_record import DamageRecord
+from callboard.log.segments.placing import renames
 from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.segment_file import INDEX_SUFFIX, SEGMENT_SUFFIX, index_path, segment_path
 from callboard.log.segments.segments import Damage
@@ -189,15 +190,23 @@ class LogRepair:
             await remove_unfinished(self.files, found.directory)
             for state in found.refused:
                 await self._set_aside(state)
-            for state in misnamed:
-                target = segment_path(found.directory, state.base)
-                await self.files.submit((Rename(state.path, target), SyncDirectory(found.directory)))
-                state.path, state.is_misnamed = target, False
+            await self._rename(misnamed)
             for fork in reversed(forks):
                 await self._fork(fork)
             for state in gone:
                 await self._set_aside(state)
         await self._mend_rest(taken | {state.base for state in gone})
+
+    async def _rename(self, misnamed: Sequence[SegmentState]) -> None:
+        """Give segments the names that their headers ask for."""
+        directory = self.found.directory
+        names = await segment_bases(self.files, directory)
+        lie_at = {segment_path(directory, name): name for name in names}
+        for name, base in renames({lie_at[state.path]: state.base for state in misnamed}, names):
+            renaming = Rename(segment_path(directory, name), segment_path(directory, base))
+            await self.files.submit((renaming, SyncDirectory(directory)))
+        for state in misnamed:
+            state.path, state.is_misnamed = segment_path(directory, state.base), False
 
     async def record(self, *, accept: bool, now_us: int) -> None:
         """Remember what this repair gave up; with `accept`, that all of it is known."""

@@ -28,9 +28,9 @@ from callboard.log.seams.disk import (
 )
 from callboard.log.segments.damage_record import DAMAGES_NAME
 from callboard.log.segments.index_file import load_index
-from callboard.log.segments.placing import place_segments
+from callboard.log.segments.placing import place_segments, renames
 from callboard.log.segments.quarantine import Quarantine
-from callboard.log.segments.scanning import scan_stored
+from callboard.log.segments.scanning import is_blank, scan_stored
 from callboard.log.segments.segment_file import (
     INDEX_SUFFIX,
     NEW_SUFFIX,
@@ -56,11 +56,12 @@ async def survey(
     `committed` is what the file of that name says, None when it cannot be read. Without a `quarantine` nothing is
     written: what would be set aside, removed or renamed stays, and is left out.
     """
+    damages: list[Damage] = []
     while True:
         if entries is None:
             entries = await files.list(directory)
         sizes = segment_sizes(entries)
-        found = Survey(files, directory, quarantine, limit_bytes)
+        found = Survey(files, directory, quarantine, limit_bytes, damages=damages)
         for base, size_bytes in sizes.items():
             await found.visit(base, size_bytes)
         if not await found.rename(committed):
@@ -156,16 +157,15 @@ class Survey:
         closing = [visited.file for visited in list(self._visited.values())[-2:-1]]
         await self._files.submit([Open(file.handle), *(Close(earlier.handle) for earlier in closing)])
         data = await self._files.read(file.handle, 0, SEGMENT_HEADER_BYTES)
-        is_blank = not any(data) and size_bytes <= SEGMENT_HEADER_BYTES
         try:
             header: SegmentHeader | None = decode_segment_header(data)
         except SegmentHeaderInvalid:
             header = None
-        self._visited[base] = Visited(file, size_bytes, is_blank, header)
+        self._visited[base] = Visited(file, size_bytes, is_blank(data, size_bytes), header)
 
     async def rename(self, committed: Committed | None) -> bool:
         """Give segments under a wrong name the right one; True when there were any: look again then."""
-        found = {base: visited.header for base, visited in self._visited.items()}
+        found = {base: visited.header for base, visited in self._visited.items() if not visited.is_blank}
         placing = place_segments(self._directory, found, committed)
         self._refused = placing.refused
         if self._quarantine is None:
@@ -173,13 +173,16 @@ class Survey:
                 self.doubtful_from = min(self.doubtful_from, base)
                 await self._files.submit((Close(self._visited.pop(name).file.handle),))
             return False
-        for name, base in placing.renamed.items():
-            visited = self._visited[name]
-            renaming = Rename(visited.file.path, segment_path(self._directory, base))
-            await self._files.submit((Close(visited.file.handle), renaming, SyncDirectory(self._directory)))
-        if placing.renamed:
-            await self._files.submit([Close(visited.file.handle) for visited in self._visited.values()])
-        return bool(placing.renamed)
+        if not placing.renamed:
+            return False
+        await self._files.submit([Close(visited.file.handle) for visited in self._visited.values()])
+        for name in placing.refused.keys() & set(placing.renamed.values()):
+            await self._set_aside(self._visited[name], placing.refused[name])
+        for name, base in renames(placing.renamed, self._visited):
+            here = segment_path(self._directory, name)
+            renaming = Rename(here, segment_path(self._directory, base))
+            await self._files.submit((renaming, SyncDirectory(self._directory)))
+        return True
 
     async def take_out(self) -> None:
         """Take out of service what is no segment of this log, or cannot be read; keep the others."""

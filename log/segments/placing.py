@@ -1,14 +1,15 @@
 """Which files of a folder are segments of its log, and at which offset each belongs: opening and repair decide alike.
 
 A header is believed before a name. A file whose header names another offset gets the name that the header asks for when
-the segments around it lack exactly that one; else it is a copy, and is taken out of service. So is a segment of another
-log, and one that lies further ahead than a log can explain: an offset, once believed, is never used again, and offsets
-end at 2**64.
+no other file has it by right, and the headers of the others name exactly that one before or behind them; else it is a
+copy, and is taken out of service. Files that have exchanged their names exchange them again. A segment of another log
+is taken out of service, and so is one that lies further ahead than a log can explain: an offset, once believed, is
+never used again, and offsets end at 2**64.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import attrs
@@ -30,6 +31,11 @@ class Placing:
     refused: dict[int, str] = attrs.Factory(dict)
     """Files that are no part of the log, and why."""
 
+    def put(self, name: int, header: SegmentHeader) -> SegmentHeader:
+        """Have a file renamed to what its header, which is returned, says."""
+        self.renamed[name] = header.base_offset
+        return header
+
 
 def is_within_reach(offset: int, known: int | None) -> bool:
     """Whether a log that is known to reach `known` (None: nothing is known) may reach `offset` too."""
@@ -44,7 +50,10 @@ def explains_ends(known: int | None, committed: Committed) -> bool:
 def place_segments(
     directory: str, found: Mapping[int, SegmentHeader | None], committed: Committed | None
 ) -> Placing:
-    """Judge the files with the headers `found` (None: it cannot be read) by the offsets in their names, rising."""
+    """Judge the files with the headers `found` (None: it cannot be read) by the offsets in their names, rising.
+
+    Leave out files that are blank: they are no segments.
+    """
     placing = Placing()
     headers: dict[int, SegmentHeader | None] = {}
     strays: dict[int, SegmentHeader] = {}
@@ -55,13 +64,9 @@ def place_segments(
             strays[name] = header
         else:
             headers[name] = header
+    _give_back_names(placing, strays, headers)
     for name, header in strays.items():
-        is_free = header.base_offset not in found and header.base_offset not in headers
-        if is_free and is_missing(header, headers):
-            placing.renamed[name] = header.base_offset
-            headers[header.base_offset] = header
-        else:
-            placing.refused[name] = f"it is a copy of the segment that begins at {header.base_offset}"
+        placing.refused[name] = f"it is a copy of the segment that begins at {header.base_offset}"
     names = {base: name for name, base in placing.renamed.items()}
     known = None if committed is None else max(committed.visible_end, committed.durable_end)
     for base in sorted(headers):
@@ -74,11 +79,89 @@ def place_segments(
     return placing
 
 
-def is_missing(header: SegmentHeader, headers: Mapping[int, SegmentHeader | None]) -> bool:
-    """Whether the log of the segments `headers` lacks exactly the one with this header."""
+def _give_back_names(
+    placing: Placing, strays: dict[int, SegmentHeader], headers: dict[int, SegmentHeader | None]
+) -> None:
+    """Take out of `strays` those that have a place in the log of the segments `headers`, and put them there.
+
+    First those that have one another's names, then those that the others link: each that has found its place may be
+    what links the next one to the log, before it or behind it.
+    """
+    for name in exchanged(strays):
+        header = strays.pop(name)
+        headers[header.base_offset] = placing.put(name, header)
+    is_rising, is_over = True, False
+    while strays and not is_over:
+        is_over = True
+        links = {header.previous_base for header in headers.values() if header is not None}
+        highest = max(headers, default=-1)
+        for name in sorted(strays, key=lambda name: strays[name].base_offset, reverse=not is_rising):
+            header = strays[name]
+            if header.base_offset not in headers and is_missing(header, headers, links, highest):
+                headers[header.base_offset] = placing.put(name, strays.pop(name))
+                links.add(header.previous_base)
+                highest = max(highest, header.base_offset)
+                is_over = False
+        is_rising = not is_rising
+
+
+def exchanged(strays: Mapping[int, SegmentHeader]) -> set[int]:
+    """Those of the files that have one another's names: each has a name that the header of one of them asks for."""
+    names = set(strays)
+    while True:
+        wanted = {strays[name].base_offset for name in names}
+        kept = {name for name in names & wanted if strays[name].base_offset in names}
+        if kept == names:
+            return names
+        names = kept
+
+
+def is_missing(
+    header: SegmentHeader,
+    headers: Mapping[int, SegmentHeader | None],
+    links: Collection[int],
+    highest: int,
+) -> bool:
+    """Whether a log lacks the segment with this header: one of the segments `headers`, up to `highest`, which name
+    those at `links` before them.
+
+    What is bound to the log and lies behind all others is missing: nothing there says that it is not. So is what is
+    bound to a journal and at no other's place, because the numbers of a journal leave nothing out.
+    """
     base = header.base_offset
-    if header.kind is SegmentKind.JOURNAL or not headers:
-        return header.identity != UNBOUND
-    if base > max(headers):
-        return header.previous_base in headers
-    return any(other is not None and other.previous_base == base for other in headers.values())
+    if header.identity != UNBOUND and (base > highest or header.kind is SegmentKind.JOURNAL):
+        return True
+    return header.previous_base in headers if base > highest else base in links
+
+
+def passed_over(headers: Mapping[int, SegmentHeader | None]) -> set[int]:
+    """The files of a log, by base offset, that have nothing but a name: the headers around them name one another."""
+    found, pending, before = set[int](), list[int](), None
+    for base in sorted(headers):
+        header = headers[base]
+        if header is None:
+            pending.append(base)
+            continue
+        if before is not None and header.previous_base == before:
+            found.update(pending)
+        before, pending = base, []
+    return found
+
+
+def renames(renamed: Mapping[int, int], taken: Collection[int]) -> list[tuple[int, int]]:
+    """The renames in an order in which none takes a name that another file still has; `taken` are all names in use.
+
+    Files that have exchanged names go by a name that is free. Broken off anywhere, what is left is to be placed again.
+    """
+    pending, steps, names = dict(renamed), list[tuple[int, int]](), set(taken)
+    while pending:
+        name = next((name for name, base in pending.items() if base not in pending), None)
+        if name is None:
+            name, base = pending.popitem()
+            free = max([*names, *renamed.values()]) + 1
+            steps.append((name, free))
+            names.add(free)
+            pending[free] = base
+        else:
+            steps.append((name, pending.pop(name)))
+    return steps

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
@@ -29,6 +29,7 @@ from callboard.log.limits import KIB
 from callboard.log.seams.disk import Close, Handle, Incarnation, Open
 from callboard.log.segments.index_file import new_index, trusted_index
 from callboard.log.segments.reading import TimeSearch
+from callboard.log.segments.segment_file import segment_path
 from callboard.log.segments.segments import Damage, StoredSegment
 
 TIME_CHUNK_BYTES: Final = 256 * KIB
@@ -60,6 +61,37 @@ async def open_segment(files: Incarnation, path: str) -> OpenSegment:
     except BaseException:
         await files.submit((Close(handle),))
         raise
+
+
+def is_blank(head: bytes, size_bytes: int) -> bool:
+    """Whether a file of that size which begins with `head` holds nothing."""
+    return size_bytes <= SEGMENT_HEADER_BYTES and not any(head)
+
+
+async def read_headers(
+    files: Incarnation, directory: str, sizes: Mapping[int, int]
+) -> tuple[dict[int, SegmentHeader | None], list[int]]:
+    """What the headers of the files of these `sizes` say, None where they cannot be read; and which files are blank.
+
+    All are named by the offset in their name. Raises `PlanFailed`, `FormatTooNew`.
+    """
+    headers: dict[int, SegmentHeader | None] = {}
+    blanks: list[int] = []
+    for name, size_bytes in sizes.items():
+        handle = files.handle(segment_path(directory, name))
+        await files.submit((Open(handle),))
+        try:
+            data = await files.read(handle, 0, SEGMENT_HEADER_BYTES)
+            if is_blank(data, size_bytes):
+                blanks.append(name)
+                continue
+            headers[name] = None
+            headers[name] = decode_segment_header(data)
+        except SegmentHeaderInvalid:
+            pass
+        finally:
+            await files.submit((Close(handle),))
+    return headers, blanks
 
 
 async def scan_file(

@@ -42,11 +42,20 @@ KINDS: Final = (
     "journal",
     "journal end",
     "journal snapshot",
+    "exchanged",
+    "stray",
+    "journal exchanged",
+    "journal stray",
+    "catalog stray",
 )
 """A bit of a frame, of some frames one behind the other, of frames of a segment without its index, frames that are
 zeros, the end of a file, one of the two copies of a segment's header, an index, a segment, both copies of a header with
-the index; a bit of any frame of the delivery journal, of one of the last ones that was synced, of its last snapshot."""
-AT_REPAIRED: Final = ("copy", "index", "journal", "journal end", "journal snapshot")
+the index; a bit of any frame of the delivery journal, of one of the last ones that was synced, of its last snapshot;
+two segments of the log or the journal that have exchanged names, a blank file, a copy or noise with the name of a
+segment there, or in the catalog."""
+PLACES: Final = ("exchanged", "stray", "journal exchanged", "journal stray", "catalog stray")
+"""Those that cost nothing: files in a wrong place."""
+AT_REPAIRED: Final = ("copy", "index", "journal", "journal end", "journal snapshot", *PLACES)
 """Those whose places a repair does not move."""
 LAST_FRAMES: Final = 3
 
@@ -136,6 +145,14 @@ def journal_frames(disk: MemoryDisk, directory: str) -> list[JournalFrame]:
     return found
 
 
+def base_of(path: str) -> int:
+    """The base offset in the path of a segment."""
+    base = base_offset_of(path.rpartition("/")[2])
+    if base is None:
+        raise ValueError(f"{path} is no segment")
+    return base
+
+
 def _piece(content: bytes, position: int, length: int) -> bytes:
     return content[position : position + length]
 
@@ -156,9 +173,19 @@ class Damaging:
         self._paths = sorted({frame.path for frame in self._frames})
         self._gone: set[str] = set()
         self._is_snapshot_damaged = False
+        self._has_missing = False
+        """Whether a segment is gone, or cannot be told from others by its header."""
+        self._has_misplaced = False
+        """Whether a segment of the log has another's name, or a second one."""
+        self._is_journal_misplaced = False
+        self._exchanged: list[dict[str, str]] = []
 
     def appended(self, end: int) -> None:
-        """Records were appended, from offset `end` on."""
+        """The directory was used, and records were appended, from offset `end` on."""
+        for exchanged in reversed(self._exchanged):
+            self._swap_names(exchanged)
+        self._exchanged.clear()
+        self._has_misplaced = False
         known = {frame.first for frame in self._frames}
         self._frames += [
             frame
@@ -175,6 +202,8 @@ class Damaging:
             return None
         if kind == "missing":
             return self._remove()
+        if kind in PLACES:
+            return self._misplace(kind)
         frame = self._choose(frames)
         if kind.startswith("journal"):
             return self._damage_journal(kind)
@@ -232,10 +261,10 @@ class Damaging:
 
     def _behead(self, path: str) -> str | None:
         """Spoil both copies of a segment's header, and its index, but never those of the one in use."""
-        if path == self._paths[-1]:
+        if path == self._paths[-1] or self._has_misplaced:
             return None
         self._gone.add(path)
-        self.has_headless = True
+        self.has_headless = self._has_missing = True
         self._lose(path, 0, 1 << 62)
         inode = self._disk.tree.inode(path)
         for content in (inode.volatile, inode.durable):
@@ -243,9 +272,58 @@ class Damaging:
         self._unlink(path.removesuffix(".log") + ".index")
         return f"{path} has neither header nor index"
 
+    def _misplace(self, kind: str) -> str | None:
+        """Exchange the names of two segments, or put a file that is none beside them: that costs nothing."""
+        folder = {"j": f"{self._directory}/delivery", "c": "catalog"}.get(kind[0], self._directory)
+        files = self._disk.files()
+        paths = [
+            path
+            for path in sorted(files)
+            if path.rpartition("/")[0] == folder
+            and path.endswith(".log")
+            and path not in self._gone
+            and any(files[path][:SEGMENT_HEADER_BYTES])
+        ]
+        if not paths or (kind.startswith("journal") and self.may_salvage):
+            return None
+        if kind.endswith("stray"):
+            highest = base_of(paths[-1]) + 30
+            target = f"{folder}/{between(self._entropy, base_of(paths[0]) + 1, highest):020d}.log"
+            if target in files:
+                return None
+            contents = [b"", bytes(SEGMENT_HEADER_BYTES)]
+            if target < paths[-1]:
+                contents.append(self._entropy.bytes(200))
+            if not (self._has_missing and folder == self._directory):
+                contents.append(files[one_of(self._entropy, paths)])
+            content = one_of(self._entropy, contents)
+            self._disk.plant_file(target, content)
+            self._gone.add(target)
+            self._note_misplaced(folder)
+            return f"{target} is {'no segment' if any(content) else 'blank'}"
+        if len(paths) < 2 or self._has_missing:
+            return None
+        one = one_of(self._entropy, paths[:-1])
+        other = one_of(self._entropy, paths[paths.index(one) + 1 :])
+        self._disk.plant_file(one, files[other])
+        self._disk.plant_file(other, files[one])
+        self._note_misplaced(folder)
+        if folder == self._directory:
+            self._exchanged.append({one: other, other: one})
+            self._swap_names(self._exchanged[-1])
+        return f"{one} and {other} have exchanged names"
+
+    def _note_misplaced(self, folder: str) -> None:
+        self._has_misplaced |= folder == self._directory
+        self._is_journal_misplaced |= folder.endswith("delivery")
+
+    def _swap_names(self, names: dict[str, str]) -> None:
+        self._frames = [attrs.evolve(frame, path=names.get(frame.path, frame.path)) for frame in self._frames]
+
     def _damage_journal(self, kind: str) -> str | None:
         """Flip a bit of a frame of the delivery journal, chosen by its kind."""
-        frames = [] if self.may_salvage else journal_frames(self._disk, f"{self._directory}/delivery")
+        is_known = not (self.may_salvage or self._is_journal_misplaced)
+        frames = journal_frames(self._disk, f"{self._directory}/delivery") if is_known else []
         if not frames:
             return None
         if kind == "journal snapshot":
@@ -281,11 +359,16 @@ class Damaging:
         """
         there = set(self._disk.paths())
         in_place = [path for path in self._paths if path in there]
-        inner = [path for path in in_place[1:] if path not in self._gone and path != self._paths[-1]]
+        inner = (
+            []
+            if self._has_misplaced
+            else [path for path in in_place[1:] if path not in self._gone and path != self._paths[-1]]
+        )
         if not inner:
             return None
         path = one_of(self._entropy, inner)
         self._gone.add(path)
+        self._has_missing = True
         self._lose(path, 0, 1 << 62)
         self._unlink(path)
         return f"{path} is gone"

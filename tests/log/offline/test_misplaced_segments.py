@@ -7,7 +7,13 @@ import pytest
 from callboard.log.errors import InvalidArgument, LogCorrupt
 from callboard.log.format.columns import Columns
 from callboard.log.format.committed import encode_committed
-from callboard.log.format.segment import UNBOUND, decode_segment_header, encode_segment_header, identity_of
+from callboard.log.format.segment import (
+    UNBOUND,
+    SegmentHeader,
+    decode_segment_header,
+    encode_segment_header,
+    identity_of,
+)
 from callboard.log.journal.journal import Journal
 from callboard.log.journal.journal_recovery import Owner, ignore
 from callboard.log.limits import KIB, OFFSET_JUMP_MAX
@@ -15,6 +21,7 @@ from callboard.log.offline.reader import LogReader
 from callboard.log.offline.repair import repair_directory
 from callboard.log.offline.verify import verify_directory
 from callboard.log.partition.partition_log import LogSettings, PartitionLog
+from callboard.log.segments.placing import place_segments, renames
 from callboard.log.segments.segment_file import segment_path
 from callboard.simulations.clock import VirtualClock
 from callboard.simulations.disk.memory_disk import MemoryDisk
@@ -93,6 +100,18 @@ async def served(disk, directory=ONE):
             records.update(zip(columns.offset_list(), columns.value_list(), strict=True))
         offset = reading.next_offset
     return records, log
+
+
+async def read_beside(disk):
+    """What a reader without the lock finds, by offset."""
+    reader = await LogReader.open(await disk.incarnate("reader"), ONE)
+    found, offset = {}, reader.start_offset
+    while offset < reader.visible_end:
+        reading = await reader.read(offset)
+        for columns in reading.batches:
+            found.update(zip(columns.offset_list(), columns.value_list(), strict=True))
+        offset = reading.next_offset
+    return found
 
 
 def swap(disk, one, other):
@@ -226,14 +245,7 @@ async def test_repair_keeps_what_opening_serves_beside_a_stray_copy(name):
     disk = await filled(ONE)
     disk.plant_file(segment_path(ONE, name), disk.files()[segments(disk)[0]])
     everything = {offset: value(ONE, offset) for offset in range(120)}
-    reader = await LogReader.open(await disk.incarnate("reader"), ONE)
-    found, offset = {}, 0
-    while offset < 120:
-        reading = await reader.read(offset)
-        for columns in reading.batches:
-            found.update(zip(columns.offset_list(), columns.value_list(), strict=True))
-        offset = reading.next_offset
-    assert everything == found
+    assert everything == await read_beside(disk)
     records, log = await served(copy_of(disk))
     assert (everything, 120) == (records, log.next_offset)
     assert any("copy" in problem.message for problem in (await verify_directory(disk)).problems)
@@ -280,6 +292,110 @@ async def test_of_two_renamed_copies_one_gets_its_name_back(by, place):
     assert {offset: value(ONE, offset) for offset in range(120)} == records
     assert 120 == log.next_offset
     assert 1 == sum("quarantine" in name and name.endswith(".log") for name in disk.files())
+
+
+@pytest.mark.parametrize("by", ["opening", "repair"])
+@pytest.mark.parametrize("places", [(0, 1), (1, 2), (0, -1), (0, 1, 2), (-1, 0, 2, 1), "all"])
+async def test_segments_that_have_exchanged_names_get_them_back(by, places):
+    """What headers say decides where segments belong: nothing is lost or set aside."""
+    disk = await filled(ONE)
+    paths = segments(disk)
+    chosen = paths if places == "all" else [paths[place] for place in places]
+    files = disk.files()
+    for one, other in zip(chosen, [*chosen[1:], chosen[0]], strict=True):
+        disk.plant_file(one, files[other])
+    assert {"name"} == {problem.kind for problem in (await verify_directory(disk)).problems}
+    assert {offset: value(ONE, offset) for offset in range(120)} == await read_beside(disk)
+    if by == "repair":
+        report = await repair_directory(disk)
+        assert ((), ()) == (report.lost, report.quarantined)
+        assert {"rename"} == {action.kind for action in report.actions}
+    records, log = await served(disk)
+    assert {offset: value(ONE, offset) for offset in range(120)} == records
+    assert (120, ()) == (log.next_offset, log.damages)
+    await log.close()
+    assert () == (await verify_directory(disk)).problems
+
+
+@pytest.mark.parametrize("by", ["opening", "repair"])
+@pytest.mark.parametrize("name", [5, 55, 120, 300, FAR])
+@pytest.mark.parametrize("content", [b"", bytes(128)])
+async def test_a_blank_file_with_the_name_of_a_segment_costs_nothing(by, name, content):
+    """A segment gets its name only with all that it began with: what is blank is none, and no offset begins there."""
+    disk = await filled(ONE)
+    disk.plant_file(segment_path(ONE, name), content)
+    everything = {offset: value(ONE, offset) for offset in range(120)}
+    assert everything == await read_beside(disk)
+    assert ["stray"] == [problem.kind for problem in (await verify_directory(disk)).problems]
+    if by == "repair":
+        assert () == (await repair_directory(disk)).lost
+        assert () == (await verify_directory(disk)).problems
+    records, log = await served(disk)
+    assert (everything, 120, ()) == (records, log.next_offset, log.damages)
+    assert () == (await verify_directory(disk)).problems
+
+
+@pytest.mark.parametrize("by", ["opening", "repair"])
+async def test_segments_whose_link_was_cut_get_their_names_back(by):
+    """A repair has given up the segment before the last one, which is exchanged with another: both are known."""
+    disk = await filled(ONE)
+    *_, last = segments(disk)
+    damaged = bytearray(disk.files()[last])
+    for byte in range(140, len(damaged), 50):
+        damaged[byte] ^= 1
+    disk.plant_file(last, bytes(damaged))
+    await repair_directory(disk)
+    records, log = await served(disk)
+    await append(log._files, log, [b"more"])
+    await log.close()
+    swap(disk, *segments(disk)[-2:])
+    if by == "repair":
+        assert () == (await repair_directory(disk)).lost
+    assert {**records, 120: b"more"} == (await served(disk))[0]
+
+
+async def test_a_name_that_a_foreign_file_has_taken_is_given_back():
+    """A segment of another log has the name of one of ours, which lies under another: ours gets its name back."""
+    disk = await filled(ONE, OTHER)
+    path = segments(disk)[1]
+    disk.plant_file(segment_path(ONE, 777), disk.files()[path])
+    disk.plant_file(path, disk.files()[segments(disk, OTHER)[1]])
+    for by in (disk, copy_of(disk)):
+        if by is disk:
+            await repair_directory(by)
+        records, _ = await served(by)
+        assert {offset: value(ONE, offset) for offset in range(120)} == records
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_renames_that_are_broken_off_are_taken_up_again(seed):
+    """After any of the renames the files left are placed as before, so that a crash among them loses nothing."""
+    source = random.Random(seed)
+    bases = [0, *sorted(source.sample(range(1, 1000), source.randrange(1, 7)))]
+    names = source.sample(bases, len(bases))
+    kept = dict(zip(names, [header_at(bases, base) for base in bases], strict=True))
+    steps = 0
+    while any(name != header.base_offset for name, header in kept.items()):
+        placing = place_segments(ONE, dict(sorted(kept.items())), None)
+        assert {} == placing.refused
+        (name, target), *_ = renames(placing.renamed, kept)
+        assert target not in kept
+        kept[target] = kept.pop(name)
+        steps += 1
+    assert sorted(kept) == bases
+    assert steps < 2 * len(bases)
+
+
+def header_at(bases, base):
+    place = bases.index(base)
+    return SegmentHeader(
+        base + 1,
+        base,
+        0,
+        previous_end=base,
+        previous_base=bases[max(place - 1, 0)],
+        identity=identity_of(ONE),
+    )
 
 
 # -- offsets that no log has reached ------------------------------------------------------------

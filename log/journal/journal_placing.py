@@ -1,0 +1,86 @@
+"""Which files of a journal's folder are its segments, and putting them where they belong.
+
+A name is no evidence against content. A file that is blank is no segment: one gets its name only with all that it began
+with, synced (J3 in `journal`). One whose header cannot be read is none either when the segment before it goes on past
+the number in its name, because numbers are never used twice. For the others see `placing`.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from callboard.log.format.frame import LAST_OFFSET, FrameFields
+from callboard.log.seams.disk import Close, Entry, Incarnation, Rename, SyncDirectory, Unlink
+from callboard.log.segments.placing import place_segments, renames
+from callboard.log.segments.quarantine import Quarantine
+from callboard.log.segments.scanning import open_segment, read_headers, scan_file
+from callboard.log.segments.segment_file import segment_path, segment_sizes
+
+BLANK = "it is blank"
+WITHIN = "the segment before it goes on past it"
+
+
+@attrs.frozen
+class JournalPlaces:
+    """Where the segments of a journal are; all files are named by the number in their name."""
+
+    names: dict[int, int]
+    """Of each segment, by its number, rising."""
+    strays: dict[int, str]
+    """Files that are no part of the journal, and why."""
+
+    @property
+    def renamed(self) -> dict[int, int]:
+        """Files to be renamed: to which number."""
+        return {name: base for base, name in self.names.items() if name != base}
+
+
+async def find_places(files: Incarnation, directory: str, entries: list[Entry]) -> JournalPlaces:
+    """Read the headers of all files in `directory`, which has `entries`. Raises `PlanFailed`, `FormatTooNew`."""
+    headers, blanks = await read_headers(files, directory, segment_sizes(entries))
+    placing = place_segments(directory, headers, None)
+    strays = dict.fromkeys(blanks, BLANK) | placing.refused
+    names = {placing.renamed.get(name, name): name for name in headers if name not in strays}
+    earlier: int | None = None
+    for base in sorted(names):
+        if headers[names[base]] is not None:
+            earlier = names[base]
+        elif earlier is not None and await goes_past(files, segment_path(directory, earlier), base):
+            strays[names.pop(base)] = WITHIN
+    return JournalPlaces(dict(sorted(names.items())), strays)
+
+
+async def goes_past(files: Incarnation, path: str, base: int) -> bool:
+    """Whether a segment of a journal holds records behind `base`; the mark of a clean end may be at it."""
+    segment = await open_segment(files, path)
+    found: list[int] = []
+
+    def visit(position: int, fields: FrameFields, body: memoryview) -> bool:
+        del position, body
+        if fields[LAST_OFFSET] > base:
+            found.append(fields[LAST_OFFSET])
+        return bool(found)
+
+    try:
+        await scan_file(files, segment, visit=visit)
+    finally:
+        await files.submit((Close(segment.handle),))
+    return bool(found)
+
+
+async def put_in_place(
+    files: Incarnation, directory: str, places: JournalPlaces, entries: list[Entry]
+) -> tuple[str, ...]:
+    """Set strays aside, and give segments their names; returns what is in quarantine. Raises `PlanFailed`."""
+    quarantine, sizes = Quarantine(files, directory), segment_sizes(entries)
+    for name, why in places.strays.items():
+        path = segment_path(directory, name)
+        if why == BLANK:
+            await files.submit((Unlink(path), SyncDirectory(directory)))
+        else:
+            verbs = await quarantine.move_verbs(path, name, sizes[name], 0)
+            await files.submit((*verbs, SyncDirectory(directory)))
+    for name, base in renames(places.renamed, sizes):
+        renaming = Rename(segment_path(directory, name), segment_path(directory, base))
+        await files.submit((renaming, SyncDirectory(directory)))
+    return tuple(quarantine.kept)

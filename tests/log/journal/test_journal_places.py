@@ -1,0 +1,195 @@
+"""Files of a journal in a wrong place: blank, copied, renamed, exchanged, or nothing of ours under a segment's name."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from callboard.log.errors import LogCorrupt
+from callboard.log.format.segment import SEGMENT_HEADER_BYTES, decode_segment_header
+from callboard.log.journal.journal import Journal
+from callboard.log.journal.journal_reading import JournalReading
+from callboard.log.journal.journal_recovery import Owner
+from callboard.log.limits import Limits
+from callboard.log.offline.repair import repair_directory
+from callboard.log.offline.verify import verify_directory
+from callboard.log.segments.segment_file import segment_path
+from callboard.simulations.clock import VirtualClock
+from callboard.simulations.disk.memory_disk import MemoryDisk
+from callboard.simulations.entropy import SeededEntropy
+
+FOLDERS = ["catalog", "topics/t1/0/delivery", "actors/one"]
+SHORT = Limits(journal_segment_bytes=2_000)
+EVENTS = 60
+
+
+def event(number):
+    return b"event %03d" % number + bytes(100)
+
+
+async def open_journal(disk, folder, events):
+    return await Journal.open(
+        await disk.incarnate("journal"),
+        folder,
+        Owner(lambda snapshot: events.append(snapshot), events.append),
+        clock=VirtualClock(),
+        entropy=SeededEntropy(1),
+        limits=SHORT,
+    )
+
+
+async def filled(folder):
+    """A disk with a journal of several segments, closed in order."""
+    disk = MemoryDisk()
+    await (await open_journal(disk, "catalog", [])).close()
+    journal = await open_journal(disk, folder, [])
+    for number in range(EVENTS):
+        await journal.append([event(number)])
+        if journal.needs_maintenance:
+            await journal.maintain()
+    await journal.close()
+    assert len(segments(disk, folder)) > 3
+    return disk
+
+
+def segments(disk, folder):
+    return sorted(path for path in disk.files() if path.startswith(folder) and path.endswith(".log"))
+
+
+def base_of(path):
+    return int(path[-24:-4])
+
+
+async def replayed(disk, folder):
+    """What opening finds."""
+    events = []
+    journal = await open_journal(disk, folder, events)
+    await journal.close()
+    return events
+
+
+async def read(disk, folder):
+    """What a reader without the lock finds."""
+    events = []
+    reading = JournalReading(await disk.incarnate("reader"), folder, Owner(events.append, events.append))
+    await reading.run()
+    assert [] == reading.faults
+    return events
+
+
+ALL = [event(number) for number in range(EVENTS)]
+
+
+def blank_within(disk, folder):
+    disk.plant_file(segment_path(folder, base_of(segments(disk, folder)[1]) + 3), b"")
+
+
+def blank_behind(disk, folder):
+    disk.plant_file(segment_path(folder, 2 * EVENTS), b"")
+
+
+def blank_far_ahead(disk, folder):
+    disk.plant_file(segment_path(folder, 10**15), bytes(SEGMENT_HEADER_BYTES))
+
+
+def noise_within(disk, folder):
+    disk.plant_file(segment_path(folder, base_of(segments(disk, folder)[-2]) + 3), b"\xa5" * 700)
+
+
+def copy_behind(disk, folder):
+    disk.plant_file(segment_path(folder, 2 * EVENTS), disk.files()[segments(disk, folder)[0]])
+
+
+def copy_within(disk, folder):
+    paths = segments(disk, folder)
+    disk.plant_file(segment_path(folder, base_of(paths[1]) + 5), disk.files()[paths[-1]])
+
+
+def renamed_first(disk, folder):
+    path = segments(disk, folder)[0]
+    disk.plant_file(segment_path(folder, 2 * EVENTS), disk.files()[path])
+    disk.tree.unlink(path)
+
+
+def renamed_last(disk, folder):
+    path = segments(disk, folder)[-1]
+    disk.plant_file(segment_path(folder, 3), disk.files()[path])
+    disk.tree.unlink(path)
+
+
+def exchanged(disk, folder):
+    permute(disk, segments(disk, folder)[1:3])
+
+
+def exchanged_ends(disk, folder):
+    paths = segments(disk, folder)
+    permute(disk, [paths[0], paths[-1]])
+
+
+def rotated(disk, folder):
+    permute(disk, segments(disk, folder))
+
+
+def permute(disk, paths):
+    files = disk.files()
+    for one, other in pairwise([*paths, paths[0]]):
+        disk.plant_file(one, files[other])
+
+
+MISPLACED = [
+    blank_within,
+    blank_behind,
+    blank_far_ahead,
+    noise_within,
+    copy_behind,
+    copy_within,
+    renamed_first,
+    renamed_last,
+    exchanged,
+    exchanged_ends,
+    rotated,
+]
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("misplace", MISPLACED)
+@pytest.mark.parametrize("by", ["opening", "repair"])
+async def test_no_event_is_lost_to_a_file_in_a_wrong_place(folder, misplace, by):
+    """Opening, repair and readers find every event by what the files hold, whatever their names say."""
+    disk = await filled(folder)
+    misplace(disk, folder)
+    assert ALL == await read(disk, folder)
+    report = await verify_directory(disk)
+    assert {"stray", "name"} >= {problem.kind for problem in report.problems}
+    assert report.problems
+    if by == "repair":
+        assert () == (await repair_directory(disk)).lost
+    assert ALL == await replayed(disk, folder)
+    assert () == (await verify_directory(disk)).problems or by == "opening"
+    await repair_directory(disk)
+    assert () == (await verify_directory(disk)).problems
+    assert ALL == await replayed(disk, folder)
+
+
+async def test_what_is_really_missing_stays_damage():
+    """A blank file in place of a segment that held synced events is a loss, and is said to be one."""
+    folder = "catalog"
+    disk = await filled(folder)
+    blank = segments(disk, folder)[-2]
+    disk.plant_file(blank, b"")
+    with pytest.raises(LogCorrupt, match="cannot be read"):
+        await replayed(disk, folder)
+    assert not (await verify_directory(disk)).ok
+    (lost,) = (await repair_directory(disk)).lost
+    assert (folder, base_of(blank)) == lost[:2]
+    events = await replayed(disk, folder)
+    assert len(events) < EVENTS
+    assert events == [each for each in ALL if each in events]
+
+
+async def test_segments_name_the_one_before_them():
+    """The header of each segment of a journal links it to the one before, also where journals have no identity."""
+    disk = await filled("actors/one")
+    headers = [decode_segment_header(disk.files()[path]) for path in segments(disk, "actors/one")]
+    assert [header.base_offset for header in headers[:-1]] == [header.previous_base for header in headers[1:]]

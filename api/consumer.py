@@ -13,6 +13,8 @@ U1  A message that was fetched is not taken yet, in the caller's hands, or given
     question that a call gave up waiting for is the next call's.
 U2  What the caller holds unsettled never exceeds `max_in_flight`, leases that ran out not counted.
 U3  Only one task fetches at a time.
+U4  What was fetched and not handed over is given back when its lease is half over, whatever the caller does: no attempt
+    counts for nobody, and nobody holds up for longer what others could have.
 """
 
 from __future__ import annotations
@@ -31,17 +33,18 @@ from callboard.actors.catalog.commands import Admission, EnsureGroup
 from callboard.actors.catalog.directory import LiveTopic
 from callboard.actors.groups.coordinator import Leave
 from callboard.actors.groups.membership import MemberNews, Membership
-from callboard.actors.kernel import ActorRef, Reply
+from callboard.actors.kernel import ActorRef
 from callboard.actors.names import check_name
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import GroupSettings
+from callboard.actors.timers.timers import NEVER, Callback
 from callboard.actors.topic_patterns import TopicPattern
 from callboard.awaited import AwaitedPartitions
 from callboard.draining import Drains
-from callboard.following import FollowsAssignment
+from callboard.following import FollowsAssignment, leased_by
 from callboard.following_topics import FollowsTopics
-from callboard.leased import ConsumerLease, LeasedPart
+from callboard.leased import Asked, ConsumerLease, LeasedPart
 from callboard.log.errors import (
     ActorCrashed,
     ActorStopped,
@@ -66,6 +69,8 @@ PASS_S = 0.001
 """Other tasks run at the latest after so many messages that were there already, and after so many seconds."""
 LATE_S = 0.02
 """How long a consumer waits for the answer of one partition before it asks others."""
+FILL_AT = 1 / 3
+"""The part of a lease after which a batch is filled no longer."""
 LOOK_S = 0.05
 """How long a consumer that does not want to wait allows the partitions for their answers."""
 
@@ -91,7 +96,7 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
         """Who this is, for people: it stands beside the consumer's id in `Runtime.groups`."""
         self.settings = GroupSettings()
         self.runtime = runtime
-        self.leases = ConsumerLeases(runtime, group)
+        self.leases = ConsumerLeases(runtime, group, lambda: self.let_go())
         self._lives = list(lives)
         self._given = given
         self._entered = False
@@ -110,10 +115,14 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
         """Messages that were fetched for one-by-one iteration."""
         self._untaken: ConsumerLease | None = None
         """A lease of which batches are left."""
+        self._filling: list[LeasedPart] = []
+        """What the batch has that is being filled."""
+        self._stale = runtime.timers.timer(Callback(self._look_for_stale))
+        """Comes when the first lease of which something may not be handed over is half over (U4)."""
         self._turn = trio.Lock()
-        self._asked: tuple[PartitionPort, Reply] | None = None
+        self._asked: Asked | None = None
         """The question that is under way (U1)."""
-        self._late: dict[PartitionPort, Reply] = {}
+        self._late: dict[PartitionPort, Asked] = {}
         """Questions that were not answered for a while: meanwhile other partitions are asked."""
         self._is_single = False
         """It reads one partition alone."""
@@ -126,7 +135,6 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
         self._fetched_at: float | None = None
         self._lease_s = math.inf
         """How long the last lease lasted from when it was asked for."""
-        self._asked_at = 0.0
         self._given_at: float | None = None
         """When the last batch was handed over."""
         self._took_s = math.inf
@@ -180,6 +188,7 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
         self.runtime.check_run()
         self._open = False
         self._awaited.close()
+        self._stale.cancel()
         self.leases.end()
         self._drop_fetched()
         if error is not None:
@@ -219,12 +228,12 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
         """What was fetched, or is being, is no longer this consumer's: the partitions release it."""
         self._buffer.clear()
         self._untaken = None
-        if self._asked is not None:
-            self._asked[1].expire()  # whoever waits for it asks anew, or hears that the consumer is closed
-            self._asked[1].abandon()
-            self._asked = None
-        for reply in self._late.values():
-            reply.abandon()
+        asked, self._asked = self._asked, None
+        if asked is not None:
+            asked.reply.expire()  # whoever waits for it asks anew, or hears that the consumer is closed
+            asked.reply.abandon()
+        for late in self._late.values():
+            late.reply.abandon()
         self._late.clear()
 
     async def _leave(self) -> None:
@@ -276,9 +285,8 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
         self.runtime.check_open()
         if self._is_draining or not self._open:
             self._check_taking()
-        buffer = self._buffer
         while True:
-            if buffer:
+            if self._buffer:
                 await self._pass()
             else:
                 if self._turn.locked():  # another task fetches (U3)
@@ -289,7 +297,7 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
                 else:
                     self._turn.acquire_nowait()
                 try:
-                    if not buffer:
+                    if not self._buffer:
                         lease = self._untaken
                         if lease is None and timeout is None:
                             lease = await self._fetch(1, until)
@@ -299,11 +307,11 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
                         if lease is None:
                             return None
                         self._untaken = None
-                        buffer += self._in_order(self.leases.take_messages(lease))
+                        self._buffer += self._in_order(self.leases.take_messages(lease))
                 finally:
                     self._turn.release()
             # From here on there is no checkpoint (U1).
-            if buffer:
+            if buffer := self._buffer:
                 if self.is_fresh(buffer[0].lease):
                     return buffer.popleft()
                 self.give_back_buffer()
@@ -331,18 +339,58 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
 
     def give_back_buffer(self) -> None:
         """Release what was fetched and not yet asked for: for other modules of the package."""
-        messages = list(self._buffer)
-        self._buffer.clear()
+        messages, self._buffer = self._buffer, deque()
         self.leases.give_back_messages(messages)
         lease, self._untaken = self._untaken, None
         if lease is not None:
             self.leases.give_back([lease.take(lease.untaken)])
 
+    def give_back_fetched(self) -> None:
+        """As `give_back_buffer`, with what partitions have answered and nobody has taken."""
+        self.give_back_buffer()
+        self._give_back_answers(math.inf)
+
     def give_back_stale(self) -> None:
-        """As `give_back_buffer`, if the lease of the first is half over: for other modules of the package."""
+        """As `give_back_fetched`, what is not fresh of it (U4): for other modules of the package."""
         lease = self._buffer[0].lease if self._buffer else self._untaken
         if lease is not None and not self.is_fresh(lease):
             self.give_back_buffer()
+        if self._filling:
+            self._drop_stale(self._filling)
+        self._give_back_answers(self.runtime.clock.monotonic())
+
+    def _give_back_answers(self, now: float) -> None:
+        """Give back what was answered, and is stale by `now`."""
+        asked = self._asked
+        if asked is not None and self._answer_stale_at(asked) <= now:
+            self._give_up_asked()
+        self._give_up_late([port for port, late in self._late.items() if self._answer_stale_at(late) <= now])
+
+    def _answer_stale_at(self, asked: Asked) -> float:
+        """When the lease that was answered is half over; never, if there is none."""
+        leased = leased_by(asked.reply)
+        return NEVER if leased is None else leased.deadline - self._lasts_s() / 2
+
+    def _answered(self, port: PartitionPort) -> None:
+        """A partition has answered while nobody waits for that."""
+        asked = self._late.get(port, self._asked)
+        if asked is not None:
+            self._watch(self._answer_stale_at(asked))
+            if asked.is_late:
+                self._awaited.noticed(port)
+
+    def _watch(self, stale_at: float) -> None:
+        """Have the timer come then, or before."""
+        if stale_at < self._stale.deadline:
+            self._stale.arm(stale_at)
+
+    def _look_for_stale(self) -> None:
+        """The timer has come."""
+        if self._stale.has_come():
+            self.let_go()
+            answers = [*self._late.values(), *([] if self._asked is None else [self._asked])]
+            first = self.leases.next_stale(self.runtime.clock.monotonic())
+            self._watch(min([first, *map(self._answer_stale_at, answers)]))
 
     @overload
     def receive(self, *, timeout: None = None, wait: bool = True) -> Receiving[ReceivedMessage]: ...
@@ -373,7 +421,7 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
     def batches(self, *, max_records: int = 1000, max_wait: float = 0.01) -> Batches:
         """Iterate batches of up to `max_records` messages, each of one partition: the quickest way to consume.
 
-        A batch that is not full is handed over after `max_wait` seconds.
+        A batch that is not full is handed over after `max_wait` seconds, or a third of the visibility timeout.
         """
         self._check_open()
         check_batch_size(max_records, max_wait)
@@ -407,11 +455,14 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
                 self._untaken = lease if lease.untaken else None
                 count = parts[0].size
                 if count < max_records and max_wait > 0:
+                    self._filling = parts
                     try:
                         count = await self._fill_batch(lease.port, parts, max_records, max_wait)
                     except BaseException:
                         self.leases.give_back(parts)
                         raise
+                    finally:
+                        self._filling = []
                     self._drop_stale(parts)
             if is_quick and self._untaken is None and self._asked is None and count >= max_records:
                 # The next lease is then journalled together with the coming ack.
@@ -422,11 +473,10 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
         return ReceivedBatch(self.leases, parts)
 
     def _drop_stale(self, parts: list[LeasedPart]) -> None:
-        """Give back the parts whose lease has run out, or whose topic is deleted: filling a batch may take long."""
-        now = self.runtime.clock.monotonic()
-        stale = [part for part in parts if part.lease.deadline <= now or self._is_outdated(part.lease)]
+        """Give back the parts that are not fresh: filling a batch may take long."""
+        stale = [part for part in parts if not self.is_fresh(part.lease)]
         if stale:
-            parts[:] = [part for part in parts if part.lease not in {each.lease for each in stale}]
+            parts[:] = [part for part in parts if part not in stale]
             self.leases.give_back(stale)
 
     async def _fill_batch(
@@ -436,14 +486,15 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
 
         What a partition has been asked for by then, and does not answer, belongs to the next call.
         """
-        count = parts[0].size
-        with trio.move_on_after(max_wait):
+        count, lease = parts[0].size, parts[0].lease
+        left_s = lease.stale_at - self.runtime.clock.monotonic() - (1 / 2 - FILL_AT) * self._lasts_s()
+        with trio.move_on_after(min(max_wait, max(0.0, left_s))):
             while count < max_records and self._open:
                 if not await self._ask(max_records - count, port):
                     break
-                lease = await self._answer()
-                if lease is not None:
-                    parts.append(lease.take(lease.untaken))
+                more = await self._answer()
+                if more is not None:
+                    parts.append(more.take(more.untaken))
                     count += parts[-1].size
                     continue
                 await self._awaited.wait()
@@ -457,9 +508,8 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
     # -- fetching
 
     def is_fresh(self, lease: ConsumerLease) -> bool:
-        """Whether at least half of a visibility timeout is left, nothing in it has expired, and the topic is there.
+        """Whether at least half of it is left, nothing in it has expired, and the topic is there.
 
-        Half of what leases really last, if that is less: while the timeout is altered, partitions know of it first.
         For other modules of the package.
         """
         port = lease.port  # every message comes this way: no call without need
@@ -469,8 +519,11 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
             return False
         if lease.expires_us is not None and lease.expires_us <= self.runtime.clock.wall_us():
             return False  # its partition settles what has expired, and gives the rest once more
-        lasts_s = min(self.settings.visibility_timeout, self._lease_s)
-        return lease.deadline - self.runtime.clock.monotonic() >= lasts_s / 2
+        return self.runtime.clock.monotonic() < lease.stale_at
+
+    def _lasts_s(self) -> float:
+        """How long leases last: while the timeout is altered, partitions know of it before consumers do."""
+        return min(self.settings.visibility_timeout, self._lease_s)
 
     def _is_outdated(self, lease: ConsumerLease) -> bool:
         return lease.port.is_outdated(self.leases.group_id, lease.lease_id)
@@ -546,7 +599,7 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
             return False
         if port in self._late:
             if can_wait:
-                self._asked = port, self._late.pop(port)
+                self._asked = self._late.pop(port)
             return can_wait
         command = c.Fetch(leases.group_id, self._id, limit, limits.fetch_bytes, self._generation)
         try:
@@ -567,14 +620,16 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
                 await self._refused(port, error)
             return can_wait
         reply.is_kept = True
-        self._asked, self._asked_at = (port, reply), self.runtime.clock.monotonic()
+        reply.unawaited = partial(self._answered, port)
+        self._asked = Asked(port, reply, self.runtime.clock.monotonic())
         return True
 
     async def _answer(self) -> ConsumerLease | None:
-        """Wait for what was asked; None when that partition has nothing now, or refuses."""
-        if self._asked is None:
+        """Wait for what was asked; None when that partition has nothing, or refuses, or nobody wants it now."""
+        asked = self._asked
+        if asked is None:
             return None
-        port, reply = self._asked
+        port, reply, asked_at, is_late = asked
         try:
             if self._is_single or reply.done:
                 leased: c.LeasedRecords | None = await reply.settled()
@@ -582,19 +637,22 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
                 with trio.move_on_after(LATE_S) as waiting:
                     leased = await reply.settled()
                 if waiting.cancelled_caught:
-                    if not reply.done:
-                        self._set_aside(port, reply)
+                    if self._asked is not asked:
                         return None
-                    # It came, or the partition was taken from this consumer, in the same moment.
-                    leased = reply.value() if reply.has_answer else None
+                    if not reply.done:
+                        self._set_aside(asked)
+                        return None
+                    leased = reply.value()  # it came in the same moment
         except CallboardError as error:
+            if self._asked is not asked:
+                return None
             self._asked = None
             await self._refused(port, error)
             return None
+        if self._asked is not asked:
+            return None
         self._asked = None
         self._acts += 1
-        if reply.abandoned:
-            return None
         if leased is None:
             await self._await(port)
             self._end_turn(port)
@@ -606,20 +664,20 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
         lease = self.leases.accept(port, leased)
         if lease is not None:
             self._fetched_at = now = self.runtime.clock.monotonic()
-            is_late = reply.unawaited is not None
             if not is_late:
-                self._lease_s = lease.deadline - self._asked_at
+                self._lease_s = lease.deadline - asked_at
+            lease.stale_at = lease.deadline - self._lasts_s() / 2
+            self._watch(lease.stale_at)
             if lease.deadline <= now or (is_late and (self.leases.room() < 0 or not self.is_fresh(lease))):
                 self.leases.give_back([lease.take(lease.untaken)])
                 return None
         return lease
 
-    def _set_aside(self, port: PartitionPort, reply: Reply) -> None:
+    def _set_aside(self, asked: Asked) -> None:
         """The partition does not answer for now: it is looked at again when it does."""
         self._asked = None
-        self._late[port] = reply
-        reply.unawaited = partial(self._awaited.noticed, port)
-        self._end_turn(port)
+        self._late[asked.port] = asked._replace(is_late=True)
+        self._end_turn(asked.port)
 
     async def _await(self, port: PartitionPort) -> None:
         """Have a partition in which nothing was ready say when something is."""

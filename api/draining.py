@@ -19,7 +19,7 @@ class Drains:
 
     group: str
     leases: ConsumerLeases
-    give_back_buffer: Callable[[], None]
+    give_back_fetched: Callable[[], None]
     _awaited: AwaitedPartitions[PartitionPort]
     _lives: list[LiveTopic]
     _open: bool
@@ -38,7 +38,7 @@ class Drains:
         """
         self._is_draining = True
         if self._open:
-            self.give_back_buffer()
+            self.give_back_fetched()
             for live in self._lives:
                 for port in live.ports:
                     self._awaited.noticed(port)

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from callboard.actors.groups.assignment import Place
     from callboard.actors.groups.membership import MemberNews
     from callboard.actors.kernel import Reply
+    from callboard.actors.partition.commands import LeasedRecords
     from callboard.actors.partition.port import PartitionPort
+    from callboard.leased import Asked
     from callboard.received import ConsumerLeases
     from callboard.session import Session
 
@@ -36,8 +38,8 @@ class FollowsAssignment:
     _news: MemberNews
     _places: dict[PartitionPort, Place]
     _turn: trio.Lock
-    _asked: tuple[PartitionPort, Reply] | None
-    _late: dict[PartitionPort, Reply]
+    _asked: Asked | None
+    _late: dict[PartitionPort, Asked]
 
     if TYPE_CHECKING:
 
@@ -56,8 +58,8 @@ class FollowsAssignment:
 
     def _follow_assignment(self) -> None:
         """Let go of partitions that are another's from now on: give back what the caller has not taken."""
-        if self._asked is not None and not self._reads(self._asked[0]):
-            self._give_up_asked(*self._asked)
+        if self._asked is not None and not self._reads(self._asked.port):
+            self._give_up_asked()
         self._give_up_late([port for port in self._late if not self._reads(port)])
         self.let_go()
         for place in self._news.take_ended():
@@ -65,26 +67,33 @@ class FollowsAssignment:
                 self.leases.forget_where(partial(is_, port))
                 self.runtime.renewed_leases.lose(self.leases, port)
 
-    def _give_up_asked(self, port: PartitionPort, reply: Reply) -> None:
-        """Whoever waits for the answer asks others, or gives it back if it is there."""
-        reply.expire()
-        reply.abandon()
-        if reply.abandoned or not self._turn.locked():
-            self._asked = None
-            self._give_back_answer(port, reply)
+    def _give_up_asked(self) -> None:
+        """Whoever waits for the answer asks others."""
+        asked, self._asked = self._asked, None
+        if asked is not None:
+            asked.reply.expire()
+            self._give_back_answer(asked)
 
-    def _give_back_answer(self, port: PartitionPort, reply: Reply) -> None:
+    def _give_back_answer(self, asked: Asked) -> None:
         """Nobody wants the answer."""
-        reply.abandon()
-        if reply.has_answer:
-            with suppress(CallboardError):
-                leased = reply.value()
-                lease = None if leased is None else self.leases.accept(port, leased)
-                if lease is not None:
-                    self.leases.give_back([lease.take(lease.untaken)])
+        asked.reply.abandon()
+        leased = leased_by(asked.reply)
+        lease = None if leased is None else self.leases.accept(asked.port, leased)
+        if lease is not None:
+            self.leases.give_back([lease.take(lease.untaken)])
 
     def _give_up_late(self, ports: Iterable[PartitionPort]) -> None:
-        """There is no room for what these partitions were asked that did not answer in time: others may have it."""
+        """What these partitions were asked, and did not answer in time, is for others."""
         for port in ports:
-            self._give_back_answer(port, self._late.pop(port))
+            self._give_back_answer(self._late.pop(port))
             self._look_at([port])
+
+
+def leased_by(reply: Reply) -> LeasedRecords | None:
+    """What a partition has answered; None for nothing, for no answer, and for an error."""
+    if not reply.has_answer:
+        return None
+    with suppress(CallboardError):
+        leased: LeasedRecords | None = reply.value()
+        return leased
+    return None

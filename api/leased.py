@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from callboard.actors.delivery.intervals import IntervalSet
+from callboard.actors.kernel import Reply
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.port import PartitionPort
 from callboard.log.format.columns import first_expiry
@@ -13,6 +14,17 @@ from callboard.message import Span
 
 UNSURE_MAX: Final = 100
 """So many ranges of a lease whose acks were cut off are known as such; another ack of more may be told to be lost."""
+
+
+class Asked(NamedTuple):
+    """A question for a lease, until somebody takes its answer."""
+
+    port: PartitionPort
+    reply: Reply
+    at: float
+    """When it was asked."""
+    is_late: bool = False
+    """Meanwhile other partitions were asked."""
 
 
 class LeasedPart(NamedTuple):
@@ -52,13 +64,15 @@ class ConsumerLease:
         "left",
         "lease_id",
         "port",
+        "stale_at",
         "untaken",
     )
 
     def __init__(self, port: PartitionPort, leased: c.LeasedRecords, count: int) -> None:
         self.port = port
         self.lease_id = leased.lease_id
-        self.deadline = leased.deadline
+        self.deadline = self.stale_at = leased.deadline
+        """When it runs out, and from when on nothing of it is handed over any more."""
         self.left = self.untaken = count
         """How many messages are in flight, and how many of those were not taken."""
         self._unsure_acks: list[tuple[int, int]] = []

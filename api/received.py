@@ -16,6 +16,7 @@ H3  Such acks are sent at the latest when the consumer fetches, flushes or ends,
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -43,7 +44,7 @@ from callboard.log.errors import (
 from callboard.log.format.columns import Columns
 from callboard.log.limits import OFFSET_MAX
 from callboard.message import ColumnBatch, Record
-from callboard.settling import GatheredAcks, Releases, SentAck, check_nack, check_seconds, lease_lost, without
+from callboard.settling import GatheredAcks, SentAck, check_nack, check_seconds, lease_lost, without
 
 if TYPE_CHECKING:
     from callboard.session import Session
@@ -56,7 +57,9 @@ BATCH_PLACE: Final = OFFSET_MAX
 class ConsumerLeases(AcksWithPublishes):
     """The leases of one consumer."""
 
-    def __init__(self, runtime: Session, group: str) -> None:
+    def __init__(self, runtime: Session, group: str, let_go: Callable[[], object]) -> None:
+        self._let_go = let_go
+        """Called when a lease is about to end earlier than was known: what was not handed over goes back before."""
         self.in_flight = 0
         self.max_in_flight = 1
         self.group_id = 0
@@ -68,7 +71,6 @@ class ConsumerLeases(AcksWithPublishes):
         self._group = group
         self._leases: dict[ConsumerLease, None] = {}
         self._freed = trio.Event()
-        self._releases = Releases(runtime.lingers)
         self.gathered: deque[GatheredAcks] = deque()
         """The last one still grows."""
         self._sent: deque[SentAck] = deque()
@@ -110,6 +112,10 @@ class ConsumerLeases(AcksWithPublishes):
         """So many messages may be in flight from now on."""
         self.max_in_flight = max_in_flight
         self._freed.set()
+
+    def next_stale(self, now: float) -> float:
+        """When the next of the leases is half over; infinity for none."""
+        return min([lease.stale_at for lease in self._leases if lease.stale_at > now], default=math.inf)
 
     def room(self) -> int:
         """How many more messages the consumer may have."""
@@ -210,12 +216,6 @@ class ConsumerLeases(AcksWithPublishes):
         if lost:
             raise lease_lost({settled[0][0].port: lost}, verb, self._group, were_sought)
 
-    def hand_over_ack(self, lease: ConsumerLease, offset: int) -> None:
-        """Ack without waiting, also for room in the mailbox; without effect when the lease has run out."""
-        self._count(lease, 1)
-        ranges = ((offset, offset + 1),)
-        lease.port.hand_over(c.Settle(self.group_id, "ack", lease.lease_id, ranges, lazy=True))
-
     async def _settle_now(
         self, port: PartitionPort, message: c.Settle, valid: bool, crashed: bool = False
     ) -> c.Ranges:
@@ -240,7 +240,7 @@ class ConsumerLeases(AcksWithPublishes):
     def give_back(self, parts: Iterable[LeasedPart]) -> None:
         """Release what did not reach the caller, without waiting."""
         for lease, ranges, _ in parts:
-            self.release(lease, [row[:2] for row in ranges])
+            self.hand_over("release", lease, [row[:2] for row in ranges])
 
     def give_back_messages(self, messages: Iterable[ReceivedMessage]) -> None:
         """Release messages, without waiting; without effect on those whose lease has run out."""
@@ -248,18 +248,14 @@ class ConsumerLeases(AcksWithPublishes):
         for message in messages:
             by_lease.setdefault(message.lease, []).append((message.offset, message.offset + 1))
         for lease, offsets in by_lease.items():
-            self.release(lease, merged(sorted(offsets)))
+            self.hand_over("release", lease, merged(sorted(offsets)))
 
-    def release(self, lease: ConsumerLease, ranges: c.Ranges) -> None:
-        """Release ranges of a lease without waiting."""
-        self.send_back("release", lease, ranges)
-
-    def send_back(self, verb: str, lease: ConsumerLease, ranges: c.Ranges, why: str | None = None) -> None:
-        """Release or nack without waiting; without effect where the lease has run out, or that has happened."""
-        lease.gives_back(ranges)
+    def hand_over(self, verb: str, lease: ConsumerLease, ranges: c.Ranges, why: str | None = None) -> None:
+        """Settle without waiting, also for room in the mailbox; a release has no effect when the lease has run out."""
+        if verb != "ack":
+            lease.gives_back(ranges)
         self._count(lease, sum([stop - start for start, stop in ranges]))
-        settle = c.Settle(self.group_id, verb, lease.lease_id, ranges, reason=why, lazy=True)
-        self._releases.send(lease.port, settle)
+        lease.port.hand_over(c.Settle(self.group_id, verb, lease.lease_id, ranges, reason=why, lazy=True))
 
     # -- acks that nobody waits for
 
@@ -449,6 +445,9 @@ class ConsumerLeases(AcksWithPublishes):
             asked_at = self.runtime.clock.monotonic()
             # It may end sooner than before, also when the answer does not come.
             lease.deadline = min(lease.deadline, asked_at + seconds)
+            if lease.deadline < lease.stale_at:
+                lease.stale_at = asked_at
+                self._let_go()
             self._freed.set()  # who waits for room waits for the earliest deadline
             try:
                 kept = await lease.port.ref.ask(c.Extend(self.group_id, lease.lease_id, seconds))
@@ -458,8 +457,8 @@ class ConsumerLeases(AcksWithPublishes):
                 raise self.stopped(lease.port) from error
             break
         if not kept:
-            was_sought = lease.port.was_sought(self.group_id, lease.lease_id)
-            raise lease_lost({lease.port: [(offset, offset + 1)]}, "extend", self._group, [was_sought])
+            were_sought = [lease.port.was_sought(self.group_id, lease.lease_id)]
+            raise lease_lost({lease.port: [(offset, offset + 1)]}, "extend", self._group, were_sought)
         lease.deadline = asked_at + seconds
 
     # -- errors
@@ -585,13 +584,13 @@ class ReceivedMessage(PublishesWithAck, Record):
         """Whoever acks was cancelled meanwhile: the partition takes the ack all the same, unless it publishes."""
         if not self.settled and (self._staged is None or not self._staged.payloads):
             self.settled = True
-            self._leases.hand_over_ack(self.lease, self.offset)
+            self._leases.hand_over("ack", self.lease, ((self.offset, self.offset + 1),))
 
     def hand_over_nack(self, reason: str) -> None:
         """Whoever nacks was cancelled meanwhile: the partition takes the nack all the same."""
         if not self.settled:
             self.settled = True
-            self._leases.send_back("nack", self.lease, ((self.offset, self.offset + 1),), reason)
+            self._leases.hand_over("nack", self.lease, ((self.offset, self.offset + 1),), reason)
 
     def _staging(self) -> Staged:
         if self.settled:

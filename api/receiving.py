@@ -38,8 +38,8 @@ class Receiver(Protocol):
     async def get_batch(self, max_records: int, max_wait: float) -> ReceivedBatch:
         """One batch; see `Batches`."""
 
-    def give_back_buffer(self) -> None:
-        """Release what was fetched and not yet asked for."""
+    def give_back_fetched(self) -> None:
+        """Release what was fetched and not yet handed over."""
 
 
 def renewed_lease(
@@ -97,7 +97,7 @@ class Receiving(Generic[M]):
         """The body takes its time: what was fetched with its message is for others to do."""
         if self._message is not None:
             self._message.lease.deadline = deadline
-        self._consumer.give_back_buffer()
+        self._consumer.give_back_fetched()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

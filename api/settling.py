@@ -1,21 +1,19 @@
 """What a settlement is about, checked: which offsets, after which delay, for which reason; and acks not waited for.
 
 `GatheredAcks` joins those of one lease; `SentAck` is their command on its way to the partition, until its outcome is
-known. `Releases` sends what is given back, as soon as a mailbox has room for it.
+known.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from callboard.actors.groups.renewals import Lingers
 from callboard.actors.kernel import Reply
 from callboard.actors.partition.commands import Ranges, Settle
 from callboard.actors.partition.port import PartitionPort
-from callboard.log.errors import ActorCrashed, CallboardError, InvalidArgument, LeaseLost, MailboxFull
+from callboard.log.errors import ActorCrashed, InvalidArgument, LeaseLost
 
 SOUGHT: Final = "the group was sent elsewhere by seek or reset after the message had been delivered"
 """Why a lease is lost that a seek has ended."""
@@ -83,32 +81,6 @@ class SentAck(NamedTuple):
         """The same ack on its way once more. Raises like `ActorRef.ask_nowait`."""
         message = self.message._replace(again=True) if self.valid else self.message
         return self._replace(message=message, reply=self.port.ref.ask_nowait(message))
-
-
-class Releases:
-    """Releases, and nacks that nobody waits for, on their way: what finds a mailbox full is sent when there is room."""
-
-    def __init__(self, lingers: Lingers) -> None:
-        self._lingers = lingers
-        self._unsent: deque[tuple[PartitionPort, Settle]] = deque()
-
-    def send(self, port: PartitionPort, release: Settle) -> None:
-        """Send it, without waiting."""
-        self._unsent.append((port, release))
-        if not self._send_unsent():
-            self._lingers.add(self._send_unsent)
-
-    def _send_unsent(self) -> bool:
-        while self._unsent:
-            port, release = self._unsent[0]
-            try:
-                port.ref.tell_nowait(release)
-            except MailboxFull:
-                return False
-            except CallboardError:
-                pass  # the partition has ended; it released all, or has no messages any more
-            self._unsent.popleft()
-        return True
 
 
 def lease_lost(

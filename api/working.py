@@ -62,8 +62,6 @@ GRACE_S: Final = 30.0
 AHEAD_MAX: Final = 256
 QUICK_S: Final = 0.01
 """Handlers are quick that do half of what waits in this time."""
-WATCH_AT: Final = 1 / 8
-"""The part of the visibility timeout after which what waits is looked through again."""
 FLUSH_S: Final = 1.0
 """So long after an ack its outcome is asked for, with those of all others meanwhile."""
 RETRY_S: Final = 1.0
@@ -155,8 +153,6 @@ class Working:
     _behind_count: int = 0
     _parked: trio.lowlevel.ParkingLot = attrs.Factory(trio.lowlevel.ParkingLot)
     """Tasks that have nothing to do."""
-    _waits: trio.Event = attrs.Factory(trio.Event)
-    """Set when something has begun to wait."""
     _room: trio.Event = attrs.Factory(trio.Event)
     _acked: trio.Event = attrs.Factory(trio.Event)
     _grace: trio.CancelScope = attrs.Factory(lambda: trio.CancelScope(shield=True))
@@ -195,7 +191,6 @@ class Working:
                     await self._held.wait()
                     task_status.started()
                     nursery.start_soon(self._flush_now_and_then)
-                    nursery.start_soon(self._watch_waiting)
                     await self._fetch()
                 except CallboardError as error:
                     self._failure = error
@@ -239,7 +234,7 @@ class Working:
         self._ready.clear()
         self._behind_count = 0
         self.consumer.leases.give_back_messages(unbegun)
-        self.consumer.give_back_buffer()
+        self.consumer.give_back_fetched()
         self._room.set()
 
     # -- fetching
@@ -262,11 +257,9 @@ class Working:
                 if behind is not None:
                     behind.append(message)
                     self._behind_count += 1
-                    self._waits.set()
                     continue
                 self._behind[key] = deque()
             self._ready.append(message)
-            self._waits.set()
             self._wake()
 
     async def _wait_for_room(self) -> None:
@@ -279,14 +272,6 @@ class Working:
         is_quick = clock.monotonic() - begun < QUICK_S
         self._ahead = min(2 * self._ahead, AHEAD_MAX) if is_quick else self.concurrency
         self._ahead = max(self._ahead, self.concurrency)
-
-    async def _watch_waiting(self) -> Never:
-        while True:
-            await self._waits.wait()
-            await trio.sleep(self.consumer.settings.visibility_timeout * WATCH_AT)
-            self._give_back_stale()
-            if not self._ready and not self._behind_count:
-                self._waits = trio.Event()
 
     def _give_back_stale(self) -> None:
         is_fresh = self.consumer.is_fresh

@@ -174,6 +174,10 @@ class Settle(NamedTuple):
     """The partition crashed with it in hand, and may have settled then: an ack or reject loses nothing that is."""
 
 
+class TakeHandedOver(NamedTuple):
+    """Take what was handed over (`PartitionPort.hand_over`): said to a partition that may be idle."""
+
+
 SYNCED: Final = ("ack", "reject")
 """Settlements that are answered when they are synced."""
 
@@ -437,6 +441,7 @@ PartitionCommand = (
     | Fetch
     | WaitForReady
     | Settle
+    | TakeHandedOver
     | AckAndPublish
     | ListOutbox
     | ForgetOutbox

@@ -15,8 +15,8 @@ A2  The bytes of every append are given back to the publishers' budget once: whe
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import datetime
-from itertools import chain
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -41,8 +41,7 @@ from callboard.actors.partition.publishers import Publishers, publishers_of
 from callboard.actors.partition.queues import NEVER, Appends
 from callboard.actors.partition.record_window import window_records
 from callboard.actors.partition.skipping import Skipping
-from callboard.actors.partition.spec import PartitionSpec
-from callboard.actors.settings import TopicSettings
+from callboard.actors.partition.spec import PartitionSpec, log_settings
 from callboard.actors.timers.timers import Callback, Flag
 from callboard.log.errors import (
     ActorCrashed,
@@ -54,11 +53,9 @@ from callboard.log.errors import (
     lacks_space,
 )
 from callboard.log.format.columns import Columns
-from callboard.log.format.compression import Compression
 from callboard.log.journal.journal import Journal
-from callboard.log.limits import OPENING_BYTES_LEAST, OPENING_TURN_S, READ_BYTES_DEFAULT, Limits
+from callboard.log.limits import OPENING_BYTES_LEAST, OPENING_TURN_S, READ_BYTES_DEFAULT
 from callboard.log.partition.partition_log import PartitionLog
-from callboard.log.partition.retention import LogSettings
 from callboard.log.segments.reading import Reading
 from callboard.log.segments.segments import Damage
 
@@ -70,18 +67,6 @@ UPKEEP_RETRY_S = 60.0
 Handler = Callable[[Any, Reply | None, float], object]
 Performer = Callable[[Any], None]
 Found = TypeVar("Found")
-
-
-def log_settings(settings: TopicSettings, limits: Limits) -> LogSettings:
-    """The part of a topic's settings that its logs need."""
-    return LogSettings(
-        segment_bytes=settings.segment_bytes,
-        segment_age_s=settings.segment_age,
-        retention_age_s=settings.retention_age,
-        retention_bytes=settings.retention_bytes,
-        compression=Compression(settings.compression),
-        segment_bytes_max=limits.segment_bytes,
-    )
 
 
 class Partition(Actor[c.PartitionCommand]):
@@ -136,6 +121,7 @@ class Partition(Actor[c.PartitionCommand]):
             c.Fetch: core.fetch,
             c.WaitForReady: core.wait_for_ready,
             c.Settle: self._settle,
+            c.TakeHandedOver: lambda _message, _reply, _now: None,
             c.Extend: core.extend,
             c.AckAndPublish: core.ack_and_publish,
             c.ListOutbox: core.list_outbox,
@@ -175,7 +161,8 @@ class Partition(Actor[c.PartitionCommand]):
             e.OutboxMoved: self._port.note_outbox,
         }
         port.carried.has_expiries |= self._spec.settings.default_ttl is not None
-        core.begin(context.clock.monotonic(), restarted=port.opened_before)
+        core.begin(now := context.clock.monotonic(), restarted=port.opened_before)
+        self._take_handed_over(now)
         self._perform()
         self._arm_upkeep()
         context.start_task(self._committer.run, name="committer")
@@ -345,7 +332,8 @@ class Partition(Actor[c.PartitionCommand]):
         handlers, now = self._handlers, self.context.clock.monotonic()
         if self._spec.settings.priorities:
             self._core.wall_offset_s = wall_offset(self.context.clock)
-        for message, reply in chain(self._port.take_handed_over(), batch):
+        self._take_handed_over(now)
+        for message, reply in batch:
             try:
                 handlers[type(message)](message, reply, now)
             except REFUSALS as refusal:
@@ -355,6 +343,12 @@ class Partition(Actor[c.PartitionCommand]):
                 self._poisoned(message, reply, error)
                 raise
         self._perform()
+
+    def _take_handed_over(self, now: float) -> None:
+        """Settle what was handed over."""
+        for settlement in self._port.take_handed_over():
+            with suppress(*REFUSALS):
+                self._settle(settlement, None, now)
 
     def _poisoned(self, message: c.PartitionCommand, reply: Reply | None, error: Exception) -> None:
         if isinstance(message, (c.PublishOne, c.PublishMany)):
@@ -657,7 +651,9 @@ class Partition(Actor[c.PartitionCommand]):
         while True:
             await self._flag.wait()
             if self._due.has_come():
-                self._core.time_has_come(clock.monotonic())
+                # What was given back in time is given back, however late this task is.
+                self._take_handed_over(now := clock.monotonic())
+                self._core.time_has_come(now)
                 self._perform()
             if self._upkeep.has_come():
                 if self._log.next_due(clock.wall_us()) == 0.0:

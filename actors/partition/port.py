@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 from weakref import WeakKeyDictionary
 
@@ -17,7 +18,7 @@ import trio
 
 from callboard.actors.notices import PartitionLacksSpace
 from callboard.actors.partition.carried import Carried
-from callboard.actors.partition.commands import PartitionCommand, Settle
+from callboard.actors.partition.commands import PartitionCommand, Settle, TakeHandedOver
 from callboard.actors.partition.producers import Begun
 from callboard.log.errors import CallboardError, PartitionUnavailable, StorageError
 from callboard.log.journal.journal import ProvenEnd
@@ -165,7 +166,8 @@ class PartitionPort:
         """Held weakly: a consumer that gave up leaves nothing behind."""
         self.carried = Carried()
         self._handed_over: list[Settle] = []
-        """Acks whose senders were cancelled, that are taken before what waits in the mailbox."""
+        """Settlements that nobody waits for and that must count: they are taken before what waits in the mailbox, and
+        before a lease runs out."""
         self.producers_begun = Begun()
         """The lives of producers that began in this process."""
         self.ids_void_below = 0
@@ -180,18 +182,22 @@ class PartitionPort:
         self.told_lack = lack is not None
         return PartitionLacksSpace(path, "" if lack is None else str(lack), self.told_lack)
 
-    def hand_over(self, ack: Settle) -> None:
-        """Have the partition take an ack before anything else, although its mailbox may be full. Never waits.
+    def hand_over(self, settlement: Settle) -> None:
+        """Have the partition take it before anything else, although its mailbox may be full, and although it may be
+        restarting. Never waits.
 
-        Who sends it was cancelled while it waited for room, or for the answer: then it is taken twice, which is once.
-        No more are kept than messages are in flight, and a full mailbox is soon taken from.
+        What is sent again, because its sender was cancelled while it waited for the answer, is taken twice, which is
+        once. No more are kept than messages are in flight.
         """
-        self._handed_over.append(ack)
+        self._handed_over.append(settlement)
+        if len(self._handed_over) == 1:
+            with suppress(CallboardError):  # a full mailbox is soon taken from; who restarts looks by itself
+                self.ref.tell_nowait(TakeHandedOver())
 
-    def take_handed_over(self) -> list[tuple[Settle, None]]:
-        """The acks that were handed over since the last time, as they would come from the mailbox."""
+    def take_handed_over(self) -> list[Settle]:
+        """What was handed over since the last time."""
         taken, self._handed_over = self._handed_over, []
-        return [(ack, None) for ack in taken]
+        return taken
 
     @property
     def label(self) -> str:

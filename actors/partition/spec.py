@@ -10,11 +10,26 @@ from callboard.actors.partition.record_window import WindowBudget
 from callboard.actors.settings import TopicSettings
 from callboard.actors.timers.timers import Timers
 from callboard.log.errors import TopicFull
+from callboard.log.format.compression import Compression
+from callboard.log.limits import Limits
+from callboard.log.partition.retention import LogSettings
 
 
 def partition_directory(topic_id: str, index: int | str) -> str:
     """Where a partition's files are, below the disk's root: also what its disk knows it by."""
     return f"topics/{topic_id}/{index}"
+
+
+def log_settings(settings: TopicSettings, limits: Limits) -> LogSettings:
+    """The part of a topic's settings that its logs need."""
+    return LogSettings(
+        segment_bytes=settings.segment_bytes,
+        segment_age_s=settings.segment_age,
+        retention_age_s=settings.retention_age,
+        retention_bytes=settings.retention_bytes,
+        compression=Compression(settings.compression),
+        segment_bytes_max=limits.segment_bytes,
+    )
 
 
 @attrs.define(eq=False)

@@ -2,10 +2,9 @@
 
 The number that a consumer sees starts at 1, when the message is published, and never falls; after a nack that counted
 it has risen, after a release it has not, unless a nack was begun before, which may have happened. It rises by at most
-one per delivery, but for leases that nobody saw: those that ran out before they were handed on, one per visibility
-timeout at most, and one per lease that was shortened; and those that opening the runtime voided, one per boot, and one
-per time that it ended, or was closed on a disk that refuses or with a partition that
-crashed, and was opened again: nobody can write there that a lease was released.
+one per delivery: what was never handed over counts nothing, however slow its consumer. But for leases that opening the
+runtime voided: one per boot, and one per time that it ended, or was closed on a disk that refuses or with a partition
+that crashed, and was opened again: nobody can write there that a lease was released.
 Leases and nacks are given to the system and not synced, so a power cut may take them, and the number starts where the
 disk says; so may a sync that failed, for whoever reads the disk afterwards.
 """
@@ -15,14 +14,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from callboard.simulations.checkers.closed_well import CLOSED, CRASHED, REFUSED
-from callboard.simulations.checkers.terms import DEFAULT, SLACK_S, Terms
-from callboard.simulations.history.entry import HistoryEntry
+from callboard.simulations.checkers.terms import DEFAULT, Terms
 from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.violations import Violation
 
 PROMISE = "attempts are numbered and bounded"
-VISIBILITY_S = 30.0
 REOPENED = "the runtime ended"
 """A remark of scenarios: the runtime is opened again on the same machine."""
 
@@ -33,11 +30,8 @@ SYNC_FAILS = "FailVerb:sync"
 class _Last(NamedTuple):
     number: int = -1
     attempt: int = 0
-    time: float = 0.0
     opening: int = 1
     """How often the runtime had been opened."""
-    shortened: int = 0
-    """How many leases in the group's partition had been shortened."""
     is_nacked: bool = False
     is_released: bool = False
     is_nack_begun: bool = False
@@ -55,13 +49,11 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     last: dict[tuple[str, str, int, int], _Last] = {}
     published: dict[int, _Last] = {}
     """By message: when it was first published; nobody can have leased it before."""
-    shortened: dict[tuple[str, str, int], int] = {}
     begun = {entry.operation: entry.number for entry in history.of("nack", "release")}
     opening, sync_failed = 0, False
     for entry in history.of(
         "publish",
         "delivered",
-        "extend",
         "nack",
         "nacked",
         "released",
@@ -74,17 +66,12 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     ):
         if entry.kind == "publish":
             for message in entry.ids:
-                published.setdefault(message, _Last(time=entry.time, opening=max(1, opening)))
+                published.setdefault(message, _Last(opening=max(1, opening)))
             continue
         if entry.kind == "fault":
             sync_failed = sync_failed or entry.who.startswith(SYNC_FAILS)
             continue
         if entry.kind == "note" and not entry.detail.startswith(REOPENED):
-            continue
-        if entry.kind == "extend":  # what was begun may have happened
-            if entry.until < entry.time + terms.visibility_s.get(entry.group, VISIBILITY_S):
-                where = entry.group, entry.topic, entry.partition
-                shortened[where] = shortened.get(where, 0) + 1
             continue
         if entry.kind not in ("delivered", "nack", "nacked", "released"):
             opening += entry.kind in ("booted", "note") or (
@@ -108,17 +95,15 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
                     continue  # others were handed the message before this was told
                 last[place] = _settled(known, entry.kind)
             continue
-        visibility_s = terms.visibility_s.get(group, VISIBILITY_S)
         for index, (offset, attempt) in enumerate(zip(entry.offsets, entry.attempts, strict=True)):
             place = (group, topic, partition, offset)
             before = last.get(place)
-            count = shortened.get(place[:3], 0)
-            last[place] = _Last(entry.number, attempt, entry.time, opening, count, least=attempt)
+            last[place] = _Last(entry.number, attempt, opening, least=attempt)
             if before is None and attempt == 1:
                 continue
             if before is None:
                 before = published.get(entry.ids[index], _NEVER) if entry.ids else _NEVER
-            problem = _problem(before, last[place], entry, visibility_s)
+            problem = _problem(before, last[place])
             if problem:
                 words = f"{group} was handed {topic}/{partition}@{offset} as attempt {attempt}: {problem}"
                 found.append(Violation(PROMISE, words, entry))
@@ -133,7 +118,7 @@ def _settled(known: _Last, kind: str) -> _Last:
     return known._replace(is_nacked=is_nacked, is_released=not is_nacked and not known.is_nack_begun)
 
 
-def _problem(before: _Last, now: _Last, entry: HistoryEntry, visibility_s: float) -> str | None:
+def _problem(before: _Last, now: _Last) -> str | None:
     attempt = now.attempt
     if attempt < 1:
         return "attempts begin at 1"
@@ -141,8 +126,7 @@ def _problem(before: _Last, now: _Last, entry: HistoryEntry, visibility_s: float
         return f"it had been attempt {before.attempt}"
     if before.is_nacked and attempt == before.attempt:
         return "the one before was nacked, and has the same number"
-    unseen = max(0, now.opening - before.opening) + int((entry.time - before.time + SLACK_S) / visibility_s)
-    unseen += now.shortened - before.shortened
+    unseen = max(0, now.opening - before.opening)
     if before.is_released and attempt > before.attempt + unseen:
         return f"{before.attempt} was given back unhandled, which does not count"
     if attempt > before.attempt + 1 + unseen:

@@ -45,8 +45,6 @@ class Terms:
     """Of all consumers; None: not demanded."""
     latency_s: float = 0.0
     """How long the disk takes for each plan and each read."""
-    max_wait_s: float = 0.01
-    """How long consumers wait at most until a batch is full."""
     liveness_s: float | None = None
     """Virtual seconds after healing within which they must; None: not demanded."""
     drops: bool = False

@@ -85,7 +85,6 @@ class CallWorkload(BrokerWorkload):
     def __init__(self, world: World, traffic: CallTraffic) -> None:
         super().__init__(world, traffic)
         self.calls = traffic
-        self.terms = attrs.evolve(self.terms, max_wait_s=traffic.visibility_s / 10)
         self._calls_left: dict[str, int] = {}
         self._healed_at: float | None = None
 

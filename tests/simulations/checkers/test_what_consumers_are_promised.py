@@ -99,21 +99,13 @@ def test_tasks_that_share_a_consumer_take_turns(script, left):
 
 
 def test_what_is_handed_over_late_in_its_lease_is_found(healthy, left):
-    """One message has half of its lease left, and a batch what its wait has left of that."""
+    """A message has half of its lease left, and so has a batch, whatever fails."""
     healthy.deliver(0, 0, until=6.0).at(20.0).deliver(1, 1, until=25.0, detail=BATCH)
     assert freshness.check(healthy.history, left(), TERMS) == []
     healthy.deliver(2, 2, until=24.9)
     assert len(freshness.check(healthy.history, left(), TERMS)) == 1
     healthy.deliver(3, 3, until=24.9, detail=BATCH)
     assert len(freshness.check(healthy.history, left(), TERMS)) == 2
-
-
-def test_a_batch_may_be_late_while_something_fails(script, left):
-    """Then it has some of its lease left, and never none."""
-    script.deliver(0, 0, until=0.1, detail=BATCH)
-    assert freshness.check(script.history, left(), TERMS) == []
-    script.deliver(1, 1, until=0.0, detail=BATCH)
-    assert len(freshness.check(script.history, left(), TERMS)) == 1
 
 
 def test_an_ack_that_nobody_waits_for_is_made(healthy, left):

@@ -1,0 +1,268 @@
+"""Bodies that outlast the visibility timeout: what was fetched ahead, and never handed over, counts no attempt."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import trio
+
+import callboard
+
+VISIBILITY_S = 10.0
+COUNT = 300
+
+
+def _taking(way: str, consumer: Any) -> Callable[[], Awaitable[list[Any]]]:
+    """What hands over the next messages, in one of the ways in which a program takes them."""
+    batches = consumer.batches(max_records=20)
+
+    async def take() -> list[Any]:
+        match way:
+            case "get":
+                return [await consumer.get()]
+            case "iterate":
+                return [await anext(consumer)]
+            case "batches":
+                return [*(await anext(batches))]
+        return [*(await consumer.get_batch(20, 0.01))]
+
+    return take
+
+
+WAYS = ("get", "iterate", "batches", "get_batch")
+
+
+@pytest.mark.parametrize("blocks", [False, True], ids=["waits", "blocks the loop"])
+@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize("way", WAYS)
+async def test_what_was_never_handed_over_counts_no_attempt(
+    autojump_clock: Any, world: Any, way: str, partitions: int, blocks: bool
+) -> None:
+    """When a body outlasts the visibility timeout, only the messages that it has were attempted."""
+    had: Counter[tuple[int, int]] = Counter()
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("jobs", partitions=partitions)
+        for partition in range(partitions):
+            await topic.publish_batch([b"x"] * (COUNT // partitions), partition=partition)
+        async with topic.subscribe("group", visibility_timeout=VISIBILITY_S, max_deliveries=3) as consumer:
+            take, turn, settled = _taking(way, consumer), 0, 0
+            while settled < COUNT:
+                messages = await take()
+                for message in messages:
+                    had[message.partition, message.offset] += 1
+                    assert message.attempt == had[message.partition, message.offset]
+                turn += 1
+                if turn % 9 == 8:
+                    if blocks:
+                        autojump_clock.jump(2.5 * VISIBILITY_S)
+                    await trio.sleep(2.5 * VISIBILITY_S)
+                    continue
+                for message in messages:
+                    await message.ack(wait=False)
+                settled += len(messages)
+            await consumer.flush()
+        groups = [part.groups[0] for part in await topic.describe()]
+        assert [(group.pending, group.dead_lettered) for group in groups] == [(0, 0)] * partitions
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_what_a_hung_consumer_has_fetched_is_for_others(
+    autojump_clock: Any, world: Any, way: str
+) -> None:
+    """Within half of a visibility timeout others are handed all but what the hung body has, at their first attempt."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, COUNT)
+        async with topic.subscribe("group", visibility_timeout=VISIBILITY_S) as hung:
+            take, seen = _taking(way, hung), 0
+            while seen < COUNT // 3:
+                for message in (messages := await take()):
+                    await message.ack()
+                seen += len(messages)
+            held = {message.offset for message in await take()}
+            hung_at, left = trio.current_time(), COUNT - seen - len(held)
+            async with topic.subscribe("group") as other:
+                for _ in range(left):
+                    message = await other.get(timeout=VISIBILITY_S)
+                    assert message is not None
+                    assert message.attempt == 1
+                    assert message.offset not in held
+                    await message.ack()
+                assert trio.current_time() - hung_at < 0.6 * VISIBILITY_S
+                message = await other.get(timeout=VISIBILITY_S)
+                assert (message.offset in held, message.attempt) == (True, 2)
+
+
+async def test_what_an_extended_lease_covers_is_for_others_all_the_same(
+    autojump_clock: Any, world: Any
+) -> None:
+    """Whoever extends the lease of a message keeps that one, and not what was fetched together with it."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 100)
+        async with topic.subscribe("group", visibility_timeout=VISIBILITY_S) as slow:
+            for _ in range(20):
+                message = await slow.get()
+                await message.ack()
+            message = await slow.get()
+            await message.extend(1000.0)
+            async with topic.subscribe("group") as other:
+                for _ in range(79):
+                    got = await other.get(timeout=0.6 * VISIBILITY_S)
+                    assert got is not None
+                    assert got.attempt == 1
+                    await got.ack()
+            await message.ack()
+        assert (await world.group_of(topic)).pending == 0
+
+
+async def test_a_lease_that_is_shortened_fails_nothing_that_was_not_handed_over(
+    autojump_clock: Any, world: Any
+) -> None:
+    """An `extend` to a moment ends the lease of the message in hand; the rest is given back before."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 100)
+        async with topic.subscribe("group", visibility_timeout=VISIBILITY_S) as consumer:
+            for _ in range(20):
+                await (await consumer.get()).ack()
+            message = await consumer.get()
+            await message.extend(0.5)
+            await trio.sleep(2.0)
+            assert (await world.group_of(topic)).expired == 1
+            for _ in range(80):
+                got = await consumer.get(timeout=1.0)
+                assert got.attempt == (2 if got.offset == message.offset else 1)
+                await got.ack()
+
+
+async def test_a_batch_is_handed_over_before_its_lease_is_old(autojump_clock: Any, world: Any) -> None:
+    """A `max_wait` beyond the visibility timeout ends after a third of that: no lease runs out while a batch fills."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 3)
+        async with topic.subscribe("group", visibility_timeout=VISIBILITY_S) as consumer:
+            begun = trio.current_time()
+            batch = await consumer.get_batch(100, 1000.0)
+            assert (batch.offsets(), batch.attempts()) == ([0, 1, 2], [1, 1, 1])
+            assert trio.current_time() - begun == pytest.approx(VISIBILITY_S / 3, abs=0.01)
+            await batch.ack()
+        assert (await world.group_of(topic)).expired == 0
+
+
+async def test_a_batch_that_fills_while_the_loop_is_blocked_fails_nothing(
+    autojump_clock: Any, world: Any
+) -> None:
+    """What a batch has when the program computes for longer than a lease lasts comes again, unfailed."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 3)
+        async with (
+            topic.subscribe("group", visibility_timeout=VISIBILITY_S) as consumer,
+            trio.open_nursery() as nursery,
+        ):
+
+            async def block() -> None:
+                await trio.sleep(1.0)
+                autojump_clock.jump(2 * VISIBILITY_S)
+
+            nursery.start_soon(block)
+            batch = await consumer.get_batch(100, 5.0)
+            assert (batch.offsets(), batch.attempts()) == ([0, 1, 2], [1, 1, 1])
+            await batch.ack()
+
+
+@pytest.mark.parametrize("blocks", [False, True], ids=["waits", "blocks the loop"])
+async def test_what_was_asked_for_in_vain_fails_nothing(
+    autojump_clock: Any, world: Any, blocks: bool
+) -> None:
+    """What a call gave up waiting for, and no later call takes, goes back to the group before its lease runs out."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 5)
+        async with topic.subscribe("group", visibility_timeout=VISIBILITY_S) as gone:
+            world.disk.latency_s = 0.2
+            assert await gone.get(timeout=0.06) is None
+            await trio.sleep(1.0)
+            world.disk.latency_s = 0.0
+            assert (await world.group_of(topic)).leased > 0
+            if blocks:
+                autojump_clock.jump(2 * VISIBILITY_S)
+            await trio.sleep(0.5 * VISIBILITY_S)
+            assert (await world.group_of(topic)).leased == 0
+            async with topic.subscribe("group") as other:
+                for offset in range(5):
+                    message = await other.get(timeout=1.0)
+                    assert (message.offset, message.attempt) == (offset, 1)
+
+
+async def test_a_drained_consumer_has_nothing_that_it_fetched(autojump_clock: Any, world: Any) -> None:
+    """`drain` gives back at once what a partition has answered and nobody has taken."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 5)
+        async with topic.subscribe("group") as consumer:
+            world.disk.latency_s = 0.2
+            assert await consumer.get(timeout=0.06) is None
+            await trio.sleep(1.0)
+            world.disk.latency_s = 0.0
+            consumer.drain()
+            await trio.sleep(0.1)
+            assert (await world.group_of(topic)).leased == 0
+
+
+@pytest.mark.parametrize("blocks", [False, True], ids=["waits", "blocks the loop"])
+@pytest.mark.parametrize("mode", ["shared", "exclusive"])
+@pytest.mark.parametrize("ordering", ["none", "key"])
+async def test_handlers_that_hang_fail_only_what_they_have(
+    autojump_clock: Any, world: Any, mode: Any, ordering: Any, blocks: bool
+) -> None:
+    """Whatever `work` has fetched for handlers that are busy counts no attempt, however long they are busy."""
+    attempts: Counter[int] = Counter()
+    begun = 0
+
+    async def handle(message: Any) -> None:
+        nonlocal begun
+        begun += 1
+        attempts[message.attempt] += 1
+        if begun % 40 == 0:
+            if blocks:
+                autojump_clock.jump(3 * VISIBILITY_S)
+            await trio.sleep(3 * VISIBILITY_S)
+
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("jobs")
+        await topic.publish_batch([callboard.Message(b"x", key=b"%d" % (n % 7)) for n in range(200)])
+        with trio.move_on_after(1000.0):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(
+                    lambda: topic.work(
+                        handle,
+                        "group",
+                        concurrency=2,
+                        mode=mode,
+                        ordering=ordering,
+                        visibility_timeout=VISIBILITY_S,
+                    )
+                )
+                await trio.sleep(500.0)
+                nursery.cancel_scope.cancel()
+        assert (await world.group_of(topic)).pending == 0
+        assert attempts[1] == 200
+        if not blocks:
+            assert set(attempts) == {1}
+
+
+async def test_a_body_of_receive_keeps_its_message_alone(autojump_clock: Any, world: Any) -> None:
+    """While a body of `receive` goes on, others are handed what was fetched with its message, also of a pattern."""
+    async with world.open() as runtime:
+        await world.topic_of(runtime, 100)
+        settings: Any = {"visibility_timeout": VISIBILITY_S}
+        async with runtime.subscribe(pattern="jo*", group="group", **settings) as slow:
+            for _ in range(20):
+                async with slow.receive():
+                    pass
+            async with slow.receive() as kept, runtime.subscribe(pattern="jo*", group="group") as other:
+                for _ in range(79):
+                    message = await other.get(timeout=0.6 * VISIBILITY_S)
+                    assert message is not None
+                    assert (message.attempt, message.offset == kept.offset) == (1, False)
+                    await message.ack()
+                await trio.sleep(5 * VISIBILITY_S)
+        assert (await world.group_of(runtime.topic("jobs"))).pending == 0

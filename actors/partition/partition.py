@@ -246,6 +246,7 @@ class Partition(Actor[c.PartitionCommand]):
             named_end=max(states.named_end(), published_end),
             limits=context.limits,
         )
+        await publishers.compare(log)
         lack = log.owed_for or self._journal.lack
         if lack is not None:
             self._tell_lack(lack)

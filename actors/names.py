@@ -15,6 +15,7 @@ from typing import Final
 
 from callboard.log.errors import GroupNotFound, InvalidArgument, TopicNotFound
 from callboard.log.limits import NAME_BYTES_MAX, NAMES_COMPARED_MAX
+from callboard.log.plain import kind, shown, text
 
 OWN: Final = "callboard."
 """What the names of the broker's own topics and groups begin with: nobody else makes any."""
@@ -26,8 +27,9 @@ FORBIDDEN: Final = frozenset('/\\:*?"<>|\0')
 
 def name_problem(name: object) -> str | None:
     """Why `name` cannot be the name of a topic or group; None when it can."""
-    if not isinstance(name, str):
-        return f"it is {type(name).__name__}, not str"
+    given, name = name, text(name)
+    if name is None:
+        return f"it is {kind(given)}, not str"
     if not name:
         return "it is empty"
     try:
@@ -49,29 +51,30 @@ def name_problem(name: object) -> str | None:
 
 
 def check_name(name: object, what: str) -> str:
-    """`name` itself, or `InvalidArgument` saying what is wrong with this `what` ("topic", "group")."""
-    problem = name_problem(name)
-    if problem is not None or not isinstance(name, str):
+    """The name as plain text, or `InvalidArgument` saying what is wrong with this `what` ("topic", "group")."""
+    problem, found = name_problem(name), text(name)
+    if problem is not None or found is None:
         raise InvalidArgument(
-            f"{name!r:.80} cannot be the name of a {what}: {problem}. Nothing was written; choose another name.",
-            name=name,
+            f"{shown(name, 80)} cannot be the name of a {what}: {problem}. Nothing was written; choose another name.",
+            name=found,
         )
-    return name
+    return found
 
 
 def check_not_own(name: str, what: str) -> None:
     """Raise `InvalidArgument` for the name of a new topic or group that would look like the broker's own."""
     if name.startswith(OWN) and not (what == "group" and name in OWN_GROUPS):
         raise InvalidArgument(
-            f"{name!r:.80} cannot be the name of a {what}: names that begin with {OWN!r} are the broker's own. Nothing"
-            " was written; choose another name.",
+            f"{shown(name, 80)} cannot be the name of a {what}: names that begin with {OWN!r} are the broker's own."
+            " Nothing was written; choose another name.",
             name=name,
         )
 
 
 def check_not_own_group(name: object) -> None:
     """Raise `InvalidArgument` for a group of the broker's own, which nobody else reads in or changes."""
-    if isinstance(name, str) and name in OWN_GROUPS:
+    name = text(name)
+    if name in OWN_GROUPS:
         raise InvalidArgument(
             f"{name!r} is a group of the broker's own: it holds which dead letters were redriven or purged, and"
             " without it they would come back. Nothing was changed; name another group.",
@@ -88,7 +91,8 @@ def meant(given: object, known: Iterable[str], later: Iterable[str] = ()) -> str
     """What `given` may be a misspelling of, in words; `later` are the words of later versions."""
     later = frozenset(later)
     compared = [*islice(known, NAMES_COMPARED_MAX), *sorted(later)]
-    near = difflib.get_close_matches(given, compared, n=1) if isinstance(given, str) else []
+    word = text(given)
+    near = [] if word is None else difflib.get_close_matches(word, compared, n=1)
     if not near:
         return ""
     return f" (did you mean {near[0]!r}{', which is not in this version' if near[0] in later else ''}?)"
@@ -97,14 +101,15 @@ def meant(given: object, known: Iterable[str], later: Iterable[str] = ()) -> str
 def no_topic(name: object, known: Iterable[str]) -> TopicNotFound:
     """The error for a topic that is none of the known ones."""
     return TopicNotFound(
-        f"there is no topic {name!r:.300}{meant(name, known)}. Create it with create_topic.", topic=name
+        f"there is no topic {shown(name, 300)}{meant(name, known)}. Create it with create_topic.",
+        topic=text(name),
     )
 
 
 def no_group(name: object, known: Iterable[str]) -> GroupNotFound:
     """The error for a group that is none of the known ones."""
     return GroupNotFound(
-        f"there is no group {name!r:.300}{meant(name, known)}. A group begins with its first consumer;"
+        f"there is no group {shown(name, 300)}{meant(name, known)}. A group begins with its first consumer;"
         " `groups()`, and `callboard group list`, tell which there are.",
-        group=name,
+        group=text(name),
     )

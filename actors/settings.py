@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final, Literal, TypedDict
 
 import attrs
@@ -20,6 +20,19 @@ import attrs
 from callboard.actors.names import meant, name_problem
 from callboard.log import limits
 from callboard.log.errors import ConfigurationError, NotInThisVersion
+from callboard.log.plain import (
+    EPOCH,
+    MICROSECOND,
+    instant,
+    is_a,
+    items,
+    number,
+    shown,
+    text,
+    utc_us,
+    wall,
+    whole,
+)
 
 YEAR_S: Final = 366 * 86_400.0
 
@@ -277,72 +290,82 @@ class GroupSettings:
     retry: float | Sequence[float] | None = None
 
 
-def _problem(field: SettingField, name: str, value: object) -> str | None:
+Checked = tuple[Any, str | None]
+"""A value as plain data, and what is wrong with it."""
+
+
+def _checked(field: SettingField, name: str, value: object) -> Checked:
     if value is None:
-        return None if field.optional else f"{name} may not be None"
+        return None, None if field.optional else f"{name} may not be None"
     if field.kind == "bool":
-        return None if isinstance(value, bool) else f"{name} is {value!r}, not True or False"
+        return value, None if type(value) is bool else f"{name} is {shown(value)}, not True or False"
     if field.kind == "choice":
-        if value in field.choices:
-            return None
-        return f"{name} is {value!r}, not one of {', '.join(field.choices)}{meant(value, field.choices)}"
+        word = text(value)
+        if word in field.choices:
+            return word, None
+        return (
+            None,
+            f"{name} is {shown(value)}, not one of {', '.join(field.choices)}{meant(word, field.choices)}",
+        )
     if field.kind == "start":
-        return start_problem(name, value)
-    if field.kind == "delays" and isinstance(value, Sequence):
-        return _delays_problem(field, name, value)
+        return checked_start(name, value)
+    if field.kind == "delays" and is_a(value, Sequence):
+        return _checked_delays(field, name, value)
     if field.kind == "name":
         problem = name_problem(value)
-        return None if problem is None else f"{name} is {value!r:.60}, no name of a topic: {problem}"
-    if isinstance(value, bool) or not isinstance(value, int if field.kind == "int" else (int, float)):
-        return f"{name} is {value!r}, not {'an integer' if field.kind == 'int' else 'a number of seconds'}"
-    if isinstance(value, float) and not math.isfinite(value):
-        return f"{name} is {value!r}, not a finite number"
-    if not field.low <= value <= field.high:
-        told = repr(value) if abs(value) < 10**20 else "an enormous number"
-        return f"{name} is {told}, outside {_bound(field.low)} to {_bound(field.high)}"
-    return None
+        return text(
+            value
+        ), None if problem is None else f"{name} is {shown(value)}, no name of a topic: {problem}"
+    found = whole(value) if field.kind == "int" else number(value)
+    if found is None:
+        return (
+            None,
+            f"{name} is {shown(value)}, not {'an integer' if field.kind == 'int' else 'a number of seconds'}",
+        )
+    if type(found) is float and not math.isfinite(found):
+        return None, f"{name} is {found!r}, not a finite number"
+    if not field.low <= found <= field.high:
+        return None, f"{name} is {_told(found)}, outside {_bound(field.low)} to {_bound(field.high)}"
+    return found, None
+
+
+def _told(value: float) -> str:
+    return repr(value) if abs(value) < 10**20 else "an enormous number"
 
 
 def _bound(value: float) -> str:
     return f"{int(value):,}" if value == int(value) else f"{value:g}"
 
 
-def _delays_problem(field: SettingField, name: str, value: Sequence[object]) -> str | None:
-    if isinstance(value, (str, bytes)) or not 0 < len(value) <= limits.RETRIES_MAX:
-        return f"{name} is {value!r:.60}, not seconds, or a list of 1 to {limits.RETRIES_MAX} of them"
-    problems = [
-        _problem(field, f"{name}[{index}]", each) for index, each in enumerate(value) if each is not None
-    ]
-    if None in value:
-        return f"{name} is {value!r:.60}, and each of a list is a number of seconds"
-    return next((problem for problem in problems if problem is not None), None)
+def _checked_delays(field: SettingField, name: str, value: object) -> Checked:
+    found = items(value, limits.RETRIES_MAX)
+    if found is None or not 0 < len(found) <= limits.RETRIES_MAX:
+        return None, f"{name} is {shown(value)}, not seconds, or a list of 1 to {limits.RETRIES_MAX} of them"
+    if any(each is None for each in found):
+        return None, f"{name} is {shown(value)}, and each of a list is a number of seconds"
+    one = attrs.evolve(field, kind="seconds")
+    checked = [_checked(one, f"{name}[{index}]", each) for index, each in enumerate(found)]
+    problem = next((problem for _, problem in checked if problem is not None), None)
+    return tuple(each for each, _ in checked), problem
 
 
-def _instant_problem(name: str, value: datetime) -> str | None:
-    try:
-        if value.utcoffset() is None:
-            return f"{name} is a datetime without a time zone"
-        value.astimezone(UTC)
-    except OverflowError:
-        return f"{name} is {value.isoformat()}, which in UTC is no datetime of the years 1 to 9999"
-    return None
-
-
-def start_problem(name: str, value: object) -> str | None:
-    """Why `value` says nowhere to start; None when it does."""
-    if isinstance(value, bool):
-        return f"{name} is {value!r}"
-    if isinstance(value, int):
-        told = repr(value) if abs(value) < 10**20 else "an enormous number"
-        if value < 0:
-            return f'{name} is {told}, and offsets begin at 0: "beginning" is the oldest message that is kept'
-        return None if value < 2**63 else f"{name} is {told}, not an offset"
-    if isinstance(value, datetime):
-        return _instant_problem(name, value)
-    if value in ("beginning", "end"):
-        return None
-    near = meant(value, ("beginning", "end"))
-    return f'{name} is {value!r}, not "beginning", "end", an offset or a zoned datetime{near}'
+def checked_start(name: str, value: object) -> Checked:
+    """Where to start, and why `value` does not say where."""
+    offset, word, moment = whole(value), text(value), instant(value)
+    if offset is not None:
+        if offset < 0:
+            least = 'and offsets begin at 0: "beginning" is the oldest message that is kept'
+            return None, f"{name} is {_told(offset)}, {least}"
+        return offset, None if offset < 2**63 else f"{name} is {_told(offset)}, not an offset"
+    if moment is not None:
+        found = utc_us(moment)
+        if isinstance(found, str):
+            return None, f"{name} is {wall(moment)}, which {found}"
+        return EPOCH + found * MICROSECOND, None
+    if word in ("beginning", "end"):
+        return word, None
+    near = meant(word, ("beginning", "end"))
+    return None, f'{name} is {shown(value)}, not "beginning", "end", an offset or a zoned datetime{near}'
 
 
 def check(
@@ -352,11 +375,13 @@ def check(
     where: str,
     stored: TopicSettings | GroupSettings | None = None,
 ) -> dict[str, Any]:
-    """The settings in `given`, checked against `fields`, and against what is `stored` if they are to replace that.
+    """The settings in `given` as plain data, checked against `fields`, and against what is `stored` if they are to
+    replace that.
 
-    Raises with every problem found:
-    Raises `NotInThisVersion` when the only problem is a setting of a later version, else `ConfigurationError`.
+    Raises `NotInThisVersion` when the only problem is a setting of a later version, else `ConfigurationError` with
+    every problem.
     """
+    checked: dict[str, Any] = {}
     problems: list[str] = []
     later: list[str] = []
     for name, value in given.items():
@@ -364,15 +389,28 @@ def check(
             later.append(f"{name} is not in this version")
         elif name not in fields:
             problems.append(f"unknown setting {name!r}{meant(name, fields, LATER[kind])}")
-        elif (problem := _problem(fields[name], name, value)) is not None:
-            problems.append(problem)
-        elif fields[name].fixed and stored is not None and value != getattr(stored, name):
-            problems.append(f"{name} cannot be changed once a {kind} exists")
+        else:
+            checked[name], problem = _checked(fields[name], name, value)
+            if problem is None and fields[name].fixed and stored is not None:
+                differs = checked[name] != getattr(stored, name)
+                problem = f"{name} cannot be changed once a {kind} exists" if differs else None
+            if problem is not None:
+                problems.append(problem)
     if problems or later:
         found = (*problems, *later)
         error = NotInThisVersion if later and not problems else ConfigurationError
         raise error(f"settings of {where}: {'; '.join(found)}. Nothing was changed.", problems=found)
-    return dict(given)
+    return checked
+
+
+def check_topic(name: str, given: Mapping[str, Any], stored: TopicSettings | None = None) -> dict[str, Any]:
+    """The settings that are named for a topic, as plain data; whether they fit each other is not looked at."""
+    return check("topic", TOPIC_FIELDS, given, f"topic {name!r}", stored)
+
+
+def check_group(name: str, given: Mapping[str, Any], stored: GroupSettings | None = None) -> dict[str, Any]:
+    """The same for a group."""
+    return check("group", GROUP_FIELDS, given, f"group {name!r}", stored)
 
 
 def topic_settings(
@@ -400,8 +438,7 @@ def group_settings(
     if stored is not None and not given:
         raise _contradiction(where, "none is named that is to change")
     checked = check("group", GROUP_FIELDS, given, where, stored)
-    if isinstance(retry := checked.get("retry"), Sequence):
-        checked["retry"] = tuple(retry)
+    retry = checked.get("retry")
     has_backoff = not {"backoff", "max_backoff"}.isdisjoint(given)
     if retry is not None and has_backoff:
         problem = "retry says how long a failed message waits, and so do backoff and max_backoff: name one or the other"

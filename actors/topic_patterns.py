@@ -16,6 +16,7 @@ import attrs
 
 from callboard.actors.names import name_problem
 from callboard.log.errors import InvalidArgument
+from callboard.log.plain import kind, shown, text
 
 MANY: Final = "*"
 ONE: Final = "?"
@@ -59,8 +60,9 @@ def matches(pattern: str, name: str) -> bool:
 
 def pattern_problem(pattern: object) -> str | None:
     """Why this is no pattern; None when it is one."""
-    if not isinstance(pattern, str):
-        return f"it is {type(pattern).__name__}, not str"
+    given, pattern = pattern, text(pattern)
+    if pattern is None:
+        return f"it is {kind(given)}, not str"
     if not pattern:
         return "it is empty"
     if len(pattern) > 1 and pattern.startswith("-"):
@@ -71,12 +73,14 @@ def pattern_problem(pattern: object) -> str | None:
 
 def check_pattern(pattern: object, dead_letters: object) -> TopicPattern:
     """The pattern, or `InvalidArgument` saying what is wrong with it."""
-    problem = pattern_problem(pattern)
-    if problem is not None or not isinstance(pattern, str):
+    problem, words = pattern_problem(pattern), text(pattern)
+    if problem is not None or words is None:
         raise InvalidArgument(
-            f"{pattern!r:.80} is no pattern of topics: {problem}. Nothing was done. A pattern is a name with `*` for"
-            ' any characters and `?` for one, such as "orders.*".'
+            f"{shown(pattern, 80)} is no pattern of topics: {problem}. Nothing was done. A pattern is a name with `*`"
+            ' for any characters and `?` for one, such as "orders.*".'
         )
-    if not isinstance(dead_letters, bool):
-        raise InvalidArgument(f"dead_letters is {dead_letters!r:.40}, not True or False. Nothing was done.")
-    return TopicPattern(pattern, dead_letters)
+    if type(dead_letters) is not bool:
+        raise InvalidArgument(
+            f"dead_letters is {shown(dead_letters, 40)}, not True or False. Nothing was done."
+        )
+    return TopicPattern(words, dead_letters)

@@ -37,9 +37,10 @@ from callboard.actors.kernel import ActorRef
 from callboard.actors.names import check_name
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.port import PartitionPort
-from callboard.actors.settings import GroupSettings
+from callboard.actors.settings import GroupSettings, check_group
 from callboard.actors.timers.timers import NEVER, Callback
 from callboard.actors.topic_patterns import TopicPattern
+from callboard.arguments import check_flag
 from callboard.awaited import AwaitedPartitions
 from callboard.draining import Drains
 from callboard.following import FollowsAssignment, leased_by
@@ -58,7 +59,7 @@ from callboard.log.errors import (
 from callboard.message import by_priority
 from callboard.received import ConsumerLeases, ReceivedBatch, ReceivedMessage
 from callboard.receiving import Batches, Receiving
-from callboard.settling import check_batch_size, check_seconds
+from callboard.settling import check_batch_size, patience_of
 
 if TYPE_CHECKING:
     from callboard.session import Session
@@ -96,7 +97,7 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
         """Who this is, for people: it stands beside the consumer's id in `Runtime.groups`."""
         self.settings = GroupSettings()
         self.runtime = runtime
-        self.leases = ConsumerLeases(runtime, group, lambda: self.let_go())
+        self.leases = ConsumerLeases(runtime, self.group, lambda: self.let_go())
         self._lives = list(lives)
         self._given = given
         self._entered = False
@@ -164,7 +165,7 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
                 raise TopicNotFound(f"topic {live.name!r} was deleted.", topic=live.name)
         names = tuple(live.name for live in self._lives)
         admission: Admission = await self.runtime.ask_catalog(
-            EnsureGroup(self.group, names, self._given, self.pattern)
+            EnsureGroup(self.group, names, check_group(self.group, self._given), self.pattern)
         )
         self._id, self._membership = admission.consumer, admission.group.membership
         self._follows = self.pattern is not None or self._membership.settings.mode == "exclusive"
@@ -276,12 +277,8 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
         schedule point: of messages that were fetched together, up to 64 come in one pass of the loop, within a
         millisecond. So is iterating.
         """
-        until = math.inf
-        if timeout == math.inf:
-            timeout = None
-        if timeout is not None:
-            check_seconds("timeout", timeout)
-            until = trio.current_time() + timeout
+        timeout = patience_of(timeout)
+        until = math.inf if timeout is None else trio.current_time() + timeout
         self.runtime.check_open()
         if self._is_draining or not self._open:
             self._check_taking()
@@ -405,7 +402,7 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
         not waited for: `flush`, or leaving the consumer, tells whether it counted.
         """
         self._check_open()
-        return Receiving(self, timeout, wait=wait)
+        return Receiving(self, timeout, wait=check_flag("wait", wait))
 
     async def flush(self) -> None:
         """Return once every `ack(wait=False)` so far is synced.
@@ -424,12 +421,12 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
         A batch that is not full is handed over after `max_wait` seconds, or a third of the visibility timeout.
         """
         self._check_open()
-        check_batch_size(max_records, max_wait)
+        max_records, max_wait = check_batch_size(max_records, max_wait)
         return Batches(self, max_records, max_wait)
 
     async def get_batch(self, max_records: int, max_wait: float) -> ReceivedBatch:
         """One batch; see `batches`."""
-        check_batch_size(max_records, max_wait)
+        max_records, max_wait = check_batch_size(max_records, max_wait)
         self.runtime.check_open()
         self._check_taking()
         if self._given_at is not None:

@@ -35,6 +35,7 @@ from callboard.actors.names import HANDLED
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.addressing import FOR_GROUP
 from callboard.actors.partition.producers import REDRIVE_EPOCH
+from callboard.arguments import check_flag
 from callboard.consumer import Consumer
 from callboard.dead_letter_reasons import ReasonCounts
 from callboard.dead_letters import check_choose, check_limit
@@ -48,6 +49,7 @@ from callboard.log.errors import (
     TopicNotFound,
 )
 from callboard.log.format.columns import Columns
+from callboard.log.plain import number, shown, text
 from callboard.message import Record
 from callboard.publishing.publisher import publisher_of
 
@@ -161,7 +163,7 @@ class DeadLetterTopic:
         return (await self._counted(choose, full=full, is_by_group=True)).by_group()
 
     async def _counted(self, choose: Chooses | None, *, full: bool, is_by_group: bool) -> ReasonCounts:
-        counts = ReasonCounts(full=full)
+        counts = ReasonCounts(full=check_flag("full", full))
 
         async def note(_: int, letters: Page) -> int:
             for each in letters:
@@ -191,10 +193,17 @@ class DeadLetterTopic:
         Raises `TopicNotFound` for `to`, and as `publish` does: what was published until then is redriven.
         """
         check_choose(choose)
-        if rate is not None and (type(rate) not in (int, float) or not 0 < rate < math.inf):
-            raise InvalidArgument(f"rate is {rate!r:.40}, not messages a second. Nothing was redriven.")
-        if to is not None and self._find(to) is None:
-            raise TopicNotFound(f"there is no topic {to!r}. Nothing was redriven. Create it.", topic=to)
+        check_flag("dry_run", dry_run)
+        given_rate, rate = rate, number(rate)
+        if given_rate is not None and not (rate is not None and 0 < rate < math.inf):
+            raise InvalidArgument(
+                f"rate is {shown(given_rate, 40)}, not messages a second. Nothing was redriven."
+            )
+        given_to, to = to, text(to)
+        if given_to is not None and (to is None or self._find(to) is None):
+            raise TopicNotFound(
+                f"there is no topic {shown(given_to)}. Nothing was redriven. Create it.", topic=to
+            )
         if to == self._live.name:
             raise InvalidArgument(
                 f"to is {to!r}, the topic that the dead letters are in: there they would be no dead letters any more."
@@ -383,7 +392,8 @@ class DeadLetterTopic:
         """Call `do` with the chosen letters of each partition, as many as a read finds at a time, until it has done
         `limit` of them, as it returns; returns how many it has done.
         """
-        check_limit(limit)
+        check_choose(choose)
+        limit = check_limit(limit)
         check_choose(choose)
         done = 0
         for port in self._live.ports:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from callboard.actors.catalog.commands import ListGroups
 from callboard.actors.delivery.failing import DeadLetter as StoredLetter
+from callboard.actors.names import check_name
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.participants import wall_offset
 from callboard.actors.partition.port import PartitionPort
+from callboard.arguments import check_flag
 from callboard.dead_letter_reasons import ReasonCounts
 from callboard.log.errors import ActorCrashed, ActorStopped, GroupNotFound, InvalidArgument, RuntimeClosed
 from callboard.log.limits import READ_BYTES_DEFAULT
+from callboard.log.plain import is_a, is_plain_function, shown, whole
 from callboard.message import Record, from_us
 
 if TYPE_CHECKING:
@@ -50,23 +52,23 @@ class DeadLetter:
     """What was given to `reject` or `nack`, or what ended the last attempt; "expired" for one that expired."""
     record: Record | None
     """The message; None when it was dropped (`drop_unread`) or damaged."""
-    numbering: int = attrs.field(default=0, repr=False)
-    """Which count `number` is of: another one begins when the delivery journal of a partition was lost."""
 
 
-def check_limit(limit: int | None) -> None:
-    """Raise `InvalidArgument` unless this says how many messages at most."""
-    if limit is not None and (type(limit) is not int or limit < 1):
+def check_limit(limit: object) -> int | None:
+    """How many messages at most, as plain data. Raises `InvalidArgument`."""
+    found = whole(limit)
+    if limit is not None and (found is None or found < 1):
         raise InvalidArgument(
-            f"limit is {limit!r:.40}, not a number of messages from 1 on. Nothing was done."
+            f"limit is {shown(limit, 40)}, not a number of messages from 1 on. Nothing was done."
         )
+    return found
 
 
 def check_choose(choose: object) -> None:
     """Raise `InvalidArgument` unless this can choose dead letters. What a coroutine function returns is always true."""
-    if choose is not None and (not callable(choose) or iscoroutinefunction(choose)):
+    if choose is not None and not is_plain_function(choose):
         raise InvalidArgument(
-            f"choose is {choose!r:.40}, not a plain function of one dead letter. Nothing was done. Give one that"
+            f"choose is {shown(choose, 40)}, not a plain function of one dead letter. Nothing was done. Give one that"
             " returns whether a letter is chosen, and does not wait."
         )
 
@@ -75,7 +77,7 @@ def check_drops(drop_dead_letters: bool) -> bool:
     """Raise `InvalidArgument` unless this says whether dead letters may be dropped."""
     if type(drop_dead_letters) is not bool:
         raise InvalidArgument(
-            f"drop_dead_letters is {drop_dead_letters!r:.40}, neither True nor False. Nothing was deleted."
+            f"drop_dead_letters is {shown(drop_dead_letters, 40)}, neither True nor False. Nothing was deleted."
         )
     return drop_dead_letters
 
@@ -90,7 +92,7 @@ class KeptLetters:
     def __init__(self, session: Session, live: LiveTopic, group: str) -> None:
         self._session = session
         self._live = live
-        self._group = group
+        self._group = check_name(group, "group")
 
     async def list(
         self, choose: Chooses | None = None, *, limit: int | None = None
@@ -98,7 +100,7 @@ class KeptLetters:
         """Those that `choose` returns True for, or all, partition by partition, in the order of failure; with a limit
         the first of them. What is told is synced.
         """
-        check_limit(limit)
+        limit = check_limit(limit)
         check_choose(choose)
         found: list[DeadLetter] = []
 
@@ -114,7 +116,7 @@ class KeptLetters:
     async def count(self, choose: Chooses | None = None, *, full: bool = False) -> dict[str | None, int]:
         """How many there are by reason, the most frequent first; counted as in `DeadLetterTopic.count`."""
         check_choose(choose)
-        counts = ReasonCounts(full=full)
+        counts = ReasonCounts(full=check_flag("full", full))
 
         async def note(port: PartitionPort, stored: StoredLetter) -> bool:
             if choose is None or choose(await self._with_record(port, stored)):
@@ -141,9 +143,9 @@ class KeptLetters:
 
     async def forget(self, letter: DeadLetter) -> int:
         """Forget a dead letter and those before it in its partition; returns how many, once that is synced."""
-        if not isinstance(letter, DeadLetter):
+        if not is_a(letter, DeadLetter):
             raise InvalidArgument(
-                f"letter is {letter!r:.40}, not a dead letter as `list` tells them. Nothing was forgotten."
+                f"letter is {shown(letter, 40)}, not a dead letter as `list` tells them. Nothing was forgotten."
             )
         if letter.topic != self._live.name or letter.group != self._group:
             raise InvalidArgument(
@@ -151,8 +153,7 @@ class KeptLetters:
                 f" {self._live.name!r}. Nothing was forgotten."
             )
         port = self._live.ports[letter.partition]
-        forget = c.ForgetDead(await self._group_id(), letter.number + 1, letter.numbering)
-        count: int = await self._ask(port, forget)
+        count: int = await self._ask(port, c.ForgetDead(await self._group_id(), letter.number + 1))
         return count
 
     async def _group_id(self) -> int:
@@ -187,7 +188,6 @@ class KeptLetters:
             consumers=letter.consumers,
             reason=letter.reason,
             record=record,
-            numbering=letter.numbering,
         )
 
     def _instant(self, monotonic_s: float) -> datetime:

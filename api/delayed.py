@@ -16,7 +16,8 @@ from callboard.actors.partition import commands as c
 from callboard.actors.partition.calls import record_in
 from callboard.log.errors import ActorCrashed, ActorStopped, InvalidArgument, RuntimeClosed, TopicNotFound
 from callboard.log.format.columns import FOREVER
-from callboard.log.limits import READ_BYTES_DEFAULT
+from callboard.log.limits import OFFSET_MAX, READ_BYTES_DEFAULT
+from callboard.log.plain import each_of, is_a, items, shown, whole
 from callboard.message import Receipt, Record, ScheduledReceipt, WaitsInTopic, from_us, topic_id_field
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class DelayedMessages:
 
     async def list(self, *, limit: int = 1000) -> tuple[DelayedMessage, ...]:
         """The first `limit` messages that wait, partition by partition, in the order in which they were published."""
-        _check_limit(limit)
+        limit = _limit(limit)
         found: list[DelayedMessage] = []
         for port in self._live.waiting:
             after = -1
@@ -75,7 +76,7 @@ class DelayedMessages:
 
         All that wait are looked at, and no more than these are kept in memory.
         """
-        _check_limit(limit)
+        limit = _limit(limit)
         first: list[tuple[int, int, int]] = []
         """A heap of those that are due first, the last of them at its top: (minus due, minus partition, minus id)."""
         for port in self._live.waiting:
@@ -108,13 +109,11 @@ class DelayedMessages:
         due and on its way is not cancelled any more. Raises `ActorCrashed`, or a `StorageError`, when
         it is not known which were: cancel again; and `TopicNotFound` when one waited in another topic of this name.
         """
-        given: list[object] = []
-        if isinstance(receipts, (Receipt, DelayedMessage)):
-            given.append(receipts)
-        elif isinstance(receipts, Iterable):
-            given += receipts
-        else:
-            raise InvalidArgument(f"{receipts!r:.80} is no receipt, nor several. Nothing was cancelled.")
+        given: list[object] | None = [receipts]
+        if not is_a(receipts, Receipt, DelayedMessage):
+            given = each_of(receipts)
+        if given is None:
+            raise InvalidArgument(f"{shown(receipts, 80)} is no receipt, nor several. Nothing was cancelled.")
         by_partition: dict[int, list[int]] = {}
         for receipt in given:
             if (
@@ -122,12 +121,12 @@ class DelayedMessages:
                 or receipt.topic != self._live.name
             ):
                 raise InvalidArgument(
-                    f"{receipt!r:.80} is no receipt of a delayed message of topic {self._live.name!r}. Nothing was"
+                    f"{shown(receipt, 80)} is no receipt of a delayed message of topic {self._live.name!r}. Nothing was"
                     " cancelled."
                 )
             if not receipt.is_of(self._live.topic_id):
                 raise TopicNotFound(
-                    f"{receipt!r:.80} is of another topic {self._live.name!r}: one was deleted, and the other made"
+                    f"{shown(receipt, 80)} is of another topic {self._live.name!r}: one was deleted, and the other made"
                     " under its name. Nothing was cancelled.",
                     topic=self._live.name,
                 )
@@ -139,20 +138,29 @@ class DelayedMessages:
 
     async def cancel_ids(self, partition: int, schedule_ids: Sequence[int]) -> Sequence[int]:
         """The same by the ids in one partition; returns those that waited until then."""
-        if type(partition) is not int or not 0 <= partition < len(self._live.ports):
+        index, ids = whole(partition), items(schedule_ids, OFFSET_MAX)
+        if index is None or not 0 <= index < len(self._live.ports):
             raise InvalidArgument(
-                f"topic {self._live.name!r} has no partition {partition!r:.40}. Nothing was cancelled."
+                f"topic {self._live.name!r} has no partition {shown(partition, 40)}. Nothing was cancelled."
             )
-        for schedule_id in schedule_ids:
-            if type(schedule_id) is not int or schedule_id < 0:
+        if ids is None:
+            raise InvalidArgument(
+                f"{shown(schedule_ids, 40)} is no sequence of schedule ids. Nothing was cancelled."
+            )
+        numbers = []
+        for schedule_id in ids:
+            numbers.append(found := whole(schedule_id))
+            if found is None or found < 0:
                 raise InvalidArgument(
-                    f"{schedule_id!r:.40} is no schedule id, a number from 0 on. Nothing was cancelled."
+                    f"{shown(schedule_id, 40)} is no schedule id, a number from 0 on. Nothing was cancelled."
                 )
         if not self._live.waiting:
             return []
-        port = self._live.waiting[partition]
-        found: Sequence[int] = await self._scheduler(CancelDelayed(port, tuple(schedule_ids)))
-        return found
+        message = CancelDelayed(
+            self._live.waiting[index], tuple(each for each in numbers if each is not None)
+        )
+        cancelled: Sequence[int] = await self._scheduler(message)
+        return cancelled
 
     async def _scheduler(self, message: Question) -> Any:
         return await self._ask(self._session.scheduler(), message)
@@ -194,7 +202,7 @@ def parse_ids(text: str) -> list[int]:
     for word in found:
         if not (word.isascii() and word.isdigit() and len(word) < 20):
             raise InvalidArgument(
-                f"{word!r:.40} is no schedule id, a number from 0 on. Nothing was cancelled."
+                f"{shown(word, 40)} is no schedule id, a number from 0 on. Nothing was cancelled."
             )
     return [int(word) for word in found]
 
@@ -215,9 +223,11 @@ def plain_delayed(message: DelayedMessage) -> dict[str, Any]:
     }
 
 
-def _check_limit(limit: object) -> None:
-    if type(limit) is not int or limit < 1:
-        raise InvalidArgument(f"limit is {limit!r:.40}, not a number of messages from 1 on.")
+def _limit(limit: object) -> int:
+    found = whole(limit)
+    if found is None or found < 1:
+        raise InvalidArgument(f"limit is {shown(limit, 40)}, not a number of messages from 1 on.")
+    return found
 
 
 def _message(

@@ -15,13 +15,13 @@ from typing import Any, Final, TypeVar, overload
 
 import attrs
 
+from callboard.log import plain
 from callboard.log.errors import InvalidArgument
 from callboard.log.format.columns import FOREVER, Columns
 from callboard.log.limits import DEDUP_ID_BYTES_MAX, HEADERS_BYTES_MAX, HEADERS_COUNT_MAX, KEY_BYTES_MAX
+from callboard.log.plain import shown
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-EARLIEST = datetime.min.replace(tzinfo=UTC)
-LATEST = datetime.max.replace(tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 PRIORITY_MAX: Final = 9
 USUAL_PRIORITY: Final = 4
@@ -218,41 +218,38 @@ def parse_instant(text: str) -> datetime:
     return instant if instant.tzinfo is not None else instant.replace(tzinfo=UTC)
 
 
-def to_us(instant: datetime, what: str = "timestamp") -> int:
+def to_us(instant: object, what: str = "timestamp") -> int:
     """Microseconds since the epoch. Raises `InvalidArgument` without a time zone, and where UTC has no such year."""
-    if not isinstance(instant, datetime):
-        raise InvalidArgument(f"{what} is {instant!r:.60}, not a datetime. Nothing was written.")
-    if instant.tzinfo is None:
+    given = plain.instant(instant)
+    if given is None:
+        raise InvalidArgument(f"{what} is {shown(instant)}, not a datetime. Nothing was written.")
+    found = plain.utc_us(given)
+    if isinstance(found, str):
         raise InvalidArgument(
-            f"{what} {instant.isoformat()} has no time zone. Nothing was written. Use e.g. datetime.now(timezone.utc)."
+            f"{what} {plain.wall(given)} {found}. Nothing was written. Use e.g. datetime.now(timezone.utc)."
         )
-    if not EARLIEST <= instant <= LATEST:
-        raise InvalidArgument(
-            f"{what} {instant.isoformat()} lies outside the years 1 to 9999 in UTC. Nothing was written. Correct it."
-        )
-    return (instant - EPOCH) // MICROSECOND
+    return found
 
 
 def check_bytes(what: str, data: object) -> bytes:
     """`data`, if it is bytes."""
-    if type(data) is bytes:
-        return data
-    if isinstance(data, (bytes, bytearray, memoryview)):
-        return bytes(data)
-    raise InvalidArgument(
-        f"a {what} is {type(data).__name__}, not bytes. Nothing was written. {_hint(what, data)}"
-    )
+    found = plain.octets(data)
+    if found is None:
+        raise InvalidArgument(
+            f"a {what} is {type(data).__name__}, not bytes. Nothing was written. {_hint(what, data)}"
+        )
+    return found
 
 
 def _hint(what: str, data: object) -> str:
     """What to give in the place of `data`, which is not bytes."""
-    if isinstance(data, str):
+    if plain.is_a(data, str):
         return f"Encode it first: {what}.encode()."
-    if isinstance(data, (Message, Record)):
+    if plain.is_a(data, Message, Record):
         return "Give its bytes, e.g. message.value."
     if data is None:
         return f"An empty {what} is b''."
-    if isinstance(data, (Mapping, list, tuple, int, float)):
+    if plain.is_a(data, Mapping, list, tuple, int, float):
         return _json_hint(what, data)
     return "Encode it first."
 
@@ -264,7 +261,7 @@ def _json_hint(what: str, data: object) -> str:
         (f"json.dumps({what}, default=str)", lambda _: ""),
     )
     for call, default in ways:
-        with suppress(TypeError, ValueError, RecursionError):
+        with suppress(Exception):  # also what the code of the data raises
             json.dumps(data, default=default)
             return f"Encode it first, e.g. {call}.encode()."
     return "Encode it first."
@@ -282,32 +279,43 @@ def check_key(key: object) -> int:
     return size
 
 
+def plain_headers(headers: object) -> dict[str, bytes | str]:
+    """Headers as plain data. Raises `InvalidArgument`."""
+    found: dict[str, bytes | str] = {}
+    pairs = plain.pairs(headers, HEADERS_COUNT_MAX)
+    if pairs is None:
+        raise InvalidArgument(f"headers are {plain.kind(headers)}, not a mapping. Nothing was written.")
+    if len(pairs) > HEADERS_COUNT_MAX:
+        raise InvalidArgument(
+            f"more than {HEADERS_COUNT_MAX} headers, and {HEADERS_COUNT_MAX} are allowed. Nothing was written."
+        )
+    for given, item in pairs:
+        name = plain.text(given)
+        if not name:
+            raise InvalidArgument(
+                f"a header is named {shown(given)}, not a non-empty str. Nothing was written."
+            )
+        value = plain.octets(item) if plain.is_a(item, bytes) else plain.text(item)
+        if value is None:
+            raise InvalidArgument(
+                f"header {shown(name)} is {plain.kind(item)}, not bytes or str. Nothing was written."
+                f" {_hint('value', item)}"
+            )
+        found[name] = value
+    return found
+
+
 def check_headers(headers: object) -> int:
     """The size of headers in bytes. Raises `InvalidArgument`."""
     if headers is None:
         return 0
-    if not isinstance(headers, Mapping):
-        raise InvalidArgument(f"headers are {type(headers).__name__}, not a mapping. Nothing was written.")
-    if len(headers) > HEADERS_COUNT_MAX:
-        raise InvalidArgument(
-            f"{len(headers)} headers, and {HEADERS_COUNT_MAX} are allowed. Nothing was written."
-        )
     size = 0
-    for name, value in headers.items():
-        if not isinstance(name, str) or not name:
-            raise InvalidArgument(
-                f"a header is named {name!r:.60}, not a non-empty str. Nothing was written."
-            )
-        if not isinstance(value, (bytes, str)):
-            kind = type(value).__name__
-            raise InvalidArgument(
-                f"header {name!r:.60} is {kind}, not bytes or str. Nothing was written. {_hint('value', value)}"
-            )
+    for name, value in plain_headers(headers).items():
         try:
             size += len(name.encode()) + (len(value) if isinstance(value, bytes) else len(value.encode()))
         except UnicodeEncodeError as error:
             raise InvalidArgument(
-                f"header {name!r:.60} has no UTF-8 form: {error}. Nothing was written."
+                f"header {shown(name)} has no UTF-8 form: {error}. Nothing was written."
             ) from error
     if size > HEADERS_BYTES_MAX:
         raise InvalidArgument(
@@ -318,8 +326,9 @@ def check_headers(headers: object) -> int:
 
 def dedup_bytes(dedup_id: object) -> bytes:
     """A deduplication id as it is stored. Raises `InvalidArgument`."""
+    word = plain.text(dedup_id)
     try:
-        data = check_bytes("dedup_id", dedup_id.encode() if isinstance(dedup_id, str) else dedup_id)
+        data = check_bytes("dedup_id", dedup_id if word is None else word.encode())
     except UnicodeEncodeError as error:
         raise InvalidArgument(f"a dedup_id has no UTF-8 form: {error}. Nothing was written.") from error
     if not 0 < len(data) <= DEDUP_ID_BYTES_MAX:
@@ -332,29 +341,33 @@ def dedup_bytes(dedup_id: object) -> bytes:
 
 def ttl_us(ttl: object) -> int:
     """A time to live in microseconds. Raises `InvalidArgument`."""
-    if isinstance(ttl, bool) or not isinstance(ttl, (int, float)) or not ttl >= TTL_LEAST_S:
+    found = plain.number(ttl)
+    if found is None or not found >= TTL_LEAST_S:
         raise InvalidArgument(
-            f"ttl is {ttl!r:.40}, not seconds from {TTL_LEAST_S:g} on. Nothing was written. math.inf means for ever."
+            f"ttl is {shown(ttl, 40)}, not seconds from {TTL_LEAST_S:g} on. Nothing was written. math.inf means for"
+            " ever."
         )
-    return FOREVER if ttl > TTL_MOST_S else round(ttl * 1_000_000)
+    return FOREVER if found > TTL_MOST_S else round(found * 1_000_000)
 
 
 def check_delay(delay: object) -> float:
     """A delay in seconds. Raises `InvalidArgument`."""
-    if isinstance(delay, bool) or not isinstance(delay, (int, float)) or not 0 <= delay <= DELAY_MOST_S:
+    found = plain.number(delay)
+    if found is None or not 0 <= found <= DELAY_MOST_S:
         raise InvalidArgument(
-            f"delay is {delay!r:.40}, not seconds from 0 to {DELAY_MOST_S:,.0f} (100 years). Nothing was written."
+            f"delay is {shown(delay, 40)}, not seconds from 0 to {DELAY_MOST_S:,.0f} (100 years). Nothing was written."
         )
-    return float(delay)
+    return float(found)
 
 
 def stored_priority(priority: object) -> int:
     """A priority as it is stored, where 0 stands for none. Raises `InvalidArgument`."""
-    if type(priority) is not int or not 0 <= priority <= PRIORITY_MAX:
+    found = plain.whole(priority)
+    if found is None or not 0 <= found <= PRIORITY_MAX:
         raise InvalidArgument(
-            f"priority is {priority!r:.40}, not 0 (low) to {PRIORITY_MAX} (high). Nothing was written."
+            f"priority is {shown(priority, 40)}, not 0 (low) to {PRIORITY_MAX} (high). Nothing was written."
         )
-    return priority + 1
+    return found + 1
 
 
 @attrs.frozen
@@ -379,7 +392,7 @@ class Attribute:
 
 ATTRIBUTES: Final = (
     Attribute("key", "keys", "keys", "bytes", size=check_key),
-    Attribute("headers", "headers", "headers", "headers", size=check_headers, stored=dict),
+    Attribute("headers", "headers", "headers", "headers", size=check_headers, stored=plain_headers),
     Attribute("timestamp", "timestamps", "event_times", "instant", stored=to_us),
     Attribute("dedup_id", "dedup_ids", "dedup_ids", "bytes", stored=dedup_bytes, is_rare=True),
     Attribute("ttl", "ttls", "ttls", "number", stored=ttl_us, is_rare=True),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.actors.catalog.commands import EnableOutbox
 from callboard.log.errors import InvalidArgument, TopicNotFound
+from callboard.log.plain import shown, text
 from callboard.publishing.delaying import DelayedPublisher
 from callboard.publishing.publisher import publisher_of
 from callboard.topic import Topic
@@ -38,9 +39,11 @@ class ReachesOutboxes:
                     topic=topic.name,
                 )
             return live
-        if not isinstance(topic, str):
-            raise InvalidArgument(f"{topic!r:.80} is no topic, nor the name of one. Nothing was written.")
-        live = self._live(topic)
+        if text(topic) is None:
+            raise InvalidArgument(
+                f"{shown(topic, 80)} is no topic, nor the name of one. Nothing was written."
+            )
+        live = self._live(topic)  # type: ignore[arg-type]
         publisher_of(live)
         return live
 

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 from callboard.actors.catalog.directory import LiveTopic
 from callboard.actors.partition.commands import Describe, OffsetAt, PartitionStatistics, Read, WaitForVisible
 from callboard.actors.partition.port import PartitionPort
-from callboard.actors.settings import Start
+from callboard.actors.settings import Start, checked_start
+from callboard.arguments import check_flag
 from callboard.awaited import AwaitedPartitions
 from callboard.log.errors import ActorCrashed, ActorStopped, InternalError, InvalidArgument, RuntimeClosed
 from callboard.log.limits import READ_BYTES_DEFAULT
+from callboard.log.plain import shown, whole
 from callboard.message import Record, RecordBatch, to_us
 
 if TYPE_CHECKING:
@@ -40,22 +42,20 @@ class BatchReader:
         partition: int | None,
         follow: bool,
     ) -> None:
-        check_start("start", start)
+        start = plain_start("start", start)
         if stop is not None:
-            check_start("stop", stop)
-        count = len(live.ports)
-        if partition is not None and (
-            isinstance(partition, bool) or not isinstance(partition, int) or not 0 <= partition < count
-        ):
+            stop = plain_start("stop", stop)
+        count, index = len(live.ports), whole(partition)
+        if partition is not None and (index is None or not 0 <= index < count):
             raise InvalidArgument(
-                f"topic {live.name!r} has no partition {partition!r:.40}. Its partitions are 0 to {count - 1}."
+                f"topic {live.name!r} has no partition {shown(partition, 40)}. Its partitions are 0 to {count - 1}."
             )
         self._session = session
         self._live = live
         self._start = start
         self._stop = stop
-        self._partitions = range(count) if partition is None else (partition,)
-        self._follow = follow
+        self._partitions = range(count) if index is None else (index,)
+        self._follow = check_flag("follow", follow)
         self._positions: dict[int, tuple[int, int | None]] | None = None
         self._turn: deque[int] = deque()
         self._awaited = AwaitedPartitions[int]()
@@ -171,13 +171,10 @@ def _below(end: int | None, columns: Columns) -> Columns | None:
     return columns.select(0, keep) if keep else None
 
 
-def check_start(what: str, place: object) -> None:
-    """Raise `InvalidArgument` unless `place` is an offset, a zoned datetime, "beginning" or "end"."""
-    if isinstance(place, datetime):
-        to_us(place, what)
-    elif isinstance(place, bool) or not (
-        (isinstance(place, int) and 0 <= place < 2**63) or place in ("beginning", "end")
-    ):
-        raise InvalidArgument(
-            f'{what} is {place!r:.60}; it must be an offset (0 or more), a zoned datetime, "beginning" or "end".'
-        )
+def plain_start(what: str, place: object) -> Start:
+    """An offset, an instant, "beginning" or "end", as plain data. Raises `InvalidArgument`."""
+    found, problem = checked_start(what, place)
+    if problem is not None:
+        raise InvalidArgument(f"{problem}. Nothing was read.")
+    start: Start = found
+    return start

@@ -11,6 +11,8 @@ from callboard.actors.names import check_name, check_not_own_group
 from callboard.actors.settings import GroupOptions
 from callboard.actors.topic_patterns import MANY, ONE, TopicPattern, check_pattern
 from callboard.log.errors import InvalidArgument
+from callboard.log.limits import TOPICS_MAX
+from callboard.log.plain import items, shown, text
 from callboard.working import GRACE_S, Handler, Working, check_settings_of_work
 
 if TYPE_CHECKING:
@@ -145,14 +147,17 @@ def read_topics(
         raise InvalidArgument(
             "dead_letters is for a pattern: topics that are named are read, whatever they are for. Nothing was done."
         )
-    if isinstance(topics, str) and (MANY in topics or ONE in topics):
-        raise InvalidArgument(f"topics are {topics!r:.80}: did you mean pattern={topics!r:.80}?")
-    is_sequence = isinstance(topics, Sequence) and not isinstance(topics, str)
-    if not is_sequence or not topics or not all(isinstance(topic, str) for topic in topics):
+    word = text(topics)
+    if word is not None and (MANY in word or ONE in word):
+        raise InvalidArgument(f"topics are {shown(topics, 80)}: did you mean pattern={shown(topics, 80)}?")
+    found = items(topics, TOPICS_MAX)
+    names = [name for name in map(text, found or ()) if name is not None]
+    if not found or len(names) < len(found):
         raise InvalidArgument(
-            f'topics are {topics!r:.80}, not a sequence of names such as ["orders", "refunds"], nor is there a pattern.'
+            f'topics are {shown(topics, 80)}, not a sequence of names such as ["orders", "refunds"], nor is there a'
+            " pattern."
         )
-    lives = [find(topic) for topic in topics]
-    if len(set(topics)) < len(topics):
-        raise InvalidArgument(f"topics {list(topics)!r:.80} name one more than once. Name each once.")
+    lives = [find(name) for name in names]
+    if len(set(names)) < len(names):
+        raise InvalidArgument(f"topics {shown(names, 80)} name one more than once. Name each once.")
     return lives, None

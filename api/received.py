@@ -30,6 +30,7 @@ from callboard.actors.delivery.receipts import merged
 from callboard.actors.outbox.stored import Payload
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.port import PartitionPort
+from callboard.arguments import check_flag
 from callboard.leased import ConsumerLease, LeasedPart
 from callboard.log.errors import (
     ActorCrashed,
@@ -513,7 +514,7 @@ class ReceivedMessage(PublishesWithAck, Record):
         Raises `LeaseLost` when the message was leased again meanwhile: then this ack has no effect. Raises
         `TopicNotFound` when the message's topic was deleted.
         """
-        if wait:
+        if check_flag("wait", wait):
             await self._settle("ack")
         elif (
             not self.settled
@@ -532,12 +533,12 @@ class ReceivedMessage(PublishesWithAck, Record):
         Without a `delay`, after the group's backoff: `backoff` seconds, doubled with each attempt up to `max_backoff`.
         Handed to the operating system, not synced: a power loss may take it, and then the attempt has not counted.
         """
-        check_nack(delay, reason)
+        delay, reason = check_nack(delay, reason)
         await self._settle("nack", delay_s=delay, reason=reason)
 
     async def reject(self, *, reason: str | None = None) -> None:
         """The message can never be handled: a dead letter, synced. Raises as `ack` does, and `DeadLettersFull`."""
-        check_nack(None, reason)
+        _, reason = check_nack(None, reason)
         await self._settle("reject", reason=reason)
 
     async def release(self) -> None:
@@ -549,7 +550,7 @@ class ReceivedMessage(PublishesWithAck, Record):
 
         Raises `LeaseLost` when it has run out.
         """
-        check_seconds("seconds", seconds)
+        seconds = check_seconds("seconds", seconds)
         if self.settled:
             raise self._twice()
         await self._leases.extend(self.lease, self.offset, seconds)
@@ -643,16 +644,16 @@ class ReceivedBatch(PublishesWithAck, ColumnBatch):
 
         Without `wait` as `ReceivedMessage.ack`.
         """
-        await self._settle("ack", wait=wait)
+        await self._settle("ack", wait=check_flag("wait", wait))
 
     async def nack(self, *, delay: float | None = None, reason: str | None = None) -> None:
         """All messages failed: deliver them again, after `delay` seconds at the earliest, or the group's backoff."""
-        check_nack(delay, reason)
+        delay, reason = check_nack(delay, reason)
         await self._settle("nack", delay_s=delay, reason=reason)
 
     async def reject(self, *, reason: str | None = None) -> None:
         """No message can ever be handled: they are dead letters. Raises `LeaseLost`, `DeadLettersFull`."""
-        check_nack(None, reason)
+        _, reason = check_nack(None, reason)
         await self._settle("reject", reason=reason)
 
     async def release(self) -> None:

@@ -12,11 +12,12 @@ from contextlib import suppress
 from datetime import tzinfo
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 import trio
 from trio.lowlevel import TrioToken, current_trio_token
 
+from callboard import arguments
 from callboard.actors.catalog.catalog import Catalog
 from callboard.actors.catalog.commands import (
     AlterGroup,
@@ -32,7 +33,8 @@ from callboard.actors.dead_letters.router import DeadLetterRouter
 from callboard.actors.delays.scheduler import Scheduler
 from callboard.actors.groups.renewals import Lingers, Renewals, RenewedLeases
 from callboard.actors.kernel import Actor, ActorRef, ActorStart, Context, Logged, MailboxSpec, Reply
-from callboard.actors.names import check_not_own_group, no_group, no_topic
+from callboard.actors.kernel.events import check_callback
+from callboard.actors.names import check_name, no_group, no_topic
 from callboard.actors.outbox.forwarder import Forwarder
 from callboard.actors.partition.commands import Describe, Flush, PartitionStatistics
 from callboard.actors.partition.port import PartitionPort
@@ -45,7 +47,9 @@ from callboard.actors.settings import (
     Start,
     TopicChanges,
     TopicOptions,
-    start_problem,
+    check_group,
+    check_topic,
+    checked_start,
 )
 from callboard.actors.timers.timer_wheel import TimerWheel
 from callboard.actors.timers.timers import Timers
@@ -68,12 +72,13 @@ from callboard.log.host.disk import HostDisk
 from callboard.log.host.entropy import HostEntropy
 from callboard.log.host.zones import load_zone
 from callboard.log.limits import USUAL, Limits
+from callboard.log.plain import is_a, shown, text
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Disk, Lock
 from callboard.log.seams.entropy import Entropy
 from callboard.message import Record
 from callboard.outboxes import ReachesOutboxes
-from callboard.publishing.partitioning import Partitioner
+from callboard.publishing.partitioning import Partitioner, check_partitioner
 from callboard.reading_several import ReadsTopics
 from callboard.reporting import Reporter
 from callboard.schedules import Schedule
@@ -105,18 +110,12 @@ FLUSH_TIMEOUT_S = 5.0
 """How long closing waits for `acks="none"` publishes to be synced, before it stops the partitions, which write them."""
 
 
-class PathLike(Protocol):
-    """What `os.PathLike[str]` is."""
-
-    def __fspath__(self) -> str: ...
-
-
 class Runtime(ReachesOutboxes, ReadsTopics):
     """An open runtime. Made by `open_runtime`; use it inside `async with`."""
 
     def __init__(
         self,
-        directory: str | PathLike | None,
+        directory: str | arguments.PathLike | None,
         *,
         control: bool,
         sync_inline: bool,
@@ -130,22 +129,21 @@ class Runtime(ReachesOutboxes, ReadsTopics):
         if (directory is None) == (disk is None):
             found = "neither was" if disk is None else "both were"
             raise InvalidArgument(f"open_runtime takes a directory or a disk, and {found} given.")
-        named = (
-            directory and "\0" not in directory
-            if isinstance(directory, str)
-            else hasattr(directory, "__fspath__")
-        )
-        if disk is None and not named:
-            raise InvalidArgument(f"{directory!r:.80} is no name of a directory. Nothing was written.")
-        if not isinstance(limits, Limits):
-            raise InvalidArgument(f"limits are Limits(...), not {limits!r:.80}. Nothing was opened.")
+        path = arguments.path_of(directory)
+        if disk is None and path is None:
+            raise InvalidArgument(f"{shown(directory, 80)} is no name of a directory. Nothing was written.")
+        if not is_a(limits, Limits):
+            raise InvalidArgument(f"limits are Limits(...), not {shown(limits, 80)}. Nothing was opened.")
+        if on_event is not None:
+            check_callback("on_event", on_event)
+        arguments.check_seams(disk, clock, entropy)
         self._disk = disk
-        self._path = directory
-        self._inline = sync_inline
-        self._control = control
+        self._path = path
+        self._inline = arguments.check_flag("sync_inline", sync_inline)
+        self._control = arguments.check_flag("control", control)
         self._on_event = on_event
-        self.clock: Clock = clock or HostClock()
-        self.entropy: Entropy = entropy or HostEntropy(seed)
+        self.clock: Clock = HostClock() if clock is None else clock
+        self.entropy: Entropy = HostEntropy(arguments.seed_of(seed)) if entropy is None else entropy
         self.timers = Timers(self.clock)
         self.renewed_leases, self.lingers = RenewedLeases(self.timers), Lingers(self.timers)
         self.limits = limits
@@ -410,7 +408,11 @@ class Runtime(ReachesOutboxes, ReadsTopics):
 
         Raises `TopicExists`, `InvalidArgument`, `ConfigurationError` with all problems of the settings.
         """
-        return Topic(self, await self.ask_catalog(CreateTopic(name, settings)), partitioner)
+        name = check_name(name, "topic")
+        if partitioner is not None:
+            check_partitioner(partitioner, name)
+        live = await self.ask_catalog(CreateTopic(name, check_topic(name, settings)))
+        return Topic(self, live, partitioner)
 
     def topic(self, name: str, *, partitioner: Partitioner | None = None) -> Topic:
         """The topic of that name. Raises `TopicNotFound`; `InvalidArgument` when keys go by another partitioner."""
@@ -418,7 +420,8 @@ class Runtime(ReachesOutboxes, ReadsTopics):
         return Topic(self, self._live(name), partitioner)
 
     def _live(self, name: str) -> LiveTopic:
-        live = self._directory.find(name) if isinstance(name, str) else None
+        word = text(name)
+        live = None if word is None else self._directory.find(word)
         if live is None:
             raise no_topic(name, (each.name for each in self._directory.topics()))
         return live
@@ -442,13 +445,16 @@ class Runtime(ReachesOutboxes, ReadsTopics):
 
     async def alter_topic(self, name: str, **settings: Unpack[TopicChanges]) -> Topic:
         """Change settings of a topic (all but `partitions`). Raises as `create_topic` does, and `TopicNotFound`."""
-        return Topic(self, await self.ask_catalog(AlterTopic(name, settings)))
+        name = arguments.topic_name(name)
+        live = self._directory.find(name)
+        given = check_topic(name, settings, None if live is None else live.settings)
+        return Topic(self, await self.ask_catalog(AlterTopic(name, given)))
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic with all its messages. Returns when its files are gone. Raises `TopicNotFound`;
         `StorageError`, indefinite when the topic is deleted and files of it are left until the next opening.
         """
-        await self.ask_catalog(DeleteTopic(name))
+        await self.ask_catalog(DeleteTopic(arguments.topic_name(name)))
 
     # -- groups
 
@@ -473,7 +479,9 @@ class Runtime(ReachesOutboxes, ReadsTopics):
         hold for what is leased and nacked from now on; a partition that does not run now takes note when it does.
         Raises `GroupNotFound`, `ConfigurationError` with all problems of the settings.
         """
-        altered: GroupSettings = await self.ask_catalog(AlterGroup(_changed(name), settings))
+        name = arguments.changed_group(name)
+        given = check_group(name, settings, self._directory.settings_of_group(name))
+        altered: GroupSettings = await self.ask_catalog(AlterGroup(name, given))
         return altered
 
     async def describe_group(self, name: str) -> GroupDescription:
@@ -483,7 +491,7 @@ class Runtime(ReachesOutboxes, ReadsTopics):
         Raises `GroupNotFound`.
         """
         groups = {each.name: each for each in await self.groups()}
-        group = groups.get(_group_name(name))
+        group = groups.get(arguments.group_name(name))
         if group is None:
             raise no_group(name, groups)
         ports = [port for topic in group.topics for port in self._live(topic).ports]
@@ -510,29 +518,31 @@ class Runtime(ReachesOutboxes, ReadsTopics):
         """
         if isinstance(to, Record):
             topic, partition, to = to.topic, to.partition, to.offset
-        problem = start_problem("to", to)
+        place, problem = checked_start("to", to)
         if problem is not None:
             raise InvalidArgument(f"{problem}. Nothing was changed.")
-        sought: dict[tuple[str, int], int] = await self.ask_catalog(
-            SeekGroup(_changed(name), to, topic, partition)
-        )
+        return await self._seek(name, place, topic, partition)
+
+    async def _seek(
+        self, name: str, to: Start | None, topic: str | None, partition: int | None
+    ) -> dict[tuple[str, int], int]:
+        name = arguments.changed_group(name)
+        word, index = arguments.part_of(name, topic, partition)
+        sought: dict[tuple[str, int], int] = await self.ask_catalog(SeekGroup(name, to, word, index))
         return sought
 
     async def reset_group(
         self, name: str, *, topic: str | None = None, partition: int | None = None
     ) -> dict[tuple[str, int], int]:
         """Have a group begin anew, where its setting `start` says; otherwise as `seek_group`."""
-        sought: dict[tuple[str, int], int] = await self.ask_catalog(
-            SeekGroup(_changed(name), None, topic, partition)
-        )
-        return sought
+        return await self._seek(name, None, topic, partition)
 
     async def delete_group(self, name: str, *, drop_dead_letters: bool = False) -> None:
         """Forget a group: its place in every topic is lost.
 
         Raises `GroupNotFound`; `DeadLettersKept` while partitions keep dead letters of it, unless these may be dropped.
         """
-        await self.ask_catalog(DeleteGroup(_changed(name), check_drops(drop_dead_letters)))
+        await self.ask_catalog(DeleteGroup(arguments.changed_group(name), check_drops(drop_dead_letters)))
 
     # -- actors
 
@@ -557,7 +567,7 @@ class Runtime(ReachesOutboxes, ReadsTopics):
     async def restart(self, path: str) -> None:
         """Restart the actor at `path`, for example "topics/orders/2"; revives one that has failed."""
         self.check_open()
-        *above, name = str(path).split("/")  # what is no text names no actor
+        *above, name = arguments.actor_path(path).split("/")
         supervisor = self._system.root
         for part in above:
             supervisor = supervisor.supervisor(part)
@@ -571,7 +581,7 @@ class Runtime(ReachesOutboxes, ReadsTopics):
         """
         if self._state != "opening":
             self.check_open()
-        return self._system.actor(str(path)).crash(error)
+        return self._system.actor(arguments.actor_path(path)).crash(error)
 
     def tree(self) -> TreeNode:
         """The live tree: states, restarts, mailboxes, last failures."""
@@ -646,20 +656,8 @@ class Runtime(ReachesOutboxes, ReadsTopics):
             ) from error
 
 
-def _group_name(name: object) -> str:
-    if not isinstance(name, str):
-        raise no_group(name, ())
-    return name
-
-
-def _changed(name: object) -> str:
-    """The name of a group that may be changed."""
-    check_not_own_group(name)
-    return _group_name(name)
-
-
 def open_runtime(
-    directory: str | PathLike | None = None,
+    directory: str | arguments.PathLike | None = None,
     *,
     control: bool = False,
     sync_inline: bool = False,

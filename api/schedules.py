@@ -20,7 +20,8 @@ from callboard.log.limits import (
     SCHEDULE_EVERY_S_MAX,
     SCHEDULE_EVERY_S_MIN,
 )
-from callboard.message import Headers, check_headers, from_us
+from callboard.log.plain import number, shown, text, whole
+from callboard.message import Headers, check_headers, from_us, plain_headers
 from callboard.publishing.partitioning import consistent
 from callboard.publishing.publisher import publisher_of
 from callboard.statistics import ScheduleStatistics, schedule_statistics
@@ -130,14 +131,15 @@ class Schedule:
 
         Of a schedule that waits until the wall clock, which was set back, has passed what was published: from there on.
         """
-        if type(count) is not int or not 1 <= count <= NEXT_MAX:
-            raise InvalidArgument(f"count is {count!r:.40}, not 1 to {NEXT_MAX}.")
+        most = whole(count)
+        if most is None or not 1 <= most <= NEXT_MAX:
+            raise InvalidArgument(f"count is {shown(count, 40)}, not 1 to {NEXT_MAX}.")
         self._check()
         live = self._live
         rule, at = live.rule(), max(self._session.clock.wall_us(), live.position.fired_us or 0)
         here: tzinfo = UTC if self.zone is None else live.zones(self.zone)
         found: list[datetime] = []
-        while len(found) < count and (due := rule.after(at)) is not None:
+        while len(found) < most and (due := rule.after(at)) is not None:
             found.append(from_us(due).astimezone(here))
             at = due
         return tuple(found)
@@ -191,13 +193,15 @@ async def add_schedule(
     partition: int | None,
 ) -> Schedule:
     """See `Topic.schedule`. Everything is checked before the catalog is asked."""
-    check_name(name, "schedule")
+    name, word = check_name(name, "schedule"), text(missed)
     every_us = _check_times(session, cron, zone, every)
-    if missed not in MISSED:
+    if word not in MISSED:
         raise InvalidArgument(
-            f'missed is {missed!r:.40}, and it is "latest", "all" or "skip". Nothing was changed.'
+            f'missed is {shown(missed, 40)}, and it is "latest", "all" or "skip". Nothing was changed.'
         )
-    _check_headers(headers)
+    if headers is not None:
+        headers = plain_headers(headers)
+        _check_headers(headers)
     if key is None and partition is None:
         partition = consistent(name.encode(), len(live.ports))
     attributes = {"key": key, "headers": headers, "ttl": ttl, "priority": priority}
@@ -217,9 +221,9 @@ async def add_schedule(
         value=columns.value(0) or b"",
         partition=part.partition,
         cron=None if cron is None else check_cron(cron),
-        zone=None if cron is None else zone or "UTC",
+        zone=None if cron is None else text(zone) or "UTC",
         every_us=every_us,
-        missed=missed,
+        missed=word,
         key=columns.key(0),
         headers=columns.headers(0),
         ttl_us=None if columns.ttls is None else columns.ttls[0],
@@ -237,10 +241,10 @@ def _check_times(session: Session, cron: str | None, zone: str | None, every: fl
     if every is None:
         Cron(check_cron(cron), session.zone("UTC" if zone is None else zone))
         return None
-    is_number = isinstance(every, (int, float)) and not isinstance(every, bool)
-    if not is_number or not SCHEDULE_EVERY_S_MIN <= every <= SCHEDULE_EVERY_S_MAX:
+    seconds = number(every)
+    if seconds is None or not SCHEDULE_EVERY_S_MIN <= seconds <= SCHEDULE_EVERY_S_MAX:
         raise InvalidArgument(
-            f"every is {every!r:.40}, not seconds from {SCHEDULE_EVERY_S_MIN:g} to {SCHEDULE_EVERY_S_MAX:g} (100"
+            f"every is {shown(every, 40)}, not seconds from {SCHEDULE_EVERY_S_MIN:g} to {SCHEDULE_EVERY_S_MAX:g} (100"
             " years). Nothing was changed."
         )
     if zone is not None:
@@ -248,12 +252,11 @@ def _check_times(session: Session, cron: str | None, zone: str | None, every: fl
             "a schedule has every and a zone, and seconds are as long in all zones. Nothing was changed. Leave the zone"
             " out, or use cron."
         )
-    return round(every * 1_000_000)
+    return round(seconds * 1_000_000)
 
 
-def _check_headers(headers: object) -> None:
-    check_headers(headers)
-    names: Mapping[str, Any] = headers or {}  # type: ignore[assignment]
+def _check_headers(names: Headers) -> None:
+    check_headers(names)
     if len(names) > HEADERS_COUNT_MAX - 2 or SCHEDULE in names or DUE in names:
         raise InvalidArgument(
             f"a recurring message may have {HEADERS_COUNT_MAX - 2} headers, and none named {SCHEDULE!r} or {DUE!r}:"
@@ -319,7 +322,7 @@ def find_schedule(schedules: Sequence[Schedule], topic: str, name: str) -> Sched
             return schedule
     known = ", ".join(each.name for each in schedules[:10]) or "none"
     raise ScheduleNotFound(
-        f"topic {topic!r} has no schedule {name!r:.60}. Nothing was changed. It has {known}.",
+        f"topic {topic!r} has no schedule {shown(name, 60)}. Nothing was changed. It has {known}.",
         topic=topic,
         schedule=name,
     )

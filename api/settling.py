@@ -6,6 +6,7 @@ known.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
@@ -13,7 +14,9 @@ from typing import Final, NamedTuple, Protocol
 from callboard.actors.kernel import Reply
 from callboard.actors.partition.commands import Ranges, Settle
 from callboard.actors.partition.port import PartitionPort
+from callboard.log import plain
 from callboard.log.errors import ActorCrashed, InvalidArgument, LeaseLost
+from callboard.log.plain import shown
 
 SOUGHT: Final = "the group was sent elsewhere by seek or reset after the message had been delivered"
 """Why a lease is lost that a seek has ended."""
@@ -135,30 +138,41 @@ def without(ranges: list[tuple[int, int]], offsets: list[int]) -> list[tuple[int
     return left
 
 
-def check_nack(delay: object, reason: object, *, delay_name: str = "delay") -> None:
-    """Raise `InvalidArgument` unless these can be a nack's delay and reason."""
-    if delay is not None:
-        check_seconds(delay_name, delay)
-    if reason is not None and not isinstance(reason, str):
+def check_nack(
+    delay: object, reason: object, *, delay_name: str = "delay"
+) -> tuple[float | None, str | None]:
+    """A nack's delay and reason, as plain data. Raises `InvalidArgument`."""
+    seconds = None if delay is None else check_seconds(delay_name, delay)
+    if reason is not None and plain.text(reason) is None:
         raise InvalidArgument(
             f"reason is {type(reason).__name__}, not text. Nothing was changed. Give str(...) of it."
         )
+    return seconds, plain.text(reason)
 
 
-def check_seconds(what: str, seconds: object) -> None:
-    """Raise `InvalidArgument` unless `seconds` is a number from 0 to `SECONDS_MAX`."""
-    valid = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-    if not valid or not 0 <= seconds <= SECONDS_MAX:  # type: ignore[operator]
+def check_seconds(what: str, seconds: object) -> float:
+    """The seconds, as plain data. Raises `InvalidArgument` unless they are a number from 0 to `SECONDS_MAX`."""
+    found = plain.number(seconds)
+    if found is None or not 0 <= found <= SECONDS_MAX:
         raise InvalidArgument(
-            f"{what} is {seconds!r:.40}, not a number of seconds from 0 to {SECONDS_MAX:,} (31 years). Nothing was"
+            f"{what} is {shown(seconds, 40)}, not a number of seconds from 0 to {SECONDS_MAX:,} (31 years). Nothing was"
             " changed."
         )
+    return found
 
 
-def check_batch_size(max_records: object, max_wait: object) -> None:
-    """Raise `InvalidArgument` unless these can be what a batch holds at most, and how long it is filled."""
-    if isinstance(max_records, bool) or not isinstance(max_records, int) or not 1 <= max_records <= BATCH_MAX:
+def patience_of(timeout: object) -> float | None:
+    """How long to wait, as plain data; None, as infinity, for ever. Raises `InvalidArgument`."""
+    if timeout is None or plain.number(timeout) == math.inf:
+        return None
+    return check_seconds("timeout", timeout)
+
+
+def check_batch_size(max_records: object, max_wait: object) -> tuple[int, float]:
+    """What a batch holds at most, and how long it is filled, as plain data. Raises `InvalidArgument`."""
+    found = plain.whole(max_records)
+    if found is None or not 1 <= found <= BATCH_MAX:
         raise InvalidArgument(
-            f"max_records is {max_records!r:.40}, not a number from 1 to {BATCH_MAX:,}. Nothing was taken."
+            f"max_records is {shown(max_records, 40)}, not a number from 1 to {BATCH_MAX:,}. Nothing was taken."
         )
-    check_seconds("max_wait", max_wait)
+    return found, check_seconds("max_wait", max_wait)

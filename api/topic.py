@@ -17,6 +17,7 @@ from callboard.dead_letters import KeptLetters
 from callboard.delayed import DelayedMessages
 from callboard.log.errors import InvalidArgument, PublishFailed, StorageError
 from callboard.message import Headers, Message, Receipt, Receipts, ScheduledReceipt, is_delayed
+from callboard.publishing.columns import batch_of
 from callboard.publishing.delaying import DelayedPublisher, has_delays
 from callboard.publishing.partitioning import Partitioner
 from callboard.publishing.producer import Producer
@@ -208,6 +209,7 @@ class Topic:
         only those with an error again. Otherwise raises as `publish` does.
         """
         self._runtime.check_open()
+        values = batch_of(values)
         columns = {
             "headers": headers,
             "timestamp": timestamps,

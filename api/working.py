@@ -47,6 +47,7 @@ from callboard.log.errors import (
     StorageError,
     TopicNotFound,
 )
+from callboard.log.plain import shown, whole
 from callboard.receiving import renewed_lease
 from callboard.settling import REASON_CHARACTERS, check_nack, check_seconds, loss_of
 from callboard.tracebacks import traceback_lines
@@ -88,7 +89,7 @@ class Retry(Exception):
     reason: str | None = None
 
     def __init__(self, after: float | None = None, reason: str | None = None) -> None:
-        check_nack(after, reason, delay_name="after")
+        after, reason = check_nack(after, reason, delay_name="after")
         super().__init__(reason or "to be tried again")
         self.after = after
         self.reason = reason
@@ -100,7 +101,7 @@ class Reject(Exception):
     reason: str | None = None
 
     def __init__(self, reason: str | None = None) -> None:
-        check_nack(None, reason)
+        _, reason = check_nack(None, reason)
         super().__init__(reason or "rejected")
         self.reason = reason
 
@@ -162,17 +163,17 @@ class Working:
     _failure: CallboardError | None = None
 
     def __attrs_post_init__(self) -> None:
-        count = self.concurrency
-        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= CONCURRENCY_MAX:
+        count = whole(self.concurrency)
+        if count is None or not 1 <= count <= CONCURRENCY_MAX:
             raise InvalidArgument(
-                f"concurrency is {count!r:.40}, not a number from 1 to {CONCURRENCY_MAX:,}."
+                f"concurrency is {shown(self.concurrency, 40)}, not a number from 1 to {CONCURRENCY_MAX:,}."
             )
         if not callable(self.handler):
             raise InvalidArgument(
-                f"the handler is {self.handler!r:.80}, not an async function of one message."
+                f"the handler is {shown(self.handler, 80)}, not an async function of one message."
             )
-        check_seconds("grace", self.grace_s)
-        self._ahead = count
+        self.grace_s = check_seconds("grace", self.grace_s)
+        self.concurrency = self._ahead = count
 
     async def run(self, task_status: trio.TaskStatus[None]) -> Never:
         """Join, handle until cancelled, leave. Raises what ends the fetching."""

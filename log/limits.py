@@ -125,6 +125,7 @@ WINDOW_COMPACT_RECORDS: Final = 256
 """So many settled records are dropped from a record window at the earliest."""
 
 # -- actors
+MAILBOX_CAPACITY_MAX: Final = 1_000_000_000
 MAILBOX_CAPACITY_DEFAULT: Final = 1024
 """Messages that wait for an actor, unless its specification says otherwise."""
 PARTITION_MAILBOX_CAPACITY: Final = 16_384
@@ -294,12 +295,21 @@ class Limits:
     lazy_acks: int = LAZY_ACKS_MAX
 
     def __attrs_post_init__(self) -> None:
-        values = attrs.asdict(self).items()
+        values = attrs.asdict(self, recurse=False).items()
         problems = [
-            f"{name} must be a whole number from 1, not {value!r}" for name, value in values if value < 1
+            f"{name} must be a whole number from 1, not {_told(value)}"
+            for name, value in values
+            if type(value) is not int or value < 1
         ]
         if problems:
             raise join_problems("Limits", problems)
+
+
+def _told(value: object) -> str:
+    """A number, or the type of what is none: it may have any code."""
+    if type(value) is not int:
+        return type(value).__name__
+    return str(value) if value > -(10**20) else "an enormous number"
 
 
 USUAL: Final = Limits()

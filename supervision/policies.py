@@ -13,6 +13,7 @@ import attrs
 
 from callboard.log.errors import join_problems
 from callboard.log.limits import BACKOFF_S_MAX, BACKOFF_S_MIN
+from callboard.log.plain import make_plain, number, shown
 
 Strategy = Literal["one_for_one", "one_for_all", "rest_for_one"]
 Restart = Literal["permanent", "transient", "temporary"]
@@ -80,7 +81,12 @@ class RestartWindow:
 
 
 def is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    """Whether it is a finite number."""
+    found = number(value)
+    try:
+        return found is not None and math.isfinite(found)
+    except OverflowError:
+        return False
 
 
 @attrs.frozen(kw_only=True)
@@ -97,9 +103,10 @@ class Backoff:
     jitter: float = 0.1
 
     def __attrs_post_init__(self) -> None:
+        make_plain(self, "initial", "maximum", "factor", "jitter")
         problems = [
-            f"{name} must be a finite number, not {value!r}"
-            for name, value in attrs.asdict(self).items()
+            f"{name} must be a finite number, not {shown(value)}"
+            for name, value in attrs.asdict(self, recurse=False).items()
             if not is_number(value)
         ]
         if not problems:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
 from callboard.actors.kernel import ActorStart, MailboxSpec
 from callboard.log.errors import CallboardError, join_problems
 from callboard.log.limits import CHILDREN_MAX, NAME_BYTES_MAX, RESTART_INTENSITY_MAX
+from callboard.log.plain import each_of, is_a, is_plain_function, make_plain, shown
 from callboard.supervision.policies import (
     DEFAULT_BACKOFF,
     IMMEDIATE,
@@ -21,6 +22,9 @@ from callboard.supervision.policies import (
     Strategy,
     is_number,
 )
+
+STRANGERS_NAMED: Final = 5
+"""So many children that are none an error names."""
 
 
 @attrs.frozen(kw_only=True)
@@ -50,13 +54,17 @@ class ChildSpec:
     """`on_failed(path, cause)` makes the error that messages to a failed child raise."""
 
     def __attrs_post_init__(self) -> None:
+        make_plain(self, "name", "restart", "shutdown_grace", "intensity", "retry_in_hand")
         problems = _child_problems(self)
         if problems:
-            raise join_problems(f"Child {self.name!r}", problems)
+            raise join_problems(f"Child {shown(self.name)}", problems)
 
 
 def _as_tuple(children: Iterable[ChildSpec | SupervisorSpec]) -> tuple[ChildSpec | SupervisorSpec, ...]:
-    return tuple(children)
+    found = each_of(children)
+    if found is None:
+        raise join_problems("Supervisor", [f"children must be several specifications, not {shown(children)}"])
+    return tuple(found)
 
 
 @attrs.frozen(kw_only=True)
@@ -77,9 +85,10 @@ class SupervisorSpec:
     """As of a `ChildSpec`."""
 
     def __attrs_post_init__(self) -> None:
+        make_plain(self, "name", "strategy", "intensity", "period")
         problems = _supervisor_problems(self)
         if problems:
-            raise join_problems(f"Supervisor {self.name!r}", problems)
+            raise join_problems(f"Supervisor {shown(self.name)}", problems)
 
     def child_problems(self, child: ChildSpec | SupervisorSpec) -> list[str]:
         """Why `child` cannot be a child of this supervisor."""
@@ -103,44 +112,64 @@ class SupervisorSpec:
 
 def name_problems(name: Any) -> list[str]:
     """Why `name` cannot be part of a path."""
-    if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or "\0" in name:
-        return [f"name must be text without '/', not {name!r}"]
+    if type(name) is not str or name in ("", ".", "..") or "/" in name or "\0" in name:
+        return [f"name must be text without '/', not {shown(name)}"]
     if len(name.encode("utf-8", "surrogatepass")) > NAME_BYTES_MAX:
         return [f"name is longer than {NAME_BYTES_MAX} bytes"]
     return []
 
 
 def _intensity(value: Any) -> bool:
-    return value == math.inf or (_count(value) and value <= RESTART_INTENSITY_MAX)
+    return _is_infinite(value) or (_count(value) and value <= RESTART_INTENSITY_MAX)
+
+
+def _is_infinite(value: Any) -> bool:
+    return type(value) is float and value == math.inf
 
 
 def _count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return type(value) is int and value >= 0
+
+
+def _is_one_of(value: Any, words: Iterable[str]) -> bool:
+    return type(value) is str and value in words
 
 
 def _told(rules: tuple[tuple[bool, str], ...], spec: Any) -> list[str]:
     """Those that do not hold. Words are made for them alone: a spec has parts that take long to write out."""
-    return [problem.format(spec=spec) for holds, problem in rules if not holds]
+    return [problem.format(spec=_Shown(spec)) for holds, problem in rules if not holds]
+
+
+class _Shown:
+    """The parts of a spec as words show them."""
+
+    def __init__(self, spec: object) -> None:
+        self._spec = spec
+
+    def __getattr__(self, name: str) -> str:
+        return shown(getattr(self._spec, name))
 
 
 def _child_problems(spec: ChildSpec) -> list[str]:
     rules = (
-        (callable(spec.start), "start must be callable, not {spec.start!r}"),
+        (callable(spec.start), "start must be callable, not {spec.start}"),
         (
-            spec.restart in RESTART_KINDS,
-            f"restart must be one of {', '.join(RESTART_KINDS)}, not {{spec.restart!r}}",
+            _is_one_of(spec.restart, RESTART_KINDS),
+            f"restart must be one of {', '.join(RESTART_KINDS)}, not {{spec.restart}}",
         ),
         (
             is_number(spec.shutdown_grace) and spec.shutdown_grace >= 0,
-            "shutdown_grace must be seconds from 0, not {spec.shutdown_grace!r}",
+            "shutdown_grace must be seconds from 0, not {spec.shutdown_grace}",
         ),
-        (isinstance(spec.mailbox, MailboxSpec), "mailbox must be a MailboxSpec, not {spec.mailbox!r}"),
-        (isinstance(spec.backoff, Backoff), "backoff must be a Backoff, not {spec.backoff!r}"),
+        (is_a(spec.mailbox, MailboxSpec), "mailbox must be a MailboxSpec, not {spec.mailbox}"),
+        (is_a(spec.backoff, Backoff), "backoff must be a Backoff, not {spec.backoff}"),
         (
             _count(spec.retry_in_hand),
-            "retry_in_hand must be a whole number from 0, not {spec.retry_in_hand!r}",
+            "retry_in_hand must be a whole number from 0, not {spec.retry_in_hand}",
         ),
-        (spec.on_failed is None or callable(spec.on_failed), "on_failed must be callable"),
+        (spec.on_failed is None or is_plain_function(spec.on_failed), "on_failed must be a plain function"),
+        (type(spec.significant) is bool, "significant must be True or False, not {spec.significant}"),
+        (type(spec.awaited) is bool, "awaited must be True or False, not {spec.awaited}"),
         (
             spec.intensity is None or _intensity(spec.intensity),
             (
@@ -149,11 +178,11 @@ def _child_problems(spec: ChildSpec) -> list[str]:
             ),
         ),
         (
-            spec.intensity is None or not spec.significant,
+            spec.intensity is None or spec.significant is False,
             "only an insignificant child has an intensity of its own: a significant one counts with its siblings",
         ),
         (
-            spec.intensity != math.inf or not isinstance(spec.backoff, Backoff) or spec.backoff.initial > 0,
+            not (_is_infinite(spec.intensity) and is_a(spec.backoff, Backoff)) or spec.backoff.initial > 0,
             "a child that never fails needs a backoff: it would restart without a pause",
         ),
     )
@@ -163,23 +192,26 @@ def _child_problems(spec: ChildSpec) -> list[str]:
 def _supervisor_problems(spec: SupervisorSpec) -> list[str]:
     rules = (
         (
-            spec.strategy in STRATEGIES,
-            f"strategy must be one of {', '.join(STRATEGIES)}, not {{spec.strategy!r}}",
+            _is_one_of(spec.strategy, STRATEGIES),
+            f"strategy must be one of {', '.join(STRATEGIES)}, not {{spec.strategy}}",
         ),
         (
-            _intensity(spec.intensity) and spec.intensity != math.inf,
-            f"intensity must be a whole number from 0 to {RESTART_INTENSITY_MAX}, not {{spec.intensity!r}}",
+            _intensity(spec.intensity) and not _is_infinite(spec.intensity),
+            f"intensity must be a whole number from 0 to {RESTART_INTENSITY_MAX}, not {{spec.intensity}}",
         ),
         (
             is_number(spec.period) and spec.period > 0,
-            "period must be seconds above 0, not {spec.period!r}",
+            "period must be seconds above 0, not {spec.period}",
         ),
-        (isinstance(spec.backoff, Backoff), "backoff must be a Backoff, not {spec.backoff!r}"),
+        (is_a(spec.backoff, Backoff), "backoff must be a Backoff, not {spec.backoff}"),
         (len(spec.children) <= CHILDREN_MAX, f"more than {CHILDREN_MAX} children"),
     )
     problems = name_problems(spec.name) + _told(rules, spec)
-    strangers = [child for child in spec.children if not isinstance(child, ChildSpec | SupervisorSpec)]
-    problems += [f"children must be ChildSpec or SupervisorSpec, not {child!r}" for child in strangers]
+    strangers = [child for child in spec.children if not is_a(child, ChildSpec, SupervisorSpec)]
+    problems += [
+        f"children must be ChildSpec or SupervisorSpec, not {shown(child)}"
+        for child in strangers[:STRANGERS_NAMED]
+    ]
     if problems:
         return problems
     names = [child.name for child in spec.children]

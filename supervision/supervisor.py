@@ -26,6 +26,7 @@ from callboard.actors.kernel.events import Escalated
 from callboard.actors.kernel.failures import describe, place
 from callboard.log.errors import ActorStopped, InvalidArgument, RestartLimitReached, join_problems
 from callboard.log.limits import CHILDREN_MAX
+from callboard.log.plain import shown
 from callboard.supervision.child import ActorChild, TreeNode
 from callboard.supervision.roster import Fail, Gone, Kill, Restarting, RestartTerms, Roster, Start, Step, Stop
 from callboard.supervision.spec import ChildSpec, SupervisorSpec
@@ -173,7 +174,9 @@ class Supervisor:
     def _named(self, name: str) -> Child:
         child = self._children.get(name)
         if child is None:
-            raise InvalidArgument(f"Supervisor {self.path!r} has no child called {name!r}.", path=self.path)
+            raise InvalidArgument(
+                f"Supervisor {self.path!r} has no child called {shown(name)}.", path=self.path
+            )
         return child
 
     def _living(self, name: str) -> Child:

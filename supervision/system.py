@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Self, TypeVar, cast, overload
 
 import trio
 
@@ -32,6 +33,7 @@ from callboard.actors.kernel import (
 from callboard.actors.kernel.failures import unwrap
 from callboard.log.errors import InvalidArgument
 from callboard.log.limits import USUAL, Limits
+from callboard.log.plain import is_a, text
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Disk
 from callboard.log.seams.entropy import Entropy
@@ -107,12 +109,12 @@ class System:
         failure as its cause, when the actor cannot start the first time (it is gone then, whatever its rules), and when
         the system has ended.
         """
-        if isinstance(actor, ChildSpec):
-            spec = actor
+        if is_a(actor, ChildSpec):
+            spec = cast(ChildSpec, actor)
         else:
             spec = ChildSpec(
-                name=name or _default_name(actor),
-                start=actor,
+                name=_default_name(cast(ActorStart, actor)) if name is None else name,
+                start=cast(ActorStart, actor),
                 significant=False,
                 intensity=math.inf,
                 backoff=USER_BACKOFF,
@@ -236,5 +238,7 @@ def open_system(
 
 
 def _default_name(start: Callable[..., Any] | type[Actor[Any]]) -> str:
-    name = getattr(start, "__name__", "")
-    return name if name.isidentifier() else "actor"
+    name = None
+    with suppress(Exception):  # the code of whoever made it
+        name = text(getattr(start, "__name__", None))
+    return name if name is not None and name.isidentifier() else "actor"

@@ -43,7 +43,7 @@ from callboard.actors.partition.record_window import WindowBudget
 from callboard.actors.partition.spec import PartitionSpec
 from callboard.actors.recurring.schedules import Schedules
 from callboard.actors.recurring.spec import Zones
-from callboard.actors.settings import TopicSettings
+from callboard.actors.settings import GroupSettings, TopicSettings
 from callboard.actors.timers.timers import Flag, Timers
 from callboard.log.errors import CallboardError, StorageError
 from callboard.log.limits import USUAL, Limits
@@ -166,6 +166,11 @@ class Directory:
         """For people; its id where its coordinator was not started in this run."""
         live = self._live_groups.get(group_id)
         return str(group_id) if live is None else live.name
+
+    def settings_of_group(self, name: str) -> GroupSettings | None:
+        """Those of a group whose coordinator was started in this run."""
+        found = (live for live in self._live_groups.values() if live.name == name)
+        return next((live.membership.settings for live in found), None)
 
     def flag_dead(self, record: GroupRecord) -> None:
         """Have the router look at what the group's partitions keep."""

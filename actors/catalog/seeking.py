@@ -14,6 +14,7 @@ from callboard.actors.partition.calls import PartitionCalls
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import Start
 from callboard.log.errors import CallboardError, InvalidArgument
+from callboard.log.plain import shown
 
 Places = dict[tuple[str, int], int]
 """Offsets by topic and partition."""
@@ -77,8 +78,12 @@ def sought_words(message: SeekGroup, topics: Sequence[str]) -> str:
     """What a group that reads `topics` was to seek in, and does not read."""
     names = topics if message.topic is None else [message.topic]
     topic = (
-        "topic" if not names else f"topic {names[0]!r}" if len(names) == 1 else f"of its {len(names)} topics"
+        "topic"
+        if not names
+        else f"topic {shown(names[0])}"
+        if len(names) == 1
+        else f"of its {len(names)} topics"
     )
     if message.partition is None:
         return topic
-    return f"partition {message.partition!r} {topic if topic.startswith('of') else f'of {topic}'}"
+    return f"partition {shown(message.partition)} {topic if topic.startswith('of') else f'of {topic}'}"

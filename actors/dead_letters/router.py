@@ -149,8 +149,7 @@ class DeadLetterRouter(Actor[None]):
                     return
                 continue
             stored = await self._publish(source, topic, letters)
-            forget = c.ForgetDead(source.group_id, stored + 1, letters[0].numbering)
-            flags.forwarded[topic] += await self._calls.ask(port, forget)
+            flags.forwarded[topic] += await self._calls.ask(port, c.ForgetDead(source.group_id, stored + 1))
 
     async def _publish(self, source: Source, topic: str, letters: list[DeadLetter]) -> int:
         """Publish the first of them, to the partition of the same number, or where counting goes on from the beginning.

@@ -133,6 +133,8 @@ class Line:
         self._read_to = 0
         self._flag = Flag()
         self._wants_more = Flag()
+        port = waiting.target
+        self._source = of_delays(port.topic_id, port.index)
 
     def asked(self, message: Question, reply: Reply) -> None:
         """Somebody asks."""
@@ -293,14 +295,13 @@ class Line:
     async def _move(self, letters: Sequence[DeadLetter]) -> None:
         """Publish what is set aside, and have it forgotten (W2)."""
         while letters:
-            found, numbering = await self._found(letters), letters[0].numbering
+            found = await self._found(letters)
             batch = [(letters[at].number, columns, index) for at, (columns, index) in found if columns]
             lost = len(found) - len(batch)
             if batch:
-                port = self._waiting.target
-                await self._store(moved(of_delays(port.topic_id, port.index, numbering), batch))
+                await self._store(moved(self._source, batch))
             below = letters[found[-1][0]].number + 1
-            await self._calls.ask(self._waiting.port, c.ForgetDead(WAITING, below, numbering))
+            await self._calls.ask(self._waiting.port, c.ForgetDead(WAITING, below))
             self._waiting.moved += len(batch)
             if lost:
                 self._tell_lost(lost)

@@ -18,6 +18,7 @@ import attrs
 from callboard.actors.kernel.failures import describe, frames, place
 from callboard.log.errors import InvalidArgument
 from callboard.log.limits import DEAD_LETTERS_KEPT, EVENTS_KEPT
+from callboard.log.plain import is_plain_function
 from callboard.log.seams.clock import Clock
 
 Trace = Callable[[BaseException], tuple[str, ...]]
@@ -159,10 +160,7 @@ class EventLog:
 
         Raises `InvalidArgument` for what cannot be called.
         """
-        if not callable(callback):
-            raise InvalidArgument(
-                f"a subscriber to events is {type(callback).__name__}, not a function. Nothing was done."
-            )
+        check_callback("a subscriber to events", callback)
         self._subscribers.append(callback)
 
         def unsubscribe() -> None:
@@ -174,6 +172,16 @@ class EventLog:
     def recent(self) -> tuple[Logged, ...]:
         """The events that are kept, oldest first."""
         return tuple(self._kept)
+
+
+def check_callback(what: str, callback: object) -> None:
+    """Raise `InvalidArgument` for what cannot be called, or only begins a coroutine, which nobody would await."""
+    if not is_plain_function(callback):
+        kind = "a coroutine function" if callable(callback) else type(callback).__name__
+        raise InvalidArgument(
+            f"{what} is {kind}, not a plain function of one event. Nothing was done. One that waits can have a memory"
+            " channel of its own: call its send_nowait here, and receive in a task."
+        )
 
 
 def call_guarded(

@@ -19,7 +19,6 @@ L5  Ctrl-C is raised only in users' actors and in the task that opened the syste
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Generic, Literal, TypeVar, cast
 
@@ -33,6 +32,7 @@ from callboard.actors.kernel.failures import describe, place, sort_out
 from callboard.actors.kernel.mailbox import Batch
 from callboard.actors.kernel.ref import Envelope, Reply
 from callboard.log.errors import InvalidArgument
+from callboard.log.plain import is_a, is_coroutine_function, shown, text
 
 M = TypeVar("M")
 
@@ -61,7 +61,7 @@ class ActorIncarnation(Generic[M]):
         self._start = start
         self._retry_in_hand = retry_in_hand
         self._call = _call_interruptibly
-        self._is_function = inspect.iscoroutinefunction(start)
+        self._is_function = is_coroutine_function(start)
         self._actor: Actor[M] | None = None
         self._nursery: trio.Nursery | None = None
         self._batch: Batch[M] | None = None
@@ -121,8 +121,8 @@ class ActorIncarnation(Generic[M]):
 
     async def _run_actor(self, ready: Callable[[], None]) -> None:
         actor = self._actor = cast("Callable[[], Actor[M]]", self._start)()
-        if not isinstance(actor, Actor):
-            raise InvalidArgument(f"{self._start!r} made {actor!r}, which is not an Actor.")
+        if not is_a(actor, Actor):
+            raise InvalidArgument(f"{shown(self._start)} made {shown(actor)}, which is not an Actor.")
         actor.context = self.context
         if actor.defers_interrupts:
             self._call = _call
@@ -317,4 +317,4 @@ async def _call_interruptibly(async_fn: Callable[..., Awaitable[object]], *args:
 
 def _name(async_fn: Callable[..., object]) -> str:
     """A name without a memory address, so that two runs of one program give their tasks the same names."""
-    return getattr(async_fn, "__qualname__", type(async_fn).__qualname__)
+    return text(getattr(async_fn, "__qualname__", None)) or type(async_fn).__qualname__

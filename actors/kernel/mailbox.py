@@ -30,7 +30,8 @@ import trio
 
 from callboard.actors.kernel.ref import Envelope, Reply
 from callboard.log.errors import CallboardError, MailboxFull, join_problems
-from callboard.log.limits import MAILBOX_CAPACITY_DEFAULT
+from callboard.log.limits import MAILBOX_CAPACITY_DEFAULT, MAILBOX_CAPACITY_MAX
+from callboard.log.plain import make_plain, shown
 
 M = TypeVar("M")
 
@@ -60,11 +61,13 @@ class MailboxSpec:
     when_full: WhenFull = "wait"
 
     def __attrs_post_init__(self) -> None:
+        make_plain(self, "capacity", "when_full")
         problems = []
-        if isinstance(self.capacity, bool) or not isinstance(self.capacity, int) or self.capacity < 1:
-            problems.append(f"capacity must be a whole number from 1, not {self.capacity!r}")
-        if self.when_full not in WHEN_FULL:
-            problems.append(f"when_full must be one of {', '.join(WHEN_FULL)}, not {self.when_full!r}")
+        if type(self.capacity) is not int or not 1 <= self.capacity <= MAILBOX_CAPACITY_MAX:
+            most = f"a whole number from 1 to {MAILBOX_CAPACITY_MAX:,}"
+            problems.append(f"capacity must be {most}, not {shown(self.capacity)}")
+        if type(self.when_full) is not str or self.when_full not in WHEN_FULL:
+            problems.append(f"when_full must be one of {', '.join(WHEN_FULL)}, not {shown(self.when_full)}")
         if problems:
             raise join_problems("Mailbox", problems)
 

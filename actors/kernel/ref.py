@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, o
 
 import trio
 
+from callboard.actors.kernel.events import check_callback
 from callboard.log.errors import AskTimeout, InvalidArgument
+from callboard.log.plain import is_a, number, shown
 
 if TYPE_CHECKING:
     from callboard.actors.kernel.cell import ActorStatistics, Cell, Terminated
@@ -106,6 +108,10 @@ class Reply:
 
     def fail(self, error: BaseException) -> bool:
         """Answer by raising `error` in the asker."""
+        if not is_a(error, BaseException):
+            raise InvalidArgument(
+                f"a question fails with an exception, not {shown(error)}. Nothing was done."
+            )
         if self.done:
             self._cell.late_replies += 1
             return False
@@ -196,12 +202,15 @@ def seconds_of(timeout: float) -> float:
     seconds = math.nan
     if type(timeout) is float:
         seconds = timeout
-    elif isinstance(timeout, Real):
-        with suppress(OverflowError):
-            seconds = float(timeout)
+    elif is_a(timeout, Real):
+        found = number(timeout)
+        with suppress(Exception):  # it is too large for a float, or the code of another class raises
+            seconds = float(timeout if found is None else found)
     if seconds >= 0:
         return seconds
-    raise InvalidArgument(f"A timeout is a number of seconds, 0 or more, not {timeout!r}. Nothing was done.")
+    raise InvalidArgument(
+        f"A timeout is a number of seconds, 0 or more, not {shown(timeout)}. Nothing was done."
+    )
 
 
 class ActorRef(Generic[M_contra]):
@@ -255,6 +264,8 @@ class ActorRef(Generic[M_contra]):
 
         Raises like `tell`.
         """
+        if not is_a(reply, Reply):
+            raise InvalidArgument(f"a reply is what `question` made, not {shown(reply)}. Nothing was sent.")
         envelope = Envelope(message, reply)
         if not self._put(envelope):
             await self._cell.mailbox.put_waiting(envelope)
@@ -334,6 +345,8 @@ class ActorRef(Generic[M_contra]):
 
         Returns whether it will: False between two incarnations, and while one is only beginning or just ending.
         """
+        if not is_a(error, BaseException):
+            raise InvalidArgument(f"an actor fails with an exception, not {shown(error)}. Nothing was done.")
         incarnation = self._cell.incarnation
         if incarnation is None or not incarnation.is_running:
             return False
@@ -350,6 +363,7 @@ class ActorRef(Generic[M_contra]):
         """
         if isinstance(watcher, ActorRef):
             return self._cell.watch(watcher._cell.mailbox.force)
+        check_callback("a watcher", watcher)
         return self._cell.watch(watcher)
 
     # -- inspection -----------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from callboard.actors.kernel.deadlines import Deadlines
 from callboard.actors.kernel.events import DeadLetters, EventLog
 from callboard.log.errors import InternalError, InvalidArgument
 from callboard.log.limits import USUAL, Limits
+from callboard.log.plain import shown
 
 if TYPE_CHECKING:
     from callboard.actors.kernel.mailbox import MailboxSpec
@@ -52,7 +53,7 @@ class ActorSystem:
         cell = self._cells.get(path)
         if cell is None:
             raise InvalidArgument(
-                f"There is no actor at {path!r}. `tree()` shows the actors that exist.", path=path
+                f"There is no actor at {shown(path)}. `tree()` shows the actors that exist.", path=path
             )
         return cell.ref
 

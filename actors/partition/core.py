@@ -63,6 +63,7 @@ from callboard.log.errors import (
     OutboxFull,
 )
 from callboard.log.limits import USUAL, Limits
+from callboard.log.plain import shown
 
 if TYPE_CHECKING:
     from callboard.actors.partition.lease_reading import LeaseReading
@@ -234,20 +235,13 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
 
     # -- groups ---------------------------------------------------------------------------------------------
 
-    def open_group(
-        self, message: c.OpenGroup, token: Token, now: float, start: int | None = None, *, numbering: int = 0
-    ) -> None:
-        """Answer with the group's floor; a new group starts where it says, or at the offset `start`, and begins the
-        `numbering`, which nothing had before.
-        """
+    def open_group(self, message: c.OpenGroup, token: Token, now: float, start: int | None = None) -> None:
+        """Answer with the group's floor; a new group starts where it says, or at the offset `start`."""
         group = self._groups.get(message.group_id)
         if group is None:
             if start is None:
                 start = self._start_offset(message.start)
-            group, record = self.states.open(message.group_id, message.durable, start, numbering)
-            # It may be one that the journal lost in this process: consumers still have receipts of it.
-            given = self._carried.next_leases.get(message.group_id, 0)
-            group.delivery.next_lease_id = max(group.delivery.next_lease_id, given)
+            group, record = self.states.open(message.group_id, message.durable, start)
             self.journal.entries.append(record)
         self._set(message.group_id, message.settings, now)
         self._judge(group, now, PROCESS_ENDED)
@@ -298,11 +292,6 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
         if record is not None:
             self.journal.entries.append(record)
         self.journal.answer(token, None, must_sync=True)
-
-    def list_numberings(self, _: c.ListNumberings, token: Token, now: float) -> None:
-        """Answer with the numberings of what others take elsewhere."""
-        dead = [(group.group_id, group.delivery.numbering) for group in self._groups.values()]
-        self.effects.append(e.Answer([(token, c.Numberings(dead, self.states.outbox.numbering))]))
 
     def _refuse_unknown(self, group_id: int, token: Token) -> None:
         told = f"partition {self.label} knows no group with id {group_id}: it was deleted or expired. Subscribe again."
@@ -541,7 +530,9 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
             self._refuse_unknown(message.group_id, token)
             return False
         if not 0 <= message.seconds <= DELAY_MAX_S:
-            raise InvalidArgument(f"a lease is extended by {message.seconds!r:.40}, not seconds from 0 on.")
+            raise InvalidArgument(
+                f"a lease is extended by {shown(message.seconds, 40)}, not seconds from 0 on."
+            )
         deadline, key = now + message.seconds, (message.group_id, message.lease_id)
         kept = group.delivery.extend(message.lease_id, deadline, now)
         if kept:

@@ -117,8 +117,7 @@ class DeadLetterRules:
         if group is None:
             self._refuse_unknown(message.group_id, token)
             return
-        is_current = message.numbering == group.delivery.numbering
-        count = group.delivery.forget_dead(message.below) if is_current else 0
+        count = group.delivery.forget_dead(message.below)
         self._judge(group, now, LIMIT_REACHED)
         if group.is_expired_full and group.delivery.has_room_for_expired:
             self._has_room_again(group, now)

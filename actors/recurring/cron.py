@@ -27,6 +27,7 @@ from cronsim import CronSim, CronSimError
 
 from callboard.log.errors import InvalidArgument
 from callboard.log.limits import CRON_LETTERS_MAX, MISSED_COUNTED_MAX, YEAR_MAX
+from callboard.log.plain import shown, text
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND: Final = timedelta(microseconds=1)
@@ -155,27 +156,28 @@ class Cron:
 
 def check_cron(expression: object) -> str:
     """The expression, if it is one. Raises `InvalidArgument`: which field is wrong, and what it may hold."""
-    if not isinstance(expression, str):
+    words = text(expression)
+    if words is None:
         raise InvalidArgument(
-            f'cron is {expression!r:.40}, not an expression such as "0 9 * * MON-FRI". Nothing was changed.'
+            f'cron is {shown(expression, 40)}, not an expression such as "0 9 * * MON-FRI". Nothing was changed.'
         )
-    found, names = expression.upper().split(), list(FIELDS)
-    if len(found) not in (5, 6) or len(expression) > CRON_LETTERS_MAX:
-        hint = " Write @daily as `0 0 * * *`, @hourly as `0 * * * *`." if expression.startswith("@") else ""
+    found, names = words.upper().split(), list(FIELDS)
+    if len(found) not in (5, 6) or len(words) > CRON_LETTERS_MAX:
+        hint = " Write @daily as `0 0 * * *`, @hourly as `0 * * * *`." if words.startswith("@") else ""
         raise InvalidArgument(
-            f"cron {expression!r:.60} has {len(found)} fields and {len(expression)} letters. Nothing was changed. Write"
+            f"cron {shown(words)} has {len(found)} fields and {len(words)} letters. Nothing was changed. Write"
             f" five fields in at most {CRON_LETTERS_MAX} letters: minute, hour, day of the month, month, day of the"
             f" week; or six, the first one for seconds.{hint}"
         )
     for name, field in zip(names[-len(found) :], found, strict=True):
-        _check_field(expression, name, field)
+        _check_field(words, name, field)
     try:
         first = next(CronSim(" ".join(found), datetime(2000, 1, 1)), None)  # noqa: DTZ001 - a calendar without zones
     except CronSimError:
         first = None
     if first is None:
         raise InvalidArgument(
-            f"cron {expression!r:.60} is never due: the calendar has no such day (day of month {found[-3]!r:.20}, month"
+            f"cron {shown(words)} is never due: the calendar has no such day (day of month {found[-3]!r:.20}, month"
             f" {found[-2]!r:.20}, day of week {found[-1]!r:.20}). Nothing was changed. Name a day that exists."
         )
     return " ".join(found)
@@ -192,7 +194,7 @@ def _check_field(expression: str, name: str, field: str) -> None:
         problem = True
     if problem:
         raise InvalidArgument(
-            f"cron {expression!r:.60}: its field for the {name.replace('-', ' ')} is {field!r:.40}. Nothing was"
+            f"cron {shown(expression)}: its field for the {name.replace('-', ' ')} is {shown(field, 40)}. Nothing was"
             f" changed. It may hold {FIELDS[name]}; * for all, ranges 1-5, lists 1,3,5 and steps */2."
         )
 

@@ -15,7 +15,7 @@ from callboard.cli.streams import check_directory
 from callboard.control import is_negative
 from callboard.log.errors import ConfigurationError, InvalidArgument
 from callboard.message import parse_instant
-from callboard.reading import check_start
+from callboard.reading import plain_start
 
 directory_option = click.option(
     "-d",
@@ -91,7 +91,7 @@ def parse_start(text: str) -> int | str | datetime:
     if text in ("beginning", "end"):
         return text
     if text.isascii() and text.isdecimal() and len(text) < 20:
-        check_start("the place to start", int(text))
+        plain_start("the place to start", int(text))
         return int(text)
     if is_negative(text):
         raise InvalidArgument(

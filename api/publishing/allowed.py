@@ -13,6 +13,7 @@ import attrs
 from callboard.actors.partition.commands import LEVELS, Level
 from callboard.log.errors import InvalidArgument
 from callboard.log.limits import OFFSET_MAX
+from callboard.log.plain import shown, text, whole
 
 if TYPE_CHECKING:
     from callboard.actors.catalog.directory import LiveTopic
@@ -31,12 +32,12 @@ def first_given(column: Sequence[Any] | None) -> int | None:
 
 def level_of(acks: str) -> Level:
     """The level that `acks` names. Raises `InvalidArgument`."""
-    try:
-        return LEVELS[acks]
-    except (KeyError, TypeError):
+    level = LEVELS.get(text(acks) or "")
+    if level is None:
         raise InvalidArgument(
-            f'acks is {acks!r:.40}, not "none", "leader" or "all". Nothing was written.'
-        ) from None
+            f'acks is {shown(acks, 40)}, not "none", "leader" or "all". Nothing was written.'
+        )
+    return level
 
 
 def check_guarded(level: Level) -> None:
@@ -70,14 +71,15 @@ def check_priority(live: LiveTopic, index: int | None) -> None:
         )
 
 
-def check_expected(live: LiveTopic, expected: object, *, is_placed: bool, index: int | None) -> None:
-    """Raise `InvalidArgument` for what is no offset, or is that of no certain partition.
+def check_expected(live: LiveTopic, expected: object, *, is_placed: bool, index: int | None) -> int:
+    """The expected offset as plain data. Raises `InvalidArgument` for what is none, or is that of no certain partition.
 
     `is_placed` says whether a key or a partition decides where the message goes.
     """
-    if type(expected) is not int or not 0 <= expected <= OFFSET_MAX:
+    found = whole(expected)
+    if found is None or not 0 <= found <= OFFSET_MAX:
         raise InvalidArgument(
-            f"{named(index)} has the expected_offset {expected!r:.40}, which is not an offset: a number from 0 on."
+            f"{named(index)} has the expected_offset {shown(expected, 40)}, which is not an offset: a number from 0 on."
             " Nothing was written. Take the next offset from an OffsetMismatch, or from topic.describe().",
             index=index,
         )
@@ -87,13 +89,16 @@ def check_expected(live: LiveTopic, expected: object, *, is_placed: bool, index:
             f" {len(live.ports)} partitions. Nothing was written. Say which one is meant.",
             index=index,
         )
+    return found
 
 
-def check_expecting(live: LiveTopic, batch: Unpacked, partition: int | None) -> None:
+def check_expecting(live: LiveTopic, batch: Unpacked, partition: int | None) -> Unpacked:
     """The same of all messages of a batch that expect an offset; `partition` is for those that choose none."""
+    found = {}
     for index, expected in batch.expected.items():
         is_placed = partition is not None or batch.is_placed(index)
-        check_expected(live, expected, is_placed=is_placed, index=index)
+        found[index] = check_expected(live, expected, is_placed=is_placed, index=index)
+    return attrs.evolve(batch, expected=found)
 
 
 def check_begins(expected: Mapping[int, int], parts: Sequence[tuple[int, Sequence[int]]]) -> None:
@@ -120,7 +125,7 @@ def expecting(live: LiveTopic, batch: Unpacked, partition: int | None, expected:
         )
     for index in range(len(batch.values)):
         is_placed = partition is not None or batch.is_placed(index)
-        check_expected(live, expected, is_placed=is_placed, index=index)
+        expected = check_expected(live, expected, is_placed=is_placed, index=index)
     return attrs.evolve(batch, expected={0: expected})
 
 

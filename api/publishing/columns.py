@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import attrs
 
 from callboard.actors.partition.commands import Guard, Level, PublishMany
 from callboard.log.errors import CallboardError, InvalidArgument
 from callboard.log.format.columns import Columns
-from callboard.log.limits import BATCH_BYTES_MAX, MIB
+from callboard.log.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, MIB
+from callboard.log.plain import TEXTS, is_a, items, kind
 from callboard.message import ATTRIBUTE_OF, ATTRIBUTES, Message, check_bytes
 
 FRAME_BYTES_TARGET = 8 * MIB
@@ -18,8 +19,6 @@ FRAME_BYTES_TARGET = 8 * MIB
 
 Column = Sequence[Any]
 T = TypeVar("T")
-TEXTS: Final = (str, bytes, bytearray, memoryview)
-"""Sequences that are one item, not several."""
 
 
 def stored_attributes(given: Mapping[str, Any]) -> tuple[dict[str, Any] | None, int]:
@@ -147,6 +146,15 @@ def _all_bytes(values: Column) -> Sequence[bytes]:
     return [of_message(index, check_bytes, "value", value) for index, value in enumerate(values)]
 
 
+def _plain_keys(keys: Column) -> Column:
+    """The keys of a batch, as bytes."""
+    if set(map(type, keys)) <= {bytes, type(None)}:
+        return keys
+    return [
+        None if key is None else of_message(index, check_bytes, "key", key) for index, key in enumerate(keys)
+    ]
+
+
 def of_message(index: int, check: Callable[..., T], *arguments: Any) -> T:
     """What `check` makes of one message of a batch; its `InvalidArgument` says which one that is."""
     try:
@@ -156,33 +164,41 @@ def of_message(index: int, check: Callable[..., T], *arguments: Any) -> T:
         raise InvalidArgument(f"message {index} of the batch: {error}", **fields) from error
 
 
-def check_batch(values: object) -> None:
-    """Raise `InvalidArgument` unless `values` are several messages."""
-    if isinstance(values, Sequence) and not isinstance(values, TEXTS):
-        return
-    hint = (
-        "Put it in a list, or call publish." if isinstance(values, (Message, *TEXTS)) else "Make it a list."
-    )
-    raise InvalidArgument(
-        f"a batch is {type(values).__name__}, not a sequence of messages. Nothing was written. {hint}"
-    )
-
-
-def check_column(plural: str, column: object, count: int) -> None:
-    """Raise `InvalidArgument` unless a column has one item for each of `count` messages."""
-    if not isinstance(column, Sequence) or isinstance(column, TEXTS):
+def batch_of(values: object) -> Sequence[Any]:
+    """The messages of a batch, not yet checked. Raises `InvalidArgument` unless they are several, and not too many."""
+    found = items(values, BATCH_RECORDS_MAX)
+    if found is None:
+        hint = "Put it in a list, or call publish." if is_a(values, Message, *TEXTS) else "Make it a list."
         raise InvalidArgument(
-            f"{plural} are {type(column).__name__}, not a sequence. Nothing was written. Make a list, with one for"
-            " each message."
+            f"a batch is {kind(values)}, not a sequence of messages. Nothing was written. {hint}"
         )
-    if len(column) != count:
-        raise InvalidArgument(f"{count} values but {len(column)} {plural}. Nothing was written.")
+    if len(found) > BATCH_RECORDS_MAX:
+        raise InvalidArgument(
+            f"a batch of more than {BATCH_RECORDS_MAX} messages, and {BATCH_RECORDS_MAX} are allowed. Nothing was"
+            " written. Split it."
+        )
+    return found
 
 
-def unpacked(values: Sequence[bytes | Message], given: Mapping[str, Column]) -> Unpacked:
+def column_of(plural: str, column: object, count: int) -> Column:
+    """A column, not yet checked. Raises `InvalidArgument` unless it has one item for each of `count` messages."""
+    found = items(column, count)
+    if found is None:
+        raise InvalidArgument(
+            f"{plural} are {kind(column)}, not a sequence. Nothing was written. Make a list, with one for each message."
+        )
+    if len(found) != count:
+        raise InvalidArgument(f"{count} values but {len(found)} {plural}. Nothing was written.")
+    return found
+
+
+def unpacked(values: Sequence[bytes | Message], attributes: Mapping[str, Column]) -> Unpacked:
     """Columns from a batch that may hold `Message`s. Raises `InvalidArgument`."""
-    for name, column in given.items():
-        check_column(ATTRIBUTE_OF[name].plural, column, len(values))
+    given: dict[str, Column] = {
+        name: column_of(ATTRIBUTE_OF[name].plural, column, len(values)) for name, column in attributes.items()
+    }
+    if "key" in given:
+        given["key"] = _plain_keys(given["key"])
     kinds = set(map(type, values))
     if kinds == {bytes}:
         return Unpacked(values, given, None)  # type: ignore[arg-type]
@@ -209,6 +225,7 @@ def unpacked(values: Sequence[bytes | Message], given: Mapping[str, Column]) -> 
         for index, message in enumerate(messages)
         if message.expected_offset is not None
     }
+    found["key"] = list(_plain_keys(found["key"]))
     return Unpacked(
         _all_bytes([message.value for message in messages]),
         {name: column for name, column in found.items() if not _is_empty(column)},

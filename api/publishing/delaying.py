@@ -15,9 +15,10 @@ from callboard.actors.catalog.commands import EnableDelays
 from callboard.actors.delays.stored import Due, check_no_due, waiting_columns
 from callboard.actors.partition.commands import PublishMany
 from callboard.log.errors import CallboardError, InvalidArgument, TopicNotFound
-from callboard.log.limits import BATCH_RECORDS_MAX, HEADERS_COUNT_MAX, YEAR_MAX
+from callboard.log.limits import HEADERS_COUNT_MAX, YEAR_MAX
+from callboard.log.plain import shown
 from callboard.message import Message, Receipt, Receipts, WaitingRange, check_delay, to_us
-from callboard.publishing.columns import Part, check_alone, check_batch, check_column, of_message
+from callboard.publishing.columns import Part, batch_of, check_alone, column_of, of_message
 
 if TYPE_CHECKING:
     from callboard.actors.catalog.directory import LiveTopic
@@ -34,7 +35,7 @@ Column = Sequence[Any]
 def has_delays(values: object) -> bool:
     """Whether a `Message` of a batch is delayed."""
     return (
-        isinstance(values, Sequence)
+        (type(values) is list or type(values) is tuple)
         and any(issubclass(kind, Message) for kind in set(map(type, values)))
         and any(isinstance(value, Message) and value.is_delayed for value in values)
     )
@@ -88,7 +89,7 @@ class DelayedPublisher:
         deliver_ats: Column | None,
     ) -> Receipts:
         """See `Topic.publish_batch`; `given` are the columns of attributes, also the key."""
-        check_batch(values)
+        values = batch_of(values)
         if has_delays(values):
             messages = [value if isinstance(value, Message) else Message(value) for value in values]
             if delays is not None or deliver_ats is not None:
@@ -99,16 +100,11 @@ class DelayedPublisher:
             delays = [message.delay for message in messages]
             deliver_ats = [message.deliver_at for message in messages]
             values = [attrs.evolve(message, delay=None, deliver_at=None) for message in messages]
-        for plural, column in (("delays", delays), ("deliver_ats", deliver_ats)):
-            if column is not None:
-                check_column(plural, column, len(values))
         count = len(values)
+        delays = None if delays is None else column_of("delays", delays, count)
+        deliver_ats = None if deliver_ats is None else column_of("deliver_ats", deliver_ats, count)
         if not count:
             return await self._publisher.publish_batch(values, None, given, partition, acks)
-        if count > BATCH_RECORDS_MAX:
-            raise InvalidArgument(
-                f"a batch of {count} messages, and {BATCH_RECORDS_MAX} are allowed. Nothing was written. Split it."
-            )
         rows = zip(delays or [None] * count, deliver_ats or [None] * count, strict=True)
         dues = [of_message(index, self._due, *row) for index, row in enumerate(rows)]
         return await self._publish(values, given, partition, acks, dues)
@@ -135,7 +131,7 @@ class DelayedPublisher:
             due_us = to_us(deliver_at, "deliver_at")
             if due_us > DELIVER_AT_MOST_US:
                 raise InvalidArgument(
-                    f"deliver_at is {deliver_at!s:.40}, later than the year {DELIVER_AT_MOST.year}. Nothing was"
+                    f"deliver_at is {shown(deliver_at)}, later than the year {DELIVER_AT_MOST.year}. Nothing was"
                     " written."
                 )
             return Due(due_us)

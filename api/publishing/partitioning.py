@@ -10,10 +10,12 @@ An empty key is a key; only None is no key.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from types import MethodType
 from typing import Final, Protocol
 from zlib import crc32
 
 from callboard.log.errors import InvalidArgument
+from callboard.log.plain import is_plain_function, shown, whole
 from callboard.publishing.columns import of_message
 
 STICKY_RECORDS: Final = 100
@@ -30,6 +32,21 @@ class Partitioner(Protocol):
         """A number from 0 to `partitions - 1`."""
 
 
+def check_partitioner(partitioner: object, topic: str) -> None:
+    """Raise `InvalidArgument` for what cannot choose partitions."""
+    if not is_plain_function(partitioner):
+        raise InvalidArgument(
+            f"the partitioner is {shown(partitioner, 40)}, not a plain function of a key and a number of partitions."
+            " Nothing was done.",
+            topic=topic,
+        )
+
+
+def is_same(one: Partitioner, other: Partitioner) -> bool:
+    """Whether these are one function; two looks at one method are equal, and not identical."""
+    return one is other or (type(one) is type(other) is MethodType and one == other)
+
+
 def consistent(key: bytes, partitions: int, /) -> int:
     """The default: CRC-32 of the key, modulo the number of partitions."""
     return crc32(key) % partitions
@@ -37,10 +54,10 @@ def consistent(key: bytes, partitions: int, /) -> int:
 
 def checked(partitioner: Partitioner, key: bytes, partitions: int) -> int:
     """What a user's partitioner chooses. Raises InvalidArgument when that is no partition."""
-    chosen = partitioner(key, partitions)
-    if type(chosen) is not int or not 0 <= chosen < partitions:
+    chosen = whole(partitioner(key, partitions))
+    if chosen is None or not 0 <= chosen < partitions:
         raise InvalidArgument(
-            f"The partitioner chose {chosen!r:.40} for key {key!r:.40} of {partitions} partitions. "
+            f"The partitioner chose {shown(chosen, 40)} for key {shown(key, 40)} of {partitions} partitions. "
             f"Nothing was published. Return a whole number from 0 to {partitions - 1}.",
             key=key,
             chosen=chosen,

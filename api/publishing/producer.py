@@ -23,6 +23,7 @@ from callboard.actors.partition.port import PartitionPort
 from callboard.log.errors import CallboardError, InvalidArgument, ProducerFenced, SequenceOutOfOrder
 from callboard.log.format.columns import Columns
 from callboard.message import Headers, Message, Receipt, Receipts, stored_ranges
+from callboard.publishing.columns import batch_of
 from callboard.publishing.publisher import REFUSING, Outcome, Publisher
 
 if TYPE_CHECKING:
@@ -59,9 +60,8 @@ class Producer:
     """
 
     def __init__(self, runtime: Session, publisher: Publisher, name: str) -> None:
-        check_name(name, "producer")
-        self.name = name
-        self.producer_id: Final = producer_id_of(name)
+        self.name = check_name(name, "producer")
+        self.producer_id: Final = producer_id_of(self.name)
         """What its records carry."""
         self._runtime = runtime
         self._publisher = publisher
@@ -155,7 +155,8 @@ class Producer:
             "priority": priorities,
         }
         columns = {name: column for name, column in given.items() if column is not None}
-        if isinstance(values, Sequence) and not values:
+        values = batch_of(values)
+        if not values:
             return Receipts(self._publisher.live.name, 0, ())
         outcomes, chunks = await self._publish(values, columns, partition, acks)
         return self._publisher.summed_up(outcomes, chunks, len(values))

@@ -34,7 +34,8 @@ from callboard.log.errors import (
     TopicNotFound,
 )
 from callboard.log.format.columns import Columns
-from callboard.log.limits import BATCH_RECORDS_MAX, KEY_BYTES_MAX
+from callboard.log.limits import KEY_BYTES_MAX
+from callboard.log.plain import shown, whole
 from callboard.message import (
     Message,
     Receipt,
@@ -60,7 +61,7 @@ from callboard.publishing.columns import (
     FRAME_BYTES_TARGET,
     Part,
     Unpacked,
-    check_batch,
+    batch_of,
     chunked,
     columns_of,
     halves,
@@ -69,11 +70,21 @@ from callboard.publishing.columns import (
     stored_attributes,
     unpacked,
 )
-from callboard.publishing.partitioning import Partitioner, StickyRoundRobin, checked, consistent, split
+from callboard.publishing.partitioning import (
+    Partitioner,
+    StickyRoundRobin,
+    check_partitioner,
+    checked,
+    consistent,
+    is_same,
+    split,
+)
 
 TELLS_PER_PASS = 32
 """So many records that nobody waits for are published in one step of a task; then others have their turn."""
 REFUSING = frozenset({"stuck", "failed"})
+KEYS = frozenset({bytes, type(None)})
+"""The types of plain keys."""
 BY_SEQUENCE = "a producer's message has a dedup_id, and is known by its sequence already"
 EXPECTED_BY_SEQUENCE = (
     "a producer's message has an expected_offset, and its place is known by its sequence already"
@@ -122,12 +133,8 @@ class Publisher:
 
     def choose_by(self, partitioner: Partitioner) -> None:
         """Let `partitioner` choose from now on. Raises `InvalidArgument` when it cannot, or another does already."""
-        if not callable(partitioner):
-            raise InvalidArgument(
-                f"the partitioner is {partitioner!r:.40}, not a function of a key and a number of partitions.",
-                topic=self.live.name,
-            )
-        if self._is_chosen and self.partitioner != partitioner:
+        check_partitioner(partitioner, self.live.name)
+        if self._is_chosen and not is_same(self.partitioner, partitioner):
             raise InvalidArgument(
                 f"topic {self.live.name!r} has another partitioner in this process: with two of them one key would go"
                 " to two partitions. Give the same function each time, before the first message with a key, or none.",
@@ -158,7 +165,7 @@ class Publisher:
         if key is not None:
             if type(key) is not bytes or len(key) > KEY_BYTES_MAX:
                 check_key(key)
-                key = bytes(key)
+                key = check_bytes("key", key)
             size += len(key)
         attributes: dict[str, Any] | None = None
         if given is not None:
@@ -217,6 +224,7 @@ class Publisher:
         value = check_bytes("value", value)
         stored, more = stored_attributes(given or {})
         size = len(value) + check_key(key) + more
+        key = None if key is None else check_bytes("key", key)
         if size > live.settings.max_message_bytes:
             raise self._too_large(size)
         dedup_id = (stored or {}).get("dedup_ids")
@@ -226,7 +234,7 @@ class Publisher:
             check_ids(live, None)
         if expected_offset is not None:
             is_placed = key is not None or partition is not None
-            check_expected(live, expected_offset, is_placed=is_placed, index=None)
+            expected_offset = check_expected(live, expected_offset, is_placed=is_placed, index=None)
         if partition is None and key is None and dedup_id is not None:
             partition = consistent(dedup_id, len(live.ports))
         port = self._port(key, size, partition)
@@ -267,7 +275,7 @@ class Publisher:
                 " Leave it out."
             )
         self._check_priority(stored)
-        key = None if key is None else bytes(key)
+        key = None if key is None else check_bytes("key", key)
         return self._port(key, size, partition).index, size, value, key, stored or {}
 
     def _check_priority(self, stored: Mapping[str, Any] | None) -> None:
@@ -298,12 +306,13 @@ class Publisher:
     def checked_partition(self, partition: int) -> int:
         """`partition`, if the topic has it. Raises `InvalidArgument`."""
         count = len(self.live.ports)
-        if isinstance(partition, bool) or not isinstance(partition, int) or not 0 <= partition < count:
+        index = whole(partition)
+        if index is None or not 0 <= index < count:
             raise InvalidArgument(
-                f"topic {self.live.name!r} has no partition {partition!r:.40}. Nothing was written."
+                f"topic {self.live.name!r} has no partition {shown(partition, 40)}. Nothing was written."
                 f" Its partitions are 0 to {count - 1}."
             )
-        return partition
+        return index
 
     async def _send(self, port: PartitionPort, message: PublishOne | PublishMany, records: int) -> Any:
         """Hand the message to the partition and wait as its level asks; what it answers (an offset), or None."""
@@ -414,7 +423,7 @@ class Publisher:
         """
         level = level_of(acks)
         check_guarded(level)
-        check_batch(values)
+        values = batch_of(values)
         index = None if partition is None else self.checked_partition(partition)
         batch = unpacked(values, given)
         refused = dict.fromkeys(batch.expected, expected_by)
@@ -470,19 +479,15 @@ class Publisher:
     ) -> Receipts:
         """See `Topic.publish_batch`; `given` are the columns of attributes other than `key`."""
         level = level_of(acks)
-        check_batch(values)
+        values = batch_of(values)
         count = len(values)
         if count == 0:
             return Receipts(self.live.name, 0, ())
-        if count > BATCH_RECORDS_MAX:
-            raise InvalidArgument(
-                f"a batch of {count} messages, and {BATCH_RECORDS_MAX} are allowed. Nothing was written. Split it."
-            )
         index = None if partition is None else self.checked_partition(partition)
         if index is None and len(self.live.ports) == 1 and self.partitioner is consistent:
             index = 0
         is_plain = not given and expected_offset is None
-        if index is not None and is_plain and (keys is None or isinstance(keys, Sequence)):
+        if index is not None and is_plain and (keys is None or type(keys) in (list, tuple)):
             columns = self._quick_columns(values, keys)
             if columns is not None:
                 offset = await self._send(
@@ -498,7 +503,7 @@ class Publisher:
         self, values: Sequence[bytes | Message], keys: Sequence[bytes | None] | None
     ) -> Columns | None:
         """The batch's columns, when it is plain and so small in all that no message can be too large."""
-        if isinstance(values[0], Message):
+        if set(map(type, values)) != {bytes} or (keys is not None and not set(map(type, keys)) <= KEYS):
             return None
         try:
             columns = Columns.build(values, keys)  # type: ignore[arg-type]
@@ -538,7 +543,7 @@ class Publisher:
         guard = None
         if batch.expected:
             check_guarded(level)
-            check_expecting(live, batch, partition)
+            batch = check_expecting(live, batch, partition)
         if with_id is not None:
             check_guarded(level)
             check_ids(live, with_id)

@@ -11,16 +11,18 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from callboard.log.errors import InvalidArgument
 from callboard.log.limits import NAME_BYTES_MAX
+from callboard.log.plain import shown, text
 
 
 def load_zone(name: object) -> tzinfo:
     """The zone of that name. Raises `InvalidArgument`."""
-    if isinstance(name, str) and 0 < len(name) <= NAME_BYTES_MAX and name.isascii() and name.isprintable():
+    word = text(name)
+    if word and len(word) <= NAME_BYTES_MAX and word.isascii() and word.isprintable():
         try:
-            return ZoneInfo(name)
+            return ZoneInfo(word)
         except (ZoneInfoNotFoundError, ValueError, OSError):  # a folder of zones is no file
             pass
     raise InvalidArgument(
-        f"there is no time zone {name!r:.60}. Nothing was changed. Use a name of the IANA database, such as"
+        f"there is no time zone {shown(name)}. Nothing was changed. Use a name of the IANA database, such as"
         ' "Europe/Berlin" or "UTC"; names may differ in capitals only.'
     )

@@ -20,7 +20,7 @@ NOT_FOR_USERS = {
     "callboard.leased.ConsumerLease": "the same",
     "callboard.log.seams.disk.Incarnation": "who writes a disk of their own needs all of that module",
     "callboard.log.seams.disk.Lock": "the same",
-    "callboard.runtime.PathLike": "os.PathLike is one",
+    "callboard.arguments.PathLike": "os.PathLike is one",
 }
 """Classes that public signatures show and that nobody has to name, each with its reason."""
 

@@ -52,6 +52,8 @@ class DeadLetter:
     """What was given to `reject` or `nack`, or what ended the last attempt; "expired" for one that expired."""
     record: Record | None
     """The message; None when it was dropped (`drop_unread`) or damaged."""
+    numbering: int = attrs.field(default=0, repr=False)
+    """Which count `number` is of: another one begins when the delivery journal of a partition was lost."""
 
 
 def check_limit(limit: object) -> int | None:
@@ -153,7 +155,8 @@ class KeptLetters:
                 f" {self._live.name!r}. Nothing was forgotten."
             )
         port = self._live.ports[letter.partition]
-        count: int = await self._ask(port, c.ForgetDead(await self._group_id(), letter.number + 1))
+        forget = c.ForgetDead(await self._group_id(), letter.number + 1, letter.numbering)
+        count: int = await self._ask(port, forget)
         return count
 
     async def _group_id(self) -> int:
@@ -188,6 +191,7 @@ class KeptLetters:
             consumers=letter.consumers,
             reason=letter.reason,
             record=record,
+            numbering=letter.numbering,
         )
 
     def _instant(self, monotonic_s: float) -> datetime:

@@ -1,10 +1,10 @@
-"""Has partitions forget the sources that have ended: those of topics and groups that are no more.
+"""Has partitions forget the sources that have ended: those of topics, groups and numberings that are no more.
 
 A source is a part of the broker that publishes to partitions as a producer (`producers`): one for each partition's
 dead letters in each group, one for what its acks publish, one for what was delayed in it. A partition keeps what it
 knows of a source for as long as the source lives, for a retry must find it. When its topic, or its group, is deleted,
-nobody tells the targets: nobody knows them all. Instead each partition is asked which sources it knows, and those that
-are not among the living are forgotten.
+or a delivery journal was lost and counts anew (`source_ids`), nobody tells the targets: nobody knows them all. Instead
+each partition is asked which sources it knows, then each which sources it is, and what is not among these is forgotten.
 
 Nothing of this is stored. What was not forgotten because something crashed or failed is found by the next look: there
 is one whenever a topic or a group has ended, some seconds after anything was forgotten, and when the router or the
@@ -12,24 +12,21 @@ forwarder starts.
 
 Invariants
 ----------
-N1  A partition is asked which sources it knows before it is found out which live: no new source is among the ended.
-N2  What has ended never lives again: ids of topics and groups are not used twice. Whether it has is what the catalog
-    has journalled; whoever runs still, counts as living.
+N1  A partition is asked which sources it knows before any is asked which it is: no new source is among the ended.
+N2  What has ended never lives again: ids of topics, groups and numberings are not used twice. As long as a partition
+    does not say which sources it is, none has ended.
 N3  A source sends nothing once it has ended (`PartitionCalls.store`), and what it has sent is stored or has failed
     before it is forgotten. So no retry comes to a partition that has forgotten it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
-
-import trio
 
 from callboard.actors.catalog.commands import ListGroups, ListTopics
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.calls import PartitionCalls
-from callboard.actors.partition.source_ids import every_source
+from callboard.actors.partition.source_ids import of_dead_letters, of_delays, of_outbox
 from callboard.actors.timers.retry_pauses import RetryPauses
 from callboard.actors.timers.timers import Flag
 from callboard.log.errors import ActorStopped, CallboardError
@@ -46,8 +43,6 @@ after something was forgotten it is asked once more."""
 PAUSE_S: Final = 5.0
 PAUSE_MAX_S: Final = 600.0
 """After a failure it is tried again after the first; the pause doubles up to the second."""
-AT_A_TIME: Final = 1000
-"""Others run after so many sources were looked at."""
 
 
 class EndedSources:
@@ -84,9 +79,12 @@ class EndedSources:
         if not known:
             return is_done, False
         try:
-            ended, is_known = await self._ended(set().union(*known.values()))
+            living = await self._living()
         except CallboardError:
             return False, False
+        if living is None:
+            return False, False
+        ended = set().union(*known.values()) - living
         has_forgotten = False
         for port, sources in known.items():
             gone = [each for each in sources if each in ended]
@@ -94,7 +92,7 @@ class EndedSources:
                 has_forgotten = True
             elif gone:
                 is_done = False
-        return is_done and is_known, has_forgotten
+        return is_done, has_forgotten
 
     async def _known(self) -> tuple[dict[PartitionPort, tuple[int, ...]], bool]:
         """The sources that each partition knows, and whether all could be asked."""
@@ -113,22 +111,41 @@ class EndedSources:
                         known[port] = sources
         return known, is_done
 
-    async def _ended(self, sources: set[int]) -> tuple[set[int], bool]:
-        """Those of these that have ended, and whether nothing is about to end (N2)."""
+    async def _living(self) -> set[int] | None:
+        """All sources that there are, or None while a topic is being deleted or has not begun to run. Raises what keeps
+        a partition from saying which it is (N2).
+        """
         directory = self._directory
-        topics = await directory.catalog.ask(ListTopics())
-        groups = await directory.catalog.ask(ListGroups())
-        partitions = {record.topic_id: record.settings.partitions for record in topics}
-        partitions |= {live.topic_id: len(live.ports) for live in directory.topics()}
-        everything = tuple(partitions)
-        # A group of a pattern may let go of a topic, and find it again.
-        readers: dict[int, Iterable[str]] = dict.fromkeys(directory.live_groups(), everything)
-        readers |= {each.group_id: everything if each.pattern else each.topic_ids for each in groups}
-        for count, source in enumerate(every_source(partitions, readers), 1):
-            sources.discard(source)
-            if count % AT_A_TIME == 0:
-                await trio.lowlevel.checkpoint()
-        return sources, not any(record.deleting for record in topics)
+        for record in await directory.catalog.ask(ListTopics()):
+            topic = directory.by_id(record.topic_id)
+            if record.deleting or topic is None or (record.delays and not topic.waiting):
+                return None
+        groups = {
+            *directory.live_groups(),
+            *[each.group_id for each in await directory.catalog.ask(ListGroups())],
+        }
+        living: set[int] = set()
+        for live in directory.topics():
+            for port in live.ports:
+                if (found := await self._numberings(port)) is not None:
+                    place = port.topic_id, port.index
+                    living.add(of_outbox(*place, found.outbox))
+                    living.update(
+                        [of_dead_letters(*place, *dead) for dead in found.dead if dead[0] in groups]
+                    )
+            for port in live.waiting:
+                if (found := await self._numberings(port)) is not None:
+                    place = port.topic_id, port.index
+                    living.update([of_delays(*place, numbering) for _, numbering in found.dead])
+        return living
+
+    async def _numberings(self, port: PartitionPort) -> c.Numberings | None:
+        """Those of a partition, None when it is deleted."""
+        try:
+            found: c.Numberings = await self._calls.ask(port, c.ListNumberings())
+        except ActorStopped:
+            return None
+        return found
 
     async def _forget(self, port: PartitionPort, ended: list[int]) -> bool:
         """Have a partition forget these, behind all that they have sent (N3)."""

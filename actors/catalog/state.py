@@ -37,7 +37,7 @@ from callboard.actors.settings import (
 from callboard.actors.topic_patterns import TopicPattern, pattern_problem
 from callboard.log.errors import JournalInvalid, NotInThisVersion
 from callboard.log.format.fields import CBOR_ERRORS, MUST, check_kind, too_new, unknown_fields
-from callboard.log.limits import LOSSES_NAMED
+from callboard.log.limits import CONSUMER_IDS_PER_BLOCK, LOSSES_NAMED
 
 RECORDS_VERSION: Final = 1
 """The form in which records are written; older ones are read."""
@@ -161,10 +161,12 @@ class CatalogState:
     def lost(self, first: int, last: int) -> None:
         """The journal lost the records `first` to `last`: what makes no sense without them is passed over.
 
-        Each may have opened a group, which partitions still know by its id: no other group gets one of these ids.
+        Each may have opened a group, which partitions still know by its id, or reserved ids of consumers, which stand
+        in dead letters: no other gets one of these ids.
         """
         self._is_salvaging = True
         self.next_group_id += last - first + 1
+        self.consumers_reserved += (last - first + 1) * CONSUMER_IDS_PER_BLOCK
         self.lost_records.append((first, last))
 
     def topic(self, name: str) -> TopicRecord | None:

@@ -1,9 +1,9 @@
 """What a dead letter becomes in the topic it is forwarded to, and what keeps it from coming there twice. Pure.
 
 The message is forwarded as it was published: value, key, headers, its own time. Headers of ours (`OURS`) say where it
-is from and why it is dead. It is published by a source (`producers`): a producer of the origin partition and group,
-with the number of the dead letter as its sequence. Numbers rise in the order of failure, so the partition that takes
-them keeps that order, and knows what it has already however often it is sent.
+is from and why it is dead. It is published by a source (`producers`): a producer of the origin partition, group and
+numbering, with the number of the dead letter as its sequence. Numbers rise in the order of failure, so the partition
+that takes them keeps that order, and knows what it has already however often it is sent.
 """
 
 from __future__ import annotations
@@ -64,10 +64,9 @@ class Origin:
     group: str
     group_id: int
 
-    @property
-    def producer_id(self) -> int:
-        """Who publishes them."""
-        return of_dead_letters(self.topic_id, self.partition, self.group_id)
+    def producer_id(self, numbering: int) -> int:
+        """Who publishes those of a numbering."""
+        return of_dead_letters(self.topic_id, self.partition, self.group_id, numbering)
 
 
 @attrs.frozen
@@ -95,7 +94,9 @@ def forwarded(origin: Origin, found: Sequence[Found], wall_offset_s: float) -> C
         [headers_of(origin, each, wall_offset_s) for each in found],
         [None if columns is None else time_of(columns, index) for columns, index in parts],
         priorities=[0 if columns is None else columns.priority(index) for columns, index in parts],
-        producers=[(1, origin.producer_id, SOURCE_EPOCH, each.letter.number) for each in found],
+        producers=[
+            (1, origin.producer_id(each.letter.numbering), SOURCE_EPOCH, each.letter.number) for each in found
+        ],
     )
     return batch
 

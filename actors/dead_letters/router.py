@@ -149,7 +149,8 @@ class DeadLetterRouter(Actor[None]):
                     return
                 continue
             stored = await self._publish(source, topic, letters)
-            flags.forwarded[topic] += await self._calls.ask(port, c.ForgetDead(source.group_id, stored + 1))
+            forget = c.ForgetDead(source.group_id, stored + 1, letters[0].numbering)
+            flags.forwarded[topic] += await self._calls.ask(port, forget)
 
     async def _publish(self, source: Source, topic: str, letters: list[DeadLetter]) -> int:
         """Publish the first of them, to the partition of the same number, or where counting goes on from the beginning.

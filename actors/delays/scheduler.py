@@ -133,8 +133,6 @@ class Line:
         self._read_to = 0
         self._flag = Flag()
         self._wants_more = Flag()
-        port = waiting.target
-        self._source = of_delays(port.topic_id, port.index)
 
     def asked(self, message: Question, reply: Reply) -> None:
         """Somebody asks."""
@@ -295,13 +293,14 @@ class Line:
     async def _move(self, letters: Sequence[DeadLetter]) -> None:
         """Publish what is set aside, and have it forgotten (W2)."""
         while letters:
-            found = await self._found(letters)
+            found, numbering = await self._found(letters), letters[0].numbering
             batch = [(letters[at].number, columns, index) for at, (columns, index) in found if columns]
             lost = len(found) - len(batch)
             if batch:
-                await self._store(moved(self._source, batch))
+                port = self._waiting.target
+                await self._store(moved(of_delays(port.topic_id, port.index, numbering), batch))
             below = letters[found[-1][0]].number + 1
-            await self._calls.ask(self._waiting.port, c.ForgetDead(WAITING, below))
+            await self._calls.ask(self._waiting.port, c.ForgetDead(WAITING, below, numbering))
             self._waiting.moved += len(batch)
             if lost:
                 self._tell_lost(lost)

@@ -15,8 +15,9 @@ bytes   type   what
 ======  =====  ==========================================================================
 
 All are little-endian. When it is due it is published without the header, by a source (`producers`): a producer of the
-waiting partition, whose sequence is the number that the record got when it was set aside. Numbers rise in the order in
-which records were due, so the partition that takes them keeps that order, and knows what it has already.
+waiting partition and its numbering, whose sequence is the number that the record got when it was set aside. Numbers
+rise in the order in which records were due, so the partition that takes them keeps that order, and knows what it has
+already.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ def with_due(attributes: Mapping[str, Any], due: Due) -> dict[str, Any]:
 
 
 def moved(source: int, found: Sequence[tuple[int, Columns, int]]) -> Columns:
-    """The batch to publish, of (number, columns, index) in order of number."""
+    """The batch that `source` publishes, of (number, columns, index) in order of number."""
     headers = [columns.headers(index) for _, columns, index in found]
     dues = [due_of(each.pop(DELAYED, None)) or Due(0) for each in headers]
     ttls = [due.ttl_us for due in dues]

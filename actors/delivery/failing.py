@@ -31,7 +31,8 @@ that have failed before are not leased (`is_full`).
 
 Invariants:
 
-- F1  The numbers of dead letters rise with the order of failure, and none is used twice.
+- F1  The numbers of dead letters rise with the order of failure, and none is used twice in one numbering. Should all
+      that was known of the numbers be lost, another numbering begins.
 - F2  Dead letters and leased records in their last attempt number at most `dead_max`, unless settings were altered.
 - F3  No record dies without a nack or reject of its own, or an attempt that had it alone, unless it has expired.
 """
@@ -64,8 +65,6 @@ PROCESS_ENDED: Final = "the process ended"
 LIMIT_REACHED: Final = "max_deliveries was reached"
 EXPIRED: Final = "expired"
 """Reasons of dead letters that no consumer gave one for."""
-NUMBERS_SKIPPED: Final = 2**32
-"""More dead letters than a lost part of a journal can have named."""
 
 
 class DeadLetter(NamedTuple):
@@ -88,6 +87,8 @@ class DeadLetter(NamedTuple):
     """Of one whose time to live was over: how many neighbours, from this one on, this stands for. 0 for a failure."""
     name: str | None = None
     """Of who failed last, in answers only; None when it had none, or that is not known any more."""
+    numbering: int = 0
+    """Which numbering the number is of, in answers only."""
 
 
 def since_untold(attempts: int, failed_at: float, who: object) -> float | None:
@@ -104,6 +105,9 @@ class FailingState(DeliveryState):
         self.dead_max = DEAD_LETTERS_MAX
         self.next_dead = 0
         """The number of the next dead letter."""
+        self.numbering = 0
+        """The id of this count of dead letters: another one counts from 0 again (F1). 0 for one that an older version
+        began."""
         self.dead_lettered = 0
         """Records that died, since the group began."""
         self.dead = 0
@@ -139,8 +143,12 @@ class FailingState(DeliveryState):
                 if limit is not None and len(found) >= limit:
                     return found
                 number, offset = row.number + index, row.offset + index
-                expired, name = min(row.expired, 1), self._name_in(row)
-                found.append(row._replace(number=number, offset=offset, expired=expired, name=name))
+                expired, name, numbering = min(row.expired, 1), self._name_in(row), self.numbering
+                found.append(
+                    row._replace(
+                        number=number, offset=offset, expired=expired, name=name, numbering=numbering
+                    )
+                )
         return found
 
     def _name_in(self, letter: DeadLetter) -> str | None:
@@ -532,6 +540,6 @@ class FailingState(DeliveryState):
         super()._seek(offset)
         self._isolated.clear()
 
-    def skip_numbers(self) -> None:
-        """Part of the journal is lost: no number that it may have named is used again (F1)."""
-        self.next_dead = (self.next_dead // NUMBERS_SKIPPED + 1) * NUMBERS_SKIPPED
+    def go_on_above(self, floor: int) -> None:
+        """Part of the journal is lost: no number or lease below `floor`, which it may have named, is given again."""
+        self.next_dead, self.next_lease_id = max(self.next_dead, floor), max(self.next_lease_id, floor)

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -89,10 +90,8 @@ class Line:
         self._outbox = outbox
         self._calls = PartitionCalls(directory.timers)
         self._lanes: dict[Target, Lane] = {}
-        self._last = -1
-        """The number of the last entry that is in a lane, or was."""
-        source = outbox.source
-        self._source = of_outbox(source.topic_id, source.index)
+        self._last, self._numbering = -1, 0
+        """The number of the last entry that is in a lane, or was, and which numbering it is of."""
 
     async def run(self) -> None:
         """Until the topic is deleted."""
@@ -128,7 +127,8 @@ class Line:
 
     async def _take(self) -> None:
         """Put what the source names into lanes; what cannot be read is forwarded already, or lost."""
-        entries: Sequence[Entry] = await self._ask(self._outbox.source, c.ListOutbox(self._last))
+        listing = c.ListOutbox(self._last, self._numbering)
+        entries: Sequence[Entry] = await self._ask(self._outbox.source, listing)
         while entries:
             found = await self._found(entries)
             gone = [entry for entry, record in found if record is None]
@@ -137,7 +137,8 @@ class Line:
             for entry, record in found:
                 if record is not None:
                     self._give(entry, record[0].target)
-            self._last = found[-1][0].number
+            last = found[-1][0]
+            self._last, self._numbering = last.number, last.numbering
             entries = entries[len(found) :]
 
     def _give(self, entry: Entry, target: Target) -> None:
@@ -215,14 +216,16 @@ class Line:
         ports = live.waiting if waits else live.ports
         if not ports:
             raise _missing(topic_id)  # who published it had made them: they start
-        found = await self._found(tuple(lane.entries))
+        numbering = lane.entries[0].numbering
+        found = await self._found(tuple(takewhile(lambda entry: entry.numbering == numbering, lane.entries)))
         batch = [(entry.number, record[1], record[2]) for entry, record in found if record is not None]
         gone = [entry for entry, record in found if record is None]
         if gone:
             await self._gone(gone)
         if batch:
             try:
-                await self._calls.store(ports[partition], published(self._source, batch), self._is_live)
+                source = of_outbox(self._outbox.source.topic_id, self._outbox.source.index, numbering)
+                await self._calls.store(ports[partition], published(source, batch), self._is_live)
             except SourceEnded:
                 raise
             except ActorStopped as error:  # it was deleted meanwhile: who asks again hears so
@@ -250,7 +253,13 @@ class Line:
         """The payloads first: an entry whose payload is settled is done (B2)."""
         offsets = merged([(offset, offset + 1) for offset in sorted(entry.offset for entry in entries)])
         await self._ask(self._outbox.port, c.SettleOffsets(OUTBOX, offsets))
-        await self._ask(self._outbox.source, c.ForgetOutbox([entry.number for entry in entries]))
+        await self._forget_named(entries)
+
+    async def _forget_named(self, entries: Sequence[Entry]) -> None:
+        """Have the source forget these. What it named in an earlier numbering it has lost."""
+        numbering = entries[-1].numbering
+        numbers = [entry.number for entry in entries if entry.numbering == numbering]
+        await self._ask(self._outbox.source, c.ForgetOutbox(numbers, numbering))
 
     async def _gone(self, entries: Sequence[Entry]) -> None:
         """There is no such payload: it is forwarded, and the source was not told; or it is lost.
@@ -264,7 +273,7 @@ class Line:
         unsettled.append((statistics.visible_end, OFFSET_END))
         unsettled += [(0, group.opened_at) for group in statistics.groups if group.group_id == OUTBOX]
         lost = [entry for entry in entries if any(start <= entry.offset < stop for start, stop in unsettled)]
-        await self._ask(outbox.source, c.ForgetOutbox([entry.number for entry in entries]))
+        await self._forget_named(entries)
         if lost:
             outbox.lost += len(lost)
             outbox.sweep()
@@ -279,7 +288,7 @@ class Line:
             return
         statistics: c.PartitionStatistics = await self._ask(outbox.port, c.Describe())
         below = outbox.unclaimed_below(statistics.visible_end)
-        entries: Sequence[Entry] = await self._ask(outbox.source, c.ListOutbox(-1))
+        entries: Sequence[Entry] = await self._ask(outbox.source, c.ListOutbox(-1, self._numbering))
         named = merged([(offset, offset + 1) for offset in sorted(entry.offset for entry in entries)])
         unsettled: list[OffsetRange] = await self._ask(outbox.port, c.ListUnsettled(OUTBOX))
         unnamed: list[OffsetRange] = []

@@ -16,8 +16,8 @@ bytes   type   what
 ======  =====  ==========================================================================
 
 All are little-endian. It is published without the header, by a source (`producers`): a producer of the partition whose
-acks publish, whose sequence is the number of the entry that names it. Numbers rise in the order of the acks, so each
-partition that takes such messages keeps that order, and knows what it has already.
+acks publish, and of its numbering, whose sequence is the number of the entry that names it. Numbers rise in the order
+of the acks, so each partition that takes such messages keeps that order, and knows what it has already.
 """
 
 from __future__ import annotations

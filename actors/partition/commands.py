@@ -199,15 +199,19 @@ class AckAndPublish(NamedTuple):
 
 
 class ListOutbox(NamedTuple):
-    """Answered with the entries of the outbox (`outbox_entries.Entry`) with numbers above `after`, once synced."""
+    """Answered, once synced, with the entries of the outbox (`outbox_entries.Entry`) whose numbers are above `after`,
+    or with all of them when that is a number of another numbering.
+    """
 
     after: int
+    numbering: int
 
 
 class ForgetOutbox(NamedTuple):
-    """These entries of the outbox are forwarded. Answered when journalled."""
+    """These entries of the outbox are forwarded. Answered when journalled. Those of another numbering are gone."""
 
     numbers: Sequence[int]
+    numbering: int
 
 
 class Extend(NamedTuple):
@@ -238,10 +242,27 @@ class CountDead:
 
 @attrs.frozen
 class ForgetDead:
-    """Forget the dead letters of a group with numbers below `below`. Answered with how many, once that is synced."""
+    """Forget the dead letters of a group with numbers below `below`, unless that is a number of another numbering.
+    Answered with how many, once that is synced.
+    """
 
     group_id: int
     below: int
+    numbering: int
+
+
+@attrs.frozen
+class ListNumberings:
+    """Answered with a `Numberings`."""
+
+
+@attrs.frozen
+class Numberings:
+    """Under which numberings a partition counts what others take elsewhere."""
+
+    dead: Sequence[tuple[int, int]]
+    """By group id, of its dead letters."""
+    outbox: int
 
 
 @attrs.frozen
@@ -449,6 +470,7 @@ PartitionCommand = (
     | ListDead
     | CountDead
     | ForgetDead
+    | ListNumberings
     | ListUnsettled
     | ListHolders
     | SettleOffsets

@@ -235,13 +235,20 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
 
     # -- groups ---------------------------------------------------------------------------------------------
 
-    def open_group(self, message: c.OpenGroup, token: Token, now: float, start: int | None = None) -> None:
-        """Answer with the group's floor; a new group starts where it says, or at the offset `start`."""
+    def open_group(
+        self, message: c.OpenGroup, token: Token, now: float, start: int | None = None, *, numbering: int = 0
+    ) -> None:
+        """Answer with the group's floor; a new group starts where it says, or at the offset `start`, and begins the
+        `numbering`, which nothing had before.
+        """
         group = self._groups.get(message.group_id)
         if group is None:
             if start is None:
                 start = self._start_offset(message.start)
-            group, record = self.states.open(message.group_id, message.durable, start)
+            group, record = self.states.open(message.group_id, message.durable, start, numbering)
+            # It may be one that the journal lost in this process: consumers still have receipts of it.
+            given = self._carried.next_leases.get(message.group_id, 0)
+            group.delivery.next_lease_id = max(group.delivery.next_lease_id, given)
             self.journal.entries.append(record)
         self._set(message.group_id, message.settings, now)
         self._judge(group, now, PROCESS_ENDED)
@@ -292,6 +299,11 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
         if record is not None:
             self.journal.entries.append(record)
         self.journal.answer(token, None, must_sync=True)
+
+    def list_numberings(self, _: c.ListNumberings, token: Token, now: float) -> None:
+        """Answer with the numberings of what others take elsewhere."""
+        dead = [(group.group_id, group.delivery.numbering) for group in self._groups.values()]
+        self.effects.append(e.Answer([(token, c.Numberings(dead, self.states.outbox.numbering))]))
 
     def _refuse_unknown(self, group_id: int, token: Token) -> None:
         told = f"partition {self.label} knows no group with id {group_id}: it was deleted or expired. Subscribe again."

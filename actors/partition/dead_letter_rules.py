@@ -117,7 +117,8 @@ class DeadLetterRules:
         if group is None:
             self._refuse_unknown(message.group_id, token)
             return
-        count = group.delivery.forget_dead(message.below)
+        is_current = message.numbering == group.delivery.numbering
+        count = group.delivery.forget_dead(message.below) if is_current else 0
         self._judge(group, now, LIMIT_REACHED)
         if group.is_expired_full and group.delivery.has_room_for_expired:
             self._has_room_again(group, now)

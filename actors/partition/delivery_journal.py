@@ -38,7 +38,7 @@ async def open_delivery_journal(
         else:
             journal, states = await _opened(files, spec, context)
     if states.lost_sequences:
-        states.replayed()
+        states.replayed(journal.next_id, journal.next_sequence)
         context.emit(JournalSalvaged(context.path, str(damage or "; ".join(states.losses))))
         try:
             await journal.heal(states.snapshot(wall_offset(context.clock)))

@@ -8,7 +8,8 @@ again. The journal is replaced by one that begins with the state so found; the o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
 import attrs
 
@@ -24,6 +25,8 @@ from callboard.log.seams.disk import Incarnation, SyncDirectory
 from callboard.log.seams.entropy import Entropy
 from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.segment_file import segment_path
+
+NUMBERING_BITS: Final = 62
 
 
 @attrs.define
@@ -50,9 +53,12 @@ class GroupReset:
 
 
 class DeliveryReading:
-    """One reading of a delivery journal, as far as each group makes sense."""
+    """One reading of a delivery journal, as far as each group makes sense. `numbering` begins where nothing is known of
+    the numbers that were used.
+    """
 
-    def __init__(self, files: Incarnation, directory: str) -> None:
+    def __init__(self, files: Incarnation, directory: str, numbering: int = 0) -> None:
+        self._numbering = numbering
         self.states = GroupStates()
         self.broken: dict[int | None, BrokenGroup] = {}
         states = self.states
@@ -69,7 +75,7 @@ class DeliveryReading:
     async def run(self) -> None:
         """Read all there is. Raises `PlanFailed`, `FormatTooNew`."""
         await self.journal.run()
-        self.states.replayed()
+        self.states.replayed(self._numbering, self.journal.next_sequence)
 
     def _restore(self, data: bytes) -> None:
         self.broken.clear()
@@ -78,7 +84,6 @@ class DeliveryReading:
         except JournalInvalid as error:
             self._break(error)
             self.states.groups.clear()
-            self.states.outbox.skip_numbers()
 
     def _apply(self, record: bytes) -> None:
         states = self.states
@@ -121,7 +126,8 @@ async def reset_deliveries(
     `joined` are the groups of the topic with whether they are durable. The directory must be locked, and the journal's
     frames sound: repair it first. Raises `JournalInvalid`, and changes nothing, when others are broken too.
     """
-    reading = DeliveryReading(files, directory)
+    numbering = entropy.integer(NUMBERING_BITS) or 1
+    reading = DeliveryReading(files, directory, numbering)
     await reading.run()
     if reading.journal.faults and not reading.states.lost_sequences:
         raise LogCorrupt(
@@ -142,7 +148,11 @@ async def reset_deliveries(
         )
     for group_id, durable in joined.items():
         if group_id not in states.groups and (None in broken or group_id in broken):
-            states.open(group_id, durable, 0)
+            states.open(group_id, durable, 0, numbering)
+    bases = await segment_bases(files, directory)
+    base = max(reading.journal.next_sequence, *bases) + 1
+    concerned = [group_id for group_id in states.groups if None in broken or group_id in broken]
+    states.number_on(concerned, numbering, base)
     resets = []
     for group_id in sorted({*broken, *(states.groups if None in broken else ())} - {None}):
         found = broken.get(group_id) or broken[None]
@@ -153,13 +163,19 @@ async def reset_deliveries(
         resets.append(GroupReset(group_id, found.forgotten_records, floor, above))
     if dry_run:
         return resets, []
-    return resets, await _replace(files, directory, reading, clock, entropy)
+    return resets, await _replace(files, directory, reading.states, base, bases, clock, entropy)
 
 
 async def _replace(
-    files: Incarnation, directory: str, reading: DeliveryReading, clock: Clock, entropy: Entropy
+    files: Incarnation,
+    directory: str,
+    states: GroupStates,
+    base: int,
+    earlier: Sequence[int],
+    clock: Clock,
+    entropy: Entropy,
 ) -> list[str]:
-    bases = await segment_bases(files, directory)
+    """Begin the journal anew at `base` with these states; what it had goes to quarantine."""
     sizes = {entry.name: entry.size_bytes for entry in await files.list(directory)}
     await Journal.replace(
         files,
@@ -167,12 +183,12 @@ async def _replace(
         clock=clock,
         entropy=entropy,
         version=RECORDS_VERSION,
-        base=max(reading.journal.next_sequence, *bases) + 1,
-        snapshot=reading.states.snapshot(0.0),
+        base=base,
+        snapshot=states.snapshot(0.0),
     )
     quarantine = Quarantine(files, directory)
-    for base in bases:
-        path = segment_path(directory, base)
-        verbs = await quarantine.move_verbs(path, base, sizes[path.removeprefix(directory + "/")], 0)
+    for first in earlier:
+        path = segment_path(directory, first)
+        verbs = await quarantine.move_verbs(path, first, sizes[path.removeprefix(directory + "/")], 0)
         await files.submit((*verbs, SyncDirectory(directory)))
     return quarantine.kept

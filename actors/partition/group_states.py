@@ -7,20 +7,25 @@ journal record (version 1) is one CBOR item:
 kind    record
 ======  ===================================================================================
 EVENTS  array [EVENTS, group id, the delivery events of one step], see `delivery.events`
-OPEN    map: kind, group, durable, start (an offset); what else it has is kept
+OPEN    map: kind, group, durable, start (an offset), numbering; what else it has is kept
 CLOSE   map: kind, group
 SENT    map: kind, numbers (ranges of them): these entries of the outbox are forwarded
 ======  ===================================================================================
 
-A snapshot is the map {"groups": {group id: {"durable", "delivery"}}, "named_end", "outbox"}; the last but one is there
-when an offset above all that the groups still name was named once, the last when an ack has published something
-(`outbox_entries`). In version 0 a record is a 5-byte prefix (group
-id u32, kind u8, little-endian) and a body: the events, CBOR [durable, start offset], or nothing; a snapshot is
-{group id: [durable, delivery snapshot]}.
+A snapshot is the map {"groups": {group id: {"durable", "delivery", "numbering"}}, "named_end", "outbox"}; the last but
+one is there when an offset above all that the groups still name was named once, the last when an ack has published
+something (`outbox_entries`). In version 0 a record is a 5-byte prefix (group id u32, kind u8, little-endian) and a
+body: the events, CBOR [durable, start offset], or nothing; a snapshot is {group id: [durable, delivery snapshot]}.
 
 Where the journal lost records (`lost`), what follows may not fit. A group is *salvaged* from its first such event on:
 what is settled stays settled, and nothing else is believed. Attempts and delays since are forgotten, all leases have
 ended, and what was acked in the lost part is delivered again.
+
+A journal counts dead letters and entries of the outbox, and whoever takes them elsewhere publishes them under these
+numbers; the targets remember the highest. So no number may be used for two things. Each group gets the id of a
+*numbering* when it is opened, which no other opening has, and which is a part of who publishes (`source_ids`). Where
+records are lost and the numbering is known, numbers go on above all that they can have given, which their sequences
+tell (`above_lost`); where it is not known, another one begins.
 
 Everything read back is untrusted. A record that cannot have followed those before it raises `JournalInvalid` with the
 group it is about, one that only a later version understands `FormatTooNew`; neither is damage.
@@ -63,17 +68,20 @@ OPEN: Final = 1
 CLOSE: Final = 2
 SENT: Final = 3
 KINDS: Final = (EVENTS, OPEN, CLOSE)
-OPEN_FIELDS: Final = ("kind", "group", "durable", "start")
+OPEN_FIELDS: Final = ("kind", "group", "durable", "start", "numbering")
 CLOSE_FIELDS: Final = ("kind", "group")
-GROUP_FIELDS: Final = ("durable", "delivery")
+GROUP_FIELDS: Final = ("durable", "delivery", "numbering")
 SENT_FIELDS: Final = ("kind", "numbers")
 SNAPSHOT_FIELDS: Final = ("groups", "named_end", "outbox")
 GROUP_ID_END: Final = 2**32
 DELAY_MAX_S: Final = 1e9
-LOST_LEASES_MAX: Final = 2**32
-"""More leases than a lost part of a journal can have granted."""
+GIVEN_PER_RECORD: Final = 2**24
+"""More numbers, or ids of leases, than a record of the journal can give."""
+GIVEN_BEFORE: Final = 2**36
+"""More than older versions had given, which did not go by the number of records."""
 Stored = tuple[int, int, Any, dict[str, Any]]
-"""Kind, group id, body (the events, or whether a group is durable and where it starts), and fields not known here."""
+"""Kind, group id, body (the events; or whether a group is durable, where it starts, and its numbering), and fields not
+known here."""
 
 
 @attrs.define(eq=False)
@@ -256,17 +264,21 @@ class GroupStates:
         """First and last sequence of the records that the journal lost."""
         self._salvaged: set[int] = set()
         """Groups of whose events some did not fit, after a loss."""
+        self._unnumbered: set[int] = set()
+        """Groups whose opening the journal lost."""
         self._version = RECORDS_VERSION
         self.salvaged_end = 0
         """One above the highest offset that what was not believed names: no record may get it again."""
         self._wall_offset_s = wall_offset_s
         self._unknown_fields: dict[str, Any] = {}
 
-    def open(self, group_id: int, durable: bool, start: int) -> tuple[Group, bytes]:
-        """Add a group whose floor is `start`; returns it and the record to journal."""
+    def open(self, group_id: int, durable: bool, start: int, numbering: int = 0) -> tuple[Group, bytes]:
+        """Add a group whose floor is `start` and which begins `numbering`; returns it and the record to journal."""
         group = Group(group_id, durable, Delivery(start), opened_at=start)
+        group.delivery.numbering = numbering
         self.groups[group_id] = group
-        return group, cbor2.dumps({"kind": OPEN, "group": group_id, "durable": durable, "start": start})
+        opened = {"kind": OPEN, "group": group_id, "durable": durable, "start": start}
+        return group, cbor2.dumps(opened | ({"numbering": numbering} if numbering else {}))
 
     def close(self, group_id: int) -> bytes | None:
         """Forget a group; returns the record to journal, or None when there is no such group."""
@@ -294,16 +306,29 @@ class GroupStates:
             f"delivery journal: records {first} to {last} are lost" for first, last in self.lost_sequences
         ]
 
-    def replayed(self) -> None:
-        """The replay is over. After a loss all leases end, and no receipt of a lost lease is given again."""
+    def replayed(self, numbering: int, sequence: int) -> None:
+        """The replay is over, and the next record has this sequence. After a loss all leases end, and neither the
+        receipt of a lost lease nor a number is given again; where nothing is known of the numbers, `numbering` begins.
+        """
         if self.lost_sequences:
-            self.outbox.skip_numbers()
             for group in self.groups.values():
                 group.delivery.void_all_leases()
                 group.delivery.take_events()
-                group.delivery.next_lease_id += LOST_LEASES_MAX
-                if group.delivery.next_dead:
-                    group.delivery.skip_numbers()
+            self.number_on(self.groups, numbering, sequence)
+
+    def number_on(self, group_ids: Iterable[int], numbering: int, sequence: int) -> None:
+        """Some of what records below `sequence` told of these groups, and of the outbox, is lost: ids of leases and
+        numbers go on above all that they can have given. Where nothing is known of a numbering, this one begins.
+        """
+        if not self.outbox.next:
+            self.outbox.begin_again(numbering)
+        self.outbox.go_on_above(above_lost(sequence))
+        for group_id in group_ids:
+            delivery = self.groups[group_id].delivery
+            delivery.go_on_above(above_lost(sequence))
+            if group_id in self._unnumbered:
+                delivery.numbering = numbering
+        self._unnumbered.clear()
 
     def written(self, wall_us: int) -> None:
         """What is replayed next was written at `wall_us`. If that is still to come, the clock was set back meanwhile:
@@ -332,11 +357,10 @@ class GroupStates:
     def replay(self, kind: int, group_id: int, body: Any, unknown: dict[str, Any]) -> None:
         """Replay what a record says. Raises `JournalInvalid`."""
         if kind == OPEN:
-            durable, start = body
+            durable, start, numbering = body
             if group_id not in self.groups:
-                self.groups[group_id] = Group(
-                    group_id, durable, Delivery(start), opened_at=start, unknown_fields=unknown
-                )
+                group, _ = self.open(group_id, durable, start, numbering)
+                group.unknown_fields = unknown
         elif kind == CLOSE:
             self.groups.pop(group_id, None)
         elif kind == SENT:
@@ -351,9 +375,10 @@ class GroupStates:
                 raise _invalid(f"events name group {group_id}, which was never opened", group_id)
             group = self.groups[group_id] = Group(group_id, True, Delivery(0))
             self._salvaged.add(group_id)
+            self._unnumbered.add(group_id)
         for event in events:
             if event[0] == PUBLISHED:
-                self._publish(group_id, event)
+                self._publish(group, event)
                 continue
             if event[0] == "K":
                 self.salvaged_end = max(self.salvaged_end, group.delivery.next)
@@ -369,13 +394,13 @@ class GroupStates:
                 self._salvaged.add(group_id)
                 self._salvage(group.delivery, event)
 
-    def _publish(self, group_id: int, event: Event) -> None:
+    def _publish(self, group: Group, event: Event) -> None:
         _, first, lease_id, start, stop = event
         try:
-            self.outbox.add(first, group_id, lease_id, start, stop)
+            self.outbox.add(first, group.group_id, lease_id, start, stop, group.delivery.numbering)
         except ValueError as error:
             raise _invalid(
-                f"the event {event!r:.200} of group {group_id} does not fit: {error}", group_id
+                f"the event {event!r:.200} of group {group.group_id} does not fit: {error}", group.group_id
             ) from error
 
     def _salvage(self, delivery: Delivery, event: Event) -> None:
@@ -417,6 +442,7 @@ class GroupStates:
             group.group_id: {
                 "durable": group.durable,
                 "delivery": group.delivery.snapshot(wall_offset_s=wall_offset_s),
+                **({"numbering": group.delivery.numbering} if group.delivery.numbering else {}),
                 **group.unknown_fields,
             }
             for group in self.groups.values()
@@ -429,6 +455,7 @@ class GroupStates:
     def restore(self, data: bytes) -> None:
         """Replace everything by a snapshot. Raises `JournalInvalid`, `FormatTooNew`."""
         self.groups, self._unknown_fields = {}, {}
+        self._unnumbered.clear()
         try:
             decoded: Any = load(data)
             if not self._version:
@@ -441,6 +468,8 @@ class GroupStates:
             self._unknown_fields = unknown_fields(decoded, SNAPSHOT_FIELDS, "a snapshot")
             self.salvaged_end = number(decoded.get("named_end", 0))
             outbox = OutboxEntries.restore(decoded["outbox"]) if "outbox" in decoded else OutboxEntries()
+            if "outbox" not in decoded:
+                outbox.begin_again(self.outbox.numbering)
             outbox.pass_over(self.outbox.next, 0)
             self.outbox = outbox
             groups: dict[Any, Any] = decoded["groups"]
@@ -453,6 +482,7 @@ class GroupStates:
         unknown = unknown_fields(stored, GROUP_FIELDS, "a group's state")
         try:
             delivery = Delivery.restore(stored["delivery"], wall_offset_s=self._wall_offset_s)
+            delivery.numbering = number(stored.get("numbering", 0))
         except DeliveryEventInvalid as error:
             raise _invalid(f"the state of group {group_id} makes no sense: {error}", group_id) from error
         return Group(group_id, _flag(stored["durable"]), delivery, unknown_fields=unknown)
@@ -472,6 +502,11 @@ class GroupStates:
 
     def __iter__(self) -> Iterator[Group]:
         return iter(self.groups.values())
+
+
+def above_lost(sequence: int) -> int:
+    """Above all numbers, and ids of leases, that records below `sequence` can have given, be it behind another loss."""
+    return GIVEN_BEFORE + sequence * GIVEN_PER_RECORD
 
 
 def _record(record: bytes) -> Stored:
@@ -495,7 +530,7 @@ def _record(record: bytes) -> Stored:
         unknown_fields(found, CLOSE_FIELDS, "the end of a group")
         return CLOSE, _group_id(found.get("group")), None, {}
     unknown = unknown_fields(found, OPEN_FIELDS, "the opening of a group")
-    opened = _flag(found.get("durable")), number(found.get("start"))
+    opened = _flag(found.get("durable")), number(found.get("start")), number(found.get("numbering", 0))
     return OPEN, _group_id(found.get("group")), opened, unknown
 
 
@@ -511,7 +546,7 @@ def _record_of_version_0(record: bytes) -> Stored:
         return kind, group_id, body, {}
     if type(body) is not list or len(body) != 2:
         raise ValueError("the opening of a group has not two fields")
-    return kind, group_id, (_flag(body[0]), number(body[1])), {}
+    return kind, group_id, (_flag(body[0]), number(body[1]), 0), {}
 
 
 def _group_id(found: Any) -> int:

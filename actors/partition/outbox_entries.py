@@ -7,21 +7,19 @@ outlives its group.
 
 Invariants
 ----------
-O1  Numbers rise in the order of the commits, and none is used twice, whatever the journal lost.
+O1  Numbers rise in the order of the commits, and none is used twice in one numbering. Should all that was known of the
+    numbers be lost, another numbering begins (`group_states`).
 O2  An entry is there from the record that names it to the record that forgets it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from callboard.actors.delivery.events import ENTRIES_MOST
 from callboard.actors.delivery.receipts import OFFSET_END, merged
 from callboard.actors.delivery.snapshot import number
-
-NUMBERS_SKIPPED: Final = 2**32
-"""More entries than a lost part of a journal can have named."""
 
 
 class Entry(NamedTuple):
@@ -34,6 +32,8 @@ class Entry(NamedTuple):
     group_id: int
     lease_id: int
     """Whose ack, and by which receipt: the payload says the same."""
+    numbering: int = 0
+    """Which numbering the number is of."""
 
 
 class OutboxEntries:
@@ -42,6 +42,9 @@ class OutboxEntries:
     def __init__(self) -> None:
         self.next = 0
         """The number of the next entry."""
+        self.numbering = 0
+        """The id of this count of entries: that of the group which was the first to publish. 0 for one that an older
+        version began."""
         self._entries: dict[int, Entry] = {}
         """By number; the numbers rise."""
         self._offsets: set[int] = set()
@@ -57,12 +60,18 @@ class OutboxEntries:
         """The entries with numbers above `last`, the lowest first."""
         return tuple([entry for entry in self._entries.values() if entry.number > last])
 
-    def add(self, first: int, group_id: int, lease_id: int, start: int, stop: int) -> None:
-        """An ack names the payloads `[start, stop)`; the first entry gets the number `first`. Raises ValueError."""
+    def add(
+        self, first: int, group_id: int, lease_id: int, start: int, stop: int, numbering: int = 0
+    ) -> None:
+        """An ack names the payloads `[start, stop)`; the first entry gets the number `first`. The first of all begins
+        the `numbering`. Raises ValueError.
+        """
         if first < self.next:
             raise ValueError(f"entry {first} of the outbox is there twice")
+        if not self.next:
+            self.numbering = numbering
         for offset in range(start, stop):
-            entry = Entry(first + offset - start, offset, group_id, lease_id)
+            entry = Entry(first + offset - start, offset, group_id, lease_id, self.numbering)
             self._entries[entry.number] = entry
             self._offsets.add(offset)
         self.next = first + stop - start
@@ -81,9 +90,13 @@ class OutboxEntries:
         """An ack that is not believed used these numbers (O1)."""
         self.next = max(self.next, first + count)
 
-    def skip_numbers(self) -> None:
-        """The journal lost records: what they may have used is not used again (O1)."""
-        self.next += NUMBERS_SKIPPED
+    def go_on_above(self, floor: int) -> None:
+        """The journal lost records: no number below `floor`, which they may have used, is used again (O1)."""
+        self.next = max(self.next, floor)
+
+    def begin_again(self, numbering: int) -> None:
+        """Of the numbers that were used nothing is known any more (O1)."""
+        self.numbering = numbering
 
     # -- in a snapshot
 
@@ -95,12 +108,13 @@ class OutboxEntries:
             if last is not None and (
                 last[0] + last[2] == each.number
                 and last[1] + last[2] == each.offset
-                and (last[3], last[4]) == each[2:]
+                and (last[3], last[4]) == each[2:4]
             ):
                 last[2] += 1
             else:
                 rows.append([each.number, each.offset, 1, each.group_id, each.lease_id])
-        return {"next": self.next, "entries": rows}
+        numbering = {"numbering": self.numbering} if self.numbering else {}
+        return {"next": self.next, "entries": rows, **numbering}
 
     @classmethod
     def restore(cls, found: Any) -> OutboxEntries:
@@ -108,14 +122,16 @@ class OutboxEntries:
         entries = cls()
         if type(found) is not dict or type(found.get("entries")) is not list:
             raise ValueError("an outbox is not a map with entries")
+        numbering = number(found.get("numbering", 0))
         for row in found["entries"]:
             if type(row) is not list or len(row) < 5:
                 raise ValueError("an entry of an outbox has not five numbers")
             first, start, count, group_id, lease_id = map(number, row[:5])
             if not 0 < count <= min(OFFSET_END - start, ENTRIES_MOST):
                 raise ValueError("an entry of an outbox has no offsets")
-            entries.add(first, group_id, lease_id, start, start + count)
+            entries.add(first, group_id, lease_id, start, start + count, numbering)
         entries.pass_over(number(found.get("next")), 0)
+        entries.numbering = numbering
         return entries
 
 

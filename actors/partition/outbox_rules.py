@@ -68,7 +68,7 @@ class OutboxRules:
         for lease_id, ranges in message.parts:
             accepted += delivery.ack(lease_id, ranges, now).accepted
         lease_id, first = message.parts[0][0], outbox.next
-        outbox.add(first, message.group_id, lease_id, message.start, message.stop)
+        outbox.add(first, message.group_id, lease_id, message.start, message.stop, delivery.numbering)
         delivery.events.append((PUBLISHED, first, lease_id, message.start, message.stop))
         if group.choice is not None:
             self._settled_in(group, accepted, now)
@@ -85,11 +85,14 @@ class OutboxRules:
 
     def list_outbox(self, message: c.ListOutbox, token: Token, now: float) -> None:
         """Answer with what is to be forwarded; nobody hears of what a power loss could undo."""
-        self.journal.answer(token, self.states.outbox.after(message.after), must_sync=True)
+        outbox = self.states.outbox
+        after = message.after if message.numbering == outbox.numbering else -1
+        self.journal.answer(token, outbox.after(after), must_sync=True)
 
     def forget_outbox(self, message: c.ForgetOutbox, token: Token, now: float) -> None:
         """Entries are forwarded: there is room for others. Forgotten by a power loss, they are forwarded again."""
-        record = self.states.forget_sent(message.numbers)
+        is_current = message.numbering == self.states.outbox.numbering
+        record = self.states.forget_sent(message.numbers) if is_current else None
         if record is not None:
             self.journal.entries.append(record)
             self.effects.append(e.OutboxMoved(len(self.states.outbox), has_new=False))

@@ -129,6 +129,7 @@ class Partition(Actor[c.PartitionCommand]):
             c.ListDead: core.list_dead,
             c.CountDead: core.count_dead,
             c.ForgetDead: core.forget_dead,
+            c.ListNumberings: core.list_numberings,
             c.ListUnsettled: core.list_unsettled,
             c.ListHolders: core.list_holders,
             c.SettleOffsets: core.settle_offsets,
@@ -246,6 +247,7 @@ class Partition(Actor[c.PartitionCommand]):
             named_end=max(states.named_end(), published_end),
             limits=context.limits,
         )
+        await publishers.compare(log)
         lack = log.owed_for or self._journal.lack
         if lack is not None:
             self._tell_lack(lack)
@@ -379,14 +381,15 @@ class Partition(Actor[c.PartitionCommand]):
 
     def _open_group(self, message: c.OpenGroup, reply: Reply | None, now: float) -> None:
         def opens(start: int) -> None:
-            self._core.open_group(message, reply, self.context.clock.monotonic(), start)
+            now = self.context.clock.monotonic()
+            self._core.open_group(message, reply, now, start, numbering=self._journal.next_id)
             self._perform()
 
         if isinstance(message.start, datetime):
             time_us = round(message.start.timestamp() * 1e6)
             self.context.start_task(self._find_offset, time_us, reply, opens, name="open group")
         else:
-            self._core.open_group(message, reply, now)
+            self._core.open_group(message, reply, now, numbering=self._journal.next_id)
 
     def _offset_at(self, message: c.OffsetAt, reply: Reply | None, now: float) -> None:
         if reply is not None:

@@ -43,6 +43,7 @@ from callboard.log.limits import PUBLISHED_BYTES_MAX, READ_BYTES_DEFAULT, USUAL,
 from callboard.log.partition.partition_log import PartitionLog
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Entry, Incarnation
+from callboard.log.segments.segments import Damage
 from callboard.log.segments.small_files import read_whole, replace_whole
 
 PUBLISHERS_NAME: Final = "publishers"
@@ -52,6 +53,7 @@ HEAD_BYTES: Final = 12
 """Magic, version (u32), CRC-32 of both and the body (u32)."""
 IDS_FROM: Final = "ids_from"
 FIELDS: Final = ("end", "producers", "times", "runs", "ids", "id_lengths", "id_offsets", "id_times", IDS_FROM)
+WITH_IT: Final = ", and what it knew of records that retention has dropped is forgotten"
 SPACING: Final = 4
 """The log grows by at least so many times the file's size before the file is written again."""
 READ_RECORDS: Final = 10_000
@@ -71,6 +73,8 @@ class Publishers:
     _owner: str = ""
     """The partition's path, for what is emitted."""
     _beyond_bytes: int = 0
+    _lost: Damage | None = None
+    """What became of the file, when it is no use."""
     _has_forgotten: bool = False
     """Whether the file, or the log behind it, still names sources or ids that were forgotten."""
 
@@ -142,11 +146,25 @@ class Publishers:
         try:
             decode(data or b"", self.admission, self._clock.wall_us())
         except CBOR_ERRORS as error:
-            damage = f"{self.path} cannot be read ({error}): all of the log was read instead"
-            self._emit(PublishersLost(self._owner, damage))
-            self.admission.noted_end = 0
+            self._lose(f"cannot be read ({error})")
             return 0
         return self.admission.noted_end
+
+    async def compare(self, log: PartitionLog) -> None:
+        """Now that the log is open: the file was loaded, or there never was one, or it is gone, which is damage."""
+        if log.had_publishers and not self.admission.is_guarded:
+            self._lose("is gone")
+        if self._lost is not None:
+            await log.record.note([self._lost], self._clock.wall_us())
+        if self.admission.is_guarded:
+            log.mark_publishers()
+
+    def _lose(self, why: str) -> None:
+        """The file is no use: all of the log is read, and the file is made again of that."""
+        self.admission.is_guarded = self._has_forgotten = True
+        self.admission.noted_end = 0
+        self._emit(PublishersLost(self._owner, f"{self.path} {why}: all of the log was read instead"))
+        self._lost = Damage(self.path, 0, 0, 0, -1, f"it {why}{WITH_IT}")
 
     async def catch_up(self, log: PartitionLog) -> None:
         """Note what the log holds beyond what the tables know. Raises `StorageError`."""
@@ -198,6 +216,7 @@ class Publishers:
             if self._must_begin(sequencer):
                 # What is visible and not synced yet has no producer that anybody asked about (F1).
                 await self._write(log.durable_end)
+                log.mark_publishers()
                 self.admission.is_guarded, self.admission.noted_end = True, log.visible_end
         except StorageError as error:
             is_full = lacks_space(error)

@@ -26,7 +26,7 @@ from callboard.cli.files import empty_directory, read_record_lines, temporary_di
 from callboard.cli.group import first_error, run, telling_end
 from callboard.cli.output import counted, progress, say, show, to_json
 from callboard.cli.processes import spawn_callboard
-from callboard.cli.traffic_options import time_format_option
+from callboard.cli.traffic_options import empty_key_option, time_format_option
 from callboard.log.errors import CallboardError, InvalidArgument
 from callboard.log.limits import PARTITIONS_MAX
 from callboard.message import to_us
@@ -139,6 +139,7 @@ async def _perform(stage: Stage, act: str) -> dict[str, Any]:
 @click.option("--key-column", help="Column or field that holds the key; a host column without it.")
 @click.option("--value-column", help="Column or field to publish; the whole line without it.")
 @time_format_option
+@empty_key_option
 @click.option("--delimiter", help="What separates the fields of CSV; 'tab' for a tab.")
 @click.option("--year", type=int, help="The year of syslog lines whose times have none.")
 @click.option("--partitions", type=click.IntRange(1, PARTITIONS_MAX), default=4, show_default=True)

@@ -96,6 +96,7 @@ class Stage:
     key_column: str | None = None
     value_column: str | None = None
     time_format: str = "auto"
+    empty_key: str = "null"
     delimiter: str | None = None
     year: int | None = None
     partitions: int = 4
@@ -120,6 +121,7 @@ class Stage:
                 time_form(self.time_format),
                 delimiter_of(self.delimiter),
                 self.year,
+                keeps_empty_keys=self.empty_key == "keep",
             )
             lines = read_traffic(self.path, tally)
             form = None if self.form is None else Format(self.form)

@@ -25,6 +25,15 @@ time_format_option = click.option(
 )
 
 
+empty_key_option = click.option(
+    "--empty-key",
+    type=click.Choice(["null", "keep"]),
+    default="null",
+    show_default=True,
+    help="What an empty key field is: no key, or a key of no bytes.",
+)
+
+
 def delimiter_of(text: str | None) -> str | None:
     """What separates fields, as it is typed: a tab is hard to type."""
     return "\t" if text in ("tab", "\\t") else text

@@ -10,7 +10,7 @@ import click
 from callboard.cli import files
 from callboard.cli.options import FiniteFloat, bucket_option, json_option, spark_options
 from callboard.cli.output import facts, print_json, progress, show, size_text, table
-from callboard.cli.traffic_options import delimiter_of, time_format_option
+from callboard.cli.traffic_options import delimiter_of, empty_key_option, time_format_option
 from callboard.cli.workload_analyse import analyse
 from callboard.cli.workload_compare import compare
 from callboard.cli.workload_pipeline import pipeline
@@ -59,6 +59,7 @@ workload.add_command(pipeline)
     "--value-column", metavar="NAME", help="The column that is the value.  [default: the whole line]"
 )
 @time_format_option
+@empty_key_option
 @click.option("--delimiter", metavar="CHARACTER", help="What separates the fields of CSV; 'tab' for a tab.")
 @click.option("--year", type=int, help="The year of syslog lines whose times have none.")
 @click.option("--partitions", default=1, show_default=True, help="Partitions of the recording.")
@@ -85,6 +86,7 @@ def import_command(
     key_column: str | None,
     value_column: str | None,
     time_format: str,
+    empty_key: str,
     delimiter: str | None,
     year: int | None,
     partitions: int,
@@ -101,7 +103,13 @@ def import_command(
     reason.
     """
     columns = LineColumns(
-        time_column, key_column, value_column, time_form(time_format), delimiter_of(delimiter), year
+        time_column,
+        key_column,
+        value_column,
+        time_form(time_format),
+        delimiter_of(delimiter),
+        year,
+        keeps_empty_keys=empty_key == "keep",
     )
     with progress("importing", quiet=as_json), open_session(master, memory=memory) as session:
         report = import_traffic(
@@ -126,7 +134,7 @@ def _show_import(report: ImportReport, out: str) -> None:
     aside = "" if report.kept_aside is None else f"kept aside in {report.kept_aside}"
     counts = [
         ("lines", report.lines, f"{report.format}, in {report.files:,} files"),
-        ("records", report.records, ""),
+        ("records", report.records, f"{report.keyless:,} without a key" if report.keyless else ""),
         ("of these late", report.late, sorted_by if report.late else ""),
         ("bad", report.bad, aside if report.bad else ""),
         ("later than the window", report.too_late, aside if report.too_late else ""),

@@ -1,7 +1,7 @@
 """One line of traffic in each known format, sans I/O: bytes in, an `Event` out, or `BadLine` with the reason.
 
 The value of an event is the whole line as it was written, unless a value column is named. Keys are the client's
-host in access logs, and the key column elsewhere; without one, events have no key.
+host in access logs, and the key column elsewhere. An event whose key field is absent, null or empty has no key.
 """
 
 from __future__ import annotations
@@ -59,6 +59,8 @@ class LineColumns:
     """What separates the fields of CSV: one character; None for a comma."""
     year: int | None = None
     """Of syslog lines whose times have none."""
+    keeps_empty_keys: bool = False
+    """Whether an empty key field is the key `b""`; else the event has no key."""
 
 
 Parse = Callable[[bytes], Event | None]
@@ -115,10 +117,10 @@ def json_lines(columns: LineColumns) -> Parse:
         time = _text(_field(found, columns.time, TIME_COLUMNS, "time"), "time")
         if time is None:
             raise BadLine("the time is null")
+        text = _text(_find_field(found, columns.key, KEY_COLUMNS), "key")
         key = None
-        if columns.key is not None or any(name in found for name in KEY_COLUMNS):
-            text = _text(_field(found, columns.key, KEY_COLUMNS, "key"), "key")
-            key = None if text is None else _key(text.encode("utf-8", "surrogatepass"))
+        if text or (text is not None and columns.keeps_empty_keys):
+            key = _key(text.encode("utf-8", "surrogatepass"))
         value = line if columns.value is None else _json_value(_field(found, columns.value, (), "value"))
         return Event(_time(time, columns.time_format), key, value)
 
@@ -149,7 +151,7 @@ class Table:
         if len(fields) < self._width:
             raise BadLine(f"{len(fields)} fields where column {self._width} is needed")
         key, value = None, line
-        if self._key is not None:
+        if self._key is not None and (fields[self._key] or self._columns.keeps_empty_keys):
             key = _key(fields[self._key].encode("utf-8", "surrogateescape"))
         if self._value is not None:
             value = fields[self._value].encode("utf-8", "surrogateescape")
@@ -198,15 +200,22 @@ def _find(wanted: str | None, names: dict[str, int], known: Sequence[str]) -> in
 
 
 def _field(found: dict[str, Any], wanted: str | None, known: Sequence[str], what: str) -> Any:
+    at = _find_field(found, wanted, known, _ABSENT)
+    if at is _ABSENT:
+        raise BadLine(f"no {what} field" if wanted is None else f"no field {wanted!r} for the {what}")
+    return at
+
+
+def _find_field(
+    found: dict[str, Any], wanted: str | None, known: Sequence[str], absent: object = None
+) -> Any:
     name = next((name for name in known if name in found), None) if wanted is None else wanted
     if name in found:
         return found[name]
     at: Any = found
     for part in () if name is None else name.split("."):
         at = at.get(part, _ABSENT) if isinstance(at, dict) else _ABSENT
-    if name is None or at is _ABSENT:
-        raise BadLine(f"no {what} field" if wanted is None else f"no field {wanted!r} for the {what}")
-    return at
+    return absent if name is None or at is _ABSENT else at
 
 
 def _text(value: Any, what: str) -> str | None:

@@ -54,12 +54,13 @@ class Format(enum.Enum):
 
 @attrs.define
 class Tally:
-    """What became of the lines: `lines` seen, `events` made, `bad` and `blank` ones; `named`: the first bad ones, with
-    number and reason.
+    """What became of the lines: `lines` seen, `events` made, `keyless` of them, `bad` and `blank` ones; `named`: the
+    first bad ones, with number and reason.
     """
 
     lines: int = 0
     events: int = 0
+    keyless: int = 0
     bad: int = 0
     blank: int = 0
     named: list[tuple[int, str]] = attrs.field(factory=list)
@@ -223,6 +224,7 @@ def read_events(
             continue
         if event is not None:
             tally.events += 1
+            tally.keyless += event.key is None
             yield event
 
 

@@ -6,6 +6,10 @@ reader always finds one whole slot, or reads again. Of two whole slots the one t
 Both are in one sector, which a power loss can turn into garbage while it is written back. So the owner keeps a *copy*
 far behind them, written only when the slots are synced, and synced before they change: what it says is true, if older.
 Readers without the lock do not look at it, and a file without one is as good as its slots.
+
+The slots also say where the log begins, and whether it had a file `publishers`: else nobody could tell what retention
+has dropped, or what never was, from what is missing. Versions that do not know these *marks* write zeros over them,
+which say nothing: a log that one of them has used is not taken for damaged. The copy's are not believed.
 """
 
 from __future__ import annotations
@@ -26,15 +30,20 @@ COMMITTED_VERSION: Final = 1
 COMMITTED_LAYOUT: Final = Layout(
     LayoutField("magic", "4s", "`CBCM`"),
     LayoutField("version", "H", "1"),
-    LayoutField("reserved", "H", "0"),
+    LayoutField("marks", "H", "bit 0: `start` counts; bit 1: a file `publishers` was made"),
     LayoutField("visible_end", "Q", "records below this offset may be read"),
     LayoutField("durable_end", "Q", "records below this offset were synced"),
-    LayoutField("reserved_too", "I", "0"),
+    LayoutField("start", "I", "base offset of the first segment that retention has left, modulo 2^32"),
     LayoutField("checksum", "I", "CRC-32 of the 28 bytes before"),
 )
 COMMITTED_SLOT_BYTES: Final = COMMITTED_LAYOUT.size_bytes
 COMMITTED_BYTES: Final = 2 * COMMITTED_SLOT_BYTES
 """What is mapped: the slots."""
+HAS_START: Final = 1
+HAD_PUBLISHERS: Final = 2
+PUBLISHERS: Final = "delivery/publishers"
+"""The file that the mark is about, below the folder of a partition."""
+START_MODULO: Final = 1 << 32
 COMMITTED_COPY_AT: Final = 16384
 """Where the copy is: in another sector, and another page, everywhere."""
 
@@ -45,24 +54,43 @@ class Committed:
 
     visible_end: int
     durable_end: int
+    marks: int = attrs.field(default=0, eq=False)
+    start: int = attrs.field(default=0, eq=False)
+    """Of the offset where the log begins, as far as it is stored."""
+
+    @property
+    def had_publishers(self) -> bool:
+        """Whether a file `publishers` was made."""
+        return bool(self.marks & HAD_PUBLISHERS)
+
+    def begins_at(self, base: int) -> int | None:
+        """Where the log begins, given that it has a segment, or ends, at `base`; None when that is not known.
+
+        Fewer records than half of `START_MODULO` lie between the two: a log of more is not known to be without its
+        beginning.
+        """
+        if not self.marks & HAS_START:
+            return None
+        half = START_MODULO // 2
+        return max(0, base - (base - self.start + half) % START_MODULO + half)
 
 
-def encode_committed(visible_end: int, durable_end: int) -> bytes:
+def encode_committed(visible_end: int, durable_end: int, marks: int = 0, start: int = 0) -> bytes:
     """Both slots. Into a mapped file, store the first `COMMITTED_SLOT_BYTES`, then the rest."""
-    return encode_slot(visible_end, durable_end) * 2
+    return encode_slot(visible_end, durable_end, marks, start) * 2
 
 
-def encode_slot(visible_end: int, durable_end: int) -> bytes:
-    """One slot, or the copy."""
+def encode_slot(visible_end: int, durable_end: int, marks: int = 0, start: int = 0) -> bytes:
+    """One slot, or the copy; `start` is the offset where the log begins."""
     sealed = COMMITTED_LAYOUT.struct.pack(
-        COMMITTED_MAGIC, COMMITTED_VERSION, 0, visible_end, durable_end, 0, 0
+        COMMITTED_MAGIC, COMMITTED_VERSION, marks, visible_end, durable_end, start % START_MODULO, 0
     )[:-4]
     return sealed + CHECKSUM.pack(zlib.crc32(sealed))
 
 
-def encode_committed_file(end: int) -> bytes:
+def encode_committed_file(end: int, marks: int = 0, start: int = 0) -> bytes:
     """A new file with its copy, of a log that is visible and durable up to `end`."""
-    return encode_committed(end, end).ljust(COMMITTED_COPY_AT, b"\0") + encode_slot(end, end)
+    return encode_committed(end, end, marks, start).ljust(COMMITTED_COPY_AT, b"\0") + encode_slot(end, end)
 
 
 def decode_committed(buffer: Buffer) -> Committed:
@@ -80,7 +108,8 @@ def decode_committed(buffer: Buffer) -> Committed:
 def decode_copy(buffer: Buffer) -> Committed | None:
     """What the copy in the whole file holds; None when there is none, or it is not whole. Raises `FormatTooNew`."""
     copy = memoryview(buffer)[COMMITTED_COPY_AT : COMMITTED_COPY_AT + COMMITTED_SLOT_BYTES]
-    return decode_slot(copy) if len(copy) == COMMITTED_SLOT_BYTES else None
+    found = decode_slot(copy) if len(copy) == COMMITTED_SLOT_BYTES else None
+    return None if found is None else attrs.evolve(found, marks=0)
 
 
 def proven_ends(buffer: Buffer) -> Committed | None:
@@ -93,7 +122,7 @@ def proven_ends(buffer: Buffer) -> Committed | None:
 
 def decode_slot(slot: memoryview) -> Committed | None:
     """What a slot holds, None when it is not whole."""
-    magic, version, _, visible_end, durable_end, _, _ = COMMITTED_LAYOUT.struct.unpack(slot)
+    magic, version, marks, visible_end, durable_end, start, _ = COMMITTED_LAYOUT.struct.unpack(slot)
     if magic != COMMITTED_MAGIC or not COMMITTED_LAYOUT.is_sealed(slot):
         return None
     if version != COMMITTED_VERSION:
@@ -102,4 +131,4 @@ def decode_slot(slot: memoryview) -> Committed | None:
             found=version,
             supported=COMMITTED_VERSION,
         )
-    return Committed(visible_end, durable_end)
+    return Committed(visible_end, durable_end, marks, start)

@@ -40,6 +40,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from hashlib import blake2b
 from typing import Final
 
 import attrs
@@ -576,6 +577,14 @@ class Journal:
     def reserve_bytes(self) -> int:
         """Zeros ahead of the last frame."""
         return self._segment.allocated_to - self._segment.position
+
+    @property
+    def next_id(self) -> int:
+        """An id for what begins with the next record: 62 bits. No other place in this journal has it, and none in a
+        journal that takes its place.
+        """
+        place = f"{self._segment.segment_id}/{self._next}"
+        return (int.from_bytes(blake2b(place.encode(), digest_size=8).digest(), "little") >> 2) or 1
 
     @property
     def segment_path(self) -> str:

@@ -44,7 +44,12 @@ def plan_partition(found: Inspection) -> list[Fork]:
     forks: list[Fork] = []
     if not found.segments:
         end = 0 if found.committed is None else found.committed.durable_end
-        return [Fork(end, end, None, (), ((0, end - 1),), 0, end, GapReason.DAMAGED)] if end else []
+        start = found.start_of_nothing
+        return (
+            [Fork(end, end, None, (), ((start, end - 1),), start, end, GapReason.DAMAGED)]
+            if end > start
+            else []
+        )
     end = previous_base = found.segments[0].base
     for state in found.segments:
         if not needs_fork(state, end):

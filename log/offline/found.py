@@ -91,6 +91,8 @@ class Inspection:
     problems: list[Problem] = attrs.Factory(list)
     notes: list[Problem] = attrs.Factory(list)
     has_snapshot: bool = False
+    lost_beginning: tuple[int, int] | None = None
+    """First and last offset of what is gone before the first segment."""
 
     @property
     def remembers_damage(self) -> bool:
@@ -101,6 +103,12 @@ class Inspection:
     def journal_end(self) -> int:
         """Of a journal: the sequence below which every record was synced."""
         return self.committed.durable_end if self.kind == "journal" and self.committed is not None else 0
+
+    @property
+    def start_of_nothing(self) -> int:
+        """Where a log that has no segment any more had begun, as far as is known."""
+        ends = self.committed
+        return 0 if ends is None else ends.begins_at(max(ends.visible_end, ends.durable_end)) or 0
 
     @property
     def committed_path(self) -> str:

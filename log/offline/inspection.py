@@ -11,12 +11,14 @@ from the durable end on, in a journal those that no later frame calls proven.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from itertools import zip_longest
+from typing import Final
 
 import attrs
 
-from callboard.log.format.committed import COMMITTED_COPY_AT, decode_committed, decode_copy
+from callboard.log.format.committed import COMMITTED_COPY_AT, PUBLISHERS, decode_committed, decode_copy
 from callboard.log.format.faults import CommittedInvalid, IndexInvalid, SegmentHeaderInvalid
 from callboard.log.format.frame_walk import FrameWalk, Tail
 from callboard.log.format.index import SegmentIndex
@@ -35,11 +37,16 @@ from callboard.log.offline.found import FramesFound, Inspection, Problem, Segmen
 from callboard.log.seams.disk import Close, Incarnation
 from callboard.log.segments.damage_record import DamageRecord
 from callboard.log.segments.index_file import decode_stored, load_index
-from callboard.log.segments.placing import TOO_FAR, explains_ends, passed_over, place_segments
+from callboard.log.segments.placing import BEGINNING_GONE, TOO_FAR, explains_ends, passed_over, place_segments
 from callboard.log.segments.scanning import OpenSegment, is_blank, scan_file
 from callboard.log.segments.segment_file import index_path, segment_path
 from callboard.log.segments.small_files import open_file, read_whole
 
+PUBLISHERS_GONE: Final = (
+    "the record of publishers is gone, and with it what it knew of records that retention has dropped: opening the"
+    " directory makes it again from the records that are there"
+)
+PUBLISHERS_DAMAGED: Final = PUBLISHERS_GONE.replace("is gone", "cannot be read")
 Tell = Callable[[int], None]
 
 
@@ -87,7 +94,9 @@ class Inspector:
                 found.tell_committed("lost", None, 0, found.journal_end - 1, message)
         else:
             self._note_first_gap()
+            self._check_beginning()
             self._check_committed()
+            await self._check_publishers()
         if found.remembers_damage:
             await self._tell_recorded()
         for state in (*found.segments, *found.refused):
@@ -318,7 +327,7 @@ class Inspector:
         if committed is None:
             return
         durable_end, visible_end = committed.durable_end, committed.visible_end
-        end = max(found.end, found.segments[-1].base if found.segments else 0)
+        end = max(found.end, found.segments[-1].base if found.segments else found.start_of_nothing)
         if durable_end > visible_end:
             message = f"durable end {durable_end} lies beyond visible end {visible_end}"
             found.tell_committed("committed", 0, None, None, message)
@@ -330,6 +339,26 @@ class Inspector:
         elif visible_end > end:
             message = "records that no sync had proven are missing at the end of the log"
             found.note(found.committed_path, "torn", None, end, visible_end - 1, message)
+
+    def _check_beginning(self) -> None:
+        """Retention has left the log to begin where `committed` says, or it began there since it was made."""
+        found = self.found
+        first = found.segments[0] if found.segments else None
+        base = 0 if first is None else first.base if first.header is None else first.header.previous_end
+        start = None if found.committed is None else found.committed.begins_at(base)
+        if start is not None and start < base:
+            found.lost_beginning = start, base - 1
+            found.tell_committed("lost", None, start, base - 1, BEGINNING_GONE)
+
+    async def _check_publishers(self) -> None:
+        found, path = self.found, f"{self.found.directory}/{PUBLISHERS}"
+        data = await read_whole(self.files, path)
+        if data is not None:
+            head, checksum = data[:8], int.from_bytes(data[8:12], "little")
+            if len(data) < 12 or checksum != zlib.crc32(data[12:], zlib.crc32(head)):
+                found.problems.append(Problem(path, "publishers", 0, None, None, PUBLISHERS_DAMAGED))
+        elif found.committed is not None and found.committed.had_publishers:
+            found.problems.append(Problem(path, "publishers", None, None, None, PUBLISHERS_GONE))
 
     async def _tell_recorded(self) -> None:
         """What was lost earlier, and nobody has acknowledged."""

@@ -27,7 +27,7 @@ from typing import Final
 
 import attrs
 
-from callboard.log.format.committed import encode_committed_file
+from callboard.log.format.committed import HAS_START, Committed, encode_committed, encode_committed_file
 from callboard.log.journal.journal_disk import remove_unfinished, segment_bases
 from callboard.log.offline.forking import Fork, plan_journal, plan_partition, write_fork
 from callboard.log.offline.found import Inspection, Problem, SegmentState
@@ -47,7 +47,7 @@ from callboard.log.segments.placing import renames
 from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.segment_file import INDEX_SUFFIX, SEGMENT_SUFFIX, index_path, segment_path
 from callboard.log.segments.segments import Damage
-from callboard.log.segments.small_files import open_file, replace_whole
+from callboard.log.segments.small_files import open_file, read_whole, replace_whole
 
 GIVEN_UP: Final = "given up by repair"
 """Why records are lost that a repair could not read."""
@@ -76,7 +76,7 @@ class RepairReport:
     """(log, first offset, last offset) of what could not be read and is recorded as a gap now."""
     quarantined: tuple[str, ...]
     left: tuple[Problem, ...] = ()
-    """What no repair mends: a catalog that is missing beside the files of topics."""
+    """What no repair mends: a catalog that is missing beside topics' files, a record of publishers that is gone."""
 
     @property
     def changed(self) -> bool:
@@ -124,7 +124,10 @@ async def repair_directory(
         tuple(action for repair in repairs for action in repair.actions),
         tuple(lost for repair in repairs for lost in repair.lost),
         tuple(path for repair in repairs for path in repair.quarantine.kept),
-        LOST_CATALOG.problems if lacks_catalog(logs) else (),
+        (
+            *(LOST_CATALOG.problems if lacks_catalog(logs) else ()),
+            *(problem for repair in repairs for problem in repair.left),
+        ),
     )
 
 
@@ -150,6 +153,11 @@ class LogRepair:
         self.actions: list[RepairAction] = []
         self.lost: list[tuple[str, int, int]] = []
         self.quarantine = Quarantine(files, found.directory)
+
+    @property
+    def left(self) -> list[Problem]:
+        """What only opening the directory mends."""
+        return [problem for problem in self.found.problems if problem.kind == "publishers"]
 
     async def run(self) -> None:
         """Plan the actions, report them, and carry them out."""
@@ -182,6 +190,8 @@ class LogRepair:
             path = found.directory if fork.source is None else fork.source.path
             self.actions.append(RepairAction(path, "fork", message))
             self.lost += [(found.directory, first, last) for first, last in fork.lost]
+        if found.lost_beginning is not None:
+            self.lost.append((found.directory, *found.lost_beginning))
         self.actions += [
             RepairAction(state.path, "quarantine", "moved to quarantine whole")
             for state in (*found.refused, *gone)
@@ -250,6 +260,22 @@ class LogRepair:
                     await self.files.submit((Unlink(path), SyncDirectory(self.found.directory)))
         if any(problem.kind == "committed" for problem in self.found.problems):
             await self._replace_committed(replaced)
+        elif self.found.kind == "partition" and self.found.committed is not None:
+            await self._replace_start(self.found.committed)
+
+    async def _replace_start(self, ends: Committed) -> None:
+        """Say where the log begins now: what this repair gave up there is on record, and not missing any more."""
+        found = self.found
+        if found.lost_beginning is not None:
+            message = f"says that the log begins at {found.lost_beginning[1] + 1} now"
+            self.actions.append(RepairAction(found.committed_path, "committed", message))
+        if self.dry_run:
+            return
+        bases = await segment_bases(self.files, found.directory)
+        if bases and ends.marks & HAS_START and ends.begins_at(bases[0]) != bases[0]:
+            stored = await read_whole(self.files, found.committed_path) or b""
+            slots = encode_committed(ends.visible_end, ends.durable_end, ends.marks, bases[0])
+            await replace_whole(self.files, found.committed_path, slots + stored[len(slots) :])
 
     async def _replace_committed(self, replaced: set[int]) -> None:
         """Name no end that was not synced (P3)."""
@@ -269,4 +295,8 @@ class LogRepair:
             last = self.files.handle(found.segments[-1].path)
             if await open_file(self.files, last):
                 await self.files.submit((Sync(last), Close(last)))
-        await replace_whole(self.files, found.committed_path, encode_committed_file(end))
+        marks = 0 if found.committed is None else found.committed.marks
+        start = next(iter(await segment_bases(self.files, found.directory)), end)
+        if found.kind == "partition":
+            marks |= HAS_START
+        await replace_whole(self.files, found.committed_path, encode_committed_file(end, marks, start))

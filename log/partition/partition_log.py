@@ -34,6 +34,7 @@ L5  `committed` is stored after the sync that it speaks of, and never falls.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 import attrs
@@ -48,7 +49,13 @@ from callboard.log.errors import (
     lacks_space,
 )
 from callboard.log.format.columns import Columns
-from callboard.log.format.committed import COMMITTED_NAME, Committed, encode_committed
+from callboard.log.format.committed import (
+    COMMITTED_NAME,
+    HAD_PUBLISHERS,
+    HAS_START,
+    Committed,
+    encode_committed,
+)
 from callboard.log.format.frame import encode_frame
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
 from callboard.log.limits import INDEX_INTERVAL_BYTES, READ_BYTES_DEFAULT, USUAL, Limits
@@ -59,7 +66,7 @@ from callboard.log.partition.rewriting import Writer
 from callboard.log.partition.survey import remove_leftovers
 from callboard.log.partition.tail_cache import TailCache
 from callboard.log.seams.clock import Clock
-from callboard.log.seams.disk import Buffer, Close, Handle, Incarnation, Mark, Sync, Verb, Write
+from callboard.log.seams.disk import Buffer, Close, Handle, Incarnation, Mark, Open, Sync, Verb, Write
 from callboard.log.seams.entropy import Entropy
 from callboard.log.segments.damage_record import DamageRecord
 from callboard.log.segments.index_file import index_room_verbs, index_store_verbs
@@ -140,6 +147,11 @@ class PartitionLog:
     _tail: TailCache = attrs.field(init=False)
     _reads: LogReads = attrs.field(init=False)
     _mark: Mark | None = attrs.field(init=False)
+    _marks: int = attrs.field(init=False)
+    _start: int = attrs.field(init=False)
+    """Where `committed` says that the log begins: what lies before it may be gone."""
+    _owed_ends: Committed | None = attrs.field(init=False)
+    """What `committed` says while recovery is owed."""
     _roll_at_us: float = attrs.field(init=False)
     _staged: StagedAppend | None = None
     _sync_target: int = 0
@@ -156,6 +168,7 @@ class PartitionLog:
         self._segments = opened.segments
         self.record = opened.record
         self._mark = opened.mark
+        self._marks, self._start, self._owed_ends = opened.marks, opened.start, opened.owed_ends
         self.visible_end = self.durable_end = self._opened_end = opened.next_offset
         limits = self._limits
         self._tail = TailCache(
@@ -280,6 +293,21 @@ class PartitionLog:
         """What is known to be damaged, at this opening or an earlier one, and was not accepted yet."""
         return self.record.unaccepted
 
+    @property
+    def had_publishers(self) -> bool:
+        """Whether a file `publishers` was made for it, as far as is known."""
+        return bool(self._marks & HAD_PUBLISHERS)
+
+    def mark_publishers(self) -> None:
+        """There is such a file: should it be gone one day, that is known. The next sync of `committed` has it."""
+        self._marks |= HAD_PUBLISHERS
+        self._store_ends()
+
+    def _store_ends(self) -> None:
+        if self._mark is not None:
+            ends = self.visible_end, self.durable_end
+            self._mark.store(encode_committed(*ends, self._marks, self._start))
+
     def alter(self, settings: LogSettings) -> None:
         """Use other settings from now on."""
         self._settings = settings
@@ -387,8 +415,7 @@ class PartitionLog:
         if staged.is_synced:
             self.durable_end = staged.end_offset
         self._evict_tail()
-        if self._mark is not None:
-            self._mark.store(encode_committed(self.visible_end, self.durable_end))
+        self._store_ends()
         if self._settings.retention_bytes is not None:
             self._judge_size()
 
@@ -460,8 +487,7 @@ class PartitionLog:
         """The plan with `stage_sync`'s verbs succeeded."""
         self.durable_end = max(self.durable_end, min(self._sync_target, self.visible_end))
         self._evict_tail()
-        if self._mark is not None:
-            self._mark.store(encode_committed(self.visible_end, self.durable_end))
+        self._store_ends()
 
     def _evict_tail(self) -> None:
         if self._tail.size_bytes > self._tail.limit_bytes:
@@ -519,8 +545,7 @@ class PartitionLog:
         self._segments_changed()
         self.durable_end = self.visible_end
         self._evict_tail()
-        if self._mark is not None:
-            self._mark.store(encode_committed(self.visible_end, self.durable_end))
+        self._store_ends()
         self.needs_healing = self._is_tainted = False
         if abandoned.base_offset == made.base_offset:
             await self._reads.close_dropped([abandoned])
@@ -591,6 +616,7 @@ class PartitionLog:
                 droppable.append(segment)
             if not droppable:
                 return
+            await self._begin_at(segments[len(droppable)].base_offset)
             gone, failure = await unlink_segments(self._files, droppable)
             segments.drop_first(gone)
             await self._reads.close_dropped(droppable[:gone])
@@ -598,6 +624,23 @@ class PartitionLog:
                 raise failure
         finally:
             self._segments_changed()
+
+    async def _begin_at(self, start: int) -> None:
+        """Have `committed` say, durably, that the log begins at `start`: what is dropped now is not missing then."""
+        if not self._marks & HAS_START:
+            return
+        self._start = start
+        handle, verbs = self._files.handle(f"{self._directory}/{COMMITTED_NAME}"), list[Verb]()
+        self._store_ends()
+        if self._mark is None and (ends := self._owed_ends) is not None:
+            slots = encode_committed(ends.visible_end, ends.durable_end, self._marks, start)
+            verbs.append(Write(handle, 0, (slots,)))
+        try:
+            await self._files.submit((Open(handle), *verbs, Sync(handle), Close(handle)))
+        except PlanFailed:
+            with suppress(PlanFailed):
+                await self._files.submit((Close(handle),))
+            raise
 
     def next_due(self, now_us: int) -> float | None:
         """Seconds until `roll_if_due` or `retain` has something to do for age's sake; None when never."""

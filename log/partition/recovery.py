@@ -41,6 +41,7 @@ from callboard.log.errors import StorageError
 from callboard.log.format.committed import (
     COMMITTED_BYTES,
     COMMITTED_NAME,
+    HAS_START,
     Committed,
     decode_copy,
     encode_committed,
@@ -55,7 +56,7 @@ from callboard.log.partition.survey import ensure_directory, survey
 from callboard.log.seams.disk import Close, Incarnation, Mark, SyncDirectory
 from callboard.log.segments.damage_record import DAMAGES_NAME, DamageRecord
 from callboard.log.segments.index_file import new_index, trusted_index
-from callboard.log.segments.placing import TOO_FAR, explains_ends, is_within_reach
+from callboard.log.segments.placing import BEGINNING_GONE, TOO_FAR, explains_ends, is_within_reach
 from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.scanning import damages_of, ensure_open, scan_from
 from callboard.log.segments.segment_file import SegmentFile
@@ -83,6 +84,12 @@ class Opened:
     next_offset: int
     recovery: Recovery
     record: DamageRecord
+    marks: int = 0
+    """Of `committed`."""
+    start: int = 0
+    """Where it says that the log begins."""
+    owed_ends: Committed | None = None
+    """What it says while recovery is owed."""
 
 
 async def open_partition(writer: Writer, named_end: int) -> Opened:
@@ -115,15 +122,28 @@ async def open_partition(writer: Writer, named_end: int) -> Opened:
         if committed is not None and not explains_ends(last_base(segments), committed):
             damages.append(Damage(path, 0, COMMITTED_BYTES, 0, -1, f"its ends are {TOO_FAR}"))
             committed = None
+        damages += lost_beginning(directory, segments, committed, damages)
         tail = TailRecovery(files, segments, committed, quarantine)
         await tail.scan()
         damages = tail.without_doubtful(damages)
         top = tail.plan_top(directory, named_end, record.lost_end)
         listed = SegmentList(await writer.replace(segments, tail.runs))
+        recovery = Recovery(
+            torn_bytes=tail.torn_bytes,
+            damages=(*damages, *tail.damages),
+            rewritten_records=writer.rewritten_records,
+            quarantined=tuple(quarantine.kept),
+        )
+        await record.note(recovery.damages, writer.clock.wall_us())
+        marks = 0 if committed is None else committed.marks
+        # What is missing at the beginning is not explained away before it is on record.
+        start = listed[0].base_offset if record.is_stored or committed is None else committed.start
+        if record.is_stored:
+            marks |= HAS_START
         if mark is None or committed is None:
             if mark is not None:
                 mark.close()
-            stored = encode_committed_file(top)
+            stored = encode_committed_file(top, marks, start)
             await replace_whole(files, path, stored)
             mark = await files.mark(path, COMMITTED_BYTES)
     except StorageError:
@@ -131,19 +151,12 @@ async def open_partition(writer: Writer, named_end: int) -> Opened:
             mark.close()
         await close_all(files, (*segments, *writer.made))
         raise
-    mark.store(encode_committed(top, top))
+    mark.store(encode_committed(top, top, marks, start))
     ends = Committed(top, top)
     if stored is None or decode_copy(stored) != ends:
         await store_copy(files, path, ends)
     listed.active.end_offset = top
-    recovery = Recovery(
-        torn_bytes=tail.torn_bytes,
-        damages=(*damages, *tail.damages),
-        rewritten_records=writer.rewritten_records,
-        quarantined=tuple(quarantine.kept),
-    )
-    await record.note(recovery.damages, writer.clock.wall_us())
-    return Opened(listed, mark, top, recovery, record)
+    return Opened(listed, mark, top, recovery, record, marks, start)
 
 
 async def open_proven(files: Incarnation, directory: str, *, segment_bytes: int) -> Opened:
@@ -174,7 +187,9 @@ async def open_proven(files: Incarnation, directory: str, *, segment_bytes: int)
     kept[-1].end_offset = end
     damages = (*tail.without_doubtful(found.damages), *tail.damages)
     record = await DamageRecord.load(files, directory)
-    return Opened(SegmentList(kept), None, end, Recovery(tail.torn_bytes, damages), record)
+    found_marks = (0, 0) if committed is None else (committed.marks, committed.start)
+    recovery = Recovery(tail.torn_bytes, damages)
+    return Opened(SegmentList(kept), None, end, recovery, record, *found_marks, committed)
 
 
 async def close_all(files: Incarnation, segments: Sequence[StoredSegment]) -> None:
@@ -204,7 +219,8 @@ class TailRecovery:
         self._quarantine = quarantine
         self._first = first_of_tail(segments, committed)
         """The first segment to be scanned."""
-        self._base = base = segments[self._first].base_offset if segments else 0
+        ended = 0 if segments else committed.begins_at(max(committed.visible_end, committed.durable_end)) or 0
+        self._base = base = segments[self._first].base_offset if segments else ended
         self.proven = max(committed.durable_end, base)
         """Frames that reach it are unproven."""
         self.end = base
@@ -319,6 +335,24 @@ class TailRecovery:
             self.runs.pop()
         self.runs.append(RewrittenRun(None, top, top, end, gap))
         return top
+
+
+def lost_beginning(
+    directory: str, segments: Sequence[StoredSegment], committed: Committed | None, known: Sequence[Damage]
+) -> list[Damage]:
+    """The damage when the segments begin behind where retention has left the log to begin, but for what is `known`."""
+    base = segments[0].previous_end if segments else 0
+    start = None if committed is None else committed.begins_at(base)
+    found = list[Damage]()
+    if start is None:
+        return found
+    for first, last in sorted((damage.first_offset, damage.last_offset) for damage in known):
+        if start < min(first, base) and first <= last:
+            found.append(Damage(directory, 0, 0, start, min(first, base) - 1, BEGINNING_GONE))
+        start = max(start, last + 1)
+    if start < base:
+        found.append(Damage(directory, 0, 0, start, base - 1, BEGINNING_GONE))
+    return found
 
 
 def first_of_tail(segments: Sequence[StoredSegment], committed: Committed) -> int:

@@ -15,7 +15,7 @@ import trio
 from callboard.actors.partition.spec import partition_directory
 from callboard.log.offline.repair import repair_directory
 from callboard.log.offline.verify import verify_directory
-from callboard.simulations.checkers import Terms, enforce, reading, told_damage
+from callboard.simulations.checkers import Terms, enforce, published_once, reading, told_damage
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.history.surviving import Surviving
@@ -34,6 +34,8 @@ PATIENCE_S: Final = 5.0
 EMPTY_S: Final = 0.05
 """How long it waits where nothing is left."""
 PARTS: Final = 10
+ONCE: Final = b"once"
+WINDOW_S: Final = 1000.0
 
 
 @attrs.frozen(kw_only=True)
@@ -45,6 +47,8 @@ class DamageTraffic(Traffic):
     """What is damaged once more, after the directory was used with the first damages."""
     repairs: bool = False
     """Whether the directory is repaired before it is opened."""
+    once: bool = False
+    """Whether the last message has a deduplication id."""
     settled: int = 0
     """How many messages a group has acked before."""
 
@@ -59,6 +63,8 @@ class DamageLife:
         self._directory = ""
         self._known: list[StoredRecord] = []
         self._end = 0
+        self._once: int | None = None
+        """The offset of the message with an id."""
         self._lost: set[int] = set()
         self._settled: set[int] = set()
         """By the group."""
@@ -92,6 +98,7 @@ class DamageLife:
             await self._use(machine, is_first=True)
         await self._use(machine, is_first=False)
         await repair_directory(world.disk, accept=True)
+        damaging.has_lost_publishers = False
         history.record(0, told_damage.ACCEPTED, "operator", 0, TOPIC, 0)
         await self._use(machine, is_first=False)
 
@@ -108,7 +115,7 @@ class DamageLife:
     async def _fill(self, machine: Machine) -> None:
         traffic, history = self._traffic, self._world.history
         async with machine.open_runtime() as runtime:
-            topic = await runtime.create_topic(TOPIC, compression=traffic.compression)
+            topic = await runtime.create_topic(TOPIC, compression=traffic.compression, dedup_window=WINDOW_S)
             self._directory = partition_directory(topic.topic_id, 0)
             for first in range(0, traffic.messages, max(1, traffic.batch)):
                 numbers = range(first, min(traffic.messages, first + max(1, traffic.batch)))
@@ -118,6 +125,10 @@ class DamageLife:
                 list(map(history.message, values, keys, headers, timestamps))
                 await topic.publish_batch(values, keys=keys, headers=headers, timestamps=timestamps)
                 await trio.sleep(max(0.0, traffic.pause_s))
+            if traffic.once:
+                history.message(ONCE, None)
+                receipt = await topic.publish(ONCE, dedup_id=ONCE, partition=0)
+                self._once = receipt.offset
             async with topic.subscribe(GROUP) as consumer:
                 for _ in range(min(traffic.settled, traffic.messages)):
                     message = await consumer.get(timeout=PATIENCE_S)
@@ -169,8 +180,10 @@ class DamageLife:
             self._tell(who, offsets)
         report_after, before = await verify_directory(disk), disk.files()
         again = await repair_directory(disk)
-        if report_after.problems or again.changed or disk.files() != before:
-            problem = report_after.problems[0] if report_after.problems else again.actions
+        # Only opening makes a record of publishers again.
+        left = [problem for problem in report_after.problems if problem.kind != "publishers"]
+        if left or again.changed or disk.files() != before:
+            problem = left[0] if left else again.actions
             raise self._world.broken(Violation(MENDED, f"after a repair there is {problem!r:.300}"))
         await self._look_offline("verify after repair")
 
@@ -200,12 +213,26 @@ class DamageLife:
             )
             if statistics.lost_records or self._told_since(begun):
                 self._tell("statistics", told, told_damage.UNACCEPTED)
+            if self._damaging.has_lost_publishers != ("publishers" in str(statistics.damages)):
+                words = (
+                    f"a record of publishers was lost or not, and of it is told: {statistics.damages!r:.200}"
+                )
+                raise world.broken(Violation(told_damage.PROMISE, words))
+            await self._publish_again(topic)
             await self._consume(topic, begun)
             receipt = await topic.publish(b"later", partition=0)
             if receipt.offset is None or receipt.offset < self._end:
                 words = f"offset {receipt.offset}, which had another record, was given to a new one"
                 raise world.broken(Violation(told_damage.PROMISE, words))
             self._later.append(receipt.offset)
+
+    async def _publish_again(self, topic: Any) -> None:
+        """What has the id of a message that is there is not stored."""
+        if self._once is not None and self._once not in self._lost:
+            again = await topic.publish(b"again", dedup_id=ONCE, partition=0)
+            if again.offset != self._once:
+                words = f"the id of offset {self._once} was given to offset {again.offset}"
+                raise self._world.broken(Violation(published_once.PROMISE, words))
 
     def _stored(self, record: Any) -> StoredRecord:
         number = self._world.history.identify(record.value, record.key, record.headers, record.timestamp)
@@ -307,6 +334,7 @@ class DamageAtRest:
             later=tuple(one_of(later, kinds) for _ in range(between(later, 0, 3))),
             repairs=repairs,
             settled=one_of(entropy, (0, between(entropy, 0, messages))),
+            once=entropy.fork("once").random() < 0.6,
             limits=tuple(limits.items()),
         )
 

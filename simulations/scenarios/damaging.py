@@ -47,15 +47,17 @@ KINDS: Final = (
     "journal exchanged",
     "journal stray",
     "catalog stray",
+    "publishers",
 )
 """A bit of a frame, of some frames one behind the other, of frames of a segment without its index, frames that are
 zeros, the end of a file, one of the two copies of a segment's header, an index, a segment, both copies of a header with
 the index; a bit of any frame of the delivery journal, of one of the last ones that was synced, of its last snapshot;
 two segments of the log or the journal that have exchanged names, a blank file, a copy or noise with the name of a
-segment there, or in the catalog."""
+segment there, or in the catalog; the record of publishers, of which a bit is
+wrong, or which is cut or gone."""
 PLACES: Final = ("exchanged", "stray", "journal exchanged", "journal stray", "catalog stray")
 """Those that cost nothing: files in a wrong place."""
-AT_REPAIRED: Final = ("copy", "index", "journal", "journal end", "journal snapshot", *PLACES)
+AT_REPAIRED: Final = ("copy", "index", "journal", "journal end", "journal snapshot", "publishers", *PLACES)
 """Those whose places a repair does not move."""
 LAST_FRAMES: Final = 3
 
@@ -164,6 +166,8 @@ class Damaging:
         self.lost: set[int] = set()
         self.has_headless = False
         """Whether a segment has lost both copies of its header."""
+        self.has_lost_publishers = False
+        """Whether the record of publishers was lost, and nobody has acknowledged it."""
         self.may_salvage = False
         """Whether the journal may have lost what nothing else says."""
         self._disk = disk
@@ -207,6 +211,8 @@ class Damaging:
         frame = self._choose(frames)
         if kind.startswith("journal"):
             return self._damage_journal(kind)
+        if kind == "publishers":
+            return self._damage_publishers()
         if kind == "headless":
             return self._behead(frame.path)
         if kind == "neighbours":
@@ -343,6 +349,22 @@ class Damaging:
             self.may_salvage = True
         return self._flip(frame.path, between(self._entropy, frame.start, frame.end - 1))
 
+    def _damage_publishers(self) -> str | None:
+        path = f"{self._directory}/delivery/publishers"
+        size = len(self._disk.files().get(path, b""))
+        if not size:
+            return None
+        self.has_lost_publishers = True
+        how = one_of(self._entropy, ("gone", "gone", "cut", "flipped"))
+        if how == "gone":
+            self._disk.tree.unlink(path)
+            self._disk.tree.directory(path.rpartition("/")[0]).sync()
+        elif how == "cut":
+            self._disk.plant_file(path, self._disk.file(path)[: between(self._entropy, 0, size - 1)])
+        else:
+            self._flip(path, between(self._entropy, 0, size - 1))
+        return f"{path} is {how}"
+
     def _unlink(self, path: str) -> None:
         if path in self._disk.paths():
             self._disk.tree.unlink(path)
@@ -353,20 +375,13 @@ class Damaging:
         return f"{path}: a bit of byte {byte}"
 
     def _remove(self) -> str | None:
-        """Remove a segment, which is neither the first nor the last that is there: a log may begin anywhere.
-
-        What was the first may lie in quarantine by now: to lose the next one then looks like retention.
-        """
+        """Remove a segment, which is not the last that is there."""
         there = set(self._disk.paths())
         in_place = [path for path in self._paths if path in there]
-        inner = (
-            []
-            if self._has_misplaced
-            else [path for path in in_place[1:] if path not in self._gone and path != self._paths[-1]]
-        )
-        if not inner:
+        found = [path for path in in_place if path not in self._gone and path != self._paths[-1]]
+        if not found or self._has_misplaced:
             return None
-        path = one_of(self._entropy, inner)
+        path = one_of(self._entropy, found)
         self._gone.add(path)
         self._has_missing = True
         self._lose(path, 0, 1 << 62)

@@ -164,6 +164,7 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "handlers": BROKER + ORDER,
     "failing-messages": FAILING,
     "forwarded-letters": FORWARDED,
+    "lost-counters": ("a journal that counts is lost",),
     "delayed-messages": DELAYED,
     "recurring-publishes": RECURRING,
     "acked-and-published": PUBLISHED,

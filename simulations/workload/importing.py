@@ -75,6 +75,8 @@ class ImportReport:
     lines: int
     records: int
     """Late ones included."""
+    keyless: int
+    """Records without a key: their key field is absent, null or empty."""
     bad: int
     skipped: int
     """Empty lines and headers."""
@@ -438,6 +440,7 @@ class _Import:
             f.count(f.when(f.col("late_us").between(1, self.window_us), 1)).alias("late"),
             f.count(f.when(f.col("late_us") > self.window_us, 1)).alias("too_late"),
             f.max("late_us").alias("latest"),
+            f.count(f.when((f.col("late_us") <= self.window_us) & f.col("key").isNull(), 1)).alias("keyless"),
         ).first()
         late, too_late = lateness["late"], lateness["too_late"]
         latest_late_us = max(lateness["latest"] or 0, 0)
@@ -458,6 +461,7 @@ class _Import:
         return ImportReport(
             lines=events + bad + skipped,
             records=manifest.records,
+            keyless=lateness["keyless"],
             bad=bad,
             skipped=skipped,
             too_late=too_late,

@@ -381,6 +381,7 @@ def _event_of(parsing: Parsing, time: str | None, key: bytes | None, value: byte
     if len(value) > MESSAGE_BYTES_DEFAULT:
         raise BadLine(f"the value has {len(value)} bytes, more than {MESSAGE_BYTES_DEFAULT}")
     try:
+        key = key if key or parsing.columns.keeps_empty_keys else None
         return Event(parse_time(time, parsing.columns.time_format), key, value)
     except ValueError as error:
         raise BadLine(str(error)) from None

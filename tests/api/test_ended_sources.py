@@ -9,7 +9,6 @@ import trio
 
 from callboard.actors.kernel import ActorRef
 from callboard.actors.partition import commands as c
-from callboard.actors.partition.source_ids import every_source, of_dead_letters, of_delays, of_outbox
 from callboard.simulations.disk.memory_disk import lose_unsynced
 
 SOON_S = 20.0
@@ -131,9 +130,38 @@ async def test_a_target_that_fails_is_told_later(autojump_clock: Any, world: Any
         assert await known(runtime) == 1
 
 
-async def test_every_source_that_there_is_is_named() -> None:
-    """One for what is published, one for what is delayed, in each partition; one for each group that reads it."""
-    found = list(every_source({"a": 2, "b": 1}, {1: ("a",), 7: ("a", "b", "gone")}))
-    assert len(set(found)) == len(found) == 6 + 2 + 3
-    assert {of_outbox("b", 0), of_delays("a", 1), of_dead_letters("a", 1, 1)} <= set(found)
-    assert of_dead_letters("b", 0, 1) not in found
+async def test_the_sources_of_a_lost_journal_are_forgotten(autojump_clock: Any, world: Any) -> None:
+    """Another journal takes its place, and counts anew, as another source."""
+    async with world.open() as runtime:
+        await fail(runtime, "orders", count=3)
+        await hand_on(runtime, "orders")
+        assert await known(runtime) == 2
+        folder = f"topics/{runtime.topic('orders').topic_id}/0/delivery/"
+    for path in world.disk.files():
+        if path.startswith(folder):
+            world.disk.tree.unlink(path)
+    async with world.open() as runtime:
+        await trio.sleep(SOON_S)
+        assert await known(runtime) == 0
+        await fail(runtime, "orders")
+        await trio.sleep(SOON_S)
+        assert await known(runtime) == 1
+
+
+async def test_no_source_is_forgotten_while_a_partition_does_not_say_which_it_is(
+    autojump_clock: Any, world: Any
+) -> None:
+    """It may be one of the partition's, which forwards again what it had not forgotten when it runs again."""
+    async with world.open() as runtime:
+        await fail(runtime, "jobs")
+        await fail(runtime, "orders", "audit")
+        path = "topics/orders/0"
+        while next(node.state for node in runtime.tree().walk() if node.path == path) != "failed":
+            runtime.crash(path, ValueError("on purpose"))
+            await trio.sleep(0.3)
+        await runtime.delete_topic("jobs")
+        await trio.sleep(100)
+        assert await known(runtime) == 2
+        await runtime.restart(path)
+        await trio.sleep(1000)
+        assert await known(runtime) == 1

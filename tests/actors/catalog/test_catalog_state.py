@@ -15,6 +15,7 @@ from callboard.actors.catalog import state
 from callboard.actors.catalog.state import CatalogState
 from callboard.actors.settings import GroupSettings, TopicSettings
 from callboard.log.errors import FormatTooNew, JournalInvalid
+from callboard.log.limits import CONSUMER_IDS_PER_BLOCK
 
 
 def view(catalog: CatalogState) -> tuple[Any, ...]:
@@ -209,6 +210,17 @@ def test_ids_of_groups_that_are_lost_are_not_given_again() -> None:
     twin = CatalogState()
     twin.restore(catalog.snapshot())
     assert 5 == twin.next_group_id
+
+
+def test_ids_of_consumers_that_are_lost_are_not_given_again() -> None:
+    """Each lost record may have reserved a block of them."""
+    catalog = CatalogState()
+    catalog.replay(state.encode((state.CONSUMERS_RESERVED, 1001)))
+    catalog.lost(2, 4)
+    assert catalog.consumers_reserved == 1001 + 3 * CONSUMER_IDS_PER_BLOCK
+    twin = CatalogState()
+    twin.restore(catalog.snapshot())
+    assert twin.consumers_reserved == catalog.consumers_reserved
 
 
 def test_what_has_ended_is_not_missing() -> None:

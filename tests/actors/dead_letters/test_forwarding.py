@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import Any
 
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from callboard.actors.dead_letters.forwarding import Found, Origin, forwarded
 from callboard.actors.delivery.failing import DeadLetter
 from callboard.actors.partition.producers import SOURCE_EPOCH
+from callboard.actors.partition.source_ids import of_dead_letters, of_delays, of_outbox
 from callboard.log.format.columns import Columns
 from callboard.log.format.frame import encode_frame
 
@@ -28,7 +30,7 @@ def test_a_message_is_forwarded_as_it_was(value: Any, key: Any, headers: Any, ti
     """With its time, which is that of its first append when it had none; and what is ours can be stored."""
     columns = Columns.build([b"other", value], [None, key], [{}, headers], [None, time], priorities=[None, 8])
     columns.append_time_us = 5
-    letter = DeadLetter(41, 9, 3, 10.5, 12, reason)
+    letter = DeadLetter(41, 9, 3, 10.5, 12, reason, numbering=5)
     batch = forwarded(ORIGIN, [Found(letter, "clerk", columns, 1)], 1000.0)
     assert (batch.value(0), batch.key(0), batch.priority(0)) == (value, key, 8)
     assert batch.event_time(0) == (5 if time is None else time)
@@ -39,7 +41,7 @@ def test_a_message_is_forwarded_as_it_was(value: Any, key: Any, headers: Any, ti
     assert ours["callboard-failed-at"] == b"1970-01-01T00:16:50.500000+00:00"
     assert (ours["callboard-attempts"], ours["callboard-consumer"]) == (b"3", b"clerk")
     assert ours.get("callboard-reason") == (None if reason is None else reason.encode())
-    assert batch.producers == [(1, ORIGIN.producer_id, SOURCE_EPOCH, 41)]
+    assert batch.producers == [(1, ORIGIN.producer_id(5), SOURCE_EPOCH, 41)]
     assert encode_frame(batch, segment_id=1, base_offset=0, append_time_us=0)
 
 
@@ -50,7 +52,7 @@ def test_a_message_that_is_gone_is_told_of() -> None:
     assert "callboard-consumer" not in batch.headers(0)
 
 
-def test_every_partition_and_group_is_a_source_of_its_own() -> None:
+def test_every_partition_group_and_numbering_is_a_source_of_its_own() -> None:
     """And a topic that is made again is another one."""
     others = [
         ORIGIN,
@@ -58,5 +60,17 @@ def test_every_partition_and_group_is_a_source_of_its_own() -> None:
         Origin("orders", "00ff", 3, "billing", 8),
         Origin("orders", "00fe", 3, "billing", 7),
     ]
-    assert len({origin.producer_id for origin in others}) == len(others)
-    assert Origin("renamed", "00ff", 3, "another", 7).producer_id == ORIGIN.producer_id
+    sources = {origin.producer_id(numbering) for origin in others for numbering in (0, 1)}
+    assert len(sources) == 2 * len(others)
+    assert Origin("renamed", "00ff", 3, "another", 7).producer_id(1) == ORIGIN.producer_id(1)
+
+
+def test_numbers_that_an_older_version_counts_keep_their_source() -> None:
+    """What it forwarded, and had not forgotten, is still known where it is."""
+    assert of_dead_letters("00ff", 3, 7, 0) == _hashed("dead letters of 00ff/3 in 7")
+    assert of_outbox("00ff", 3, 0) == _hashed("outbox of 00ff/3")
+    assert of_delays("00ff", 3, 0) == _hashed("delayed records of 00ff/3")
+
+
+def _hashed(words: str) -> int:
+    return int.from_bytes(blake2b(words.encode(), digest_size=8).digest(), "little")

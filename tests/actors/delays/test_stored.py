@@ -70,4 +70,4 @@ def test_a_header_that_nobody_wrote_says_nothing(header: bytes | None) -> None:
 
 def test_each_waiting_partition_is_a_source_of_its_own() -> None:
     """Also when a topic is made again under its name: its id is another."""
-    assert len({of_delays("a", 0), of_delays("a", 1), of_delays("b", 0)}) == 3
+    assert len({of_delays("a", 0, 1), of_delays("a", 1, 1), of_delays("b", 0, 1), of_delays("a", 0, 2)}) == 4

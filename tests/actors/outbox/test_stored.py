@@ -67,7 +67,7 @@ def test_a_payload_is_published_as_it_was_given() -> None:
     stored = payload_columns(payloads, 7, 9)
     assert (stored.event_times, stored.ttls) == (None, None)
     assert addressed(stored.headers(0)[HEADER]) == Addressed(target, 7, 9, 5, 6)
-    source = of_outbox("cd", 0)
+    source = of_outbox("cd", 0, 1)
     batch = published(source, [(3, stored, 0), (5, stored, 1)])
     assert batch.value_list() == [b"one", b"two"]
     assert batch.key_list() == [b"key", None]
@@ -79,5 +79,6 @@ def test_a_payload_is_published_as_it_was_given() -> None:
 
 
 def test_sources_differ() -> None:
-    """Each partition of each topic is one."""
-    assert len({of_outbox(topic, partition) for topic in ("ab", "cd") for partition in range(3)}) == 6
+    """Each partition of each topic is one, and each numbering."""
+    places = [(topic, partition) for topic in ("ab", "cd") for partition in range(3)]
+    assert len({of_outbox(*place, numbering) for place in places for numbering in (1, 2)}) == 12

@@ -141,7 +141,7 @@ def test_after_lost_records_only_settlements_count() -> None:
     states.lost(10, 12)
     states.apply(cbor2.dumps([EVENTS, 1, [["L", 9, 2, [20, 30, 3]], ["A", 7, [6, 8]]]]))
     delivery = states.groups[1].delivery
-    states.replayed()
+    states.replayed(7, 13)
     assert delivery.next_lease_id > 2**32
     assert (5, [(6, 8)], 0, 30) == (
         delivery.floor,

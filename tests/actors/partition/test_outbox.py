@@ -14,10 +14,9 @@ from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
 from callboard.actors.partition.carried import Carried
 from callboard.actors.partition.core import PartitionCore
-from callboard.actors.partition.group_states import SENT, GroupStates
+from callboard.actors.partition.group_states import GIVEN_PER_RECORD, SENT, GroupStates, above_lost
 from callboard.actors.partition.outbox import Outbox, outbox_settings
 from callboard.actors.partition.outbox_entries import (
-    NUMBERS_SKIPPED,
     Entry,
     OutboxEntries,
     as_ranges,
@@ -80,10 +79,12 @@ def test_an_ack_and_what_it_publishes_are_one_record() -> None:
     assert found["moved"] == (2, True)
     (record,) = found["records"]
     assert cbor2.loads(record) == [0, 1, [["A", lease_id, [0, 2]], ["O", 0, lease_id, 7, 9]]]
-    core.list_outbox(c.ListOutbox(-1), "list", 1.0)
+    core.list_outbox(c.ListOutbox(-1, 0), "list", 1.0)
     assert answers(core)["list"] == (Entry(0, 7, 1, lease_id), Entry(1, 8, 1, lease_id))
-    core.list_outbox(c.ListOutbox(0), "list", 1.0)
+    core.list_outbox(c.ListOutbox(0, 0), "list", 1.0)
     assert [entry.number for entry in answers(core)["list"]] == [1]
+    core.list_outbox(c.ListOutbox(0, 8), "list", 1.0)
+    assert [entry.number for entry in answers(core)["list"]] == [0, 1]
 
 
 def test_a_stale_receipt_does_nothing_at_all() -> None:
@@ -139,7 +140,9 @@ def test_a_full_outbox_refuses_before_anything_has_changed() -> None:
         core.ack_and_publish(c.AckAndPublish(1, [(lease_id, [(1, 2)])], 2, 3), "second", 1.0)
     core.settle(c.Settle(1, "ack", lease_id, [(2, 3)]), "plain", 1.0)
     assert answers(core)["plain"].lost == ()
-    core.forget_outbox(c.ForgetOutbox([1]), "forget", 1.0)
+    core.forget_outbox(c.ForgetOutbox([1], 8), "forget", 1.0)
+    assert "moved" not in answers(core)
+    core.forget_outbox(c.ForgetOutbox([1], 0), "forget", 1.0)
     found = answers(core)
     assert found["moved"] == (1, False)
     assert [cbor2.loads(record) for record in found["records"]] == [{"kind": SENT, "numbers": [1, 2]}]
@@ -174,9 +177,40 @@ def test_numbers_are_not_used_again_after_a_loss() -> None:
     core.ack_and_publish(c.AckAndPublish(1, [(lease_id, [(0, 1)])], 0, 2), "ack", 1.0)
     states = core.states
     states.lost(3, 4)
-    states.replayed()
-    assert states.outbox.next == 2 + NUMBERS_SKIPPED
-    assert len(states.outbox) == 2
+    states.replayed(7, 9)
+    assert states.outbox.next == above_lost(9) > above_lost(8) + GIVEN_PER_RECORD - 1 > 2
+    assert (states.outbox.numbering, len(states.outbox)) == (0, 2)
+
+
+def test_where_nothing_is_known_of_the_numbers_others_begin() -> None:
+    """And what the first entry says of its group changes that no more."""
+    states = GroupStates()
+    states.lost(0, 4)
+    states.apply(cbor2.dumps([0, 1, [["D", 3, 1.0, None, None, [0, 1, 1]]]]))
+    states.replayed(7, 9)
+    assert (states.outbox.next, states.outbox.numbering) == (above_lost(9), 7)
+    assert (states.groups[1].delivery.numbering, states.groups[1].delivery.next_dead) == (7, above_lost(9))
+    states.outbox.add(states.outbox.next, 1, 1, 0, 1, 99)
+    restored = GroupStates()
+    restored.restore(states.snapshot(0.0))
+    assert [entry.numbering for entry in restored.outbox.after(-1)] == [7]
+    assert restored.groups[1].delivery.numbering == 7
+
+
+def test_the_first_group_that_publishes_begins_the_numbering_of_the_outbox() -> None:
+    """It has that for good: the journal says the same when it is read again."""
+    states = GroupStates()
+    records = [states.open(group_id, True, 0, numbering)[1] for group_id, numbering in ((1, 11), (2, 22))]
+    records += [cbor2.dumps([0, 2, [["O", 0, 1, 0, 1]]]), cbor2.dumps([0, 1, [["O", 1, 1, 1, 2]]])]
+    replayed = GroupStates()
+    for record in records:
+        replayed.apply(record)
+    assert replayed.outbox.numbering == 22
+    assert [group.delivery.numbering for group in replayed] == [11, 22]
+    restored = GroupStates()
+    restored.restore(replayed.snapshot(0.0))
+    assert [entry.numbering for entry in restored.outbox.after(-1)] == [22, 22]
+    assert [group.delivery.numbering for group in restored] == [11, 22]
 
 
 def test_a_number_that_is_there_twice_makes_no_sense() -> None:
@@ -252,7 +286,7 @@ def test_entries_are_there_until_they_are_forgotten(steps: list[Any]) -> None:
             for number in rest[0]:
                 model.pop(number, None)
         else:
-            entries.skip_numbers()
+            entries.go_on_above(entries.next + 9)
         assert entries.after(-1) == tuple(model.values())
         assert all(entries.names(entry.offset) for entry in model.values())
         found = OutboxEntries.restore(cbor2.loads(cbor2.dumps(entries.snapshot())))

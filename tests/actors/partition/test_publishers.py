@@ -16,6 +16,8 @@ from callboard.actors.partition.producers import SOURCE_EPOCH
 from callboard.actors.partition.publishers import PUBLISHERS_NAME, decode
 from callboard.log.format.columns import Columns
 from callboard.log.limits import Limits
+from callboard.log.offline.repair import repair_directory
+from callboard.log.offline.verify import verify_directory
 from callboard.log.seams.disk import Create, Sync
 
 FILE = f"delivery/{PUBLISHERS_NAME}"
@@ -223,6 +225,34 @@ async def test_a_damaged_file_is_made_anew_from_the_log(autojump_clock: Any, in_
     async with in_memory.open() as runtime:
         assert await publish(in_memory, runtime, b"0", producer=(7, 1, 0)) == (0,)
         assert emitted(runtime, PublishersLost)
+
+
+@pytest.mark.parametrize("what", ["removed", "flipped", "cut"])
+async def test_a_file_that_is_lost_is_reported_until_it_is_accepted(
+    autojump_clock: Any, in_memory: Any, what: str
+) -> None:
+    """Verify, repair, an event and the statistics say so, and what the log still holds is known again."""
+    async with in_memory.open() as runtime:
+        await runtime.create_topic("orders")
+        await publish(in_memory, runtime, b"0", producer=(7, 1, 0))
+    disk, (path, *_) = in_memory.disk, paths(in_memory)
+    if what == "removed":
+        disk.tree.unlink(path)
+    elif what == "cut":
+        disk.plant_file(path, disk.files()[path][:20])
+    else:
+        disk.flip(path, 20)
+    assert [path] == [problem.path for problem in (await verify_directory(disk)).problems]
+    assert [path] == [problem.path for problem in (await repair_directory(disk)).left]
+    for is_first in (True, False):
+        async with in_memory.open() as runtime:
+            assert await publish(in_memory, runtime, b"0", producer=(7, 1, 0)) == (0,)
+            assert bool(emitted(runtime, PublishersLost)) == is_first
+            assert path in str((await in_memory.describe(runtime)).damages)
+        assert () == (await verify_directory(disk)).problems
+    await repair_directory(disk, accept=True)
+    async with in_memory.open() as runtime:
+        assert () == (await in_memory.describe(runtime)).damages
 
 
 async def test_a_producer_too_many_is_told_of(autojump_clock: Any, in_memory: Any) -> None:

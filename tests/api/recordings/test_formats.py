@@ -114,10 +114,30 @@ def test_fields_of_json_may_be_nested() -> None:
     assert one(line, time="at.ms", key="who.id") == (NOON_US, b"7", line)
     assert one(line, time="at.ms", key="a.b", value="who")[1:] == (b"whole", b'{"id":7,"x.y":"z"}')
     tally = Tally()
-    for key in ("who.name", "who.id.deep", "nobody.id", ".", "who."):
-        assert not list(read_events([line], columns=LineColumns(time="at.ms", key=key), tally=tally))
-    assert tally.named[0][1] == "no field 'who.name' for the key"
+    for name in ("who.name", "who.id.deep", "nobody.id", ".", "who."):
+        assert not list(read_events([line], columns=LineColumns(time="at.ms", value=name), tally=tally))
+    assert tally.named[0][1] == "no field 'who.name' for the value"
     assert tally.bad == 5
+
+
+@pytest.mark.parametrize(
+    ("lines", "columns"),
+    [
+        ([b"time,host", b"1777636800,"], {}),
+        ([b"time\thost", b"1777636800\t"], {}),
+        ([b'{"time": 1777636800, "host": ""}'], {}),
+        ([b'{"time": 1777636800, "host": null}'], {}),
+        ([b'{"time": 1777636800}'], {}),
+        ([b'{"time": 1777636800}'], {"key": "customer.id"}),
+    ],
+)
+def test_an_event_whose_key_field_is_empty_has_no_key(lines: list[bytes], columns: dict[str, Any]) -> None:
+    """Nor one whose field is null or absent; such events are counted. On request an empty field is a key."""
+    tally = Tally()
+    (event,) = read_events(lines, columns=LineColumns(**columns), tally=tally)
+    assert (event.key, tally.keyless, tally.bad) == (None, 1, 0)
+    (event,) = read_events(lines, columns=LineColumns(**columns, keeps_empty_keys=True))
+    assert event.key == (b"" if lines[-1].endswith((b",", b"\t", b'""}')) else None)
 
 
 @pytest.mark.parametrize("delimiter", [";", "|", "\t", "·", " "])

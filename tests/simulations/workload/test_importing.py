@@ -170,6 +170,25 @@ def test_columns_are_named(
     assert rows_of(spark, tmp_path / "out") == [(13_000_000, b"ann", b"a,b"), (15_000_000, b"bob", b"c")]
 
 
+@pytest.mark.parametrize("keeps", [False, True])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("t.csv", b"time,user\n13,ann\n15,\n"),
+        ("t.jsonl", b'{"time":13,"user":"ann"}\n{"time":15,"user":""}\n'),
+    ],
+)
+def test_records_without_a_key_are_counted(
+    spark: Any, tmp_path: pathlib.Path, name: str, content: bytes, keeps: bool
+) -> None:
+    """An empty key field is no key, unless it is to be one."""
+    (tmp_path / name).write_bytes(content)
+    columns = LineColumns(key="user", keeps_empty_keys=keeps)
+    report = import_traffic(spark, [str(tmp_path / name)], str(tmp_path / "out"), columns=columns)
+    assert (report.records, report.keyless, report.bad) == (2, 0 if keeps else 1, 0)
+    assert [key for _, key, _ in rows_of(spark, tmp_path / "out")] == [b"ann", b"" if keeps else None]
+
+
 def test_parquet_is_imported(spark: Any, tmp_path: pathlib.Path) -> None:
     """Rows of Parquet are imported by columns; a row without a time or with too large a key is kept aside."""
     table = [(2.5, "ann", b"\x00\x01"), (None, "bob", b"x"), (1.25, None, b"y"), (3.0, "k" * 1_000_000, b"z")]

@@ -1,0 +1,198 @@
+"""The scenario of journals that count and are lost between two lives, while others remember what they had counted.
+
+A consumer rejects some messages, publishes some with its acks, and some are delayed: each comes to another partition
+under a number that a delivery journal counts. When all have come the directory is closed, and delivery journals are
+lost, whole or in part. Then others are published, and each of them comes, too, as often as that is repeated. What was
+there before may come again: nobody knows any more that it was settled.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import trio
+
+from callboard.actors.partition.publishers import PUBLISHERS_NAME
+from callboard.log.format.segment import SEGMENT_HEADER_BYTES
+from callboard.log.segments.segment_file import SEGMENT_SUFFIX
+from callboard.message import Message
+from callboard.simulations.faults.swarm import FaultSpace
+from callboard.simulations.scenarios.draws import COUNT_MAX, between, check_counts, one_of
+from callboard.simulations.scenarios.lives import expect_no_bugs, heal_in_time, live_until_done
+from callboard.simulations.scenarios.operator import restart_failed
+from callboard.simulations.violations import Violation
+
+if TYPE_CHECKING:
+    from callboard.received import ReceivedMessage
+    from callboard.simulations.entropy import SeededEntropy
+    from callboard.simulations.world import Machine, World
+
+PROMISE: Final = "what a new journal counts is not taken for what a lost one has counted"
+GROUP: Final = "billing"
+TARGET: Final = "taken"
+FATES: Final = ("reject", "publish", "delay")
+LOSSES: Final = ("gone", "blank", "headless", "cut")
+"""All files are gone; all bytes; the headers of segments; the ends of segments."""
+JOURNALS: Final = ("/0/delivery", "/delayed-0/delivery", "/delivery")
+"""Which are lost: those of the topic's folders that end so."""
+DELAY_S: Final = 0.5
+LIVENESS_S: Final = 300.0
+LOOK_S: Final = 0.5
+
+
+@attrs.frozen(kw_only=True)
+class CountedTraffic:
+    """A workload: how many messages in the first life and in each later one, and what is lost between two."""
+
+    messages: int = 12
+    later: int = 4
+    losses: tuple[tuple[str, str], ...] = (("gone", "/delivery"),)
+    """How, and of which journals."""
+
+    def __attrs_post_init__(self) -> None:
+        check_counts(
+            type(self).__name__, {"messages": (self.messages, COUNT_MAX), "later": (self.later, COUNT_MAX)}
+        )
+
+
+class LostCounters:
+    """Journals that count are lost, while actors crash and the process is killed."""
+
+    name = "lost-counters"
+    space = FaultSpace(
+        weights={"KillProcess": 2, "PowerCut": 1, "CrashActor": 6, "CrashInBatch": 2, "FailVerb": 1},
+        actors=("topics/orders/0", "topics/taken/0", "dead-letters", "scheduler", "outbox"),
+        paths=("/delivery/", "/0/0000", "/publishers", ""),
+        verbs=("write", "sync", "create"),
+        probes={"taken": 6, "disk.sync": 60},
+        faults=(0, 3),
+        horizon_s=8.0,
+        down_s=(0.01, 0.5),
+        for_s=(0.01, 1.0),
+    )
+
+    def workload(self, entropy: SeededEntropy) -> CountedTraffic:
+        """Some lives, the first with the most messages: it counts furthest."""
+        losses = [(one_of(entropy, LOSSES), one_of(entropy, JOURNALS)) for _ in range(between(entropy, 1, 2))]
+        return CountedTraffic(
+            messages=between(entropy, 1, 12), later=between(entropy, 1, 6), losses=tuple(losses)
+        )
+
+    async def main(self, world: World, workload: CountedTraffic) -> None:
+        """Run it in as many lives as it takes."""
+        counting = _Counting(world, workload)
+        world.spawn(counting.watch)
+        await world.machine_until_done(counting.life)
+        expect_no_bugs(world)
+
+
+class _Counting:
+    """Publisher and consumer, and what has come."""
+
+    def __init__(self, world: World, workload: CountedTraffic) -> None:
+        self._world = world
+        self._losses = workload.losses
+        counts = [max(0, workload.messages), *[max(0, workload.later)] * len(workload.losses)]
+        fates = world.entropy.fork("fates")
+        self._fates = [[one_of(fates, FATES) for _ in range(count)] for count in counts]
+        """For each life, what becomes of its messages."""
+        self._draws = world.entropy.fork("losses")
+        self._life = 0
+        self._folder = ""
+        self._is_done = False
+        self._published: set[bytes] = set()
+
+    async def watch(self) -> None:
+        """All comes to an end when nothing fails any more."""
+        await heal_in_time(self._world)
+        await self._world.rest(LIVENESS_S)
+        if not self._is_done:
+            raise self._world.broken(
+                Violation(
+                    PROMISE,
+                    f"in life {self._life} not all messages came to where they were to come, {LIVENESS_S:g} s after the"
+                    " last fault",
+                )
+            )
+
+    async def life(self, machine: Machine) -> None:
+        """Lives one after the other, with a loss behind each."""
+        while self._life < len(self._fates):
+            await live_until_done(self._world, partial(self._session, machine))
+            if self._life < len(self._losses):
+                self._lose(*self._losses[self._life])
+            self._life += 1
+        self._is_done = True
+
+    def _value(self, index: int) -> bytes:
+        return b"%d/%d/%s" % (self._life, index, self._fates[self._life][index].encode())
+
+    async def _session(self, machine: Machine) -> None:
+        async with machine.open_runtime() as runtime:
+            taken = await runtime.create_topic(TARGET)
+            orders = await runtime.create_topic("orders")
+            self._folder = f"topics/{orders.topic_id}/"
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(restart_failed, runtime, name="operator")
+                await self._publish(orders)
+                nursery.start_soon(self._consume, orders, name="consumer")
+                expected = [self._value(index) for index in range(len(self._fates[self._life]))]
+                while not await self._have_come(expected, orders, taken):
+                    await self._world.rest(LOOK_S)
+                self._world.probe("taken")
+                nursery.cancel_scope.cancel()
+
+    async def _publish(self, orders: Any) -> None:
+        for index, fate in enumerate(self._fates[self._life]):
+            value = self._value(index)
+            if value not in self._published:
+                await orders.publish_batch([Message(value, delay=DELAY_S if fate == "delay" else None)])
+                self._published.add(value)
+
+    async def _consume(self, orders: Any) -> None:
+        async with orders.subscribe(GROUP, dead_letter_topic=TARGET, visibility_timeout=2.0) as consumer:
+            while True:
+                message = await consumer.get()
+                await self._handle(message)
+
+    async def _handle(self, message: ReceivedMessage) -> None:
+        """What is of an earlier life, and comes again, is acked."""
+        life, _, fate = bytes(message.value or b"").split(b"/")
+        if int(life) < self._life or fate == b"delay":
+            await message.ack()
+        elif fate == b"reject":
+            await message.reject()
+        else:
+            await message.publish(TARGET, message.value)
+            await message.ack()
+
+    async def _have_come(self, expected: list[bytes], orders: Any, taken: Any) -> bool:
+        come = {record.value async for record in taken.read()}
+        here = {record.value async for record in orders.read()}
+        return all(value in (here if value.endswith(b"delay") else come) for value in expected)
+
+    def _lose(self, how: str, whose: str) -> None:
+        """What these journals say is lost, durably, while nobody has the directory open. What their partitions know of
+        publishers lies beside them, and stays.
+        """
+        disk = self._world.disk
+        for path, content in sorted(disk.files().items()):
+            folder, _, name = path.rpartition("/")
+            if not (path.startswith(self._folder) and folder.endswith(whose)) or name == PUBLISHERS_NAME:
+                continue
+            if how == "gone":
+                disk.tree.unlink(path)
+                disk.tree.directory(folder).sync()
+            elif name.endswith(SEGMENT_SUFFIX):
+                disk.plant_file(path, self._damaged(content, how))
+        self._world.sometimes("a journal that counts is lost", True)
+
+    def _damaged(self, content: bytes, how: str) -> bytes:
+        if how == "blank":
+            return bytes(len(content))
+        if how == "headless":
+            return bytes(SEGMENT_HEADER_BYTES) + content[SEGMENT_HEADER_BYTES:]
+        used = len(content.rstrip(b"\0"))
+        return content[: between(self._draws, min(used, SEGMENT_HEADER_BYTES), used)]

@@ -70,8 +70,8 @@ class ActorIncarnation(Generic[M]):
         self._until_stop: trio.CancelScope | None = None
         self._stop_requested = False
         self._killed = False
-        self._open: list[Reply] = []
-        self._prune_at = 64
+        self._open: dict[Reply, None] = {}
+        """The questions that have no answer yet, in their order."""
         cell.incarnation = self
         cell.state = "starting"
 
@@ -133,23 +133,16 @@ class ActorIncarnation(Generic[M]):
             await mailbox.wait()
             if not mailbox.front or self._stop_requested:
                 continue
-            self._batch = batch = Batch(mailbox, limit)
+            self._batch = Batch(mailbox, limit)
             if actor.defers_interrupts:
-                await actor.receive_batch(batch)
+                await actor.receive_batch(self._batch)
             else:
-                await _call_interruptibly(actor.receive_batch, batch)
-            if batch.taken == 0 and not self._stop_requested:
+                await _call_interruptibly(actor.receive_batch, self._batch)
+            if self._batch.taken == 0 and not self._stop_requested:
                 raise InvalidArgument(
                     f"{type(actor).__name__}.receive_batch took no message. Iterate the batch."
                 )
-            self._batch = None
-            cell.received += batch.taken
-            cell.rate.note(batch.taken, trio.current_time())
-            for reply in batch.replies:
-                if not reply.done:
-                    self._open.append(reply)
-            if len(self._open) > self._prune_at:
-                self._prune()
+            self._finish_batch()
         if not self._killed:
             await self._call(actor.stopping)
 
@@ -170,21 +163,13 @@ class ActorIncarnation(Generic[M]):
     # -- messages -------------------------------------------------------------------------------------------
 
     def _finish_batch(self) -> None:
-        """Count the batch that a function or a crash leaves behind, and keep its replies."""
+        """Count the batch, also one that a function or a crash leaves behind, and keep its replies until they are done."""
         batch, self._batch = self._batch, None
         if batch is not None:
             self.cell.received += batch.taken
             self.cell.rate.note(batch.taken, trio.current_time())
             for reply in batch.replies:
-                if not reply.done:
-                    self._open.append(reply)
-            if len(self._open) > self._prune_at:
-                self._prune()
-
-    def _prune(self) -> None:
-        """Keep only the replies that are still open."""
-        self._open = [reply for reply in self._open if not reply.done]
-        self._prune_at = 64 + 2 * len(self._open)
+                reply.keep_in(self._open)
 
     async def next_envelope(self) -> Envelope[M]:
         """For `Context.next`."""
@@ -264,10 +249,8 @@ class ActorIncarnation(Generic[M]):
         if current is not None:
             self._settle_in_hand(current)
         what = {"crashed": "crashed", "killed": "was killed", "finished": "stopped"}[ending.kind]
-        for reply in self._open:
-            if not reply.done:
-                reply.fail(crashed(cell.path, ending.error, what))
-        self._open.clear()
+        for reply in list(self._open):
+            reply.fail(crashed(cell.path, ending.error, what))
         cell.incarnation = None
 
     def _report(self, ending: Ending) -> None:
@@ -299,7 +282,7 @@ class ActorIncarnation(Generic[M]):
             cell.retried = (envelope, tries + 1)
             cell.mailbox.put_back(envelope)
             if reply is not None:
-                self._open = [other for other in self._open if other is not reply]
+                self._open.pop(reply, None)
             return
         cell.retried = None
         if reply is None:

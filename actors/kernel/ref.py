@@ -60,6 +60,7 @@ class Reply:
     __slots__ = (
         "_cell",
         "_error",
+        "_kept_in",
         "_task",
         "_value",
         "abandoned",
@@ -74,6 +75,7 @@ class Reply:
         self._task: trio.lowlevel.Task | None = None
         self._value: Any = None
         self._error: BaseException | None = None
+        self._kept_in: dict[Reply, None] | None = None
         self.abandoned = False
         """The asker has stopped waiting."""
         self.deferred = False
@@ -97,6 +99,8 @@ class Reply:
             self._cell.late_replies += 1
             return False
         self.done = True
+        if self._kept_in is not None:
+            self._kept_in.pop(self, None)
         self._value = value
         task = self._task
         if task is not None:
@@ -121,14 +125,24 @@ class Reply:
     def abandon(self) -> None:
         """The asker no longer waits. May be called at any time; does nothing when the reply is done."""
         if not self.done:
-            self.done = True
-            self.abandoned = True
+            self._abandon()
+
+    def _abandon(self) -> None:
+        self.done = self.abandoned = True
+        if self._kept_in is not None:
+            self._kept_in.pop(self, None)
+
+    def keep_in(self, open_replies: dict[Reply, None]) -> None:
+        """Be one of these until it is done: its actor fails what is open when it ends, and holds no answers."""
+        if not self.done:
+            open_replies[self] = None
+            self._kept_in = open_replies
 
     def expire(self) -> None:
         """The timeout has passed: wake the asker if it still waits; it then finds the reply `abandoned`."""
         task, self._task = self._task, None
         if task is not None:
-            self.done = self.abandoned = True
+            self._abandon()
             trio.lowlevel.reschedule(task)
 
     async def wait(self, timeout: float | None = None) -> Any:

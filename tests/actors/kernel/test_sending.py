@@ -1,5 +1,9 @@
 """tell and ask: order, back-pressure, policies, timeouts, cancellation."""
 
+import contextlib
+import gc
+import weakref
+
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
@@ -286,6 +290,35 @@ async def test_a_deferred_reply_is_answered_by_a_later_message(autojump_clock, s
         reply = ref.ask_nowait("a")
         assert await ref.ask("b") == "second"
         assert await reply.wait() == ("a", "b")
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_an_answer_that_was_given_later_is_held_by_its_asker_alone(autojump_clock, stage, is_late):
+    """Once the asker lets it go it is gone, though the actor goes on; however many came before."""
+
+    class Answer:
+        """Something large."""
+
+    class Defers(Actor):
+        """Answers in a task of its own."""
+
+        async def receive(self, message):
+            reply = self.context.defer_reply()
+            self.context.start_task(self.answer, reply)
+
+        async def answer(self, reply):
+            await trio.sleep(2 if is_late else 1)
+            reply.answer(Answer())
+
+    async with stage(defers=Defers) as system:
+        held = []
+        for _ in range(3):
+            with contextlib.suppress(AskTimeout):
+                held.append(weakref.ref(await system.actor("defers").ask("?", timeout=1.5)))
+        await trio.sleep(10)
+        gc.collect()
+        assert [each() for each in held] == [None] * (0 if is_late else 3)
+        assert not [each for each in gc.get_objects() if type(each) is Answer]
 
 
 async def test_a_deferred_reply_of_a_statement_goes_nowhere(autojump_clock, stage):

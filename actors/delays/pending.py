@@ -39,7 +39,7 @@ class Pending:
         self, ids: Sequence[int], moments: Iterable[tuple[int, ...]], *, now_s: float, now_us: int
     ) -> None:
         """Records wait. Ids rise. `moments` as `moments_of` tells."""
-        mono_us, run = round(now_s * 1e6), self._run
+        mono_us, run, shift = round(now_s * 1e6), self._run, SHIFT
         delays: list[tuple[int, int]] = []
         instants: list[tuple[int, int]] = []
         for schedule_id, (kind, due_us, deadline_us, begun, delay_us) in zip(ids, moments, strict=True):
@@ -47,7 +47,7 @@ class Pending:
                 instants.append((schedule_id, -(-due_us // TICK_US)))
             else:
                 at_us = deadline_us if begun == run else mono_us + min(due_us - now_us, delay_us)
-                delays.append((schedule_id, SHIFT - (-at_us // TICK_US)))
+                delays.append((schedule_id, shift - (-at_us // TICK_US)))
         self._delays.add(delays)
         self._instants.add(instants)
 

@@ -30,7 +30,8 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
-from itertools import compress
+from itertools import compress, islice
+from operator import lt
 from typing import Final, NamedTuple
 
 from callboard.log.errors import InternalError
@@ -39,6 +40,8 @@ BITS: Final = 6
 LEVELS: Final = 9
 TICK_MAX: Final = (1 << BITS * LEVELS) - 1
 """Records at a later tick than this come at this one: 570,000 years of milliseconds."""
+LEVEL_OF_BITS: Final = tuple([max(bits - 1, 0) // BITS for bits in range(BITS * LEVELS + 1)])
+"""The level of a tick, by the length in bits of its difference from the cursor."""
 GONE: Final = -1
 """The tick of what is gone."""
 SPARE: Final = 1024
@@ -81,7 +84,7 @@ class Schedule:
 
     def __contains__(self, schedule_id: int) -> bool:
         """Whether it is pending."""
-        return schedule_id not in self._moving and self._find(schedule_id) is not None
+        return self._kept > 0 and schedule_id not in self._moving and self._find(schedule_id) is not None
 
     def is_moving(self, schedule_id: int) -> bool:
         """Whether it was taken, and nothing is known of it since."""
@@ -103,21 +106,19 @@ class Schedule:
         if not self._kept:
             self._cursor = min(max(rows[0][1], 0), TICK_MAX)
             self._clear()  # whatever lay in the buckets is gone
-        ids, ticks, file = self._ids, self._ticks, self._file
-        last, cursor = ids[-1] if ids else -1, self._cursor
-        for schedule_id, wanted in rows:
-            if schedule_id <= last:
-                raise InternalError(
-                    f"schedule id {schedule_id} does not follow {last}; this is a bug in Callboard, please report",
-                    invariant="D2",
-                )
-            last, tick = schedule_id, min(max(wanted, 0), TICK_MAX)
-            ids.append(schedule_id)
-            ticks.append(tick)
-            if tick >= cursor:
-                file(len(ids) - 1, tick)
-            else:
-                heappush(self._earlier, (tick, schedule_id))
+        ids, first = self._ids, len(self._ids)
+        new_ids = [row[0] for row in rows]
+        last = ids[-1] if ids else -1
+        if new_ids[0] <= last or not all(map(lt, new_ids, islice(new_ids, 1, None))):
+            raise InternalError(
+                f"of the schedule ids {new_ids[0]} to {new_ids[-1]} one does not follow the one before, the first"
+                f" {last}; this is a bug in Callboard, please report",
+                invariant="D2",
+            )
+        ticks = [0 if row[1] < 0 else min(TICK_MAX, row[1]) for row in rows]
+        ids.extend(new_ids)
+        self._ticks.extend(ticks)
+        self._file(range(first, len(ids)), ticks)
         self._kept += len(rows)
         if len(self._earlier) > max(SPARE, self._kept // EARLIER_PART):
             self._rebuild()
@@ -191,18 +192,24 @@ class Schedule:
 
     # -- buckets ------------------------------------------------------------------------------------------------
 
-    def _file(self, index: int, tick: int) -> None:
-        """Put a record at or after the cursor into its bucket."""
-        number = self._number(tick)
-        bucket = self._buckets.get(number)
-        if bucket is None:
-            self._buckets[number] = bucket = array("I")
-            self._occupied[number >> BITS] |= 1 << (number & 63)
-        bucket.append(index)
+    def _file(self, indexes: Iterable[int], ticks: Iterable[int]) -> None:
+        """Put records into their buckets; those that are earlier among these."""
+        cursor, buckets, occupied = self._cursor, self._buckets, self._occupied
+        for index, tick in zip(indexes, ticks, strict=True):
+            if tick < cursor:
+                heappush(self._earlier, (tick, self._ids[index]))
+                continue
+            level = LEVEL_OF_BITS[(tick ^ cursor).bit_length()]
+            number = level << BITS | tick >> level * BITS & 63
+            bucket = buckets.get(number)
+            if bucket is None:
+                buckets[number] = bucket = array("I")
+                occupied[level] |= 1 << (number & 63)
+            bucket.append(index)
 
     def _number(self, tick: int) -> int:
         """Which bucket a tick at or after the cursor lies in."""
-        level = max((tick ^ self._cursor).bit_length() - 1, 0) // BITS
+        level = LEVEL_OF_BITS[(tick ^ self._cursor).bit_length()]
         return level << BITS | tick >> level * BITS & 63
 
     def _put_back(self, number: int, indexes: list[int]) -> None:
@@ -236,10 +243,8 @@ class Schedule:
         """Move the cursor to the start of the first bucket, and its records to lower levels."""
         self._cursor = self._start(number)
         ticks = self._ticks
-        for index in self._drop(number):
-            tick = ticks[index]
-            if tick != GONE:
-                self._file(index, tick)
+        kept = [index for index in self._drop(number) if ticks[index] != GONE]
+        self._file(kept, [ticks[index] for index in kept])
 
     def _take_bucket(self, number: int, taken: list[Taken], limit: int) -> None:
         """Take from a bucket of one tick; what does not fit stays in it."""
@@ -284,10 +289,10 @@ class Schedule:
         self._buckets.clear()
         self._occupied = [0] * LEVELS
         self._earlier.clear()
-        self._cursor = min((tick for tick in self._ticks if tick != GONE), default=0)
-        for index, tick in enumerate(self._ticks):
-            if tick != GONE and self._ids[index] not in self._moving:
-                self._file(index, tick)
+        ids, ticks, moving = self._ids, self._ticks, self._moving
+        self._cursor = min((tick for tick in ticks if tick != GONE), default=0)
+        kept = [index for index, tick in enumerate(ticks) if tick != GONE and ids[index] not in moving]
+        self._file(kept, [ticks[index] for index in kept])
 
     def _clear(self) -> None:
         """Forget everything that is gone; nothing is kept."""

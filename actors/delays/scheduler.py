@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from callboard.actors.delays.pending import Pending
 from callboard.actors.delays.stored import moments_of, moved
-from callboard.actors.delivery.receipts import merged
+from callboard.actors.delays.unread import Unread
+from callboard.actors.delivery.receipts import OffsetRange, merged
 from callboard.actors.kernel import Actor, Reply
 from callboard.actors.notices import DelayedHeld, DelayedLost
 from callboard.actors.partition import commands as c
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from callboard.log.format.columns import Columns
 
 AT_A_TIME: Final = 256
+SPAN_OFFSETS: Final = 1 << 15
+"""What is pending is asked for so many offsets at a time: as ranges, of which there may be half as many."""
 BYTES_AT_A_TIME: Final = 4 * MIB
 """So many records go as one batch, or fewer: the last one begins within these bytes."""
 
@@ -192,13 +195,27 @@ class Line:
         await calls.ask(port, OPEN_WAITING)
         await calls.ask(port, c.Alter(waiting.settings))
         statistics: c.PartitionStatistics = await calls.ask(port, c.Describe())
-        unsettled: list[tuple[int, int]] = await calls.ask(port, c.ListUnsettled(WAITING))
         self._pending = Pending(self._directory.waiting.run)
-        lacking: list[tuple[int, int]] = []
-        for start, stop in unsettled:
-            lacking += await self._read(start, stop)
-        self._read_to = max(statistics.visible_end, *(stop for _, stop in unsettled), 0)
-        await self._settle_lost(lacking)
+        at = min([group.floor for group in statistics.groups], default=0)
+        self._read_to = end = max(statistics.visible_end, at)
+        missing: list[OffsetRange] = []
+        while at < end:
+            stop = min(at + SPAN_OFFSETS, end)
+            unread = Unread(await calls.ask(port, c.ListUnsettled(WAITING, at, stop)))
+            await self._read(unread)
+            missing += unread.missing
+            at = stop
+        await self._settle_lost(missing)
+
+    async def _read(self, unread: Unread) -> None:
+        """Add the pending records of a part."""
+        while (span := unread.span()) is not None:
+            start, stop = span
+            answer = await self._calls.ask(self._waiting.port, _reading(start, stop - start))
+            batches, end = ((), stop) if answer is None else answer
+            for columns in batches:
+                self._add(*unread.take(columns))
+            unread.pass_over(end)
 
     async def _read_new(self) -> None:
         """What was published since."""
@@ -206,29 +223,11 @@ class Line:
         while (answer := await self._calls.ask(port, _reading(self._read_to))) is not None:
             batches, self._read_to = answer
             for columns in batches:
-                self._add(columns)
+                self._add(columns.offset_list(), moments_of(columns))
         self._count()
 
-    async def _read(self, start: int, stop: int) -> list[tuple[int, int]]:
-        """Add the records of this range; returns the offsets at which there are none."""
-        port, at, seen = self._waiting.port, start, start
-        missing: list[tuple[int, int]] = []
-        while at < stop and (answer := await self._calls.ask(port, _reading(at, stop - at))) is not None:
-            batches, at = answer
-            for columns in batches:
-                first, last = columns.index_at(start), columns.index_at(stop)
-                found = columns.select(first, last)
-                for offset in found.offset_list():
-                    if offset > seen:
-                        missing.append((seen, offset))
-                    seen = offset + 1
-                if found.count:
-                    self._add(found)
-        return missing if seen >= stop else [*missing, (seen, stop)]
-
-    def _add(self, columns: Columns) -> None:
+    def _add(self, ids: Sequence[int], moments: Sequence[tuple[int, ...]]) -> None:
         clock = self._context.clock
-        ids, moments = columns.offset_list(), moments_of(columns)
         self._pending.add(ids, moments, now_s=clock.monotonic(), now_us=clock.wall_us())
 
     async def _settle_lost(self, lacking: list[tuple[int, int]]) -> None:

@@ -23,7 +23,7 @@ already.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from callboard.actors.partition.producers import SOURCE_EPOCH
@@ -83,7 +83,7 @@ def due_of(header: bytes | None) -> Due | None:
     )
 
 
-def moments_of(columns: Columns) -> Iterable[tuple[int, ...]]:
+def moments_of(columns: Columns) -> Sequence[tuple[int, ...]]:
     """(Kind, due, deadline, run, delay) by the headers of a batch; what has none was due long ago.
 
     Without other headers they lie one behind the other, and a million of them are read when a directory opens.

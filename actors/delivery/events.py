@@ -127,6 +127,8 @@ def _checked(event: Any) -> Event | None:
     if type(event) is not list or not event or type(event[0]) is not str:
         raise DeliveryEventInvalid("A delivery event has no kind.")
     kind = event[0]
+    if kind == "S" and len(event) == 4 and event[3] is None and _are_pairs(event[1:3]):
+        return tuple(event)  # delayed messages may be cancelled by the hundred thousand
     checks = _CHECKS.get(kind)
     if checks is None:
         if len(kind) != 1 or kind not in string.ascii_letters:

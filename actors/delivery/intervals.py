@@ -9,7 +9,7 @@ Invariants, checked by `check()`:
 - I1  Rows are sorted and disjoint: every start < its stop <= the next start.
 - I2  Neighbours are merged: two rows that touch differ in their values (so a set has no two rows that touch).
 - I3  No chunk is empty or longer than `CHUNK_ROWS_MAX`, and `heads` holds the first start of each.
-- I4  `count` is the sum of all lengths and `rows` the number of rows.
+- I4  `count` is the sum of all lengths, `counts` holds that of each chunk, and `rows` is the number of rows.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice, pairwise
-from operator import le, lt
+from itertools import compress, islice
+from operator import eq, le, lt
 from typing import Any, Final
 
-from callboard.actors.delivery.receipts import between
 from callboard.log.errors import InternalError
 
 Row = tuple[Any, ...]
@@ -39,12 +38,13 @@ def length_of(rows: Iterable[Sequence[int]]) -> int:
 class IntervalMap:
     """Disjoint ranges, each with the same number of values: one per letter of `typecodes` ("q" int, "d" float)."""
 
-    __slots__ = ("_chunks", "_heads", "_typecodes", "count", "rows")
+    __slots__ = ("_chunks", "_counts", "_heads", "_typecodes", "count", "rows")
 
     def __init__(self, typecodes: str = "") -> None:
         self._typecodes = "qq" + typecodes
         self._chunks: list[tuple[array[Any], ...]] = []
         self._heads: list[int] = []
+        self._counts: list[int] = []
         self.count = 0
         """Offsets in all ranges."""
         self.rows = 0
@@ -95,10 +95,20 @@ class IntervalMap:
             index = 0
 
     def count_in(self, start: int, stop: int) -> int:
-        """How many offsets of `[start, stop)` are in some range. The cost grows with the ranges in between."""
+        """How many offsets of `[start, stop)` are in some range. The cost grows with the chunks in between."""
         if not self._chunks or start >= self.last_stop or stop <= start:
             return 0
-        return length_of(self.overlapping(start, stop))
+        at, index = self._locate(start)
+        last = bisect_left(self._heads, stop) - 1
+        if last < at:
+            return 0
+        (first_starts, first_stops), (starts, stops) = self._chunks[at][:2], self._chunks[last][:2]
+        end = bisect_left(starts, stop)
+        if last == at and end <= index:
+            return 0
+        count = sum(self._counts[at : last + 1])
+        count -= sum(first_stops[:index]) - sum(first_starts[:index]) + max(0, start - first_starts[index])
+        return count - (sum(stops[end:]) - sum(starts[end:]) + max(0, stops[end - 1] - stop))
 
     def _locate(self, offset: int) -> tuple[int, int]:
         """Chunk and index of the first row that ends after `offset`; (number of chunks, 0) past the end."""
@@ -126,18 +136,21 @@ class IntervalMap:
         joins_left = left >= 0 and self._touches(left, left_index, 1, start, values)
         joins_right = at < len(chunks) and self._touches(at, index, 0, stop, values)
         if joins_left and joins_right:
-            chunks[left][1][left_index] = chunks[at][1][index]
+            chunks[left][1][left_index] = end = chunks[at][1][index]
+            self._counts[left] += end - start
             self._splice(at, index, index + 1, [])
         elif joins_left:
             chunks[left][1][left_index] = stop
+            self._counts[left] += stop - start
         elif joins_right:
             chunks[at][0][index] = start
+            self._counts[at] += stop - start
             if index == 0:
                 self._heads[at] = start
         elif index == 0 and at:
-            self._splice(at - 1, len(chunks[at - 1][0]), len(chunks[at - 1][0]), [row])
+            self._insert(at - 1, len(chunks[at - 1][0]), row)
         else:
-            self._splice(at, index, index, [row])
+            self._insert(at, index, row)
 
     def carve(self, start: int, stop: int) -> list[Row]:
         """Take `[start, stop)` out; returns the rows that were in it, cut to it."""
@@ -182,6 +195,7 @@ class IntervalMap:
         """Forget every range."""
         self._chunks.clear()
         self._heads.clear()
+        self._counts.clear()
         self.count = self.rows = 0
 
     def _touches(self, at: int, index: int, column: int, offset: int, values: tuple[Any, ...]) -> bool:
@@ -194,17 +208,22 @@ class IntervalMap:
         """The common case: behind everything, touching nothing."""
         self.rows += 1
         if self._chunks and len(self._chunks[-1][0]) < CHUNK_ROWS_MAX:
+            self._counts[-1] += row[1] - row[0]
             for column, value in zip(self._chunks[-1], row, strict=True):
                 column.append(value)
             return
         columns = zip(self._typecodes, row, strict=True)
         self._chunks.append(tuple(array(code, (value,)) for code, value in columns))
         self._heads.append(row[0])
+        self._counts.append(row[1] - row[0])
 
     def _splice(self, at: int, start: int, stop: int, rows: Sequence[Row]) -> None:
         """Replace rows `start` to `stop` of chunk `at` by `rows` (at most two), keeping I3."""
         chunk = self._chunks[at]
         self.rows += len(rows) - (stop - start)
+        self._counts[at] += length_of(rows)
+        if start < stop:
+            self._counts[at] -= sum(chunk[1][start:stop]) - sum(chunk[0][start:stop])
         for index, column in enumerate(chunk):
             if rows:
                 column[start:stop] = array(column.typecode, [row[index] for row in rows])
@@ -212,24 +231,41 @@ class IntervalMap:
                 del column[start:stop]
         length = len(chunk[0])
         if length == 0:
-            del self._chunks[at], self._heads[at]
+            del self._chunks[at], self._heads[at], self._counts[at]
             return
         self._heads[at] = chunk[0][0]
         if length > CHUNK_ROWS_MAX:
-            half = length // 2
-            self._chunks.insert(at + 1, tuple(column[half:] for column in chunk))
-            self._heads.insert(at + 1, chunk[0][half])
-            for column in chunk:
-                del column[half:]
+            self._split(at)
+
+    def _insert(self, at: int, index: int, row: Row) -> None:
+        """`_splice` for one more row."""
+        chunk = self._chunks[at]
+        for column, value in zip(chunk, row, strict=True):
+            column.insert(index, value)
+        self.rows += 1
+        self._counts[at] += row[1] - row[0]
+        if index == 0:
+            self._heads[at] = row[0]
+        if len(chunk[0]) > CHUNK_ROWS_MAX:
+            self._split(at)
+
+    def _split(self, at: int) -> None:
+        """Make two chunks of one (I3)."""
+        chunk = self._chunks[at]
+        half = len(chunk[0]) // 2
+        self._chunks.insert(at + 1, tuple(column[half:] for column in chunk))
+        self._heads.insert(at + 1, chunk[0][half])
+        for column in chunk:
+            del column[half:]
+        count = sum(chunk[1]) - sum(chunk[0])
+        self._counts.insert(at + 1, self._counts[at] - count)
+        self._counts[at] = count
 
     # -- columns, for snapshots -----------------------------------------------------------------------------
 
     def columns(self) -> list[bytes]:
         """Every column as the little-endian bytes of its numbers, eight each."""
-        whole = [array(code) for code in self._typecodes]
-        for chunk in self._chunks:
-            for column, part in zip(whole, chunk, strict=True):
-                column.extend(part)
+        whole = self._whole()
         if sys.byteorder == "big":
             for column in whole:
                 column.byteswap()
@@ -252,23 +288,16 @@ class IntervalMap:
         if not all(map(le, stops, islice(starts, 1, None))):
             raise ValueError("ranges overlap or are not sorted")
         self.clear()
+        if _touches_its_equal(whole):
+            raise ValueError("two touching ranges are not merged")
         step = CHUNK_ROWS_MAX // 2
         for index in range(0, len(starts), step):
-            self._chunks.append(tuple(column[index : index + step] for column in whole))
+            chunk = tuple(column[index : index + step] for column in whole)
+            self._chunks.append(chunk)
             self._heads.append(starts[index])
+            self._counts.append(sum(chunk[1]) - sum(chunk[0]))
         self.rows = len(starts)
-        self.count = sum(stops) - sum(starts)
-        if self._unmerged():
-            self.clear()
-            raise ValueError("two touching ranges are not merged")
-
-    def _unmerged(self) -> bool:
-        previous: Row = (-1, -1)
-        for row in self:
-            if previous[1] == row[0] and previous[2:] == row[2:]:
-                return True
-            previous = row
-        return False
+        self.count = sum(self._counts)
 
     def check(self) -> None:
         """Raise InternalError when an invariant does not hold. The cost grows with the number of ranges."""
@@ -278,18 +307,36 @@ class IntervalMap:
                     "counters differ from the ranges, of which there are none", invariant="I4"
                 )
             return
-        rows = list(self)
-        if any(row[0] >= row[1] for row in rows) or any(a[1] > b[0] for a, b in pairwise(rows)):
+        whole = self._whole()
+        starts, stops = whole[:2]
+        if not all(map(lt, starts, stops)) or not all(map(le, stops, islice(starts, 1, None))):
             raise InternalError("ranges are empty, unsorted or overlap", invariant="I1")
-        if self._unmerged():
+        if _touches_its_equal(whole):
             raise InternalError("touching ranges of equal values", invariant="I2")
         lengths = [len(column) for chunk in self._chunks for column in chunk]
         if lengths and not 0 < min(lengths) <= max(lengths) <= CHUNK_ROWS_MAX:
             raise InternalError("a chunk is empty or too long", invariant="I3")
         if self._heads != [chunk[0][0] for chunk in self._chunks]:
             raise InternalError("chunk heads differ from the chunks", invariant="I3")
-        if self.rows != len(rows) or self.count != length_of(rows):
+        if self._counts != [sum(chunk[1]) - sum(chunk[0]) for chunk in self._chunks]:
+            raise InternalError("the counts of chunks differ from the chunks", invariant="I4")
+        if self.rows != len(starts) or self.count != sum(self._counts):
             raise InternalError("counters differ from the ranges", invariant="I4")
+
+    def _whole(self) -> list[array[Any]]:
+        """Each column in one piece."""
+        whole = [array(code) for code in self._typecodes]
+        for chunk in self._chunks:
+            for column, part in zip(whole, chunk, strict=True):
+                column.extend(part)
+        return whole
+
+
+def _touches_its_equal(columns: Sequence[array[Any]]) -> bool:
+    """Whether two neighbours of these sorted rows touch and have the same values."""
+    starts, stops, *values = columns
+    touching = compress(range(1, len(starts)), map(eq, stops, islice(starts, 1, None)))
+    return any(all(column[index - 1] == column[index] for column in values) for index in touching)
 
 
 class IntervalSet(IntervalMap):
@@ -304,6 +351,7 @@ class IntervalSet(IntervalMap):
         if self._chunks and (stops := self._chunks[-1][1])[-1] == start:
             # The common case beside a hole: the last range grows.
             stops[-1] = stop
+            self._counts[-1] += stop - start
             self.count += stop - start
             return stop - start
         before = self.count
@@ -312,6 +360,42 @@ class IntervalSet(IntervalMap):
         self.put(start, stop)
         return self.count - before
 
+    def add_new(self, start: int, stop: int) -> bool:
+        """Add `[start, stop)`, which is not empty, if no part of it is present, and tell whether that is so."""
+        heads = self._heads
+        at = bisect_right(heads, start) - 1
+        if at >= 0:
+            starts, stops = chunk = self._chunks[at]
+            index = bisect_right(stops, start)
+            if 0 < index < len(stops) and stops[index - 1] < start and stop < starts[index]:
+                # The common case: between two rows of a chunk, touching neither.
+                starts.insert(index, start)
+                stops.insert(index, stop)
+                self.rows += 1
+                self.count += stop - start
+                self._counts[at] += stop - start
+                if len(starts) > CHUNK_ROWS_MAX:
+                    self._split(at)
+                return True
+            if chunk is self._chunks[-1] and stops[-1] <= start:
+                self.add(start, stop)
+                return True
+        at, index = self._locate(start)
+        if at < len(self._chunks) and self._chunks[at][0][index] < stop:
+            return False
+        self.put(start, stop)
+        return True
+
     def missing(self, start: int, stop: int) -> list[tuple[int, int]]:
         """The parts of `[start, stop)` that are not in the set."""
-        return between(start, stop, self.overlapping(start, stop))
+        at, index = self._locate(start)
+        begins, ends = [start], list[int]()
+        for starts, stops in islice(self._chunks, at, None):
+            end = bisect_left(starts, stop, index)
+            ends += starts[index:end]
+            begins += stops[index:end]
+            if end < len(starts):
+                break
+            index = 0
+        ends.append(stop)
+        return [(first, last) for first, last in zip(begins, ends, strict=True) if first < last]

@@ -262,10 +262,19 @@ class DeliveryState:
 
     def _take_out(self, start: int, stop: int) -> list[HistoryRow]:
         """Take offsets, of which none is settled, out of whatever states they are in."""
-        rows: list[HistoryRow] = [(row[0], row[1], 0) for row in self._passed.carve(start, stop)]
-        rows += [(row[0], row[1], row[3]) for row in self._ready.carve(start, stop)]
-        rows += [row[:3] for row in self._delayed.carve(start, stop)]
-        wanted = max(0, min(stop, self.next) - start) - length_of(rows)
+        rows: list[HistoryRow] = []
+        wanted = max(0, min(stop, self.next) - start)
+        if wanted and self._passed.rows:
+            rows += [(row[0], row[1], 0) for row in self._passed.carve(start, stop)]
+            wanted -= length_of(rows)
+        if wanted and self._ready.rows:
+            ready = self._ready.carve(start, stop)
+            rows += [(row[0], row[1], row[3]) for row in ready]
+            wanted -= length_of(ready)
+        if wanted and self._delayed.rows:
+            delayed = self._delayed.carve(start, stop)
+            rows += [row[:3] for row in delayed]
+            wanted -= length_of(delayed)
         emptied = []
         if wanted:
             # The newest lease first: what is taken out has mostly been leased just now.
@@ -292,7 +301,10 @@ class DeliveryState:
         if self.failures.ranges.rows:
             self.failures.forget(start, stop)
         if start != self.floor:
-            settled.add(start, stop)
+            if settled.last_stop > start:
+                settled.put(start, stop)
+            else:
+                settled.add(start, stop)
             if start <= self.next < stop:
                 row = settled.first_from(self.next)
                 self.next = row[1] if row else stop

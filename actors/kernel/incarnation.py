@@ -128,7 +128,7 @@ class ActorIncarnation(Generic[M]):
             self._call = _call
         await self._call(actor.started)
         self._ready(ready)
-        cell, mailbox, limit = self.cell, self.cell.mailbox, self.cell.system.limits.receive_batch
+        mailbox, limit = self.cell.mailbox, self.cell.system.limits.receive_batch
         while not self._stop_requested:
             await mailbox.wait()
             if not mailbox.front or self._stop_requested:
@@ -163,7 +163,7 @@ class ActorIncarnation(Generic[M]):
     # -- messages -------------------------------------------------------------------------------------------
 
     def _finish_batch(self) -> None:
-        """Count the batch, also one that a function or a crash leaves behind, and keep its replies until they are done."""
+        """Count the batch, also one that a function or a crash leaves behind; keep its replies until they are done."""
         batch, self._batch = self._batch, None
         if batch is not None:
             self.cell.received += batch.taken

@@ -88,10 +88,12 @@ class DeadLetterRules:
         if group is None:
             self._refuse_unknown(message.group_id, token)
             return
-        for start, stop in message.ranges:
-            for first, last in between(start, stop, group.delivery.leased_in(start, stop)):
-                group.delivery.skip(first, last)
-                self._settled_in(group, [(first, last)], now)
+        delivery, ranges = group.delivery, message.ranges
+        if delivery.leased:
+            ranges = [part for row in ranges for part in between(*row, delivery.leased_in(*row))]
+        for start, stop in ranges:
+            delivery.skip(start, stop)
+        self._settled_in(group, ranges, now)
         self._has_changed(group, now)
         self.journal.answer(token, None, must_sync=True)
 

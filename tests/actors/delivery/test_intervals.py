@@ -49,7 +49,7 @@ def test_putting_over_a_range_is_a_bug() -> None:
         kept.put(3, 4, 2)
 
 
-@given(st.lists(st.tuples(st.sampled_from(["add", "carve"]), RANGES), max_size=40), RANGES)
+@given(st.lists(st.tuples(st.sampled_from(["add", "add new", "carve"]), RANGES), max_size=40), RANGES)
 def test_set_agrees_with_a_python_set(
     steps: list[tuple[str, tuple[int, int]]], probe: tuple[int, int]
 ) -> None:
@@ -59,6 +59,11 @@ def test_set_agrees_with_a_python_set(
         if verb == "add":
             assert len(set(range(start, stop)) - model) == kept.add(start, stop)
             model |= set(range(start, stop))
+        elif verb == "add new":
+            if start < stop:
+                is_new = model.isdisjoint(range(start, stop))
+                assert kept.add_new(start, stop) == is_new
+                model |= set(range(start, stop)) if is_new else set()
         else:
             carved = kept.carve(start, stop)
             assert set(range(start, stop)) & model == {o for first, end in carved for o in range(first, end)}
@@ -101,9 +106,17 @@ def test_many_chunks(seed: int) -> None:
     offsets = list(range(CHUNK_ROWS_MAX * 10))
     rng.shuffle(offsets)
     kept = IntervalSet()
-    for offset in offsets[: len(offsets) // 2]:
+    for offset in offsets[: len(offsets) // 4]:
         kept.add(offset, offset + 1)
     kept.check()
+    for offset in offsets[len(offsets) // 4 : len(offsets) // 2]:
+        assert kept.add_new(offset, offset + 1)
+        assert not kept.add_new(offset, offset + 1)
+    kept.check()
+    held = set(offsets[: len(offsets) // 2])
+    for _ in range(50):
+        start, stop = sorted(rng.sample(range(-5, len(offsets) + 5), 2))
+        assert kept.count_in(start, stop) == len(held.intersection(range(start, stop)))
     kept.add(100, 9_000)
     kept.carve(200, 8_000)
     kept.check()

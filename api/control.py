@@ -25,6 +25,7 @@ add_schedule    `topic`, `name`, `settings`             the recurring publish
 change_schedule `topic`, `name`, `change`               None, once it is synced
 next_due        `topic`, `name`, `count`                instants in ISO 8601
 list_delayed    `topic`, `count`                        the delayed messages that are due first
+page_delayed    `topic`, `after`, `count`               those behind a partition and an id, as published
 count_delayed   `topic`                                 how many wait
 cancel_delayed  `topic`, `partition`, `ids`             ids of those that waited until then
 list_dead       choice, `limit`                         dead letters in a topic
@@ -106,6 +107,7 @@ VERBS: Final[dict[str, list[str]]] = {
     "change_schedule": ["topic", "name", "change"],
     "next_due": ["topic", "name", "count"],
     "list_delayed": ["topic", "count"],
+    "page_delayed": ["topic", "after", "count"],
     "count_delayed": ["topic"],
     "cancel_delayed": ["topic", "partition", "ids"],
 }
@@ -443,6 +445,7 @@ async def answer(
     settings: str = "",
     change: str = "",
     count: str = "",
+    after: str = "",
     ids: str = "",
     drop_dead_letters: str = "",
     **others: str,
@@ -512,6 +515,9 @@ async def answer(
         case "list_delayed":
             first = await runtime.topic(topic).delayed().next(limit=_parse_count(count))
             return [plain(plain_delayed(each)) for each in first]
+        case "page_delayed":
+            page = await runtime.topic(topic).delayed().page(after, _parse_count(count))
+            return [plain(plain_delayed(each)) for each in page]
         case "count_delayed":
             return await runtime.topic(topic).delayed().count()
         case "cancel_delayed":

@@ -16,7 +16,7 @@ from callboard.actors.partition import commands as c
 from callboard.actors.partition.calls import record_in
 from callboard.log.errors import ActorCrashed, ActorStopped, InvalidArgument, RuntimeClosed, TopicNotFound
 from callboard.log.format.columns import FOREVER
-from callboard.log.limits import OFFSET_MAX, READ_BYTES_DEFAULT
+from callboard.log.limits import MIB, OFFSET_MAX, READ_BYTES_DEFAULT
 from callboard.log.plain import each_of, is_a, items, shown, whole
 from callboard.message import Receipt, Record, ScheduledReceipt, WaitsInTopic, from_us, topic_id_field
 
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 PAGE: Final = 1000
 """So many are asked for at a time."""
+PAGE_BYTES: Final = 8 * MIB
+"""A page for a command ends when its values are so large, looked at after each of its parts."""
+PAGE_PART: Final = 16
 
 
 @attrs.frozen(kw_only=True)
@@ -57,18 +60,46 @@ class DelayedMessages:
         self._session = session
         self._live = live
 
-    async def list(self, *, limit: int = 1000) -> tuple[DelayedMessage, ...]:
-        """The first `limit` messages that wait, partition by partition, in the order in which they were published."""
-        limit = _limit(limit)
+    async def list(
+        self, *, limit: int = 1000, after: DelayedMessage | Receipt | None = None
+    ) -> tuple[DelayedMessage, ...]:
+        """The first `limit` messages that wait, partition by partition, in the order in which they were published.
+
+        With `after`, the last one of a list before or a `ScheduledReceipt`, it goes on behind that, whether or not that
+        still waits. So a million are looked at a thousand at a time, until a list is empty:
+
+            last = None
+            while page := await orders.delayed().list(after=last):
+                last = page[-1]
+        """
+        place = (0, -1) if after is None else self._place(after, "listed")
+        return await self._behind(place, _limit(limit))
+
+    async def page(self, after: str, limit: int) -> Sequence[DelayedMessage]:
+        """The same behind what `parse_place` reads; fewer, if they are large."""
+        place, limit = parse_place(after), _limit(limit)
         found: list[DelayedMessage] = []
-        for port in self._live.waiting:
-            after = -1
+        size_bytes = 0
+        while len(found) < limit and size_bytes < PAGE_BYTES:
+            some = await self._behind(place, min(PAGE_PART, limit - len(found)))
+            if not some:
+                break
+            found += some
+            size_bytes += sum([len(each.value) for each in some])
+            place = some[-1].partition, some[-1].schedule_id
+        return found
+
+    async def _behind(self, place: tuple[int, int], limit: int) -> tuple[DelayedMessage, ...]:
+        first, above = place
+        found: list[DelayedMessage] = []
+        for port in self._live.waiting[first:]:
             while len(found) < limit:
-                rows = await self._scheduler(ListDelayed(port, after, min(PAGE, limit - len(found))))
+                rows = await self._scheduler(ListDelayed(port, above, min(PAGE, limit - len(found))))
                 if not rows:
                     break
                 found += await self._read(port, rows)
-                after = rows[-1][0]
+                above = rows[-1][0]
+            above = -1
         return tuple(found)
 
     async def next(self, *, limit: int = 100) -> tuple[DelayedMessage, ...]:
@@ -116,25 +147,27 @@ class DelayedMessages:
             raise InvalidArgument(f"{shown(receipts, 80)} is no receipt, nor several. Nothing was cancelled.")
         by_partition: dict[int, list[int]] = {}
         for receipt in given:
-            if (
-                not isinstance(receipt, (ScheduledReceipt, DelayedMessage))
-                or receipt.topic != self._live.name
-            ):
-                raise InvalidArgument(
-                    f"{shown(receipt, 80)} is no receipt of a delayed message of topic {self._live.name!r}. Nothing was"
-                    " cancelled."
-                )
-            if not receipt.is_of(self._live.topic_id):
-                raise TopicNotFound(
-                    f"{shown(receipt, 80)} is of another topic {self._live.name!r}: one was deleted, and the other made"
-                    " under its name. Nothing was cancelled.",
-                    topic=self._live.name,
-                )
-            by_partition.setdefault(receipt.partition, []).append(receipt.schedule_id)
+            partition, schedule_id = self._place(receipt, "cancelled")
+            by_partition.setdefault(partition, []).append(schedule_id)
         cancelled = 0
         for partition, ids in by_partition.items():
             cancelled += len(await self.cancel_ids(partition, ids))
         return cancelled
+
+    def _place(self, receipt: object, done: str) -> tuple[int, int]:
+        """Partition and schedule id of a delayed message of this topic, before anything is `done`."""
+        if not isinstance(receipt, (ScheduledReceipt, DelayedMessage)) or receipt.topic != self._live.name:
+            raise InvalidArgument(
+                f"{shown(receipt, 80)} is no receipt of a delayed message of topic {self._live.name!r}. Nothing was"
+                f" {done}."
+            )
+        if not receipt.is_of(self._live.topic_id):
+            raise TopicNotFound(
+                f"{shown(receipt, 80)} is of another topic {self._live.name!r}: one was deleted, and the other made"
+                f" under its name. Nothing was {done}.",
+                topic=self._live.name,
+            )
+        return receipt.partition, receipt.schedule_id
 
     async def cancel_ids(self, partition: int, schedule_ids: Sequence[int]) -> Sequence[int]:
         """The same by the ids in one partition; returns those that waited until then."""
@@ -205,6 +238,17 @@ def parse_ids(text: str) -> list[int]:
                 f"{shown(word, 40)} is no schedule id, a number from 0 on. Nothing was cancelled."
             )
     return [int(word) for word in found]
+
+
+def parse_place(text: str) -> tuple[int, int]:
+    """A partition and a schedule id, behind which a list goes on; nothing stands for the beginning.
+
+    Raises `InvalidArgument`.
+    """
+    found = parse_ids(text)
+    if len(found) not in (0, 2):
+        raise InvalidArgument(f"{text!r:.60} is no partition with a schedule id. Nothing was listed.")
+    return (found[0], found[1]) if found else (0, -1)
 
 
 def plain_delayed(message: DelayedMessage) -> dict[str, Any]:

@@ -106,9 +106,12 @@ class IntervalMap:
         end = bisect_left(starts, stop)
         if last == at and end <= index:
             return 0
-        count = sum(self._counts[at : last + 1])
-        count -= sum(first_stops[:index]) - sum(first_starts[:index]) + max(0, start - first_starts[index])
-        return count - (sum(stops[end:]) - sum(starts[end:]) + max(0, stops[end - 1] - stop))
+        count: int = sum(self._counts[at : last + 1])
+        before: int = (
+            sum(first_stops[:index]) - sum(first_starts[:index]) + max(0, start - first_starts[index])
+        )
+        behind: int = sum(stops[end:]) - sum(starts[end:]) + max(0, stops[end - 1] - stop)
+        return count - before - behind
 
     def _locate(self, offset: int) -> tuple[int, int]:
         """Chunk and index of the first row that ends after `offset`; (number of chunks, 0) past the end."""

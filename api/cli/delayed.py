@@ -4,18 +4,24 @@ has the directory open with control=True.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 import click
 
 from callboard.actors.names import check_name
-from callboard.cli.inspect import ask_runtime
+from callboard.cli.group import run
+from callboard.cli.inspect import ask_runtime, asking
 from callboard.cli.options import directory_option, json_option
 from callboard.cli.output import counted, legible, plain_bytes, print_json, say, show, table
+from callboard.offline import require_directory
 
 IDS_AT_A_TIME: Final = 1000
 """So many are cancelled by one request, which has room for them."""
+PAGE: Final = 1000
+"""So many of all are asked for at a time."""
 ID_MAX: Final = 2**63 - 1
 NUMBER_MAX: Final = 999_999_999
 """The control socket takes no larger partition or limit."""
@@ -39,12 +45,39 @@ def delayed() -> None:
     show_default=True,
     help="So many at most, those that are due first.",
 )
+@click.option(
+    "--all",
+    "is_all",
+    is_flag=True,
+    help="All of them instead, partition by partition, in the order in which they were published.",
+)
 @directory_option
 @json_option
-def list_delayed(topic: str, limit: int, directory: str, as_json: bool) -> None:
+def list_delayed(topic: str, limit: int, is_all: bool, directory: str, as_json: bool) -> None:
     """Print the messages that wait, a line each. What is due next comes first."""
     check_name(topic, "topic")
+    if is_all:
+        require_directory(directory)
+        run(partial(_print_all, directory, topic, as_json=as_json))
+        return
     (found,) = ask_runtime(directory, {"verb": "list_delayed", "topic": topic, "count": str(limit)})
+    _print(found, topic, as_json=as_json)
+
+
+async def _print_all(directory: str, topic: str, *, as_json: bool) -> None:
+    """Page by page, however many there are."""
+    after = ""
+    async with asking(directory) as ask:
+        while True:
+            page = await ask("page_delayed", topic=topic, after=after, count=str(PAGE))
+            if page or not after:
+                _print(page, topic, as_json=as_json)
+            if not page:
+                return
+            after = f"{page[-1]['partition']} {page[-1]['schedule_id']}"
+
+
+def _print(found: Sequence[dict[str, Any]], topic: str, *, as_json: bool) -> None:
     if as_json:
         for message in found:
             print_json(_plain(message))

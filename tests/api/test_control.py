@@ -476,6 +476,7 @@ def test_who_changes_something_is_told_that_it_may_be_done() -> None:
         "schedules",
         "next_due",
         "list_delayed",
+        "page_delayed",
         "count_delayed",
     }
     assert set(VERBS) - CHANGING == looks

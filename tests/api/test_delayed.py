@@ -263,6 +263,33 @@ async def test_what_is_due_next_is_told_first(autojump_clock: Any, world: Any, m
         assert await runtime.topic("others").delayed().next() == ()
 
 
+async def test_what_waits_is_listed_in_pages(autojump_clock: Any, world: Any) -> None:
+    """Each page goes on behind the last message of the one before, whether that still waits or not."""
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders", partitions=3)
+        kept = []
+        for partition in (0, 2):
+            delays = [100.0 + number % 3 for number in range(7)]
+            kept += await orders.publish_batch(
+                [b"%d" % n for n in range(7)], delays=delays, partition=partition
+            )
+        found, last = [], None
+        while page := await orders.delayed().list(limit=2, after=last):
+            last = page[-1]
+            assert await orders.delayed().cancel(last) == 1
+            found += page
+        assert [(each.partition, each.value) for each in found] == [
+            (partition, b"%d" % number) for partition in (0, 2) for number in range(7)
+        ]
+        assert await orders.delayed().count() == 7
+        rest = await orders.delayed().list(after=kept[6])
+        assert [(each.partition, each.value) for each in rest] == [(2, b"1"), (2, b"3"), (2, b"5")]
+        with pytest.raises(InvalidArgument, match="Nothing was listed"):
+            await orders.delayed().list(after="0 3")
+        with pytest.raises(InvalidArgument, match="Nothing was listed"):
+            await orders.delayed().list(after=await orders.publish(b"now"))
+
+
 async def test_a_full_topic_holds_what_is_due(autojump_clock: Any, world: Any) -> None:
     """It comes when there is room, in order; meanwhile what waits can be listed and cancelled, and it is told."""
     events: list[Any] = []

@@ -106,6 +106,12 @@ async def test_beside_a_running_program(command: Any) -> None:
             def run(*words: str) -> Any:
                 return command.run("delayed", *words, "--json")
 
+            everything = run("list", "orders", "--all").documents
+            assert [(each["partition"], each["schedule_id"]) for each in everything] == [
+                (0, 0),
+                *((1, number) for number in range(1101)),
+            ]
+            assert "tea" in command.run("delayed", "list", "orders", "--all").out.decode()
             counted = run("count", "orders").json["messages"]
             listed = run("list", "orders", "--limit", "2").documents
             told = command.run("delayed", "list", "orders", "--limit", "1").out.decode()
@@ -132,6 +138,8 @@ async def test_beside_a_running_program(command: Any) -> None:
         for verb, given in (
             ("list_delayed", {"count": "0"}),
             ("list_delayed", {"count": "many"}),
+            ("page_delayed", {"count": "5", "after": "1"}),
+            ("page_delayed", {"count": "0", "after": ""}),
             ("cancel_delayed", {"partition": "", "ids": "0"}),
             ("cancel_delayed", {"partition": "0", "ids": "0 -1"}),
             ("cancel_delayed", {"partition": "0", "ids": "0 " + "9" * 20}),

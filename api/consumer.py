@@ -343,7 +343,7 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
             self.leases.give_back([lease.take(lease.untaken)])
 
     def give_back_fetched(self) -> None:
-        """As `give_back_buffer`, with what partitions have answered and nobody has taken."""
+        """As `give_back_buffer`, with answers that nobody has taken: for other modules of the package."""
         self.give_back_buffer()
         self._give_back_answers(math.inf)
 

@@ -24,6 +24,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import attrs
@@ -447,7 +448,14 @@ class Reporter:
         return told
 
     def close(self) -> None:
-        """The runtime is closed: say what waits, and how many lines were left out that no other line told of."""
+        """The runtime is closed: say what waits, and how many lines were left out that no other line told of.
+
+        What a logging handler raises ends that: nobody is left to hear of it, and how the runtime ended comes first.
+        """
+        with suppress(Exception):
+            self._tell_rest()
+
+    def _tell_rest(self) -> None:
         for crash in self._crashes.take_all():
             self._tell_undecided(crash)
         left_out = self._floods.left_out()

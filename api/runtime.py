@@ -284,9 +284,9 @@ class Runtime(ReachesOutboxes, ReadsTopics):
                 absorbed = await self._system.__aexit__(kind, error, traceback)
             finally:
                 self._state = "closed"
-                self._reporter.close()
                 self.timers.end()
                 await self._release()
+                self._reporter.close()  # last: it calls the program's logging handlers
         if error is None:
             self._raise_unawaited(lives)
         return absorbed
@@ -335,16 +335,18 @@ class Runtime(ReachesOutboxes, ReadsTopics):
             raise found[0]
 
     async def _release(self) -> None:
-        if self._server is not None:
-            self._server.close()
         try:
-            if self._disk is not None:
-                with trio.CancelScope(shield=True):
-                    await self._disk.aclose()
+            if self._server is not None:
+                self._server.close()
         finally:
-            if self._lock is not None:
-                self._lock.release()
-                self._lock = None
+            try:
+                if self._disk is not None:
+                    with trio.CancelScope(shield=True):
+                        await self._disk.aclose()
+            finally:
+                if self._lock is not None:
+                    self._lock.release()
+                    self._lock = None
 
     def check_open(self) -> None:
         """Raise `RuntimeClosed` unless the runtime is open, or still closing: actors may finish their work then.

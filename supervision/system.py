@@ -7,6 +7,7 @@ T2  The body's exception is raised unchanged, never in a group; after a cancella
 T3  Cancellation from outside does not cancel the tasks of the tree: it ends the body, and then the tree stops in order,
     last first. Each child has its grace and is killed when that is over.
 T4  When the root gives up, the body is cancelled and `RestartLimitReached` is raised.
+T5  Ctrl-C comes out of the `async with`, whenever it comes: also while a body that was cancelled is closed.
 """
 
 from __future__ import annotations
@@ -138,6 +139,7 @@ class System:
             await self._ready.wait()
         except BaseException:
             await self._shut()
+            self._raise_passing()
             raise
         if self._over.is_set():
             await self._shut()
@@ -157,6 +159,7 @@ class System:
         except BaseException as remaining:  # noqa: BLE001 - raised again below
             absorbed, rest = False, remaining
         await self._shut()
+        self._raise_passing()
         if not isinstance(error, trio.Cancelled) or absorbed:
             self._raise_ending()
         if rest is not None:
@@ -185,8 +188,10 @@ class System:
                     self._ending = await self.root.live(self._ready.set)
             except BaseException as error:  # noqa: BLE001 - raised again by the body's task
                 self._passing = unwrap(error)
-            self.root.close(self._ending.error)
-            self.kernel.close(self._passing)
+            try:
+                self.root.close(self._ending.error)
+            finally:
+                self.kernel.close(self._passing)
         except BaseException as error:  # noqa: BLE001 - a watcher may raise SystemExit
             self._passing = self._passing or unwrap(error)
         finally:
@@ -196,6 +201,7 @@ class System:
             self._ready.set()
             self._body.cancel()
 
+    @trio.lowlevel.enable_ki_protection  # an interrupt is raised in the wait, where it is kept
     async def _shut(self) -> None:
         """Stop the tree, wait for it, and leave the nursery (T1), also when an interrupt cuts this short."""
         self._nursery.cancel_scope.shield = True
@@ -211,11 +217,19 @@ class System:
             if not self._over.is_set():
                 self._kill()
                 self._deadlines.cancel()
-            await self._manager.__aexit__(None, None, None)
+            try:
+                await self._manager.__aexit__(None, None, None)
+            except BaseExceptionGroup as group:  # an interrupt in the nursery's own wait
+                self._passing = self._passing or unwrap(group)
 
     def _kill(self) -> None:
         self.root.stop(final=True)
         self.root.kill()
+
+    def _raise_passing(self) -> None:
+        """Raise an interrupt, also in the place of a cancellation: else nobody would hear of it."""
+        if self._passing is not None and not isinstance(self._passing, Exception | trio.Cancelled):
+            raise self._passing
 
     def _raise_ending(self) -> None:
         """Raise what ended the tree, unless it was asked to end."""

@@ -64,6 +64,8 @@ class Line:
 class DeadLetterRouter(Actor[None]):
     """See the module."""
 
+    defers_interrupts = True
+
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._calls = PartitionCalls(directory.timers)

@@ -81,6 +81,8 @@ Question = CancelDelayed | ListDelayed | CountDelayed
 class Scheduler(Actor[Question]):
     """See the module."""
 
+    defers_interrupts = True
+
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._lines: dict[PartitionPort, Line] = {}

@@ -12,6 +12,7 @@ C2  A closed cell stays closed: its mailbox refuses messages, those that waited 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import attrs
@@ -173,11 +174,13 @@ class Cell(Generic[M]):
         for envelope in self.mailbox.drain():
             self.to_dead_letters(envelope.message, "crashed" if self._was_tried(envelope) else "stopped")
         self.system.forget(self.path)
-        self.system.events.emit(ActorEnded(self.path, None if cause is None else describe(cause)))
-        self._terminated = Terminated(self.path, cause)
+        self._terminated = notice = Terminated(self.path, cause)
         watchers, self._watchers = self._watchers, {}
-        for tell in watchers.values():
-            self._tell(tell, self._terminated)
+        with ExitStack() as calls:  # of foreign code: each is made, whatever those before it raise
+            for tell in reversed(watchers.values()):
+                calls.callback(self._tell, tell, notice)
+            ended = ActorEnded(self.path, None if cause is None else describe(cause))
+            calls.callback(self.system.events.emit, ended)
 
     def watch(self, tell: Callable[[Terminated], object]) -> Callable[[], None]:
         """Call `tell` when the cell closes, at once if it is closed. Returns a function that ends the watch."""

@@ -19,7 +19,7 @@ L5  Ctrl-C is raised only in users' actors and in the task that opened the syste
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, Generic, Literal, TypeVar, cast
 
 import attrs
@@ -148,7 +148,12 @@ class ActorIncarnation(Generic[M]):
 
     async def _run_function(self, ready: Callable[[], None]) -> None:
         running = cast(ActorFunction, self._start)(self.context)  # one that takes no context does not start
-        self._ready(ready)
+        try:
+            self._ready(ready)
+        except BaseException:  # who hears of the start was interrupted: nobody will await it
+            if isinstance(running, Coroutine):
+                running.close()
+            raise
         with self._main:
             await self._call(lambda: running)
 
@@ -239,15 +244,20 @@ class ActorIncarnation(Generic[M]):
 
     def _settle(self, ending: Ending) -> None:
         """Answer, fail or put back everything that is open (L3)."""
-        cell = self.cell
         batch, current = self._batch, None
         if batch is not None and ending.kind != "finished":
             current = batch.current
         self._finish_batch()
-        if ending.kind != "finished":
-            self._report(ending)
-        if current is not None:
-            self._settle_in_hand(current)
+        try:
+            if ending.kind != "finished":
+                self._report(ending)
+        finally:  # subscribers and the actor's hook are foreign code
+            if current is not None:
+                self._settle_in_hand(current)
+            self._fail_open(ending)
+
+    def _fail_open(self, ending: Ending) -> None:
+        cell = self.cell
         what = {"crashed": "crashed", "killed": "was killed", "finished": "stopped"}[ending.kind]
         for reply in list(self._open):
             reply.fail(crashed(cell.path, ending.error, what))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from callboard.actors.kernel.cell import Cell
@@ -59,5 +60,6 @@ class ActorSystem:
 
     def close(self, cause: BaseException | None) -> None:
         """The tree has ended: close every cell that is still open, so that no asker waits any more."""
-        for cell in tuple(self._cells.values()):
-            cell.close(cause)
+        with ExitStack() as closing:  # all are closed, whatever foreign code raises that hears of one
+            for cell in reversed(self._cells.values()):
+                closing.callback(cell.close, cause)

@@ -56,6 +56,8 @@ BYTES_AT_A_TIME: Final = 4 * MIB
 class Forwarder(Actor[None]):
     """See the module."""
 
+    defers_interrupts = True
+
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
 

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 class Recurring(Actor[None]):
     """See the module. It has no messages."""
 
+    defers_interrupts = True
+
     def __init__(self, schedules: Schedules, timers: Timers) -> None:
         self._schedules = schedules
         self._timers = timers

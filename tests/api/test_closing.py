@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import trio
 
+import callboard
 from callboard.log.limits import Limits
 from callboard.simulations.disk.inodes import lose_unsynced
 
@@ -66,3 +69,46 @@ async def test_closing_waits_for_a_partition_that_crashed_with_a_full_mailbox(
     world.disk.power_on()
     async with world.open() as runtime:
         assert [record.value async for record in runtime.topic("jobs").read()] == [b"here", b"more"]
+
+
+class Broken(logging.Handler):
+    """A handler of the program's that raises."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        raise ValueError("my handler is broken")
+
+
+@pytest.fixture
+def logger() -> Iterator[logging.Logger]:
+    """Callboard's, whose handlers are put back as they were."""
+    found = logging.getLogger("callboard")
+    handlers, propagates = found.handlers[:], found.propagate
+    found.propagate = False
+    yield found
+    found.handlers[:], found.propagate = handlers, propagates
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_logging_handler_that_raises_while_closing(tmp_path: Any, logger: Any, fails: bool) -> None:
+    """The directory is free again, and what comes out is what the body raised, if it did."""
+
+    async def handle(message: Any) -> None:
+        raise ValueError("no")
+
+    async def live() -> None:
+        async with callboard.open_runtime(tmp_path) as runtime:
+            orders = await runtime.create_topic("orders")
+            await orders.publish_batch([b"order"] * 30)
+            with trio.move_on_after(0.5):
+                await orders.work(handle, "billing", retry=0.01, concurrency=8)  # more lines than are logged
+            logger.addHandler(Broken())
+            if fails:
+                raise LookupError("the body's own")
+
+    if fails:
+        with pytest.raises(LookupError, match="the body's own"):
+            await live()
+    else:
+        await live()
+    async with callboard.open_runtime(tmp_path):
+        pass

@@ -1,15 +1,18 @@
 """The whole system: opening, closing, exceptions and cancellation from every side (T1 to T4)."""
 
+import gc
 import itertools
 import signal
+import warnings
 
 import pytest
 import trio
+import trio.lowlevel
 from trio.testing import wait_all_tasks_blocked
 
 from callboard.actors.kernel import Actor
-from callboard.actors.kernel.events import Escalated
-from callboard.log.errors import ActorStopped, InvalidArgument, RestartLimitReached
+from callboard.actors.kernel.events import ActorEnded, ActorStarted, Escalated
+from callboard.log.errors import ActorCrashed, ActorStopped, InvalidArgument, RestartLimitReached
 from callboard.supervision import ChildSpec, SupervisorSpec, open_system
 from callboard.supervision.supervisor import Supervisor
 
@@ -467,6 +470,104 @@ def test_an_interrupt_reaches_a_users_actor(seams):
     with pytest.raises(KeyboardInterrupt):
         trio.run(main)
     assert met == []
+
+
+@pytest.mark.parametrize("while_opening", [False, True])
+def test_an_interrupt_while_a_cancelled_system_closes_comes_out(seams, while_opening):
+    """The cancellation that closes it does not hide Ctrl-C, and the program does not go on."""
+    met = []
+
+    class Slow(Actor):
+        defers_interrupts = True
+
+        async def started(self):
+            if while_opening:
+                try:
+                    await trio.sleep_forever()
+                finally:
+                    signal.raise_signal(signal.SIGINT)
+
+        async def stopping(self):
+            signal.raise_signal(signal.SIGINT)
+            await trio.sleep_forever()
+
+    async def main():
+        spec = SupervisorSpec(name="a", children=(ChildSpec(name="slow", start=Slow, shutdown_grace=5.0),))
+        with trio.move_on_after(0.01):
+            async with open_system(spec, **seams):
+                await trio.sleep_forever()
+        met.append("went on")
+        await trio.lowlevel.checkpoint()  # where the interrupt comes out, if it was only late
+
+    with pytest.raises(KeyboardInterrupt):
+        trio.run(main)
+    assert met == []
+
+
+def test_a_subscriber_that_is_interrupted_leaves_no_coroutine_behind(seams):
+    """Ctrl-C in what hears that a function starts as an actor comes out, without a warning that nobody awaits it."""
+
+    async def actor(context):
+        await trio.sleep_forever()
+
+    def hear(event):
+        if isinstance(event, ActorStarted):
+            raise KeyboardInterrupt("now")
+
+    async def main():
+        spec = SupervisorSpec(name="a", children=(ChildSpec(name="f", start=actor),))
+        system = open_system(spec, **seams)
+        system.events.subscribe(hear)
+        async with system:
+            await trio.sleep_forever()
+
+    with warnings.catch_warnings(record=True) as told, pytest.raises(KeyboardInterrupt, match="now"):
+        warnings.simplefilter("always")
+        trio.run(main)
+        gc.collect()
+    assert [str(each.message) for each in told] == []
+
+
+async def test_an_interrupt_in_foreign_code_leaves_no_asker_waiting(seams, autojump_clock):
+    """Whatever a subscriber, a watcher or a hook raises at the end, every question fails, and every watcher hears."""
+    heard, failed = [], []
+
+    class Silent(Actor):
+        async def receive(self, message):
+            self.context.defer_reply()
+
+        def crashed(self, error):
+            raise SystemExit("a hook")
+
+    def hear(event):
+        if isinstance(event, ActorEnded):
+            raise SystemExit("a subscriber")
+
+    def watch(notice):
+        heard.append(notice.path)
+        raise SystemExit("a watcher")
+
+    async def ask(ref):
+        with pytest.raises((ActorStopped, ActorCrashed)):
+            await ref.ask("anything")
+        failed.append(ref.path)
+
+    children = tuple(ChildSpec(name=name, start=Silent) for name in ("one", "two"))
+    system = open_system(SupervisorSpec(name="a", children=children), **seams)
+    system.events.subscribe(hear)
+    with pytest.raises(BaseExceptionGroup):
+        async with trio.open_nursery() as nursery:
+            async with system:
+                for name in ("one", "two"):
+                    ref = system.actor(name)
+                    ref.watch(watch)
+                    ref.watch(watch)
+                    nursery.start_soon(ask, ref)
+                await wait_all_tasks_blocked()
+                system.actor("one").crash(ValueError("a drill"))
+                await trio.sleep(60)
+    assert sorted(heard) == ["one", "one", "two", "two"]
+    assert sorted(failed) == ["one", "two"]
 
 
 class Unready(Actor):

@@ -218,6 +218,10 @@ class Topic:
             "priority": priorities,
         }
         given = {name: column for name, column in columns.items() if column is not None}
+        if not given and delays is None and deliver_ats is None and expected_offset is None:
+            plain = self._publisher.plain_columns(values, keys, partition)
+            if plain is not None:
+                return await self._publisher.publish_plain(plain, partition, acks)
         if delays is not None or deliver_ats is not None or has_delays(values):
             if expected_offset is not None:
                 raise InvalidArgument(

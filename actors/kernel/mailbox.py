@@ -76,6 +76,7 @@ class Mailbox(Generic[M]):
     """The queue of an actor's messages. It belongs to the actor's cell and survives restarts."""
 
     __slots__ = (
+        "_coming",
         "_dropped",
         "_forced",
         "_path",
@@ -101,6 +102,9 @@ class Mailbox(Generic[M]):
         self._path = path
         self._dropped = dropped
         self._refusal: Refusal | None = None
+        self._coming = 0
+        """Messages that were given to the channel and have not left it, those of waiting writers included: while it is
+        0, the channel need not be asked, which takes longer than to send and to receive."""
         channel: trio.open_memory_channel[Envelope[M]] = trio.open_memory_channel(spec.capacity)
         self._send, self._receive = channel
         self.trap: Callable[[], object] | None = None
@@ -108,7 +112,12 @@ class Mailbox(Generic[M]):
 
     def __len__(self) -> int:
         """How many messages wait, without those of waiting writers."""
-        return len(self.front) + len(self._forced) + self._receive.statistics().current_buffer_used
+        return self.accepted + len(self._forced)
+
+    @property
+    def accepted(self) -> int:
+        """How many messages wait in the front queue and in the channel."""
+        return len(self.front) + (self._receive.statistics().current_buffer_used if self._coming else 0)
 
     # -- writers --------------------------------------------------------------------------------------------
 
@@ -124,6 +133,7 @@ class Mailbox(Generic[M]):
             self._send.send_nowait(envelope)
         except trio.WouldBlock:
             return self._overflowed(envelope)
+        self._coming += 1
         return True
 
     def _overflowed(self, envelope: Envelope[M]) -> bool:
@@ -147,11 +157,16 @@ class Mailbox(Generic[M]):
     async def put_waiting(self, envelope: Envelope[M]) -> None:
         """Wait for room, then enqueue. A cancelled wait has not enqueued (M2)."""
         while True:
+            self._coming += 1
             try:
                 await self._send.send(envelope)
             except trio.ClosedResourceError:  # the mailbox refuses now (M3), or its channel was replaced
+                self._coming -= 1
                 if self._refusal is not None:
                     raise self._refusal() from None
+            except BaseException:
+                self._coming -= 1
+                raise
             else:
                 return
 
@@ -165,6 +180,8 @@ class Mailbox(Generic[M]):
         except trio.WouldBlock:
             before = self._receive.statistics().current_buffer_used
             self._forced.append((before - sum([count for count, _ in self._forced]), envelope))
+        else:
+            self._coming += 1
 
     def full(self, policy: str = "fail") -> MailboxFull:
         return MailboxFull(
@@ -185,6 +202,7 @@ class Mailbox(Generic[M]):
             envelope = await self._receive.receive()
         except trio.EndOfChannel:  # the channel was replaced
             return
+        self._coming -= 1
         if envelope is not _WAKE:
             self.front.append(envelope)
             if self._forced:
@@ -201,6 +219,7 @@ class Mailbox(Generic[M]):
         """Wake the reader, with or without a message."""
         if self._receive.statistics().tasks_waiting_receive:
             self._send.send_nowait(_WAKE)
+            self._coming += 1
 
     def put_back(self, envelope: Envelope[M]) -> None:
         """Return a message that was taken; it is the next one again."""
@@ -238,6 +257,7 @@ class Mailbox(Generic[M]):
                 self.front.append(self._receive.receive_nowait())
             except trio.EndOfChannel:
                 break
+            self._coming -= 1
             if self._forced:
                 self._move_notices()
         self._receive.close()
@@ -251,7 +271,7 @@ class Batch(Generic[M]):
 
     def __init__(self, mailbox: Mailbox[M], limit: int) -> None:
         self._mailbox = mailbox
-        self._end = min(limit, len(mailbox.front) + mailbox._receive.statistics().current_buffer_used)
+        self._end = min(limit, mailbox.accepted)
         self.current: Envelope[M] | None = None
         """The item that was yielded last, None before the first and after the last."""
         self.replies: list[Reply] = []
@@ -275,6 +295,7 @@ class Batch(Generic[M]):
                     item = mailbox._receive.receive_nowait()
                 except trio.WouldBlock:
                     break
+                mailbox._coming -= 1
                 if mailbox._forced:
                     mailbox._move_notices()
             self.taken += 1

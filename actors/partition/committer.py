@@ -179,7 +179,7 @@ class Committer:
         if due >= sleeps_until:
             return
         self._sleeps_until, now = None, self._clock.monotonic()
-        if due <= now and all(participant.is_healthy for participant in participants):
+        if due <= now and False not in [participant.is_healthy for participant in participants]:
             self._begun = parts = self._stage(participants, now)
             if not parts or self._engine.start([staged for _, staged in parts]):
                 self._begun = []  # what is left to do, if anything, is the task's
@@ -187,7 +187,7 @@ class Committer:
                 for participant, staged in parts:
                     participant.applied(staged)
                 due = min([participant.due.at for participant in participants])
-                if due >= sleeps_until and not any(participant.needs_upkeep for participant in participants):
+                if due >= sleeps_until and True not in [each.needs_upkeep for each in participants]:
                     self._begun, self._sleeps_until = None, sleeps_until
                     self._idle.set()
                     return

@@ -176,7 +176,7 @@ class LogParticipant:
             if is_guarded and publishers is not None and appends is not None:
                 now_us = publishers.decide(appends, log)
         if appends is not None and appends.batches:
-            if self.default_ttl_us is not None or any(part.ttls is not None for part in appends.batches):
+            if self.default_ttl_us is not None or appends.has_ttls:
                 now_us = self._clock.wall_us() if now_us is None else now_us
                 first_us = stamp(appends.batches, now_us, self.default_ttl_us)
                 if first_us is not None:

@@ -72,7 +72,7 @@ class Singles:
         if len(self.messages) == 1:
             value, key, given, _, _ = self.messages[0]
             if given is None:
-                return Columns.build((value,), None if key is None else (key,))
+                return Columns.of_one(value, key)
         values, keys, attributes, _, _ = zip(*self.messages, strict=True)
         names = dict.fromkeys(name for given in attributes if given for name in given)
         others: dict[str, Any] = {
@@ -143,6 +143,8 @@ class Appends:
     """Of what was taken from the queue, dropped records included: to be returned to the budget."""
     cancelled: int = 0
     """Records dropped on the way."""
+    has_ttls: bool = False
+    """Whether some record has a time to live of its own."""
     flushes: Sequence[Token] = ()
     """Who waits for everything up to here to be durable."""
     is_guarded: bool = False
@@ -267,7 +269,9 @@ class Sequencer:
             return None
         is_abandoned = self._is_abandoned if self.size_bytes >= self._sift_bytes else None
         parts: list[Singles | PublishedBatch] = []
-        size = cancelled = 0
+        batches: list[Columns] = []
+        size = records = cancelled = 0
+        durable = has_ttls = False
         while waiting and (not parts or size + waiting[0].size_bytes <= self._commit_bytes):
             part = waiting.popleft()
             size += part.size_bytes
@@ -275,15 +279,17 @@ class Sequencer:
                 cancelled += part.drop(is_abandoned)
                 if not part.tokens:
                     continue
+            columns = part.columns()
             parts.append(part)
-        batches = [part.columns() for part in parts]
-        records = sum([batch.count for batch in batches])
+            batches.append(columns)
+            records += columns.count
+            durable = durable or part.level is Level.ALL
+            has_ttls = has_ttls or columns.ttls is not None
         self._taken += records + cancelled
         self.records -= records + cancelled
         self.cancelled += cancelled
         self.size_bytes -= size
-        durable = any(part.level is Level.ALL for part in parts)
-        appends = Appends(parts, batches, durable, records, size, cancelled)
+        appends = Appends(parts, batches, durable, records, size, cancelled, has_ttls)
         if self.guarded:
             appends.is_guarded = any(part.guard is not None for part in parts)
             self.guarded = sum(part.guard is not None for part in waiting)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from itertools import islice
+from operator import sub
 from typing import Any, NamedTuple
 
 import trio
@@ -484,36 +486,45 @@ class Publisher:
         if count == 0:
             return Receipts(self.live.name, 0, ())
         index = None if partition is None else self.checked_partition(partition)
-        if index is None and len(self.live.ports) == 1 and self.partitioner is consistent:
-            index = 0
-        is_plain = not given and expected_offset is None
-        if index is not None and is_plain and (keys is None or type(keys) in (list, tuple)):
-            columns = self._quick_columns(values, keys)
-            if columns is not None:
-                offset = await self._send(
-                    self.live.ports[index], PublishMany(columns, level, columns.size_bytes), count
-                )
-                return Receipts(self.live.name, count, (StoredRange(index, offset, range(count)),))
         batch = unpacked(values, given if keys is None else {"key": keys, **given})
         if expected_offset is not None:
             batch = expecting(self.live, batch, index, expected_offset)
         return await self._publish_checked(batch, index, level, is_one=expected_offset is not None)
 
-    def _quick_columns(
-        self, values: Sequence[bytes | Message], keys: Sequence[bytes | None] | None
+    def plain_columns(
+        self,
+        values: Sequence[bytes | Message],
+        keys: Sequence[bytes | None] | None,
+        partition: int | None,
     ) -> Columns | None:
-        """The batch's columns, when it is plain and so small in all that no message can be too large."""
-        if set(map(type, values)) != {bytes} or (keys is not None and not set(map(type, keys)) <= KEYS):
+        """The columns of a batch of values, or of values and keys, for one partition, when it is so small in all that
+        no message can be too large. None for any other, right or wrong, which `publish_batch` takes.
+        """
+        live = self.live
+        is_one = partition is not None or (len(live.ports) == 1 and self.partitioner is consistent)
+        if not is_one or set(map(type, values)) != {bytes}:
+            return None
+        if keys is not None and (type(keys) not in (list, tuple) or not set(map(type, keys)) <= KEYS):
             return None
         try:
             columns = Columns.build(values, keys)  # type: ignore[arg-type]
         except InvalidArgument:
             return None  # checked once more, one by one, for an error that says which
-        key_bytes = 0 if columns.keys is None else len(columns.keys)
-        if columns.value_nulls is not None or key_bytes > KEY_BYTES_MAX:
+        if columns.size_bytes > min(live.settings.max_message_bytes, FRAME_BYTES_TARGET):
             return None
-        limit = min(self.live.settings.max_message_bytes, FRAME_BYTES_TARGET)
-        return columns if len(columns.values) + key_bytes <= limit else None
+        if columns.keys is not None and len(columns.keys) > KEY_BYTES_MAX:
+            ends = columns.key_ends or ()
+            if max(map(sub, islice(ends, 1, None), ends)) > KEY_BYTES_MAX:
+                return None
+        return columns
+
+    async def publish_plain(self, columns: Columns, partition: int | None, acks: str) -> Receipts:
+        """Publish what `plain_columns` made. Otherwise as `publish_batch`."""
+        level, count = level_of(acks), columns.count
+        index = 0 if partition is None else self.checked_partition(partition)
+        port = self.live.ports[index]
+        offset = await self._send(port, PublishMany(columns, level, columns.size_bytes), count)
+        return Receipts(self.live.name, count, (StoredRange(index, offset, range(count)),))
 
     async def _publish_checked(
         self, batch: Unpacked, index: int | None, level: Level, *, is_one: bool

@@ -237,23 +237,25 @@ def encode_frame(
     stored: tuple[Any, ...] = columns_of(columns)
     if columns.producers is not None:
         stored += tuple(zip(*columns.producers, strict=True))
-    parts: list[Buffer] = [bytes((MAP_HEAD | len(stored) - stored.count(None),))]
-    size = 1
-    for key, column in enumerate(stored):
-        if column is None:
-            continue
-        data: Buffer = column
-        kind = type(column)
-        if kind is array:
-            data = column.tobytes()
-        elif kind is memoryview:
-            data = column if column.format == "B" else column.cast("B")
-        elif kind is not bytes:
-            data = array(BODY_COLUMNS[key].type.code, column).tobytes()
-        length = len(data)
-        head = COLUMN_HEADS[key] + (SHORT_HEADS[length] if length < 256 else bytes_head(length))
-        parts += head, data
-        size += len(head) + length
+    present = len(stored) - stored.count(None)
+    if present == 2 and type(stored[0]) is bytes and type(stored[1]) is array:
+        parts = values_parts(stored[0], stored[1].tobytes())
+    else:
+        parts = [bytes((MAP_HEAD | present,))]
+        for key, column in enumerate(stored):
+            if column is None:
+                continue
+            data: Buffer = column
+            kind = type(column)
+            if kind is array:
+                data = column.tobytes()
+            elif kind is memoryview:
+                data = column if column.format == "B" else column.cast("B")
+            elif kind is not bytes:
+                data = array(BODY_COLUMNS[key].type.code, column).tobytes()
+            length = len(data)
+            parts += COLUMN_HEADS[key] + (SHORT_HEADS[length] if length < 256 else bytes_head(length)), data
+    size = sum(map(len, parts))
     if size > limits.FRAME_BODY_BYTES_MAX:
         raise InvalidArgument(f"a batch of {size} bytes: at most {limits.FRAME_BODY_BYTES_MAX}. Split it.")
     plain_bytes, codec = size, PLAIN
@@ -286,6 +288,14 @@ def encode_frame(
     if size < JOIN_BELOW_BYTES:
         return [header + parts[0]]
     return [header, *parts]
+
+
+def values_parts(values: bytes, ends: bytes) -> list[Buffer]:
+    """The body of records that have a value and nothing else."""
+    length, ends_length = len(values), len(ends)
+    head = SHORT_HEADS[length] if length < 256 else bytes_head(length)
+    ends_head = SHORT_HEADS[ends_length] if ends_length < 256 else bytes_head(ends_length)
+    return [VALUES_HEAD, head, values, COLUMN_HEADS[1], ends_head, ends]
 
 
 def encode_values(

@@ -89,8 +89,9 @@ class Job:
     task: Any = None
     result: Any = None
     error: BaseException | None = None
-    claim: threading.Lock = attrs.Factory(threading.Lock)
-    gate: threading.Lock = attrs.Factory(_shut_gate)
+    claim: threading.Lock = attrs.field(init=False)
+    gate: threading.Lock = attrs.field(init=False)
+    """Both are made for a thread: a job that the loop does needs none."""
 
     def work(self) -> None:
         """Make the call."""
@@ -158,13 +159,20 @@ class Patience:
             self._pause_s /= 2
             return True
         now = _now()
+        return self.allows(now) and self.wait_out(job, now)
+
+    def allows(self, now: float) -> bool:
+        """Whether a wait in place is worth trying now."""
         if now < self._paused_until:
             return False
         if self.is_crowded(now):
             self._credit_s = min(CREDIT_S_MAX, self._credit_s + SHARE * (now - self._seen_at))
             self._seen_at = now
-            if self._credit_s <= 0:
-                return False
+            return self._credit_s > 0
+        return True
+
+    def wait_out(self, job: Job, now: float) -> bool:
+        """Wait for the job in place, which `allows` said at `now`. Whether it has ended."""
         try:
             is_done = job.gate.acquire(timeout=PATIENCE_S)
         except BaseException as error:  # noqa: BLE001 - a signal handler raised; first the thread has to end (T1)
@@ -292,11 +300,15 @@ class ThreadPool:
             return None
         job = Job(function, arguments, token, in_place)
         running[job] = now
+        job.claim, job.gate = threading.Lock(), _shut_gate()
         if len(running) > len(self._threads):
             self._grow()
+        patience = self._patience
+        is_alone = alone and len(running) == 1 and not patience.is_crowded(now)
+        # Decided first: once the thread has the job, it only wants the interpreter lock, which the wait gives it.
+        waits = (at_once or is_alone) and patience.allows(now)
         self._jobs.put(job)
-        is_alone = alone and len(running) == 1 and not self._patience.is_crowded(now)
-        if (at_once or is_alone) and self._patience.wait(job):
+        if waits and patience.wait_out(job, now):
             job.is_over = True
             del running[job]
             if self._waiting or self._idle is not None:

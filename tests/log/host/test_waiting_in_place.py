@@ -25,7 +25,7 @@ def signalled() -> Iterator[threading.Event]:
     raised = threading.Event()
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if frame is not None and frame.f_code.co_name == "wait" and not raised.is_set():
+        if frame is not None and frame.f_code.co_name == "wait_out" and not raised.is_set():
             raised.set()
             raise TimeoutError(f"signal {number}")
 

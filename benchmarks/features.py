@@ -33,7 +33,7 @@ VALUE = b"v" * 100
 SECONDS = 0.4
 BACKLOG = 400_000
 SLOW_BACKLOG = 60_000
-SLOW = ("priorities-unset", "priority", "key-order", "key-order-unset", "delay")
+SLOW = ("priority", "key-order", "delay")
 """What reads records before it leases them, or published them slowly: less is consumed of these in a round."""
 
 Figure = tuple[float, float]

@@ -153,11 +153,15 @@ class DeliveryState:
     def take_readied(self, now: float) -> list[OffsetRange]:
         """What became ready since the last call, some of which may have moved on; the first call tells of nothing.
 
-        Who has called it once has to go on: what it would tell is kept.
+        Who has called it once has to go on, until `forget_readied`: what it would tell is kept.
         """
         self._promote(now)
         found, self._readied = self._readied or [], []
         return found
+
+    def forget_readied(self) -> None:
+        """Keep nothing for `take_readied`: its next call is a first one."""
+        self._readied = None
 
     def unsettled_ranges(self, start: int, stop: int) -> list[OffsetRange]:
         """What of `[start, stop)` is not settled."""

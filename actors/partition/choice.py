@@ -16,6 +16,8 @@ Invariants
 K1  Of the records of a key that were seen, exactly one is out: the first that is not settled.
 K2  A free record is untouched or passed in the delivery state; what is leased, ready or delayed there was out before.
 K3  All unsettled records before one that is chosen were seen, also after a restart or an eviction.
+K4  While the range is uniform nothing is passed over and no key is out; what is leased is what a group without a choice
+    would lease below the range's end. So the range holds none of the records, and they cost no time.
 """
 
 from __future__ import annotations
@@ -67,6 +69,10 @@ class KeyOrder:
     def _forget(self) -> None:
         """Begin again, with an empty range."""
         self._lives = self.records.lives
+        self.is_uniform = True
+        """All unsettled records below the range's end are uniform, and it holds none of them (K4)."""
+        self._values: tuple[int, ...] | None = None
+        """What they have in the columns."""
         self._heads: dict[int, int] = {}
         """By hash of a key that is out: the offset that is."""
         self._fenced: dict[int, array[int]] = {}
@@ -79,10 +85,38 @@ class KeyOrder:
         """Records that wait for others of their key."""
 
     def _catch_up(self) -> RecordRange:
-        """The range; when it was evicted, what was known of it is forgotten."""
-        if self._lives != self.records.lives:
+        """The range; when it was evicted, what was known of it is forgotten.
+
+        When all that it read is settled, or something was passed over in a uniform one, it is of the other kind.
+        """
+        records, delivery = self.records, self._delivery
+        if self._lives != records.lives:
             self._forget()
-        return self.records
+        if self.is_uniform:
+            if delivery.passed:
+                self._look_closer()
+        elif not (records.count or delivery.passed) and 0 < records.end <= delivery.floor:
+            end = records.end
+            self._forget()
+            records.restart(end)
+            self._charge()
+        return records
+
+    def _look_closer(self) -> None:
+        """Read again, from the group's floor on, what is no longer uniform."""
+        self.is_uniform = False
+        self.records.restart(0)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more may be read until something is settled."""
+        return self._catch_up().is_full_with(self.known)
+
+    @property
+    def known(self) -> int:
+        """How many unsettled records were read."""
+        records = self.records
+        return self._delivery.pending_count(records.end) if self.is_uniform else records.count
 
     # -- reading
 
@@ -97,7 +131,8 @@ class KeyOrder:
             return span
         start, stop = span
         known = length_of(delivery.unsettled_ranges(start, delivery.next)) if start < delivery.next else 0
-        stop = min(stop, max(start, delivery.next) + max(0, records.room() - known))
+        room = records.room(self.known if self.is_uniform else 0)
+        stop = min(stop, max(start, delivery.next) + max(0, room - known))
         return (start, stop) if start < stop else None
 
     def begin_reading(self, visible_end: int) -> OffsetRange | None:
@@ -114,8 +149,19 @@ class KeyOrder:
             delivery.skip(start, stop)
         self.settled(records.absent)
         held = self._catch_up()
-        if held.end <= records.start and not delivery.unsettled_ranges(held.end, records.start):
-            held.add(records, delivery.unsettled_ranges(records.start, records.next_offset))
+        if held.end > records.start or delivery.unsettled_ranges(held.end, records.start):
+            return
+        found = delivery.unsettled_ranges(records.start, records.next_offset)
+        is_first = delivery.floor >= held.end
+        fits = records.uniform is not None and (is_first or records.uniform == self._values)
+        if self.is_uniform and (fits or not found):
+            self._values = records.uniform if found else self._values
+            held.end = records.next_offset
+        elif self.is_uniform and not is_first:
+            self._look_closer()
+        elif records.uniform is None:  # else the range was uniform when it was read, and it is read again
+            self.is_uniform = False
+            held.add(records, found)
             self._charge()
 
     def take_fetches(self) -> list[tuple[Fetch, Token]]:
@@ -223,7 +269,13 @@ class KeyOrder:
 
     def ready_count(self, now: float, wanted: int, consumer: int | None = None) -> int:
         """How many records may be leased now, of those that were read; counting ends at `wanted`."""
-        self._catch_up()
+        records = self._catch_up()
+        if self.is_uniform:
+            return min(wanted, self._delivery.leasable_count(now, records.end, wanted, consumer))
+        return self._count(now, wanted, consumer)
+
+    def _count(self, now: float, wanted: int, consumer: int | None) -> int:
+        """The same for a range that holds records."""
         self._see(wanted)
         again, others = self._delivery.together(self._may_go_again(now, wanted), wanted, consumer)
         return len(again) + min(others, len(self._free_now))
@@ -232,7 +284,15 @@ class KeyOrder:
         self, now: float, deadline: float, consumer: int, max_records: int, visible_end: int
     ) -> Lease | None:
         """Lease what is chosen; None when that is nothing."""
-        del visible_end  # what is known suffices
+        records = self._catch_up()
+        if self.is_uniform:
+            return self._delivery.lease(
+                now=now,
+                deadline=deadline,
+                consumer=consumer,
+                max_records=max_records,
+                visible_end=min(records.end, visible_end),
+            )
         ranges = self.choose(now, max_records, consumer)
         if not ranges:
             return None

@@ -55,7 +55,7 @@ class ChoiceRules:
             return False
         span = choice.begin_reading(self.visible_end)
         if span is not None:
-            self.effects.append(e.ReadWindow(group.group_id, *span, choice.columns))
+            self.effects.append(e.ReadWindow(group.group_id, *span, choice.columns, choice.is_uniform))
         return choice.is_reading
 
     def window_read(self, group_id: int, records: WindowRecords, now: float) -> None:

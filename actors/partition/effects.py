@@ -56,6 +56,8 @@ class ReadWindow(NamedTuple):
     stop: int
     columns: tuple[str, ...]
     """Those that the group's choice looks at."""
+    unless_uniform: bool = False
+    """It does not want them of records that are uniform."""
 
 
 class Notify(NamedTuple):

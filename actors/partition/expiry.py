@@ -46,9 +46,9 @@ def stamp(batches: Sequence[Columns], now_us: int, default_us: int | None) -> in
         if columns.ttls is not None:
             found = [default_us if ttl is None else ttl for ttl in columns.ttls]
             times = [NO_TIME if ttl is None or ttl == FOREVER else now_us + ttl for ttl in found]
-            columns.expiries = array("q", times) if any(time != NO_TIME for time in times) else None
+            columns.expire_at(array("q", times) if any(time != NO_TIME for time in times) else None)
         elif default_us is not None:
-            columns.expiries = array("q", (now_us + default_us,)) * columns.count
+            columns.expire_at(array("q", (now_us + default_us,)) * columns.count, now_us + default_us)
     return first_expiry(batches)
 
 
@@ -57,17 +57,20 @@ def may_expire(batches: Sequence[Columns]) -> bool:
     return any(columns.expiries is not None for columns in batches)
 
 
+def has_expired(batches: Sequence[Columns], now_us: int) -> bool:
+    """Whether the time to live of a record in these is over."""
+    return any(columns.first_expiry <= now_us for columns in batches)
+
+
 def unexpired(batches: Sequence[Columns], now_us: int) -> tuple[list[Columns], list[OffsetRange]]:
     """What of `batches` has not expired, and the offsets of the rest, sorted."""
 
     def gone(columns: Columns) -> list[int]:
-        return [] if columns.expiries is None else _expired(columns.expiries, now_us)
+        if columns.expiries is None or columns.first_expiry > now_us:
+            return []
+        return [index for index, time in enumerate(columns.expiries) if NO_TIME < time <= now_us]
 
     return without(batches, gone)
-
-
-def _expired(expiries: Sequence[int], now_us: int) -> list[int]:
-    return [index for index, time in enumerate(expiries) if NO_TIME < time <= now_us]
 
 
 def without(

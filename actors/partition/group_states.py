@@ -207,7 +207,7 @@ class Group:
     def statistics(self, visible_end: int) -> GroupStatistics:
         """The group as its partition sees it."""
         delivery = self.delivery
-        fenced, records = (0, None) if self.choice is None else (self.choice.fenced, self.choice.records)
+        fenced = 0 if self.choice is None else self.choice.fenced
         return GroupStatistics(
             group_id=self.group_id,
             durable=self.durable,
@@ -226,10 +226,10 @@ class Group:
             dead=delivery.dead,
             is_dead_full=self.is_expired_full or delivery.is_full or delivery.failed >= delivery.dead_max,
             fenced=fenced,
-            window_records=0 if records is None else records.count,
-            window_bytes=0 if records is None else records.size_bytes,
+            window_records=0 if self.choice is None else self.choice.known,
+            window_bytes=0 if self.choice is None else self.choice.records.size_bytes,
             promoted=0 if self.choice is None else self.choice.promoted,
-            is_window_full=records is not None and records.is_full,
+            is_window_full=self.choice is not None and self.choice.is_full,
             owner=None if self.ownership is None else self.ownership.owner,
             opened_at=self.opened_at,
         )

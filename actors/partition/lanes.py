@@ -24,12 +24,10 @@ from callboard.actors.delivery.delivery import Delivery
 from callboard.actors.delivery.receipts import Lease, OffsetRange, merged
 from callboard.actors.partition.choice import KeyOrder
 from callboard.actors.partition.commands import DeliverySettings
-from callboard.actors.partition.record_window import RecordRange, WindowBudget
+from callboard.actors.partition.record_window import USUAL_PRIORITY, RecordRange, WindowBudget
 from callboard.log.limits import WINDOW_SPAN_RECORDS, Limits
 
 HIGHEST: Final = 9
-USUAL: Final = 4
-"""The priority of a message that was published without one."""
 RANKED_BYTES: Final = 88
 """What a record takes in both heaps, about."""
 HEAP_SLACK: Final = 64
@@ -63,6 +61,7 @@ class PriorityOrder(KeyOrder):
 
     def _forget(self) -> None:
         super()._forget()
+        self._delivery.forget_readied()
         self._ranked: list[int] = []
         """A heap of rank and offset; `_free`, which the lowest offset leads, tells who starves."""
         self._unheard: list[OffsetRange] | None = None
@@ -74,7 +73,7 @@ class PriorityOrder(KeyOrder):
     def _rank(self, index: int) -> int:
         """The lower, the sooner: of the record at an index of the range."""
         stored = self.records.columns["priority"][index]
-        return HIGHEST - (stored - 1 if stored else USUAL)
+        return HIGHEST - (stored - 1 if stored else USUAL_PRIORITY)
 
     def _offer(self, offset: int) -> None:
         if self._is_free(offset) or self._delivery.is_ready(offset):
@@ -120,9 +119,7 @@ class PriorityOrder(KeyOrder):
         end = self.records.end
         return self._delivery.never_leased(end) - self.fenced
 
-    def ready_count(self, now: float, wanted: int, consumer: int | None = None) -> int:
-        """As `KeyOrder` counts."""
-        self._catch_up()
+    def _count(self, now: float, wanted: int, consumer: int | None) -> int:
         self._see_all()
         again, others = self._delivery.together(self._may_go_again(now, wanted), wanted, consumer)
         return len(again) + min(others, self._free_count())

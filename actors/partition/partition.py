@@ -31,7 +31,7 @@ from callboard.actors.partition.addressing import may_be_addressed
 from callboard.actors.partition.committer import Committer, DiskEngine
 from callboard.actors.partition.core import REFUSALS, PartitionCore
 from callboard.actors.partition.delivery_journal import open_delivery_journal
-from callboard.actors.partition.expiry import may_expire
+from callboard.actors.partition.expiry import has_expired, may_expire
 from callboard.actors.partition.group_states import PendingLease
 from callboard.actors.partition.kept_letters import tells_dead
 from callboard.actors.partition.lease_reading import LeaseReading
@@ -535,7 +535,8 @@ class Partition(Actor[c.PartitionCommand]):
                 hot = self._read_hot(start, stop - start, max_bytes)
             end = hot[-1].base_offset + hot[-1].span + 1 if hot else start
             is_whole = hot and end == stop and sum([found.count for found in hot]) == stop - start
-            if not hot or not is_whole or may_expire(hot) or may_be_addressed(hot):
+            is_aged = hot and may_expire(hot) and has_expired(hot, self.context.clock.wall_us())
+            if not hot or not is_whole or is_aged or may_be_addressed(hot):
                 self._read_leased(pending, hot, is_read=is_read)  # some records are missing, or not delivered
             elif token.answer(c.LeasedRecords(lease_id, core.handed_over(pending, now), ranges, hot)):
                 core.delivered(pending)
@@ -601,8 +602,9 @@ class Partition(Actor[c.PartitionCommand]):
         self._perform()
 
     def _window_read(self, effect: e.ReadWindow, batches: list[Columns], next_offset: int) -> None:
-        group_id, start, stop, names = effect
-        records = window_records(start, next_offset if next_offset > start else stop, batches, names)
+        group_id, start, stop, names, unless_uniform = effect
+        end = next_offset if next_offset > start else stop
+        records = window_records(start, end, batches, names, unless_uniform=unless_uniform)
         self._core.window_read(group_id, records, self.context.clock.monotonic())
 
     def _skip_expired(self, effect: e.SkipExpired) -> None:

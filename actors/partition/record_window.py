@@ -10,6 +10,8 @@ Vocabulary
 longest ago are *evicted*: they are empty again, and what they held is read again before their group's next lease.
 *Seen*: the choice has looked at the first `seen` records of the range.
 *Full*: the range holds so many unsettled records that no more are read until some are settled.
+*Uniform*: records are uniform when a choice has no reason to prefer one to another: no key, and one priority. A range
+whose unsettled records are all uniform does not hold them: its group leases them by offset, as one without a choice.
 
 Invariants
 ----------
@@ -29,13 +31,17 @@ from typing import Any, Final, NamedTuple
 
 from callboard.actors.delivery.receipts import OffsetRange, between
 from callboard.log.errors import InternalError
-from callboard.log.format.columns import Columns
+from callboard.log.format.columns import NO_TIME, Columns
 from callboard.log.limits import WINDOW_COMPACT_RECORDS
 
 NO_KEY: Final = 0
 """Stands for the hash of no key."""
 NEVER_US: Final = 2**63 - 1
 """Stands for no expiry."""
+USUAL_PRIORITY: Final = 4
+"""That of a message which was published without one."""
+DIFFERENT: Final = -1
+"""Stands for no value that all records of a batch have."""
 BARE_RECORD_BYTES: Final = 9
 """What a record takes besides its columns: its offset, and whether it is settled."""
 RECORDS_LEAST: Final = 16
@@ -57,24 +63,34 @@ def _priorities(batch: Columns) -> Sequence[int]:
     return bytes(batch.count) if batch.priorities is None else bytes(batch.priorities)
 
 
+def _only_priority(batch: Columns) -> int:
+    if batch.priorities is None:
+        return USUAL_PRIORITY + 1
+    stored = bytes(batch.priorities)
+    return (stored[0] or USUAL_PRIORITY + 1) if stored.count(stored[0]) == len(stored) else DIFFERENT
+
+
 def _append_times(batch: Columns) -> Sequence[int]:
     times = batch.append_times
     return array("q", (batch.append_time_us,)) * batch.count if times is None else times
 
 
 def _expiries(batch: Columns) -> Sequence[int]:
-    return [NEVER_US if expiry is None else expiry for expiry in map(batch.expiry, range(batch.count))]
+    if batch.expiries is None:
+        return array("q", (NEVER_US,)) * batch.count
+    return [NEVER_US if expiry == NO_TIME else expiry for expiry in batch.expiries]
 
 
-COLUMNS: Final[dict[str, tuple[str, Callable[[Columns], Sequence[int]]]]] = {
-    "key_hash": ("Q", _key_hashes),
-    "one_key": ("B", lambda batch: b"\1" * batch.count),
-    "no_key": ("B", lambda batch: bytes(batch.count)),
-    "priority": ("B", _priorities),
-    "append_us": ("q", _append_times),
-    "expiry_us": ("q", _expiries),
+COLUMNS: Final[dict[str, tuple[str, Callable[[Columns], Sequence[int]], Callable[[Columns], int]]]] = {
+    "key_hash": ("Q", _key_hashes, lambda batch: NO_KEY if batch.keys is None else DIFFERENT),
+    "one_key": ("B", lambda batch: b"\1" * batch.count, lambda _: DIFFERENT),
+    "no_key": ("B", lambda batch: bytes(batch.count), lambda _: NO_KEY),
+    "priority": ("B", _priorities, _only_priority),
+    "append_us": ("q", _append_times, lambda _: 0),  # of one priority the oldest has the lowest offset
+    "expiry_us": ("q", _expiries, lambda _: DIFFERENT),
 }
-"""What a choice may look at besides offsets: how it is stored, and how it is read from a batch."""
+"""What a choice may look at besides offsets: how it is stored, how it is read from a batch, and what tells the one
+value of a uniform batch, or `DIFFERENT`."""
 
 
 class WindowRecords(NamedTuple):
@@ -88,24 +104,42 @@ class WindowRecords(NamedTuple):
     """Offsets inside a batch that compaction has removed."""
     lost: list[OffsetRange]
     """Offsets that no batch covers."""
+    uniform: tuple[int, ...] | None = None
+    """The value in each column that all records have, when they are uniform and their columns were not wanted then."""
 
 
 def window_records(
-    start: int, next_offset: int, batches: Sequence[Columns], names: Sequence[str]
+    start: int,
+    next_offset: int,
+    batches: Sequence[Columns],
+    names: Sequence[str],
+    *,
+    unless_uniform: bool = False,
 ) -> WindowRecords:
-    """The records of `batches`, which a read from `start` found, in the columns that are named."""
+    """The records of `batches`, which a read from `start` found, in the columns that are named: `unless_uniform`
+    without offsets and columns when they are.
+    """
     offsets, columns = array("q"), {name: array(COLUMNS[name][0]) for name in names}
     absent: list[OffsetRange] = []
     covered = [(batch.base_offset, batch.last_offset + 1) for batch in batches]
+    uniform = _uniform(batches, names) if unless_uniform else None
     for batch, (first, end) in zip(batches, covered, strict=True):
-        found = batch.offset_list()
         if batch.offset_deltas is not None:
-            absent += between(first, end, [(offset, offset + 1) for offset in found])
-        offsets.extend(found)
-        for name, column in columns.items():
-            column.extend(COLUMNS[name][1](batch))
+            absent += between(first, end, [(offset, offset + 1) for offset in batch.offset_list()])
+        if uniform is None:
+            offsets.extend(batch.offset_list())
+            for name, column in columns.items():
+                column.extend(COLUMNS[name][1](batch))
         next_offset = max(next_offset, end)
-    return WindowRecords(start, next_offset, offsets, columns, absent, between(start, next_offset, covered))
+    lost = between(start, next_offset, covered)
+    return WindowRecords(start, next_offset, offsets, columns, absent, lost, uniform)
+
+
+def _uniform(batches: Sequence[Columns], names: Sequence[str]) -> tuple[int, ...] | None:
+    """The value in each column that all records have; None when they differ in one."""
+    found = {tuple([COLUMNS[name][2](batch) for name in names]) for batch in batches}
+    values = found.pop() if len(found) == 1 else (DIFFERENT,)
+    return None if DIFFERENT in values else values
 
 
 class WindowBudget:
@@ -175,13 +209,17 @@ class RecordRange:
         """What its columns take."""
         return len(self.offsets) * self._record_bytes
 
-    @property
-    def is_full(self) -> bool:
-        """Whether it holds as many unsettled records as it may."""
-        return self.count >= self._records_max
+    def is_full_with(self, count: int) -> bool:
+        """Whether so many unsettled records are as many as it may hold."""
+        return count >= self._records_max
 
-    def room(self) -> int:
-        """How many more records may be read; 0 when the range is full. Other ranges may be evicted for it."""
+    def room(self, uniform: int = 0) -> int:
+        """How many more records may be read; 0 when the range is full. Other ranges may be evicted for it.
+
+        So many that are `uniform` lie before its end.
+        """
+        if uniform:
+            return max(0, self._records_max - uniform)
         if self.count < self._records_max and not self._budget.has_room(self):
             return max(0, min(RECORDS_LEAST, self._records_max) - self.count)
         return max(0, self._records_max - self.count)
@@ -190,10 +228,15 @@ class RecordRange:
         """Hold nothing, and begin at the group's floor again."""
         self._budget.release(self)
         self.lives += 1
-        self.end = self.seen = self.dead = 0
+        self.restart(0)
+
+    def restart(self, end: int) -> None:
+        """Hold nothing, and read on from `end`; what it held is settled, or to be read again."""
         for column in (self.offsets, *self.columns.values()):
             del column[:]
         self._live.clear()
+        self.seen = self.dead = 0
+        self.end = end
 
     def charge(self, more_bytes: int) -> None:
         """The range is used, and its choice takes so many bytes besides."""

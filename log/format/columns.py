@@ -93,6 +93,8 @@ class Columns:
     Not stored: `expiries` are made of it when the records get their place."""
     base_offset: int = 0
     append_time_us: int = 0
+    _first_expiry: int | None = attrs.field(default=None, init=False)
+    """What `first_expiry` has found."""
 
     # -- making ----------------------------------------------------------------------------------------------
 
@@ -207,6 +209,22 @@ class Columns:
         """The instant, in microseconds since 1970, from which the record is not delivered any more."""
         self._check(index)
         return optional_time(self.expiries, index)
+
+    def expire_at(self, expiries: Sequence[int] | None, first: int | None = None) -> None:
+        """Give the records their instants, of which `first` is the first if that is known already."""
+        self.expiries, self._first_expiry = expiries, first
+
+    @property
+    def first_expiry(self) -> int:
+        """The first instant at which a record expires, `FOREVER` when none does; looked for once."""
+        if self.expiries is None:
+            return FOREVER
+        if self._first_expiry is None:
+            first = min(self.expiries, default=FOREVER)
+            if first == NO_TIME:
+                first = min([time for time in self.expiries if time != NO_TIME], default=FOREVER)
+            self._first_expiry = first
+        return self._first_expiry
 
     def append_time(self, index: int) -> int:
         """Microseconds since 1970 at which the log took the record."""
@@ -354,8 +372,8 @@ class Columns:
 
 def first_expiry(batches: Iterable[Columns]) -> int | None:
     """The first instant at which a record of these expires, in microseconds since 1970; None when none does."""
-    columns = [batch.expiries for batch in batches if batch.expiries is not None]
-    return min([time for expiries in columns for time in expiries if time != NO_TIME], default=None)
+    first = min([batch.first_expiry for batch in batches], default=FOREVER)
+    return None if first == FOREVER else first
 
 
 def optional_time(times: Sequence[int] | None, index: int) -> int | None:

@@ -174,7 +174,9 @@ def _of_choice(name: str, choice: KeyOrder, visible_end: int) -> Iterator[str]:
     if first != choice._heads:
         missing = next(iter({*first.items()} ^ {*choice._heads.items()}))
         yield f"offset {missing[1]} is the first of its key, or is taken for it, and not both, in {name} (K1)"
-    if isinstance(choice, PriorityOrder) and records.seen == len(records.offsets):
+    if choice.is_uniform and records.offsets:
+        yield f"the record window of {name} is uniform, and holds {len(records.offsets)} records (K4)"
+    elif isinstance(choice, PriorityOrder) and not choice.is_uniform and records.seen == len(records.offsets):
         places = [offset for index, offset in enumerate(records.offsets) if records.is_unsettled(index)]
         fenced = [
             offset

@@ -12,15 +12,20 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from callboard.actors.delivery.delivery import Delivery
 from callboard.actors.delivery.events import GroupEvents, decode_events
+from callboard.actors.delivery.receipts import Lease
 from callboard.actors.partition.choice import KeyOrder
 from callboard.actors.partition.lanes import (
     HIGHEST,
-    USUAL,
     PartitionOrder,
     PriorityKeyOrder,
     PriorityOrder,
 )
-from callboard.actors.partition.record_window import RecordRange, WindowBudget, window_records
+from callboard.actors.partition.record_window import (
+    USUAL_PRIORITY,
+    RecordRange,
+    WindowBudget,
+    window_records,
+)
 from callboard.log.format.columns import Columns
 
 KEYS = st.sampled_from([None, b"a", b"b", b"c", b"d"])
@@ -107,7 +112,7 @@ class KeyOrderMachine(RuleBasedStateMachine):
         starvation, priority = self.starvation_s, self.priorities[offset]
         if starvation is not None and self.appended[offset] + starvation <= self.now:
             return -1, offset
-        return HIGHEST - (USUAL if priority is None else priority), offset
+        return HIGHEST - (USUAL_PRIORITY if priority is None else priority), offset
 
     def read(self) -> bool:
         span = self.order.span(len(self.keys))
@@ -121,8 +126,21 @@ class KeyOrderMachine(RuleBasedStateMachine):
         columns.base_offset = start
         appended = [round((at + WALL_OFFSET_S) * 1e6) for at in self.appended[start:stop]]
         columns.append_times = array("q", appended)
-        self.order.add(window_records(start, stop, [columns], self.order.columns))
+        unless_uniform = self.order.is_uniform
+        self.order.add(
+            window_records(start, stop, [columns], self.order.columns, unless_uniform=unless_uniform)
+        )
         return True
+
+    def lease_next(self, count: int, deadline: float) -> list[tuple[int, int, int]]:
+        """As the core does: lease; when nothing is found, read and lease again. What was leased."""
+
+        def leased() -> Lease | None:
+            return self.order.lease(self.now, deadline, 1, count, len(self.keys))
+
+        while (lease := leased()) is None and self.read():
+            pass
+        return [] if lease is None else list(lease.ranges)
 
     def settled(self, ranges: Any) -> None:
         self.order.settled(ranges)
@@ -140,6 +158,11 @@ class KeyOrderMachine(RuleBasedStateMachine):
         self.priorities += [priority for _, priority in keys]
         self.appended += [self.now] * len(keys)
 
+    @rule(count=st.integers(1, 12), priority=PRIORITIES)
+    def publish_alike(self, count: int, priority: int | None) -> None:
+        """Records among which the choice has nothing to choose."""
+        self.publish([(None, priority)] * count)
+
     @rule(seconds=SECONDS)
     def wait(self, seconds: float) -> None:
         self.now += seconds
@@ -148,7 +171,7 @@ class KeyOrderMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 8), timeout=SECONDS, counts=st.booleans())
     def lease(self, count: int, timeout: float, counts: bool) -> None:
-        """As the core does: choose; when nothing is found, read and choose again."""
+        """What is leased may be leased, and is what comes first."""
         allowed = self.allowed()
         while counts and self.order.ready_count(self.now, count) < count and self.read():
             pass
@@ -156,23 +179,21 @@ class KeyOrderMachine(RuleBasedStateMachine):
             assert self.order.ready_count(self.now, count) == min(count, len(allowed))
         while self.has_priorities and self.read():  # all of the range is known before anything is chosen
             pass
-        while not (ranges := self.order.choose(self.now, count)) and self.read():
-            pass
-        chosen = [offset for start, stop in ranges for offset in range(start, stop)]
+        is_known = self.order.records.end >= self.delivery.next
+        again = [o for o in allowed if self.state_of(o)[0] in ("ready", "delayed")]
+        ranges = self.lease_next(count, self.now + timeout)
+        chosen = [offset for start, stop, _ in ranges for offset in range(start, stop)]
         assert set(chosen) <= set(allowed)
         assert len(chosen) <= count
         if self.is_roomy:
             assert bool(chosen) == bool(allowed)
         if self.has_priorities and self.is_roomy:
             assert chosen == sorted(sorted(allowed, key=self.place_of)[:count])
-        elif counts and self.is_roomy and self.order.records.end >= self.delivery.next:
-            again = [o for o in allowed if self.state_of(o)[0] in ("ready", "delayed")]
+        elif counts and self.is_roomy and is_known:
             first = (again + [o for o in allowed if o not in again])[:count]
             assert chosen == sorted(first)
-        if ranges:
-            self.delivery.lease_chosen(now=self.now, deadline=self.now + timeout, consumer=1, ranges=ranges)
-            assert self.delivery.leased >= len(chosen)
-            self.journal()
+        assert self.delivery.leased >= len(chosen)
+        self.journal()
 
     def leased(self, index: int) -> tuple[int, list[tuple[int, int]]] | None:
         leases = list(self.delivery._leases.items())
@@ -262,14 +283,10 @@ class KeyOrderMachine(RuleBasedStateMachine):
             self.now += 1000.0
             self.delivery.expire(self.now)
             self.journal()
-            while not (ranges := self.order.choose(self.now, 3)) and self.read():
-                pass
+            ranges = [row[:2] for row in self.lease_next(3, self.now + 1.0)]
             if not ranges:
                 break
-            lease = self.delivery.lease_chosen(
-                now=self.now, deadline=self.now + 1.0, consumer=1, ranges=ranges
-            )
-            self.settled(self.delivery.ack(lease.lease_id, ranges, self.now).accepted)
+            self.settled(self.delivery.ack(self.delivery.next_lease_id - 1, ranges, self.now).accepted)
         assert self.unsettled() == []
         assert (self.order.fenced, self.order.records.count) == (0, 0)
 

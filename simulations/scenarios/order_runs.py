@@ -63,6 +63,9 @@ class OrderedTraffic:
     """0: never."""
     fail_every: int = 4
     limits: DrawnLimits = ()
+    alike: int = 0
+    """So many messages in a row have one priority, and no key every other time; 0: keys and priorities change with each
+    message."""
 
     def __attrs_post_init__(self) -> None:
         counts = {"messages": (self.messages, COUNT_MAX), "batch": (self.batch, COUNT_MAX)}
@@ -108,12 +111,18 @@ class WhatComesFirst:
             starvation_after=one_of(entropy, (0.0, 0.0, 0.5, 2.0)),
             fail_every=one_of(entropy, (2, 4, 9, 1000)),
             limits=draw_limits(entropy, BROKER_LIMITS),
+            alike=one_of(entropy, (0, 0, 2, 5, 12)),
         )
 
     async def main(self, world: World, workload: OrderedTraffic) -> None:
         """Run it in as many lives as it takes."""
         # All of the backlog is in the window: beyond it nothing is promised.
-        world.limits = limits_of((*workload.limits, ("range_records", COUNT_MAX), ("window_bytes", 1 << 20)))
+        window = {"range_records": COUNT_MAX, "window_bytes": 1 << 20}
+        if workload.alike:
+            window["window_span_records"] = (
+                workload.alike
+            )  # so that most reads find records that are all alike
+        world.limits = limits_of((*workload.limits, *window.items()))
         group = _OrderedGroup(world, workload)
         world.spawn(group.watch)
         await world.machine_until_done(group.life)
@@ -170,7 +179,7 @@ class _OrderedGroup:
         number, size = (await orders.describe())[0].next_offset, max(1, self.workload.batch)
         while number < self.workload.messages:
             numbers = range(number, min(number + size, self.workload.messages))
-            given: dict[str, Any] = {"keys": [b"%d" % (number % 3) for number in numbers]}
+            given: dict[str, Any] = {"keys": [self._key(number) for number in numbers]}
             if self._is_ranked:
                 given["priorities"] = [self._priority(number) for number in numbers]
             await orders.publish_batch([b"%d" % number for number in numbers], **given)
@@ -181,11 +190,15 @@ class _OrderedGroup:
                 raise self._broken(f"offset {record.offset} has the priority {record.priority}")
             self._published[record.offset] = found
 
-    @staticmethod
-    def _priority(number: int) -> int | None:
+    def _priority(self, number: int) -> int | None:
         """Mixed, some without."""
-        priority = number * 7 % 11
+        priority = number // max(1, self.workload.alike) * 7 % 11
         return None if priority > HIGHEST else priority
+
+    def _key(self, number: int) -> bytes | None:
+        """One of three, or none."""
+        alike = self.workload.alike
+        return None if alike and number // alike % 2 == 0 else b"%d" % (number % 3)
 
     async def _is_over(self, orders: Any) -> bool:
         (part,) = await orders.describe()
@@ -241,11 +254,11 @@ class _OrderedGroup:
             if unsettled and offset > min(unsettled):
                 raise self._broken(f"offset {offset} is handed over before {min(unsettled)} is settled")
             return
-        heads = dict[int, int]()
+        heads = dict[bytes | int, int]()
         if self.workload.order == "priority and key":
             for each in sorted(self._published.keys() - self._acked):
-                heads.setdefault(self._published[each][0] % 3, each)
-            head = heads[self._published[offset][0] % 3]
+                heads.setdefault(self._fenced_by(each), each)
+            head = heads[self._fenced_by(offset)]
             if head < offset and head not in self._settling:
                 raise self._broken(f"offset {offset} is handed over before {head} of its key is settled")
             unsettled = [head for head in heads.values() if head not in self._settling]  # else nobody knows
@@ -257,6 +270,11 @@ class _OrderedGroup:
                 ]
                 if all(other < own for other, own in places):
                     raise self._broken(f"offset {offset} is handed over, and {each} comes before it")
+
+    def _fenced_by(self, offset: int) -> bytes | int:
+        """The key of a record; itself when it has none."""
+        key = self._key(self._published[offset][0])
+        return offset if key is None else key
 
     def _place(self, offset: int, now: float) -> tuple[int, int]:
         number, appended = self._published[offset]

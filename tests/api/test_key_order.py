@@ -241,3 +241,24 @@ async def test_the_order_of_a_group_is_fixed(autojump_clock: trio.testing.MockCl
         with pytest.raises(callboard.CallboardError, match="ordering is 'key'"):
             async with orders.subscribe("kitchen", ordering="none"):
                 pass
+
+
+async def test_messages_without_keys_take_no_place_in_the_window(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Where no message has a key, the order costs nothing for each; the first key is looked at before it is leased."""
+    shop = Shop()
+    async with shop.open() as runtime:
+        orders = await runtime.create_topic("orders")
+        await orders.publish_batch([b"-%d" % number for number in range(50)])
+        async with subscribe(orders) as consumer:
+            taken = await take(consumer, 10)
+            [partition] = (await runtime.stats()).partitions
+            [group] = partition.groups
+            assert (group.window_records, group.window_bytes, group.fenced) == (50, 0, 0)
+            await orders.publish_batch([b"a1", b"a2"], keys=[b"a", b"a"])
+            taken += await take(consumer, 60)
+            assert values(taken) == [*(f"-{number}" for number in range(50)), "a1"]
+            for message in taken:
+                await message.ack()
+            assert values(await take(consumer, 5)) == ["a2"]

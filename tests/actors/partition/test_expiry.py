@@ -7,7 +7,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.actors.partition.expiry import LOOK_LEAST_S, LOOK_MOST_S, may_expire, stamp, unexpired
+from callboard.actors.partition.expiry import (
+    LOOK_LEAST_S,
+    LOOK_MOST_S,
+    has_expired,
+    may_expire,
+    stamp,
+    unexpired,
+)
 from callboard.log.format.columns import FOREVER, Columns, first_expiry
 from tests.actors.partition.test_core import core_with
 
@@ -82,3 +89,18 @@ def test_a_look_that_the_disk_refuses_is_repeated() -> None:
     assert core.unseen(1, 2.0) is None
     assert core.next_deadline() == 2.0 + LOOK_MOST_S
     assert core.states.groups[1].delivery.floor == 0
+
+
+def test_the_first_instant_of_a_batch_is_looked_for_once() -> None:
+    """It is that of the records that expire, whatever others there are, and is another when they are stamped anew."""
+    mixed = batch(4, [None, 9, FOREVER, 5])
+    stamp([mixed], NOW_US, None)
+    assert (mixed.first_expiry, has_expired([mixed], NOW_US + 4), has_expired([mixed], NOW_US + 5)) == (
+        NOW_US + 5,
+        False,
+        True,
+    )
+    assert mixed.select(0, 2).first_expiry == NOW_US + 9
+    stamp([mixed], NOW_US + 1, None)
+    assert mixed.first_expiry == NOW_US + 6
+    assert batch(2, None).first_expiry == FOREVER

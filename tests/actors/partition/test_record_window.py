@@ -121,3 +121,18 @@ def test_a_range_is_full_at_its_limit_and_holds_a_few_records_whatever_others_ta
     other.in_use = False
     assert records.room() == 40
     assert other.count == 0
+
+
+def test_uniform_records_need_no_columns() -> None:
+    """Neither a key nor another priority: what all of them have is told, and where there are none, and nothing else."""
+    names = ("key_hash", "priority", "append_us")
+    plain, usual = batch(0, None, None), batch(2, None, priorities=[5])
+    sparse = batch(3, None, None)
+    sparse.offset_deltas, sparse.span = array("I", (0, 2)), 2
+    found = window_records(0, 8, [plain, usual, sparse], names, unless_uniform=True)
+    assert found.uniform == (NO_KEY, 5, 0)
+    assert (list(found.offsets), found.absent, found.lost) == ([], [(4, 5)], [(6, 8)])
+    assert window_records(0, 8, [plain, usual, sparse], names).uniform is None
+    for other in (batch(2, b"a"), batch(2, None, priorities=[6]), batch(2, None, None, priorities=[5, 6])):
+        mixed = window_records(0, 4, [plain, other], names, unless_uniform=True)
+        assert (mixed.uniform, mixed.offsets[0]) == (None, 0)

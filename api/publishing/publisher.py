@@ -486,6 +486,8 @@ class Publisher:
         if count == 0:
             return Receipts(self.live.name, 0, ())
         index = None if partition is None else self.checked_partition(partition)
+        if index is None and self._is_alone:
+            index = 0
         batch = unpacked(values, given if keys is None else {"key": keys, **given})
         if expected_offset is not None:
             batch = expecting(self.live, batch, index, expected_offset)
@@ -501,8 +503,7 @@ class Publisher:
         no message can be too large. None for any other, right or wrong, which `publish_batch` takes.
         """
         live = self.live
-        is_one = partition is not None or (len(live.ports) == 1 and self.partitioner is consistent)
-        if not is_one or set(map(type, values)) != {bytes}:
+        if (partition is None and not self._is_alone) or set(map(type, values)) != {bytes}:
             return None
         if keys is not None and (type(keys) not in (list, tuple) or not set(map(type, keys)) <= KEYS):
             return None
@@ -517,6 +518,11 @@ class Publisher:
             if max(map(sub, islice(ends, 1, None), ends)) > KEY_BYTES_MAX:
                 return None
         return columns
+
+    @property
+    def _is_alone(self) -> bool:
+        """Whether there is one partition, and nobody to ask about it."""
+        return len(self.live.ports) == 1 and self.partitioner is consistent
 
     async def publish_plain(self, columns: Columns, partition: int | None, acks: str) -> Receipts:
         """Publish what `plain_columns` made. Otherwise as `publish_batch`."""

@@ -2,15 +2,19 @@
 
 Vocabulary
 ----------
-A *command* is the message that arrives. An *event* is a change of state: `persist` writes it to the journal, and only
-then `apply` changes the state. A *snapshot* is the whole state; a start replays only the events after it.
+A *command* is the message that arrives. An *event* is a change of state: `persist` has `apply` change the state, writes
+the event to the journal, and returns when it is synced. A *snapshot* is the whole state; a start replays only the
+events after it.
 
 Invariants
 ----------
 U1  The state is what `apply` makes of the snapshot and the events after it: nothing else changes it.
 U2  What was answered after `persist` survives a power loss.
-U3  When `persist` fails, nothing is applied and the incarnation crashes: the next one uses the journal, not memory.
+U3  When `persist` fails, or is cut off, the incarnation crashes: the next one uses the journal, not memory.
 U4  A life begins with events that a power loss cannot take back, or not at all.
+U5  `apply` gets what a replay would give it: the event as it comes back from its stored form.
+U6  What is written was applied before: nothing becomes durable that would keep the next life from its start.
+U7  What several tasks of the actor persist is written in the order in which it was applied, one call after the other.
 """
 
 from __future__ import annotations
@@ -19,11 +23,14 @@ from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 import cbor2
+import trio
 
 from callboard.actors.kernel.actor import Actor
+from callboard.actors.kernel.failures import text_of
 from callboard.log.errors import InvalidArgument, StorageError
 from callboard.log.journal.journal import Journal
 from callboard.log.journal.journal_recovery import Owner
+from callboard.log.plain import shown
 
 M = TypeVar("M")
 E = TypeVar("E")
@@ -42,12 +49,16 @@ class DurableActor(Actor[M], Generic[M, E]):
     """Events between two snapshots."""
 
     _journal: Journal
+    _turn: trio.Lock
     _events_since_snapshot: int = 0
 
     # -- what a subclass defines ----------------------------------------------------------------------------
 
     def apply(self, event: E) -> None:
-        """Change the state. Pure: every start runs it again, in the same order, and must reach the same state."""
+        """Change the state. Pure: every start runs it again, in the same order, and must reach the same state.
+
+        It gets `decode(encode(event))` as CBOR has stored it, also the first time: a tuple is a list by then.
+        """
         raise InvalidArgument(f"{type(self).__name__} has no apply method. Define it.")
 
     def snapshot(self) -> Any:
@@ -73,23 +84,56 @@ class DurableActor(Actor[M], Generic[M, E]):
     # -- what a subclass calls ------------------------------------------------------------------------------
 
     async def persist(self, *events: E) -> None:
-        """Write `events`, all or none, so that they survive a power loss; then apply them.
+        """Apply `events` and write them, all or none; returns once they survive a power loss.
 
-        Raises `StorageError` when the disk fails. Do not catch it, so that the actor restarts from its journal.
+        Tasks of the actor that call it take turns. Raises `InvalidArgument`, before anything is done, for an event that
+        has no stored form. When `apply` raises, nothing is written; when the disk fails, it raises `StorageError`.
+        After either, and when it is cancelled while it writes, the actor restarts from its journal, also where the
+        exception is caught.
         """
-        await self._journal.append([cbor2.dumps(self.encode(event)) for event in events])
-        for event in events:
-            self.apply(event)
-        self._events_since_snapshot += len(events)
-        # The events are stored: what the upkeep of the journal meets is no failure of theirs, and is met again.
-        with suppress(StorageError):
-            if self._events_since_snapshot >= self.snapshot_every:
-                await self.save_snapshot()
-            elif self._journal.needs_maintenance:
-                await self._journal.maintain()
+        async with self._turn:
+            records = [self._record(event) for event in events]
+            try:
+                for record in records:
+                    self.apply(self._event(record))  # U5, U6
+                await self._journal.append(records)
+            except BaseException as error:
+                self._give_up(error)
+                raise
+            self._events_since_snapshot += len(records)
+            # The events are stored: what the upkeep of the journal meets is no failure of theirs, and is met again.
+            with suppress(StorageError):
+                if self._events_since_snapshot >= self.snapshot_every:
+                    await self._save_snapshot()
+                elif self._journal.needs_maintenance:
+                    await self._journal.maintain()
 
     async def save_snapshot(self) -> None:
         """Write a snapshot now, and remove journal segments that are no longer needed."""
+        async with self._turn:
+            await self._save_snapshot()
+
+    def _record(self, event: E) -> bytes:
+        try:
+            return cbor2.dumps(self.encode(event))
+        except cbor2.CBOREncodeError as error:
+            raise InvalidArgument(
+                f"Actor {self.context.path!r} cannot persist {shown(event)}: CBOR does not know it"
+                f" ({text_of(error)}). Nothing was done. Give {type(self).__name__} the methods encode and decode."
+            ) from error
+
+    def _event(self, record: bytes) -> E:
+        return self.decode(cbor2.loads(record))
+
+    def _give_up(self, error: BaseException) -> None:
+        """The state may hold what the journal does not: this incarnation ends, whoever catches the error (U3)."""
+        if not isinstance(error, Exception):  # it ends by that, or goes on without it
+            error = StorageError(
+                f"Actor {self.context.path!r} was cut off while it persisted: it begins anew."
+            )
+        self.context.ref.crash(error)
+
+    async def _save_snapshot(self) -> None:
         await self._journal.snapshot(cbor2.dumps(self.snapshot()))
         self._events_since_snapshot = 0
         await self._journal.prune()
@@ -104,7 +148,7 @@ class DurableActor(Actor[M], Generic[M, E]):
                 f"Actor {context.path!r} is durable, but its system has no disk. Open it with one."
             )
         files = await context.disk.incarnate(context.path)
-        self._events_since_snapshot = 0
+        self._events_since_snapshot, self._turn = 0, trio.Lock()
         self._journal = await Journal.open(
             files,
             self.directory(),
@@ -137,7 +181,7 @@ class DurableActor(Actor[M], Generic[M, E]):
 
     def _replayed(self, data: bytes) -> None:
         self._events_since_snapshot += 1
-        self.apply(self.decode(cbor2.loads(data)))
+        self.apply(self._event(data))
 
 
 def _safe(part: str) -> str:

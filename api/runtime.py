@@ -29,16 +29,12 @@ from callboard.actors.catalog.commands import (
     SeekGroup,
 )
 from callboard.actors.catalog.directory import Directory, LiveTopic
-from callboard.actors.dead_letters.router import DeadLetterRouter
-from callboard.actors.delays.scheduler import Scheduler
 from callboard.actors.groups.renewals import Lingers, Renewals, RenewedLeases
 from callboard.actors.kernel import Actor, ActorRef, ActorStart, Context, Logged, MailboxSpec, Reply
 from callboard.actors.kernel.events import check_callback
 from callboard.actors.names import check_name, no_group, no_topic
-from callboard.actors.outbox.forwarder import Forwarder
 from callboard.actors.partition.commands import Describe, Flush, PartitionStatistics
 from callboard.actors.partition.port import PartitionPort
-from callboard.actors.recurring.recurring import Recurring
 from callboard.actors.recurring.schedules import LiveSchedule
 from callboard.actors.settings import (
     GroupChanges,
@@ -54,6 +50,7 @@ from callboard.actors.settings import (
 from callboard.actors.timers.timer_wheel import TimerWheel
 from callboard.actors.timers.timers import Timers
 from callboard.actors.topic_patterns import TopicPattern
+from callboard.background import BackgroundActors
 from callboard.consumer import Consumer
 from callboard.dead_letter_topics import DeadLetterTopic
 from callboard.dead_letters import check_drops
@@ -125,6 +122,7 @@ class Runtime(ReachesOutboxes, ReadsTopics):
         seed: int | None,
         on_event: Callable[[Any], object] | None,
         limits: Limits,
+        only_looks: bool = False,
     ) -> None:
         if (directory is None) == (disk is None):
             found = "neither was" if disk is None else "both were"
@@ -142,6 +140,7 @@ class Runtime(ReachesOutboxes, ReadsTopics):
         self._inline = arguments.check_flag("sync_inline", sync_inline)
         self._control = arguments.check_flag("control", control)
         self._on_event = on_event
+        self._only_looks = only_looks
         self.clock: Clock = HostClock() if clock is None else clock
         self.entropy: Entropy = HostEntropy(arguments.seed_of(seed)) if entropy is None else entropy
         self.timers = Timers(self.clock)
@@ -193,13 +192,9 @@ class Runtime(ReachesOutboxes, ReadsTopics):
             if self._on_event is not None:
                 self._system.events.subscribe(self._on_event)
             supervisors = self._system.root
+            background = BackgroundActors(supervisors, self._directory, only_looks=self._only_looks)
             self._directory.attach(
-                supervisors.supervisor("topics"),
-                supervisors.supervisor("groups"),
-                self._start_router,
-                self._start_scheduler,
-                self._start_forwarder,
-                self._start_recurring,
+                supervisors.supervisor("topics"), supervisors.supervisor("groups"), background.start
             )
             self._directory.catalog = supervisors.child("catalog")
             await self._system.__aenter__()
@@ -234,32 +229,6 @@ class Runtime(ReachesOutboxes, ReadsTopics):
                 ),
                 ChildSpec(name="renewals", start=partial(Renewals, self.renewed_leases, self.lingers)),
             ),
-        )
-
-    def _start_router(self) -> None:
-        """A group has named a topic for its dead letters."""
-        start = partial(DeadLetterRouter, self._directory)
-        self._system.root.add_child(
-            ChildSpec(name="dead-letters", start=start, significant=False, awaited=False)
-        )
-
-    def _start_scheduler(self) -> None:
-        """A topic has delayed messages."""
-        start = partial(Scheduler, self._directory)
-        self._system.root.add_child(
-            ChildSpec(name="scheduler", start=start, significant=False, awaited=False)
-        )
-
-    def _start_forwarder(self) -> None:
-        """Acks of a topic have published something."""
-        start = partial(Forwarder, self._directory)
-        self._system.root.add_child(ChildSpec(name="outbox", start=start, significant=False, awaited=False))
-
-    def _start_recurring(self) -> None:
-        """A topic has recurring publishes."""
-        start = partial(Recurring, self._directory.schedules, self.timers)
-        self._system.root.add_child(
-            ChildSpec(name="recurring", start=start, significant=False, awaited=False)
         )
 
     async def __aexit__(

@@ -106,9 +106,7 @@ class Directory:
         self.timers = timers
         self.schedules = Schedules(zones, timers.clock)
         self._limits = limits
-        self._start_router: Callable[[], object] | None = None
-        self._start_scheduler: Callable[[], object] | None = None
-        self._start_forwarder: Callable[[], object] | None = None
+        self._start: Callable[[str], object] = lambda _: None
         self._topics: Supervisor
         self._groups: Supervisor
         self._by_id: dict[str, LiveTopic] = {}
@@ -129,21 +127,15 @@ class Directory:
         self,
         topics: Supervisor,
         groups: Supervisor,
-        start_router: Callable[[], object] | None = None,
-        start_scheduler: Callable[[], object] | None = None,
-        start_forwarder: Callable[[], object] | None = None,
-        start_recurring: Callable[[], object] | None = None,
+        start: Callable[[str], object],
     ) -> None:
-        """Name the supervisors below which topics and coordinators are started, and what starts the dead-letter router,
-        the actor of delayed records, that of outboxes and that of recurring publishes, the first time that each is
-        needed.
+        """Name the supervisors below which topics and coordinators are started, and what starts an actor that works for
+        all topics, by its name, the first time that it is needed.
         """
-        self.schedules.start = start_recurring
+        self.schedules.start = partial(start, "recurring")
         self._topics = topics
         self._groups = groups
-        self._start_router = start_router
-        self._start_scheduler = start_scheduler
-        self._start_forwarder = start_forwarder
+        self._start = start
 
     def find(self, name: str) -> LiveTopic | None:
         return self._by_name.get(name)
@@ -175,15 +167,9 @@ class Directory:
     def flag_dead(self, record: GroupRecord) -> None:
         """Have the router look at what the group's partitions keep."""
         if record.settings.dead_letter_topic is not None:
-            self._route()
+            self._start("dead-letters")
             for port in self.ports(record):
                 self.dead.raise_for(port, record.group_id)
-
-    def _route(self) -> None:
-        """Start the router, the first time."""
-        start, self._start_router = self._start_router, None
-        if start is not None:
-            start()
 
     def membership(self, record: GroupRecord) -> Membership:
         """A group's settings and members; shared by all incarnations of its coordinator."""
@@ -242,7 +228,7 @@ class Directory:
         live = LiveTopic(record.name, record.topic_id, record.settings, ports, partitions)
         self._by_id[record.topic_id] = self._by_name[record.name] = live
         if record.takes_dead_letters:
-            self._route()  # the topic may know sources that have ended
+            self._start("dead-letters")  # the topic may know sources that have ended
         return live
 
     def _spec(self, name: str, topic_id: str, port: PartitionPort, settings: TopicSettings) -> PartitionSpec:
@@ -285,9 +271,7 @@ class Directory:
             ports.append(port)
             self.waiting.add(Waiting(port, target, kept))
         live.waiting, live.run = tuple(ports), self.waiting.run
-        start, self._start_scheduler = self._start_scheduler, None
-        if start is not None:
-            start()
+        self._start("scheduler")
 
     def launch_outboxes(self, live: LiveTopic) -> None:
         """Start the outbox partitions of a topic, unless they run, and who forwards what is in them."""
@@ -306,9 +290,7 @@ class Directory:
             found.append(outbox)
             self.outboxes.add(outbox)
         live.outboxes = tuple(found)
-        start, self._start_forwarder = self._start_forwarder, None
-        if start is not None:
-            start()
+        self._start("outbox")
 
     async def opened(self, live: LiveTopic) -> StorageError | None:
         """Wait until each of the topic's partitions runs, or has failed, or one finds no space: returns what that met.

@@ -79,12 +79,13 @@ Question = CancelDelayed | ListDelayed | CountDelayed
 
 
 class Scheduler(Actor[Question]):
-    """See the module."""
+    """See the module. Unless it `moves`, it only reads what is pending, and answers."""
 
     defers_interrupts = True
 
-    def __init__(self, directory: Directory) -> None:
+    def __init__(self, directory: Directory, *, moves: bool = True) -> None:
         self._directory = directory
+        self.moves = moves
         self._lines: dict[PartitionPort, Line] = {}
 
     async def started(self) -> None:
@@ -130,6 +131,7 @@ class Line:
 
     def __init__(self, scheduler: Scheduler, directory: Directory, waiting: Waiting) -> None:
         self._context = scheduler.context
+        self._moves = scheduler.moves
         self._directory = directory
         self._waiting = waiting
         self._calls = PartitionCalls(directory.timers)
@@ -252,7 +254,8 @@ class Line:
     async def _serve(self) -> None:
         """Do what is due, what is asked and what is new, in turn; then sleep."""
         timers, limits = self._directory.timers, self._context.limits
-        await self._move(await self._calls.ask(self._waiting.port, c.ListDead(WAITING)))
+        if self._moves:
+            await self._move(await self._calls.ask(self._waiting.port, c.ListDead(WAITING)))
         with timers.timer(self._flag) as deadline, timers.instant(self._flag) as instant:
             while True:
                 await self._read_new()
@@ -260,13 +263,14 @@ class Line:
                     await self._answer()
                 clock = self._context.clock
                 limit = min(AT_A_TIME, max(1, limits.dead_letters))
-                due = self._pending.take(clock.monotonic(), timers.wall(), limit)
+                due = self._pending.take(clock.monotonic(), timers.wall(), limit) if self._moves else []
                 if due:
                     await self._move(await self._calls.ask(self._waiting.port, c.SetAside(WAITING, due)))
                     self._pending.moved(due)
                     continue
-                deadline.arm(self._pending.next_deadline())
-                instant.arm(self._pending.next_instant())
+                if self._moves:
+                    deadline.arm(self._pending.next_deadline())
+                    instant.arm(self._pending.next_instant())
                 self._wants_more.set()
                 await self._flag.wait()
 

@@ -220,8 +220,11 @@ def redrive(
     """
     request = {"verb": "redrive_dead", **_choice(topic, group, origin, reason, at), "to": to or ""}
     request |= {"rate": "" if rate is None else repr(rate), "dry_run": "yes" if dry_run else ""}
-    part = None if dry_run else PART if rate is None else max(1, min(PART, int(rate * PART_S)))
-    done = _in_parts(directory, request, limit, part, 0.0 if rate is None else 1 / rate)
+    part = PART if rate is None else max(1, min(PART, int(rate * PART_S)))
+    if dry_run:
+        done = ask_runtime(directory, request | {"limit": "" if limit is None else str(limit)})
+    else:
+        done = _in_parts(directory, request, limit, part, 0.0 if rate is None else 1 / rate)
     messages, passed_over = sum(each["messages"] for each in done), done[-1]["passed_over"]
     if as_json:
         print_json({"messages": messages, "passed_over": passed_over, "dry_run": dry_run})
@@ -240,7 +243,7 @@ def _look_for_kept(directory: str, topic: str) -> None:
 
 
 def _in_parts(
-    directory: str, request: dict[str, str], limit: int | None, part: int | None, pause_s: float = 0.0
+    directory: str, request: dict[str, str], limit: int | None, part: int, pause_s: float = 0.0
 ) -> list[Any]:
     """The answers to a request that is made for a part at a time, until nothing is left, or `limit` is reached.
 
@@ -250,18 +253,17 @@ def _in_parts(
 
     async def work() -> list[Any]:
         found: list[Any] = []
-        left, bound = limit, {}
+        left = limit
         async with asking(directory) as ask:
-            if part is not None:
-                ends = await ask("ends_of_dead", topic=request["topic"])
-                bound["below"] = " ".join(map(str, ends))
+            ends = await ask("ends_of_dead", topic=request["topic"])
+            bound = {"below": " ".join(map(str, ends))}
             while True:
-                most = part if left is None else left if part is None else min(left, part)
-                answer = await ask(**request, **bound, limit="" if most is None else str(most))
+                most = part if left is None else min(left, part)
+                answer = await ask(**request, **bound, limit=str(most))
                 found.append(answer)
                 count = answer if isinstance(answer, int) else answer["messages"]
                 left = None if left is None else left - count
-                if most is None or part is None or count < most or left == 0:
+                if count < most or left == 0:
                     return found
                 await trio.sleep(pause_s)
 

@@ -31,8 +31,8 @@ NUMBER_MAX: Final = 999_999_999
 def delayed() -> None:
     """Look at messages that wait until they are due; cancel them.
 
-    Also while a runtime has the directory open with control=True. A command that opens the directory itself has what
-    is due come meanwhile, as any opening does.
+    Also while a runtime has the directory open with control=True. `list` and `count` only read the directory; `cancel`
+    opens it otherwise, which delivers what is due meanwhile, as any opening does.
     """
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import click
@@ -14,21 +15,31 @@ from callboard.cli.found import find_topic
 from callboard.cli.group import run
 from callboard.cli.options import all_option, directory_option, json_option
 from callboard.cli.output import counted, print_json, show, size_text, table
-from callboard.control import ControlClient, answer
+from callboard.control import CHANGING, ControlClient, answer
 from callboard.log.errors import ControlError, DirectoryLocked
+from callboard.looking import look_at
 from callboard.message import from_us
 from callboard.offline import require_directory
-from callboard.runtime import open_runtime
+from callboard.runtime import Runtime, open_runtime
 
 
 def ask_runtime(directory: str, *requests: dict[str, str], is_made: bool = False) -> list[Any]:
-    """What the runtime that has the directory open answers to these requests; when there is none, it is opened, and
-    made if it is missing and `is_made`.
+    """What the runtime that has the directory open answers to these requests.
+
+    When none answers, and a request changes something, it is opened, and made if it is missing and `is_made`; else its
+    files are read, and nothing is changed.
     """
     if not is_made:
         require_directory(directory)
+    only_looks = all(_looks(request) for request in requests)
+
+    async def look(runtime: Runtime) -> list[Any]:
+        return [await _answer(runtime, **request) for request in requests]
 
     async def work() -> list[Any]:
+        client = ControlClient(directory)
+        if only_looks and not await _is_listening(client):
+            return await look_at(directory, look)
         found: list[Any] = []
         async with asking(directory) as ask:
             found += [await ask(**request) for request in requests]
@@ -37,31 +48,43 @@ def ask_runtime(directory: str, *requests: dict[str, str], is_made: bool = False
     return run(work)
 
 
-@asynccontextmanager
-async def asking(directory: str) -> AsyncIterator[Callable[..., Awaitable[Any]]]:
-    """What asks the runtime that has the directory open; when there is none, it is opened for the body."""
-    client = ControlClient(directory)
+def _looks(request: dict[str, str]) -> bool:
+    """Whether a request changes nothing."""
+    return request["verb"] not in CHANGING or request.get("dry_run") == "yes"
+
+
+async def _is_listening(client: ControlClient) -> bool:
+    """Whether a runtime answers. Raises `ControlError` when one is there and does not."""
     try:
         await client.request("ping")
     except ControlError as refused:
         if refused.is_listening:
             raise
+        return False
+    return True
+
+
+async def _answer(runtime: Runtime, verb: str, **arguments: str) -> Any:
+    if arguments.get("topic"):
+        find_topic(runtime, arguments["topic"])
+    return await answer(runtime, verb, **arguments)
+
+
+@asynccontextmanager
+async def asking(directory: str) -> AsyncIterator[Callable[..., Awaitable[Any]]]:
+    """What asks the runtime that has the directory open; when there is none, it is opened for the body."""
+    client = ControlClient(directory)
+    if await _is_listening(client):
+        yield client.request
+    else:
         try:
             async with open_runtime(directory) as runtime:
-
-                async def ask(verb: str, **arguments: str) -> Any:
-                    if arguments.get("topic"):
-                        find_topic(runtime, arguments["topic"])
-                    return await answer(runtime, verb, **arguments)
-
-                yield ask
+                yield partial(_answer, runtime)
         except DirectoryLocked as locked:
             raise DirectoryLocked(
                 f"{locked} It has no control socket: open it there with control=True to ask it.",
                 directory=directory,
-            ) from refused
-    else:
-        yield client.request
+            ) from locked
 
 
 _PARTITION_COUNTS = ("start_offset", "visible_end", "commits", "failed_commits", "lost_records")

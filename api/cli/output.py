@@ -36,6 +36,8 @@ Advance = Callable[[str, int, int | None], None]
 
 COMMAND = re.compile(r"\s*(callboard|pytest) ")
 """A line to copy, which is not folded."""
+TIME = re.compile(r"\d{4}-\d\d-\d\dT[0-9:.]+(Z|[+-]\d\d:\d\d)?")
+"""A value in a table that is not folded where a shorter one could be: half a time is read as another."""
 QUOTED = re.compile(r"`[^`]*`")
 GLUE = "\0"
 """Stands for a space where no line may end."""
@@ -101,7 +103,7 @@ def table(
     """A table as all commands print it. Columns in `words` hold words, the others numbers; without any the first does.
 
     Numbers stand to the right; heads are broken between words only. Where the terminal is narrow words are folded, and
-    numbers only if there is no other way; nothing is cut.
+    numbers and times only if there is no other way; nothing is cut.
     """
     rows, words = [tuple(row) for row in rows], words or heads[:1]
     widths = [max([len(head), *(len(row[at]) for row in rows)]) for at, head in enumerate(heads)]
@@ -110,7 +112,8 @@ def table(
     for index, head in enumerate(heads):
         longest_word = max(map(len, head.split()), default=0) if is_narrow else len(head)
         if head in words:
-            made.add_column(head, min_width=longest_word, overflow="fold")
+            times = [len(row[index]) for row in rows if TIME.fullmatch(row[index])]
+            made.add_column(head, min_width=max([longest_word, *times]), overflow="fold")
         else:
             width = max([longest_word, *(len(row[index]) for row in rows)])
             made.add_column(head, justify="right", width=width, overflow="fold")

@@ -20,8 +20,8 @@ from callboard.schedules import NEXT_MAX, settings_text
 def schedule() -> None:
     """List, add, pause, resume and remove recurring publishes.
 
-    Also while a runtime has the directory open with control=True. A command that opens the directory itself publishes
-    what is due meanwhile, as any opening does.
+    Also while a runtime has the directory open with control=True. `list` and `next` only read the directory; the others
+    open it otherwise, which publishes what is due meanwhile, as any opening does.
     """
 
 

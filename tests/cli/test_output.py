@@ -61,6 +61,17 @@ def test_a_narrow_terminal_folds_words_and_cuts_nothing(capsys: Any, monkeypatch
     assert "…" not in "".join(lines)
 
 
+def test_a_narrow_terminal_breaks_no_time(capsys: Any, monkeypatch: Any) -> None:
+    """Where words have to be folded, times stay whole."""
+    heads, times = (
+        ("name", "next", "last", "waits because"),
+        ("2026-11-27T13:32:20", "2026-11-27T13:32:20+00:00"),
+    )
+    row = ("a-name-that-is-long" * 2, *times, "why " * 9)
+    lines = shown(capsys, monkeypatch, output.table(heads, [row], words=heads))
+    assert all(any(f"{time} " in line for line in lines) for time in times)
+
+
 def test_a_table_wider_than_the_terminal_is_not_cut(capsys: Any, monkeypatch: Any) -> None:
     """A number that cannot fit goes on below."""
     number = str(2**500)

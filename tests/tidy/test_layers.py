@@ -46,7 +46,7 @@ ROOT_RANK = RANKS["callboard"]
 
 # The real seams are chosen at the top; everybody else is given them.
 HOST = "callboard.log.host"
-HOST_IMPORTERS = ("callboard.runtime", "callboard.cli", "callboard.offline", HOST)
+HOST_IMPORTERS = ("callboard.runtime", "callboard.cli", "callboard.looking", "callboard.offline", HOST)
 
 
 def _within(module: str, package: str) -> bool:

@@ -1,4 +1,4 @@
-"""Both disks, so that one contract suite runs on each."""
+"""All disks, so that one contract suite runs on each."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from callboard.log.host.disk import HostDisk
+from callboard.log.host.overlay_disk import OverlayDisk
 from callboard.simulations.disk.memory_disk import MemoryDisk
 
-KINDS = ("host", "host-inline", "host-unfused", "memory")
+KINDS = ("host", "host-inline", "host-unfused", "memory", "overlay")
 
 
 @pytest.fixture(params=KINDS)
@@ -27,6 +28,8 @@ async def disk(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
             made = HostDisk(root, inline=True)
         case "host-unfused":
             made = HostDisk(root, fuse=False)
+        case "overlay":
+            made = OverlayDisk(HostDisk(root, read_only=True))
         case _:
             made = MemoryDisk()
     yield made

@@ -1,0 +1,37 @@
+"""The actors that work for all topics of a runtime, each started the first time that there is something for it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from callboard.actors.catalog.directory import Directory
+from callboard.actors.dead_letters.router import DeadLetterRouter
+from callboard.actors.delays.scheduler import Scheduler
+from callboard.actors.kernel import ActorStart
+from callboard.actors.outbox.forwarder import Forwarder
+from callboard.actors.recurring.recurring import Recurring
+from callboard.supervision import ChildSpec, Supervisor
+
+
+class BackgroundActors:
+    """Starts them below `root`. A runtime that only looks publishes nothing by itself: it has one, which counts what
+    waits.
+    """
+
+    def __init__(self, root: Supervisor, directory: Directory, *, only_looks: bool) -> None:
+        self._root = root
+        self._starts: dict[str, ActorStart] = {
+            "scheduler": partial(Scheduler, directory, moves=not only_looks),
+        }
+        if not only_looks:
+            self._starts |= {
+                "dead-letters": partial(DeadLetterRouter, directory),
+                "outbox": partial(Forwarder, directory),
+                "recurring": partial(Recurring, directory.schedules, directory.timers),
+            }
+
+    def start(self, name: str) -> None:
+        """Start the one of that name, the first time."""
+        start = self._starts.pop(name, None)
+        if start is not None:
+            self._root.add_child(ChildSpec(name=name, start=start, significant=False, awaited=False))

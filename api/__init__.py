@@ -99,6 +99,7 @@ if TYPE_CHECKING:
     from callboard.message import Record as Record
     from callboard.message import RecordBatch as RecordBatch
     from callboard.message import ScheduledReceipt as ScheduledReceipt
+    from callboard.mixed_batch import MixedBatch as MixedBatch
     from callboard.publishing.partitioning import Partitioner as Partitioner
     from callboard.publishing.producer import Producer as Producer
     from callboard.reading import BatchReader as BatchReader
@@ -220,6 +221,7 @@ _HOMES = {
     "publishing.partitioning": ("Partitioner",),
     "publishing.producer": ("Producer",),
     "reading": ("BatchReader", "RecordReader"),
+    "mixed_batch": ("MixedBatch",),
     "received": ("ReceivedBatch", "ReceivedMessage"),
     "receiving": ("Batches", "Receiving"),
     "runtime": ("Runtime", "open_runtime"),

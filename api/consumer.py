@@ -21,11 +21,11 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import trio
 
@@ -33,7 +33,7 @@ from callboard.actors.catalog.commands import Admission, EnsureGroup
 from callboard.actors.catalog.directory import LiveTopic
 from callboard.actors.groups.coordinator import Leave
 from callboard.actors.groups.membership import MemberNews, Membership
-from callboard.actors.kernel import ActorRef
+from callboard.actors.kernel import ActorRef, Reply
 from callboard.actors.names import check_name
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.port import PartitionPort
@@ -42,6 +42,7 @@ from callboard.actors.timers.timers import NEVER, Callback
 from callboard.actors.topic_patterns import TopicPattern
 from callboard.arguments import check_flag
 from callboard.awaited import AwaitedPartitions
+from callboard.batching import TakesBatches
 from callboard.draining import Drains
 from callboard.following import FollowsAssignment, leased_by
 from callboard.following_topics import FollowsTopics
@@ -57,7 +58,8 @@ from callboard.log.errors import (
     TopicNotFound,
 )
 from callboard.message import by_priority
-from callboard.received import ConsumerLeases, ReceivedBatch, ReceivedMessage
+from callboard.mixed_batch import MixedBatch
+from callboard.received import ConsumerLeases, ReceivedMessage
 from callboard.receiving import Batches, Receiving
 from callboard.settling import check_batch_size, patience_of
 
@@ -70,13 +72,11 @@ PASS_S = 0.001
 """Other tasks run at the latest after so many messages that were there already, and after so many seconds."""
 LATE_S = 0.02
 """How long a consumer waits for the answer of one partition before it asks others."""
-FILL_AT = 1 / 3
-"""The part of a lease after which a batch is filled no longer."""
 LOOK_S = 0.05
 """How long a consumer that does not want to wait allows the partitions for their answers."""
 
 
-class Consumer(FollowsTopics, FollowsAssignment, Drains):
+class Consumer(TakesBatches, FollowsTopics, FollowsAssignment, Drains):
     """Made by `Topic.subscribe` or `Runtime.subscribe`; use it with `async with`. Tasks may share it, or each have one
     of its own.
     """
@@ -129,6 +129,8 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
         """It reads one partition alone."""
         self._units = 1
         """What the caller takes at a time, a message or a batch: how often a lease covers that."""
+        self._ahead = 1
+        """How many partitions are asked at a time for batches."""
         self._messages_in_pass = 0
         self._acts = 0
         """How often something was fetched or taken."""
@@ -415,92 +417,25 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
 
     # -- batches
 
-    def batches(self, *, max_records: int = 1000, max_wait: float = 0.01) -> Batches:
-        """Iterate batches of up to `max_records` messages, each of one partition: the quickest way to consume.
+    @overload
+    def batches(
+        self, *, max_records: int = 1000, max_wait: float = 0.01, mixed: Literal[False] = False
+    ) -> Batches: ...
+    @overload
+    def batches(
+        self, *, max_records: int = 1000, max_wait: float = 0.01, mixed: Literal[True]
+    ) -> AsyncIterator[MixedBatch]: ...
+    def batches(self, *, max_records: int = 1000, max_wait: float = 0.01, mixed: bool = False) -> Any:
+        """Iterate batches of up to `max_records` messages: the quickest way to consume.
 
-        A batch that is not full is handed over after `max_wait` seconds, or a third of the visibility timeout.
+        Each is of one partition; with `mixed`, of any that have something. One that is not full waits for company, for
+        `max_wait` seconds at most, or a third of the visibility timeout; one of one partition does not wait while other
+        partitions have something.
         """
         self._check_open()
         max_records, max_wait = check_batch_size(max_records, max_wait)
-        return Batches(self, max_records, max_wait)
-
-    async def get_batch(self, max_records: int, max_wait: float) -> ReceivedBatch:
-        """One batch; see `batches`."""
-        max_records, max_wait = check_batch_size(max_records, max_wait)
-        self.runtime.check_open()
-        self._check_taking()
-        if self._given_at is not None:
-            self._took_s = self.runtime.clock.monotonic() - self._given_at
-        is_quick = self._took_s < min(0.1, self.settings.visibility_timeout / 8)
-        if self._turn.locked():
-            await self._turn.acquire()
-        else:
-            self._turn.acquire_nowait()
-        try:
-            parts: list[LeasedPart] = []
-            while not parts:
-                if self._untaken is not None:
-                    await self._pass()
-                untaken = self._untaken
-                if self._buffer or (untaken is not None and not (is_quick and self.is_fresh(untaken))):
-                    # Fetched one by one, it comes again as part of a batch. And others get what is slow to be taken.
-                    self.give_back_buffer()
-                lease = self._untaken or await self._fetch(max_records, math.inf)
-                if lease is None:
-                    continue
-                parts.append(lease.take(max_records))
-                self._untaken = lease if lease.untaken else None
-                count = parts[0].size
-                if count < max_records and max_wait > 0:
-                    self._filling = parts
-                    try:
-                        count = await self._fill_batch(lease.port, parts, max_records, max_wait)
-                    except BaseException:
-                        self.leases.give_back(parts)
-                        raise
-                    finally:
-                        self._filling = []
-                    self._drop_stale(parts)
-            if is_quick and self._untaken is None and self._asked is None and count >= max_records:
-                # The next lease is then journalled together with the coming ack.
-                await self._ask(max_records, can_wait=False)
-        finally:
-            self._turn.release()
-        self._given_at = self.runtime.clock.monotonic()
-        return ReceivedBatch(self.leases, parts)
-
-    def _drop_stale(self, parts: list[LeasedPart]) -> None:
-        """Give back the parts that are not fresh: filling a batch may take long."""
-        stale = [part for part in parts if not self.is_fresh(part.lease)]
-        if stale:
-            parts[:] = [part for part in parts if part not in stale]
-            self.leases.give_back(stale)
-
-    async def _fill_batch(
-        self, port: PartitionPort, parts: list[LeasedPart], max_records: int, max_wait: float
-    ) -> int:
-        """Add to `parts` until they are `max_records`, or `max_wait` is over; returns how many they are.
-
-        What a partition has been asked for by then, and does not answer, belongs to the next call.
-        """
-        count, lease = parts[0].size, parts[0].lease
-        left_s = lease.stale_at - self.runtime.clock.monotonic() - (1 / 2 - FILL_AT) * self._lasts_s()
-        with trio.move_on_after(min(max_wait, max(0.0, left_s))):
-            while count < max_records and self._open:
-                if not await self._ask(max_records - count, port):
-                    break
-                more = await self._answer()
-                if more is not None:
-                    parts.append(more.take(more.untaken))
-                    count += parts[-1].size
-                    continue
-                await self._awaited.wait()
-                self._look_at(self._awaited.take())
-                if port not in self._turns.get(port.topic, ()):
-                    break
-        if not self._open:
-            raise self._closed()
-        return count
+        take = self.get_mixed_batch if check_flag("mixed", mixed) else self.get_batch
+        return Batches(partial(take, max_records, max_wait))
 
     # -- fetching
 
@@ -559,15 +494,14 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
                     continue
             lease = await self._answer()
             if lease is not None:
-                is_wanted = (
-                    self._open
-                    and not self._is_draining
-                    and not self._is_outdated(lease)
-                    and self._reads(lease.port)
-                )
-                if is_wanted and (not is_early or self.is_fresh(lease)):
+                if self._is_wanted(lease) and (not is_early or self.is_fresh(lease)):
                     return lease
                 self.leases.give_back([lease.take(lease.untaken)])
+
+    def _is_wanted(self, lease: ConsumerLease) -> bool:
+        """Whether what was leased may still be handed over."""
+        is_open = self._open and not self._is_draining
+        return is_open and not self._is_outdated(lease) and self._reads(lease.port)
 
     async def _ask(self, unit: int, port: PartitionPort | None = None, *, can_wait: bool = True) -> bool:
         """Ask `port` for a unit, or the partition whose turn it is for as many as one lease is to cover.
@@ -575,6 +509,7 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
         False when there is nobody to ask, or no room for anything. The question outlasts the call that asks it (U1).
         """
         leases, limits = self.leases, self.runtime.limits
+        ahead: list[PartitionPort] = []
         limit = room = leases.max_in_flight - leases.in_flight
         if port is not None:
             limit = min(unit, room)
@@ -586,47 +521,86 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
                     taken_s = max(taken_s, self._took_s)
                 is_quick = taken_s < min(0.1, self.settings.visibility_timeout / 8)
                 self._units = 2 * self._units if is_quick else 1
+                self._ahead = min(2 * self._ahead, limits.leased_batches) if is_quick and unit > 1 else 1
             most = limits.prefetch
             if unit > 1:
                 most = max(1, min(limits.leased_batches, leases.max_in_flight // 4 // unit))
             self._units = min(self._units, most)
-            limit = min(unit * self._units, room if room < unit else room // unit * unit)
-            port = next(iter(next(iter(self._turns.values()), ())), None)
-        if limit <= 0 or port is None:
+            turns = self._next_turns(self._ahead if unit > 1 else 1)
+            port, ahead = (turns[0], turns[1:]) if turns else (None, [])
+            room -= sum([each.limit for each in self._late.values() if each.port is not port])
+            limit = (
+                min(unit, room)
+                if ahead
+                else min(unit * self._units, room if room < unit else room // unit * unit)
+            )
+        if port is None or (limit <= 0 and port not in self._late):
             return False
         if port in self._late:
             if can_wait:
                 self._asked = self._late.pop(port)
-            return can_wait
-        command = c.Fetch(leases.group_id, self._id, limit, limits.fetch_bytes, self._generation)
-        try:
+        else:
             try:
-                reply = port.ref.ask_nowait(command)
-            except MailboxFull:
-                if not can_wait:
-                    return False
-                reply = port.ref.question()
-                with trio.move_on_after(math.inf if self._is_single else LATE_S) as waiting:
-                    await port.ref.send(command, reply)
-                if waiting.cancelled_caught:  # the others come first, then this one again
-                    self._end_turn(port)
-                    self._look_at([port])
-                    return True
-        except CallboardError as error:
-            if can_wait:
-                await self._refused(port, error)
-            return can_wait
+                try:
+                    self._asked = self._question(port, limit)
+                except MailboxFull:
+                    if not can_wait:
+                        return False
+                    asked = self._prepared(port, port.ref.question(), limit)
+                    with trio.move_on_after(math.inf if self._is_single else LATE_S) as waiting:
+                        await port.ref.send(self._fetching(limit), asked.reply)
+                    if waiting.cancelled_caught:  # the others come first, then this one again
+                        self._end_turn(port)
+                        self._look_at([port])
+                        return True
+                    self._asked = asked
+            except CallboardError as error:
+                if can_wait:
+                    await self._refused(port, error)
+                return can_wait
+        if ahead:
+            self._ask_ahead(ahead, unit, room - (0 if self._asked is None else self._asked.limit))
+        return can_wait or self._asked is not None
+
+    def _ask_ahead(self, ports: Iterable[PartitionPort], unit: int, room: int) -> None:
+        """Ask those whose turns come next, as far as there is room for what they are asked for."""
+        limit = max(1, min(unit, self.leases.max_in_flight // 4 // self.runtime.limits.leased_batches))
+        for port in ports:
+            if port not in self._late and room >= limit:
+                with suppress(CallboardError):  # it is asked again in its turn
+                    self._late[port] = self._question(port, limit)
+                    room -= limit
+
+    def _next_turns(self, most: int) -> list[PartitionPort]:
+        """The partitions whose turns are next."""
+        found: list[PartitionPort] = []
+        rows = [iter(ports) for ports in self._turns.values()]
+        while rows and len(found) < most:
+            nexts = [next(row, None) for row in rows]
+            found += [port for port in nexts if port is not None]
+            rows = [row for row, port in zip(rows, nexts, strict=True) if port is not None]
+        return found[:most]
+
+    def _fetching(self, limit: int) -> c.Fetch:
+        return c.Fetch(
+            self.leases.group_id, self._id, limit, self.runtime.limits.fetch_bytes, self._generation
+        )
+
+    def _question(self, port: PartitionPort, limit: int) -> Asked:
+        """Ask for so many. Raises as `ask_nowait`."""
+        return self._prepared(port, port.ref.ask_nowait(self._fetching(limit)), limit)
+
+    def _prepared(self, port: PartitionPort, reply: Reply, limit: int) -> Asked:
         reply.is_kept = True
         reply.unawaited = partial(self._answered, port)
-        self._asked = Asked(port, reply, self.runtime.clock.monotonic())
-        return True
+        return Asked(port, reply, self.runtime.clock.monotonic(), limit)
 
     async def _answer(self) -> ConsumerLease | None:
         """Wait for what was asked; None when that partition has nothing, or refuses, or nobody wants it now."""
         asked = self._asked
         if asked is None:
             return None
-        port, reply, asked_at, is_late = asked
+        port, reply, asked_at, _, is_late = asked
         try:
             if self._is_single or reply.done:
                 leased: c.LeasedRecords | None = await reply.settled()
@@ -673,7 +647,7 @@ class Consumer(FollowsTopics, FollowsAssignment, Drains):
     def _set_aside(self, asked: Asked) -> None:
         """The partition does not answer for now: it is looked at again when it does."""
         self._asked = None
-        self._late[asked.port] = asked._replace(is_late=True)
+        self._late[asked.port] = asked._replace(is_late=True, limit=0)
         self._end_turn(asked.port)
 
     async def _await(self, port: PartitionPort) -> None:

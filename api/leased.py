@@ -23,6 +23,8 @@ class Asked(NamedTuple):
     reply: Reply
     at: float
     """When it was asked."""
+    limit: int
+    """For how many messages room is kept."""
     is_late: bool = False
     """Meanwhile other partitions were asked."""
 

@@ -613,14 +613,14 @@ class ReceivedBatch(PublishesWithAck, ColumnBatch):
     Settling the batch leaves out the messages that were settled by themselves.
     """
 
-    __slots__ = ("_leases", "_parts", "_settled", "settled_singly", "staged")
+    __slots__ = ("_leases", "_parts", "settled", "settled_singly", "staged")
 
     def __init__(self, leases: ConsumerLeases, parts: Sequence[LeasedPart]) -> None:
         port = parts[0].lease.port
         super().__init__(port.topic, port.index, [span for part in parts for span in part.spans])
         self._leases = leases
         self._parts = parts
-        self._settled = False
+        self.settled = False
         self.settled_singly: dict[int, None] = {}
         self.staged: dict[int, Staged] = {}
         """What is published with acks, by offset; that of the batch as a whole at `BATCH_PLACE`."""
@@ -663,9 +663,9 @@ class ReceivedBatch(PublishesWithAck, ColumnBatch):
     async def _settle(
         self, verb: str, *, delay_s: float | None = None, reason: str | None = None, wait: bool = True
     ) -> None:
-        if self._settled:
+        if self.settled:
             raise self._twice()
-        self._settled = True
+        self.settled = True
         settled = [(lease, [(start, stop) for start, stop, _ in ranges]) for lease, ranges, _ in self._parts]
         if self.settled_singly:
             singly = sorted(self.settled_singly)
@@ -681,11 +681,11 @@ class ReceivedBatch(PublishesWithAck, ColumnBatch):
         except LeaseLost:
             raise
         except BaseException:
-            self._settled = False
+            self.settled = False
             raise
 
     def _staging(self) -> Staged:
-        if self._settled:
+        if self.settled:
             raise self._twice()
         return self.staged.setdefault(BATCH_PLACE, Staged())
 

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, cast
 
 import trio
 
@@ -34,9 +34,6 @@ class Receiver(Protocol):
 
     async def get(self, *, timeout: float | None) -> ReceivedMessage | None:
         """The next message; None when there is none in time."""
-
-    async def get_batch(self, max_records: int, max_wait: float) -> ReceivedBatch:
-        """One batch; see `Batches`."""
 
     def give_back_fetched(self) -> None:
         """Release what was fetched and not yet handed over."""
@@ -156,16 +153,14 @@ class Receiving(Generic[M]):
 class Batches:
     """Asynchronous iterator of batches; made by `Consumer.batches`."""
 
-    def __init__(self, consumer: Receiver, max_records: int, max_wait: float) -> None:
-        self._consumer = consumer
-        self._max_records = max_records
-        self._max_wait = max_wait
+    def __init__(self, take: Callable[[], Awaitable[Any]]) -> None:
+        self._take = take
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> ReceivedBatch:
         try:
-            return await self._consumer.get_batch(self._max_records, self._max_wait)
+            return cast("ReceivedBatch", await self._take())
         except ConsumerDrained:
             raise StopAsyncIteration from None

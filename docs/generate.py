@@ -44,7 +44,7 @@ API = {
     "Consume in a group": (
         "What a group's consumers are given, and how they settle it.",
         (
-            "Receiving ReceivedMessage Batches ReceivedBatch Retry Reject DeadLetter KeptLetters"
+            "Receiving ReceivedMessage Batches ReceivedBatch MixedBatch Retry Reject DeadLetter KeptLetters"
             " DeadLetterTopic ForwardedLetter Redriven DelayedMessages DelayedMessage"
         ),
     ),

@@ -18,6 +18,7 @@ import trio
 from callboard.actors.partition.commands import JITTER
 from callboard.log.errors import CallboardError, InvalidArgument, LeaseLost, PartialPublish
 from callboard.message import Message, Receipt
+from callboard.mixed_batch import MixedBatch
 from callboard.received import ReceivedBatch, ReceivedMessage
 from callboard.simulations.history.entry import (
     BACKOFF,
@@ -285,6 +286,14 @@ class ObservedConsumer:
         batch: ReceivedBatch = await self._asked(batches.__anext__, fills_s=max_wait, detail=BATCH)
         return batch
 
+    async def next_parts(
+        self, *, max_records: int = 100, max_wait: float = 0.01
+    ) -> tuple[ReceivedBatch, ...]:
+        """The parts of the next batch, which may be of several partitions."""
+        batches = self.inner.batches(max_records=max_records, max_wait=max_wait, mixed=True)
+        batch: MixedBatch = await self._asked(batches.__anext__, fills_s=max_wait, detail=BATCH)
+        return batch.parts
+
     async def _asked(
         self,
         call: Callable[[], Any],
@@ -307,7 +316,11 @@ class ObservedConsumer:
             self._delivered(held, detail)
         return held
 
-    def _delivered(self, held: ReceivedMessage | ReceivedBatch, detail: str = "") -> None:
+    def _delivered(self, held: ReceivedMessage | ReceivedBatch | MixedBatch, detail: str = "") -> None:
+        if isinstance(held, MixedBatch):
+            for each in held.parts:
+                self._delivered(each, detail)
+            return
         identify = self._history.identify
         if isinstance(held, ReceivedBatch):
             columns = held.values(), held.keys(), held.headers(), held.timestamps()

@@ -30,7 +30,7 @@ from callboard.log.errors import (
     PartitionUnavailable,
     RuntimeClosed,
 )
-from callboard.received import ReceivedMessage
+from callboard.received import ReceivedBatch, ReceivedMessage
 from callboard.simulations.checkers import (
     Intensity,
     Terms,
@@ -551,16 +551,20 @@ class BrokerWorkload:
 
     async def _batches(self, consumer: ObservedConsumer) -> None:
         while True:
-            batch = await consumer.next_batch(max_records=20)
-            first = next(iter(batch))
-            await self._handle(consumer, first)
-            fate = self._fate(consumer, first)
-            if fate == "nack":
-                await consumer.nack(batch)
-            elif fate == "release":
-                await consumer.release(batch)
-            elif fate != "forget":
-                await consumer.ack(batch)
+            await self._settle_batch(consumer, await consumer.next_batch(max_records=20))
+            for part in await consumer.next_parts(max_records=3):
+                await self._settle_batch(consumer, part)
+
+    async def _settle_batch(self, consumer: ObservedConsumer, batch: ReceivedBatch) -> None:
+        first = next(iter(batch))
+        await self._handle(consumer, first)
+        fate = self._fate(consumer, first)
+        if fate == "nack":
+            await consumer.nack(batch)
+        elif fate == "release":
+            await consumer.release(batch)
+        elif fate != "forget":
+            await consumer.ack(batch)
 
     async def _lazy(self, consumer: ObservedConsumer) -> None:
         unflushed = 0

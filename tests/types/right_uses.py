@@ -63,6 +63,11 @@ async def waits_for_messages(consumer: callboard.Consumer, patience: float | Non
         assert_type(batch, callboard.ReceivedBatch)
         assert_type(batch.values(), list[bytes])
         await batch.ack(wait=False)
+    async for mixed in consumer.batches(mixed=True):
+        assert_type(mixed, callboard.MixedBatch)
+        assert_type(mixed.places(), list[tuple[str, int, int]])
+        assert_type(mixed.parts, tuple[callboard.ReceivedBatch, ...])
+        await mixed.ack()
 
 
 # -- settings

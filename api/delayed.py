@@ -66,7 +66,7 @@ class DelayedMessages:
         """The first `limit` messages that wait, partition by partition, in the order in which they were published.
 
         With `after`, the last one of a list before or a `ScheduledReceipt`, it goes on behind that, whether or not that
-        still waits. So a million are looked at a thousand at a time, until a list is empty:
+        still waits. So a million are looked at a thousand at a time, until a list is empty::
 
             last = None
             while page := await orders.delayed().list(after=last):

@@ -70,8 +70,11 @@ class Receipt:
     """
 
     topic: str
+    """The topic."""
     partition: int
+    """The partition that has the record."""
     offset: int | None
+    """Its number there, which identifies it for ever."""
 
 
 def topic_id_field() -> Any:
@@ -404,7 +407,13 @@ ATTRIBUTE_OF: Final = {attribute.name: attribute for attribute in ATTRIBUTES}
 class Record:
     """A stored record, as `topic.read` yields it. Its bytes are copied out of the batch when looked at."""
 
-    __slots__ = ("_columns", "_index", "offset", "partition", "topic")
+    __slots__ = {
+        "_columns": None,
+        "_index": None,
+        "offset": "Its number in the partition, which identifies it for ever.",
+        "partition": "The partition, from 0.",
+        "topic": "The topic's name.",
+    }
 
     def __init__(self, topic: str, partition: int, columns: Columns, index: int) -> None:
         self.topic = topic
@@ -497,7 +506,11 @@ def _payloads(columns: Columns, start: int, stop: int) -> list[bytes]:
 class ColumnBatch:
     """Records of one partition, as columns."""
 
-    __slots__ = ("_spans", "partition", "topic")
+    __slots__ = {
+        "_spans": None,
+        "partition": "The partition, from 0.",
+        "topic": "The topic's name.",
+    }
 
     def __init__(self, topic: str, partition: int, spans: Sequence[Span]) -> None:
         self.topic = topic

@@ -474,7 +474,10 @@ class ConsumerLeases(AcksWithPublishes):
 class ReceivedMessage(PublishesWithAck, Record):
     """A leased message. Settle it once: `ack`, `nack`, `reject` or `release`; or let its lease run out."""
 
-    __slots__ = ("_batch", "_leases", "_staged", "attempt", "lease", "settled")
+    __slots__ = dict.fromkeys(["_batch", "_leases", "_staged", "lease"]) | {
+        "attempt": "Which delivery to the group this is, among those that count; 1 is the first.",
+        "settled": "Whether it was acked, nacked, rejected or released.",
+    }
 
     def __init__(
         self,
@@ -497,7 +500,6 @@ class ReceivedMessage(PublishesWithAck, Record):
         self._staged: Staged | None = None
         self.lease = lease
         self.settled = False
-        """Whether it was acked, nacked, rejected or released."""
         self.attempt = attempt
 
     @property
@@ -582,13 +584,13 @@ class ReceivedMessage(PublishesWithAck, Record):
             raise
 
     def hand_over_ack(self) -> None:
-        """Whoever acks was cancelled meanwhile: the partition takes the ack all the same, unless it publishes."""
+        """Have the partition take a cancelled task's ack, unless it publishes: for other modules of the package."""
         if not self.settled and (self._staged is None or not self._staged.payloads):
             self.settled = True
             self._leases.hand_over("ack", self.lease, ((self.offset, self.offset + 1),))
 
     def hand_over_nack(self, reason: str) -> None:
-        """Whoever nacks was cancelled meanwhile: the partition takes the nack all the same."""
+        """Have the partition take a cancelled task's nack: for other modules of the package."""
         if not self.settled:
             self.settled = True
             self._leases.hand_over("nack", self.lease, ((self.offset, self.offset + 1),), reason)
@@ -622,8 +624,7 @@ class ReceivedBatch(PublishesWithAck, ColumnBatch):
         self._parts = parts
         self.settled = False
         self.settled_singly: dict[int, None] = {}
-        self.staged: dict[int, Staged] = {}
-        """What is published with acks, by offset; that of the batch as a whole at `BATCH_PLACE`."""
+        self.staged: dict[int, Staged] = {}  # by offset; that of the batch as a whole at `BATCH_PLACE`
 
     def attempts(self) -> list[int]:
         """Which delivery this is of each message; 1 is the first."""
@@ -669,8 +670,7 @@ class ReceivedBatch(PublishesWithAck, ColumnBatch):
         settled = [(lease, [(start, stop) for start, stop, _ in ranges]) for lease, ranges, _ in self._parts]
         if self.settled_singly:
             singly = sorted(self.settled_singly)
-            cut = [(lease, without(ranges, singly)) for lease, ranges in settled]
-            settled = [(lease, ranges) for lease, ranges in cut if ranges]
+            settled = [(lease, left) for lease, ranges in settled if (left := without(ranges, singly))]
         try:
             if self.staged and verb == "ack" and (payloads := self._unpublished()):
                 await self._leases.ack_and_publish(settled, payloads)

@@ -35,9 +35,13 @@ class ConsumerInfo:
     """A member of a group: its id, which no other consumer of the directory has or had, and the name it was given."""
 
     consumer: int
+    """Its id."""
     name: str | None
+    """The name it was given (`subscribe(name=)`); None without one."""
     generation: int
+    """Rises when it loses all that it had leased and joins again."""
     topics: tuple[str, ...]
+    """The topics that it reads."""
     assigned: tuple[tuple[str, int], ...] = ()
     """In an exclusive group: the partitions that it owns, as (topic, partition)."""
     in_flight: int | None = None
@@ -51,11 +55,15 @@ class GroupInfo:
     """A consumer group."""
 
     name: str
+    """Its name."""
     group_id: int
+    """Its number, which no other group of the directory has or had."""
     topics: tuple[str, ...]
+    """The topics that it reads."""
     members: int
     """How many consumers it has now."""
     settings: GroupSettings
+    """As they are now."""
     consumers: tuple[ConsumerInfo, ...] = ()
     """Its members, by id."""
     pattern: str | None = None
@@ -86,7 +94,9 @@ class DelayedStatistics:
     """Delayed messages of one partition."""
 
     topic: str
+    """The topic that the messages are for."""
     partition: int
+    """The partition that they are for."""
     state: str
     """Of the partition in which they wait, as in `PartitionStatistics`."""
     pending: int
@@ -96,6 +106,7 @@ class DelayedStatistics:
     moved: int
     """Those that came to the topic since the directory was opened."""
     cancelled: int
+    """Those that were cancelled since the directory was opened."""
     lost: int
     """Damaged or missing when they were looked for."""
 
@@ -105,6 +116,7 @@ class ForwardingStatistics:
     """Dead letters that are forwarded to one topic."""
 
     topic: str
+    """The topic that groups name (`dead_letter_topic`)."""
     forwarded: int
     """Those that came there since the directory was opened."""
     kept: int
@@ -118,7 +130,9 @@ class OutboxStatistics:
     """What the acks of one partition publish (`message.publish`)."""
 
     topic: str
+    """The topic whose messages were acked."""
     partition: int
+    """The partition whose messages were acked."""
     state: str
     """Of the partition in which the messages lie, as in `PartitionStatistics`."""
     pending: int
@@ -142,9 +156,13 @@ class ScheduleStatistics:
     """A recurring publish."""
 
     topic: str
+    """The topic that it publishes to."""
     name: str
+    """Its name, unique in its topic."""
     partition: int
+    """The partition that it publishes to."""
     is_paused: bool
+    """Whether it waits until it is resumed."""
     next_due: datetime | None
     """What is published next; it lies in the past while it waits for room. None while the schedule is paused."""
     last_due: datetime | None
@@ -163,17 +181,23 @@ class RuntimeStatistics:
     """Everything countable, now."""
 
     directory: str
+    """The directory that the runtime has open."""
     partitions: tuple[PartitionStatistics, ...]
+    """All partitions of all topics."""
     groups: tuple[GroupInfo, ...]
+    """All groups, by name."""
     dead_letters: int
+    """Messages to actors that no actor took, since the directory was opened."""
     leased_messages: int
+    """Messages in hand whose leases the runtime renews now."""
     timers: TimerStatistics
+    """What the timer wheel has done."""
     delayed: tuple[DelayedStatistics, ...] = ()
     """Partitions with delayed messages."""
     outbox: tuple[OutboxStatistics, ...] = ()
+    """Partitions whose messages were acked with publishes."""
     forwarding: tuple[ForwardingStatistics, ...] = ()
     """Topics that groups name for their dead letters."""
-    """Partitions whose messages were acked with publishes."""
     schedules: tuple[ScheduleStatistics, ...] = ()
     """Recurring publishes."""
     catalog: CatalogStatistics = CatalogStatistics()
@@ -185,7 +209,9 @@ class GroupPlace:
     """Where a group stands in one partition."""
 
     topic: str
+    """The topic."""
     partition: int
+    """The partition."""
     state: str
     """Of the partition, as in `PartitionStatistics`; with any but `running` and `full` the numbers may be zeros."""
     floor: int
@@ -211,7 +237,9 @@ class GroupDescription:
     """A group, and where it stands."""
 
     group: GroupInfo
+    """Its settings and members."""
     places: tuple[GroupPlace, ...]
+    """Where it stands in each partition."""
 
     @property
     def lag(self) -> int:

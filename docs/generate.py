@@ -88,6 +88,11 @@ API = {
 }
 """The reference of `callboard`: sections, what each is about, and its names. `TYPES` come after them."""
 
+INHERITING = frozenset(
+    {"Runtime", "Consumer", "ReceivedMessage", "ReceivedBatch", "RecordBatch", "ScheduledReceipt"}
+)
+"""Names of classes that users know with what they inherit."""
+
 TYPES = (
     "Acks Start Headers Handler Codec GroupMode Distribution Ordering TopicOptions TopicChanges GroupOptions"
     " GroupChanges"
@@ -118,7 +123,7 @@ def api_page() -> str:
             page += [
                 f".. auto{'class' if is_class else 'function'}:: callboard.{name}",
                 *(["   :members:"] if is_class else []),
-                *(["   :inherited-members:"] if name in ("Runtime", "Consumer") else []),
+                *(["   :inherited-members:"] if name in INHERITING else []),
                 "",
             ]
         page[-1] = "```"

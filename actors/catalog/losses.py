@@ -27,6 +27,7 @@ class CatalogStatistics:
     damages: tuple[str, ...] = ()
     """What was damaged, and which records of the catalog's journal it cost."""
     lost_records: int = 0
+    """How many records of its journal are lost."""
     missing: tuple[str, ...] = ()
     """Topics and groups by id whose names and settings are lost, as far as something tells of them; at most 100."""
 

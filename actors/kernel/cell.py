@@ -47,13 +47,17 @@ class ActorStatistics:
     """A snapshot of one actor. Counters cover all its incarnations."""
 
     path: str
+    """Its place in the tree, such as `user/clerk`."""
     state: str
     """new, starting, running, waiting (for a restart), stopping, failed or stopped."""
     incarnation: int
     """Number of the current or last incarnation; 0 before the first."""
     restarts: int
+    """How often it was restarted."""
     mailbox_depth: int
+    """Messages in its mailbox."""
     mailbox_capacity: int
+    """How many its mailbox takes."""
     received: int
     """Messages taken out of the mailbox."""
     rate_per_s: float
@@ -65,6 +69,7 @@ class ActorStatistics:
     dead_letters: int
     """Messages that went to the dead letters, including dropped ones."""
     last_failure: str | None
+    """The exception that ended its last incarnation, in words."""
     started_at_us: int | None
     """Wall time at which the current incarnation began."""
 

@@ -504,15 +504,25 @@ class GroupStatistics:
     """A group's delivery state in one partition."""
 
     group_id: int
+    """The number of the group, as in `GroupInfo`."""
     durable: bool
+    """Whether it outlives its last consumer."""
     floor: int
+    """All before this offset is settled."""
     next_offset: int
+    """The first offset that was never leased."""
     ready: int
+    """Messages that may be leased now."""
     leased: int
+    """Messages that consumers have."""
     pending: int
+    """Messages that are not settled: the lag."""
     redelivered: int
+    """Deliveries of messages that had been delivered before, since the group began."""
     expired: int
+    """Messages whose lease ran out, since the group began."""
     waiting_consumers: int
+    """Consumers that wait for messages of this partition."""
     lost_records: int = 0
     """Settled without delivery since the partition started: dropped by retention, or not there any more."""
     expired_records: int = 0
@@ -524,6 +534,7 @@ class GroupStatistics:
     window_records: int = 0
     """Unsettled records in the group's record window."""
     window_bytes: int = 0
+    """What these records take in memory."""
     dead_lettered: int = 0
     """Messages that were rejected, or failed too often, since the group began."""
     dead: int = 0
@@ -546,21 +557,34 @@ class PartitionStatistics:
     """One partition as its actor sees it; zeros where it did not answer."""
 
     topic: str
+    """The topic."""
     partition: int
+    """The partition."""
     state: str
     """`running`, `full` (the disk, or `retention_bytes`: publishes are refused), `stuck` (the disk does not answer),
     `starting`, `recovering`, `restarting`, `stopping` or `failed`."""
     start_offset: int = 0
+    """The first offset that is kept."""
     next_offset: int = 0
+    """The offset of the next record that is published."""
     visible_end: int = 0
+    """One above the last offset that can be read."""
     durable_end: int = 0
+    """One above the last offset that is synced."""
     size_bytes: int = 0
+    """The bytes of its segments."""
     segments: int = 0
+    """How many segments it has."""
     pending_records: int = 0
+    """Records that wait for a commit."""
     pending_bytes: int = 0
+    """Their bytes."""
     commits: int = 0
+    """Commits since the partition started."""
     failed_commits: int = 0
+    """Those of them in which the log or the delivery journal failed."""
     heals: int = 0
+    """How often log and delivery journal began anew after a failure, since the partition started."""
     lost_records: int = 0
     """Damaged or missing, until they are acknowledged; each counts once, however many groups had to do with it."""
     history_bytes: int = 0
@@ -584,5 +608,8 @@ class PartitionStatistics:
     is_recovery_owed: bool = False
     """The disk was too full for recovery: records behind the proven end are in no number here until it has space."""
     gaps: tuple[str, ...] = ()
+    """Offsets that hold no record and never will, in words."""
     damages: tuple[str, ...] = ()
+    """What is damaged, in words, until it is acknowledged with `callboard repair --accept`."""
     groups: tuple[GroupStatistics, ...] = ()
+    """The delivery state of each group."""

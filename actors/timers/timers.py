@@ -176,7 +176,9 @@ class TimerStatistics:
     armed: int = 0
     """How many wait now."""
     arms: int = 0
+    """How many were armed so far."""
     came: int = 0
+    """How many came so far."""
     wakes: int = 0
     """How often the task that waits for all of them has woken."""
 

@@ -5,6 +5,7 @@ This needs the `docs` extra beside `test`: `./test` and `.ci/run` install both.
 
 from __future__ import annotations
 
+import ast
 import html
 import inspect
 import os
@@ -40,8 +41,24 @@ PUBLIC = {
         " schedules settings subscribe topic_id work"
     ),
     "Consumer": "assigned batches drain flush get get_batch is_draining receive",
+    "ReceivedMessage": (
+        "ack append_time attempt deadline dedup_id expires_at extend headers is_tombstone key nack offset partition"
+        " priority publish reject release settled timestamp topic ttl value"
+    ),
+    "ReceivedBatch": (
+        "ack attempts dedup_ids headers keys nack offsets partition priorities publish reject release timestamps topic"
+        " ttls values"
+    ),
 }
 """What users call, and may read in the reference. Docstrings of the others say that they are for other modules."""
+
+
+STATISTICS = [name for name in callboard._HOME_OF if name.endswith("Statistics")] + [
+    "ConsumerInfo",
+    "GroupDescription",
+    "GroupInfo",
+    "GroupPlace",
+]
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +154,23 @@ def test_no_method_is_shown_that_users_never_call(built: Path, name: str) -> Non
     found = signatures(page(built, "reference/api.html"))
     shown = {each.rpartition(".")[2] for each in found if each.startswith(f"callboard.{name}.")}
     assert shown == set(PUBLIC[name].split())
+
+
+def test_every_figure_has_words() -> None:
+    """Each field of what `stats`, `groups` and `describe` give is explained, and so in the reference."""
+    without = []
+    for name in STATISTICS:
+        found = getattr(callboard, name)
+        tree = ast.parse(Path(inspect.getfile(found)).read_text(encoding="utf-8"))
+        (body,) = [
+            node.body for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == name
+        ]
+        for field, after in zip(body, [*body[1:], None], strict=True):
+            if isinstance(field, ast.AnnAssign) and not (
+                isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+            ):
+                without.append(f"{name}: {ast.unparse(field.target)}")
+    assert without == []
 
 
 def test_the_plain_publish_comes_first(built: Path) -> None:

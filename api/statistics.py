@@ -109,6 +109,8 @@ class DelayedStatistics:
     """Those that were cancelled since the directory was opened."""
     lost: int
     """Damaged or missing when they were looked for."""
+    damages: tuple[str, ...] = ()
+    """What of their log is damaged or missing, and nobody has acknowledged with `callboard repair --accept`."""
 
 
 @attrs.frozen
@@ -149,6 +151,8 @@ class OutboxStatistics:
     """Messages that were damaged or missing."""
     discarded: int
     """Messages that were stored, and whose ack did not count."""
+    damages: tuple[str, ...] = ()
+    """What of their log is damaged or missing, and nobody has acknowledged with `callboard repair --accept`."""
 
 
 @attrs.frozen
@@ -401,6 +405,7 @@ def outbox_statistics(directory: Directory) -> tuple[OutboxStatistics, ...]:
             outbox.dropped,
             outbox.lost,
             outbox.discarded,
+            outbox.port.damages,
         )
         for outbox in directory.outboxes
     )
@@ -418,6 +423,7 @@ def delayed_statistics(directory: Directory) -> tuple[DelayedStatistics, ...]:
             waiting.moved,
             waiting.cancelled,
             waiting.lost,
+            waiting.port.damages,
         )
         for waiting in directory.waiting
     )

@@ -58,6 +58,7 @@ from callboard.actors.catalog.finding import FindsTopics
 from callboard.actors.catalog.folders import folders_of
 from callboard.actors.catalog.forgetting import ForgetsGroups
 from callboard.actors.catalog.losses import tell_losses
+from callboard.actors.catalog.making import MadeFolders
 from callboard.actors.catalog.operations import Afterwards, CatalogOperations
 from callboard.actors.catalog.patterns import after, check_pattern_of, left_out, matching, passed_over
 from callboard.actors.catalog.schedule_changes import ChangesSchedules
@@ -123,7 +124,7 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._calls = PartitionCalls(directory.timers)
-        self._state = CatalogState()
+        self._state, self._made = CatalogState(), MadeFolders(directory)
         self._deciding = trio.Lock()
         self._undecided: deque[_Decision] = deque()
         self._is_in_doubt = False
@@ -232,6 +233,7 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
     async def stopping(self) -> None:
         """Close the journal, between two decisions; there is none after that."""
         await self._deciding.acquire()
+        await self._made.close(self._journal, self._state)
         await self._journal.close()
 
     async def receive(self, message: CatalogCommand) -> object:
@@ -294,7 +296,8 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
                 records.append(state.encode(event))
         try:
             if records:
-                await self._store(records)
+                await self._store([*records, *self._made.records(draft)])
+                self._made.noted()
         except StorageError as error:
             for decision in decisions:
                 decision.error = decision.error or error.again()
@@ -414,6 +417,8 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
         if record.outbox:
             self._directory.launch_outboxes(live)
         self._directory.schedules.follow(live.ports, record.schedules)
+        if self._made.must_wait(live, record):
+            self.context.start_task(self._made.wait, live, name=f"folders of {record.name}")
         return live
 
     async def _launch_later(self, record: TopicRecord) -> None:

@@ -77,6 +77,8 @@ class LiveTopic:
     """Whether they are known to have their group, and so to keep what they are given."""
     outboxes: tuple[Outbox, ...] = ()
     """For what its acks publish, if they do."""
+    is_noting: bool = False
+    """Somebody waits for its folders to be made, and says so in the catalog."""
 
     @property
     def all_ports(self) -> tuple[PartitionPort, ...]:
@@ -291,6 +293,17 @@ class Directory:
             self.outboxes.add(outbox)
         live.outboxes = tuple(found)
         self._start("outbox")
+
+    async def made(self, live: LiveTopic) -> frozenset[str]:
+        """Wait until each of the topic's partitions, and of those beside, runs or has failed: of which all have files.
+
+        Raises `ActorStopped`.
+        """
+        supervisor, ports = self._topics.supervisor(live.name), live.all_ports
+        for port in ports:
+            await supervisor.settled(port.ref.path.rpartition("/")[2])
+        lacking = {port.holds for port in ports if not port.has_files}
+        return frozenset({port.holds for port in ports} - lacking)
 
     async def opened(self, live: LiveTopic) -> StorageError | None:
         """Wait until each of the topic's partitions runs, or has failed, or one finds no space: returns what that met.

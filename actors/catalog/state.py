@@ -61,6 +61,8 @@ SCHEDULE_REMOVED: Final = 16
 SCHEDULE_PAUSED: Final = 17
 SCHEDULE_RESUMED: Final = 18
 TOPIC_OUTBOX_DELAYS: Final = 19
+TOPIC_MADE: Final = 131
+"""Optional: an older version skips it, and then nobody knows whether a folder that is not there is gone."""
 
 TOPIC_STATE: Final = ("name", "topic", "settings", "deleting")
 TOPIC_BESIDES: Final = ("delays", "outbox", "outbox_delays")
@@ -68,6 +70,8 @@ TOPIC_BESIDES: Final = ("delays", "outbox", "outbox_delays")
 published too; and what acks have published for later would be lost."""
 TAKES_DEAD_LETTERS: Final = "dead_letters"
 """What a topic has besides that a group has named for its dead letters."""
+MADE: Final = "made"
+"""Which of its folders are there for certain (`folders.FolderKind.holds`): one that is not there later is gone."""
 SCHEDULES: Final = "schedules"
 """What a topic with recurring publishes has besides, mandatory: what is due would never come."""
 SCHEDULE_STATE: Final = ("schedule", "settings", "created_us", "since_us", "paused")
@@ -100,6 +104,8 @@ class TopicRecord:
     takes_dead_letters: bool = False
     """Whether a group has ever named it for its dead letters: no pattern matches it that does not ask for them."""
     schedules: tuple[ScheduleRecord, ...] = ()
+    made: frozenset[str] = frozenset()
+    """Which of its folders were made, by what they hold."""
     unknown_fields: dict[str, Any] = attrs.field(factory=dict)
     """What else a later version knows of the topic."""
 
@@ -269,6 +275,12 @@ class CatalogState:
     def _topic_outbox_delays(self, topic_id: str) -> TopicRecord:
         return attrs.evolve(self.topics[topic_id], outbox_delays=True)
 
+    def _topic_made(self, topic_id: str, made: list[str]) -> TopicRecord:
+        if type(made) is not list or not all(type(each) is str for each in made):
+            raise ValueError("folders that no catalog writes")
+        topic = self.topics[topic_id]
+        return attrs.evolve(topic, made=topic.made.union(made))
+
     def _schedule_added(
         self, topic_id: str, schedule_id: int, stored: dict[str, Any], since_us: int
     ) -> TopicRecord:
@@ -361,6 +373,8 @@ class CatalogState:
                 besides[MUST] = list(besides)
             if topic.takes_dead_letters:
                 besides[TAKES_DEAD_LETTERS] = True
+            if topic.made:
+                besides[MADE] = sorted(topic.made)
             topics.append(_map(TOPIC_STATE, facts, {**topic.unknown_fields, **besides}))
         groups = []
         for group in self.groups.values():
@@ -389,7 +403,7 @@ class CatalogState:
     def _restore(self, found: Any) -> None:
         self._unknown_fields = unknown_fields(found, SNAPSHOT, "the catalog's snapshot")
         for topic in found["topics"]:
-            known = (*TOPIC_STATE, *TOPIC_BESIDES, SCHEDULES, TAKES_DEAD_LETTERS)
+            known = (*TOPIC_STATE, *TOPIC_BESIDES, SCHEDULES, TAKES_DEAD_LETTERS, MADE)
             unknown = unknown_fields(topic, known, "a topic in the catalog")
             self.apply((TOPIC_CREATED, topic["name"], topic["topic"], topic["settings"]), unknown)
             if topic.get("delays"):
@@ -398,6 +412,8 @@ class CatalogState:
                 self.apply((TOPIC_OUTBOX, topic["topic"]))
             if topic.get("outbox_delays"):
                 self.apply((TOPIC_OUTBOX_DELAYS, topic["topic"]))
+            if made := topic.get(MADE):
+                self.apply((TOPIC_MADE, topic["topic"], made))
             for schedule in topic.get(SCHEDULES, ()):
                 self._restore_schedule(topic["topic"], schedule)
             if topic["deleting"]:
@@ -437,6 +453,7 @@ EVENTS: Final[dict[int, tuple[Callable[..., TopicRecord | GroupRecord | None], t
     TOPIC_DELAYS: (CatalogState._topic_delays, ("topic",)),
     TOPIC_OUTBOX: (CatalogState._topic_outbox, ("topic",)),
     TOPIC_OUTBOX_DELAYS: (CatalogState._topic_outbox_delays, ("topic",)),
+    TOPIC_MADE: (CatalogState._topic_made, ("topic", "made")),
     SCHEDULE_ADDED: (CatalogState._schedule_added, ("topic", "schedule", "settings", "since_us")),
     SCHEDULE_REMOVED: (CatalogState._schedule_removed, ("topic", "schedule")),
     SCHEDULE_PAUSED: (CatalogState._schedule_paused, ("topic", "schedule")),

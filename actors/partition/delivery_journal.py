@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from callboard.actors.kernel import Context
 from callboard.actors.notices import JournalSalvaged
@@ -15,20 +15,30 @@ from callboard.log.journal.journal_recovery import Owner
 from callboard.log.offline.repair import repair_journal
 from callboard.log.seams.disk import Incarnation
 
+GONE: Final = (
+    "its folder is gone, and with it what the groups had settled and leased in the partition: all that is there is"
+    " delivered again"
+)
+
 
 async def open_delivery_journal(
-    files: Incarnation, spec: PartitionSpec, context: Context[Any]
+    files: Incarnation, spec: PartitionSpec, context: Context[Any], is_gone: bool = False
 ) -> tuple[Journal, GroupStates]:
     """The journal and what it says. One that is damaged is repaired, which is told, and what it still says is kept.
+    One that `is_gone` with its folder begins again, behind all records that it can have had.
 
     Without space for the repair the same is read, and written once there is space. Raises `JournalInvalid` when it
     makes no sense, `FormatTooNew`, `StorageError`.
     """
     damage: LogCorrupt | None = None
+    if is_gone:
+        # No journal has had more than 15,000 records for every second since 1970.
+        end = spec.port.journal_end
+        end.sequence = max(end.sequence, context.clock.wall_us() >> 16, 1)
     try:
         journal, states = await _opened(files, spec, context)
     except LogCorrupt as error:
-        damage = error
+        damage = error if not is_gone else LogCorrupt(f"journal {spec.journal_directory}: {GONE}")
         try:
             await repair_journal(files, spec.journal_directory)
         except StorageError as obstacle:

@@ -75,6 +75,8 @@ SENT_FIELDS: Final = ("kind", "numbers")
 SNAPSHOT_FIELDS: Final = ("groups", "named_end", "outbox")
 GROUP_ID_END: Final = 2**32
 DELAY_MAX_S: Final = 1e9
+GONE_FROM: Final = 2**31
+"""A journal that has lost more records than this has lost all: nobody knows how many it had."""
 GIVEN_PER_RECORD: Final = 2**24
 """More numbers, or ids of leases, than a record of the journal can give."""
 GIVEN_BEFORE: Final = 2**36
@@ -303,7 +305,8 @@ class GroupStates:
     def losses(self) -> list[str]:
         """What the journal lost, for people."""
         return [
-            f"delivery journal: records {first} to {last} are lost" for first, last in self.lost_sequences
+            f"delivery journal: {f'records {first} to {last} are' if last < GONE_FROM else 'all that it said is'} lost"
+            for first, last in self.lost_sequences
         ]
 
     def replayed(self, numbering: int, sequence: int) -> None:

@@ -232,9 +232,9 @@ class Partition(Actor[c.PartitionCommand]):
         if context.disk is None:
             raise InternalError("a partition was started in a system without a disk", invariant="P0")
         files = await context.disk.incarnate(spec.directory)
-        journal = await files.list(spec.journal_directory)
+        journal, folder = await files.list(spec.journal_directory), await files.list(spec.directory)
         await spec.openings.hold(turn, OPENING_BYTES_LEAST + sum([entry.size_bytes for entry in journal]))
-        self._journal, states = await open_delivery_journal(files, spec, context)
+        self._journal, states = await open_delivery_journal(files, spec, context, spec.port.lacks(journal))
         publishers = self._publishers = publishers_of(files, spec, context)
         published_end = await publishers.load(journal)
         log = self._log = await PartitionLog.open(
@@ -245,12 +245,14 @@ class Partition(Actor[c.PartitionCommand]):
             clock=context.clock,
             entropy=context.entropy,
             named_end=max(states.named_end(), published_end),
+            is_gone=spec.port.lacks(folder),
             limits=context.limits,
         )
         await publishers.compare(log)
         lack = log.owed_for or self._journal.lack
         if lack is not None:
             self._tell_lack(lack)
+        self._port.opened(lack, log.record)
         new = log.record.take_new()
         for damage in log.damages:
             self._tell_damage(damage, is_new=damage in new)

@@ -8,7 +8,7 @@ failed with nobody waiting, and what one incarnation's core hands on to the next
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 from weakref import WeakKeyDictionary
@@ -23,6 +23,9 @@ from callboard.actors.partition.producers import Begun
 from callboard.log.errors import CallboardError, PartitionUnavailable, StorageError
 from callboard.log.journal.journal import ProvenEnd
 from callboard.log.limits import PENDING_BYTES_MAX
+from callboard.log.seams.disk import Entry
+from callboard.log.segments.damage_record import DamageRecord
+from callboard.log.segments.small_files import holds_log
 
 if TYPE_CHECKING:
     from callboard.actors.kernel import ActorRef
@@ -137,7 +140,13 @@ class PartitionPort:
         self, topic: str, index: int, *, pending_bytes: int = PENDING_BYTES_MAX, holds: str = ""
     ) -> None:
         self.topic = topic
-        self._holds = holds
+        self.holds = holds
+        """What is in it besides what was published; "" for a partition of the topic itself."""
+        self.is_made = False
+        """Its folder and that of its delivery journal were made: when one is not there, it is gone."""
+        self.has_files = False
+        """They are there, and their names durable, as far as the present incarnation knows."""
+        self._record: DamageRecord | None = None
         self.topic_id = ""
         self.index = index
         self.flag_dead: Callable[[int], object] = lambda _: None
@@ -202,7 +211,20 @@ class PartitionPort:
     @property
     def label(self) -> str:
         """How messages name the partition, for example `orders/2`."""
-        return label_of(self.topic, self.index, self._holds)
+        return label_of(self.topic, self.index, self.holds)
+
+    @property
+    def damages(self) -> tuple[str, ...]:
+        """What is damaged or missing in its log, as in its statistics."""
+        return () if self._record is None else tuple(map(str, self._record.unaccepted))
+
+    def opened(self, lack: Exception | None, record: DamageRecord) -> None:
+        """Log and journal are open, with what is known to be damaged; a `lack` of space left files unmade."""
+        self.has_files, self._record = lack is None, record
+
+    def lacks(self, entries: Sequence[Entry]) -> bool:
+        """Whether a log that was made in the folder with these entries is gone."""
+        return self.is_made and not holds_log(entries)
 
     def note_outbox(self, effect: tuple[int, bool]) -> None:
         """Its outbox has gained or lost entries."""

@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import attrs
 
-from callboard.actors.catalog.folders import folders_of
+from callboard.actors.catalog.folders import PartitionFolder, folders_of
 from callboard.actors.partition.delivery_reset import DeliveryReading, reset_deliveries
 from callboard.actors.partition.group_states import invalid_journal
 from callboard.log.errors import GroupNotFound, JournalInvalid, PlanFailed
 from callboard.log.host.clock import HostClock
 from callboard.log.host.entropy import HostEntropy
 from callboard.log.offline.found import Problem
-from callboard.log.offline.verify import CATALOG, VerifyReport, find_logs
+from callboard.log.offline.verify import CATALOG, LogReport, VerifyReport, find_logs
+from callboard.log.segments.small_files import holds_log
 from callboard.offline import CatalogReplay, OfflineDirectory
 
 EVERY_GROUP = "*"
 NAMELESS = (
     "the catalog does not name the topic of these files: its name and settings are lost. Restore the folder `catalog`"
     " from a copy, or move the topic's folder away"
+)
+
+RESTORED: Final = "Restore it from a copy before the directory is opened"
+LOG_MISSING: Final = (
+    "the folder was there, as the catalog says, and is gone with all that was in it. "
+    f"{RESTORED}: else the partition begins anew, at offsets that it cannot have had"
+)
+JOURNAL_MISSING: Final = (
+    "the folder was there, as the catalog says, and is gone with what groups have settled in the partition. "
+    f"{RESTORED}: else all that the partition holds is delivered again"
 )
 
 
@@ -38,11 +50,19 @@ class PartitionReset:
 async def with_contents(offline: OfflineDirectory, report: VerifyReport) -> VerifyReport:
     """The report, with what the catalog and the delivery journals say that makes no sense among the problems."""
     problems = await content_problems(offline)
-    logs = []
-    for log in report.logs:
-        senseless = (problem for problem in problems if problem.path == log.path)
-        logs.append(attrs.evolve(log, problems=(*log.problems, *senseless)))
-    return attrs.evolve(report, logs=tuple(logs))
+    logs = [
+        LogReport(each.path, "partition", records=0, size_bytes=0, segments=0, start_offset=0, end_offset=0)
+        for each in problems
+        if each.kind == "missing" and all(log.path != each.path for log in report.logs)
+    ]
+    found = sorted((*report.logs, *logs), key=lambda log: log.path)
+    return attrs.evolve(
+        report,
+        logs=tuple(
+            attrs.evolve(log, problems=(*log.problems, *(each for each in problems if each.path == log.path)))
+            for log in found
+        ),
+    )
 
 
 async def content_problems(offline: OfflineDirectory) -> list[Problem]:
@@ -56,6 +76,9 @@ async def content_problems(offline: OfflineDirectory) -> list[Problem]:
     problems += await _nameless(offline, replay)
     for folder in folders_of(replay.state.topics.values()):
         path = folder.journal_directory
+        if (missing := await _missing(offline, folder)) is not None:
+            problems.append(missing)
+            continue
         reading = DeliveryReading(offline.files, path)
         try:
             await reading.run()
@@ -67,6 +90,16 @@ async def content_problems(offline: OfflineDirectory) -> list[Problem]:
             error = JournalInvalid(found.why, path=path, group=found.group_id)
             problems.append(_senseless(path, str(invalid_journal(folder.label, path, error))))
     return problems
+
+
+async def _missing(offline: OfflineDirectory, folder: PartitionFolder) -> Problem | None:
+    """Files of a partition that were there, as the catalog says, and are gone with their folder."""
+    if folder.topic.deleting or folder.holds not in folder.topic.made:
+        return None
+    for path, words in ((folder.directory, LOG_MISSING), (folder.journal_directory, JOURNAL_MISSING)):
+        if not holds_log(await offline.files.list(path)):
+            return Problem(path, "missing", None, None, None, words)
+    return None
 
 
 async def _nameless(offline: OfflineDirectory, replay: CatalogReplay) -> list[Problem]:

@@ -34,7 +34,6 @@ L5  `committed` is stored after the sync that it speaks of, and never falls.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Final
 
 import attrs
@@ -66,7 +65,7 @@ from callboard.log.partition.rewriting import Writer
 from callboard.log.partition.survey import remove_leftovers
 from callboard.log.partition.tail_cache import TailCache
 from callboard.log.seams.clock import Clock
-from callboard.log.seams.disk import Buffer, Close, Handle, Incarnation, Mark, Open, Sync, Verb, Write
+from callboard.log.seams.disk import Buffer, Close, Handle, Incarnation, Mark, Sync, Verb, Write
 from callboard.log.seams.entropy import Entropy
 from callboard.log.segments.damage_record import DamageRecord
 from callboard.log.segments.index_file import index_room_verbs, index_store_verbs
@@ -74,7 +73,7 @@ from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.reading import Reading
 from callboard.log.segments.segment_file import SegmentFile
 from callboard.log.segments.segments import Damage, Gap, SegmentList, StoredSegment
-from callboard.log.segments.small_files import store_copy
+from callboard.log.segments.small_files import store_copy, sync_slots
 
 MICROSECONDS: Final = 1_000_000
 NEVER: Final = float("inf")
@@ -124,6 +123,7 @@ class PartitionLog:
     _clock: Clock
     _entropy: Entropy
     _named_end: int
+    _is_gone: bool
     _limits: Limits
     owed_for: StorageError | None = None
     """Why recovery could not write; None once it could. Until then the log ends where it is proven."""
@@ -211,14 +211,15 @@ class PartitionLog:
         clock: Clock,
         entropy: Entropy,
         named_end: int = 0,
+        is_gone: bool = False,
         limits: Limits = USUAL,
     ) -> PartitionLog:
         """Recover the partition in `directory`, made when missing; see `recovery` for what that means.
 
         `label` names it in messages and quarantine ("orders/2"). No offset below `named_end` (one above the highest
-        that any journal names) is given to a record again. On a disk too full for what recovery must write, the log
-        is opened as far as it is proven, and `owed_for` tells the obstacle; `heal` goes on with recovery. Raises
-        `StorageError` and `FormatTooNew`.
+        that any journal names) is given to a record again; where all that was there `is_gone`, none that it can have
+        had. On a disk too full for what recovery must write, the log is opened as far as it is proven, and `owed_for`
+        tells the obstacle; `heal` goes on with recovery. Raises `StorageError` and `FormatTooNew`.
         """
         log = cls(
             files=files,
@@ -228,6 +229,7 @@ class PartitionLog:
             clock=clock,
             entropy=entropy,
             named_end=named_end,
+            is_gone=is_gone,
             limits=limits,
         )
         try:
@@ -241,7 +243,9 @@ class PartitionLog:
         return log
 
     async def _recover(self) -> Opened:
-        return await open_partition(self._writer(self._settings.segment_bytes), self._named_end)
+        return await open_partition(
+            self._writer(self._settings.segment_bytes), self._named_end, is_gone=self._is_gone
+        )
 
     def _writer(self, segment_bytes: int) -> Writer:
         """Makes new segments, with zeros ahead up to `segment_bytes`."""
@@ -629,18 +633,12 @@ class PartitionLog:
         """Have `committed` say, durably, that the log begins at `start`: what is dropped now is not missing then."""
         if not self._marks & HAS_START:
             return
-        self._start = start
-        handle, verbs = self._files.handle(f"{self._directory}/{COMMITTED_NAME}"), list[Verb]()
+        self._start, ends = start, self._owed_ends
         self._store_ends()
-        if self._mark is None and (ends := self._owed_ends) is not None:
+        slots = None  # they are mapped
+        if self._mark is None and ends is not None:
             slots = encode_committed(ends.visible_end, ends.durable_end, self._marks, start)
-            verbs.append(Write(handle, 0, (slots,)))
-        try:
-            await self._files.submit((Open(handle), *verbs, Sync(handle), Close(handle)))
-        except PlanFailed:
-            with suppress(PlanFailed):
-                await self._files.submit((Close(handle),))
-            raise
+        await sync_slots(self._files, f"{self._directory}/{COMMITTED_NAME}", slots)
 
     def next_due(self, now_us: int) -> float | None:
         """Seconds until `roll_if_due` or `retain` has something to do for age's sake; None when never."""

@@ -34,6 +34,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from itertools import zip_longest
+from typing import Final
 
 import attrs
 
@@ -51,6 +52,7 @@ from callboard.log.format.committed import (
 from callboard.log.format.frame import BASE_OFFSET, LAST_OFFSET, FrameFields
 from callboard.log.format.frame_walk import NOTHING, Tail
 from callboard.log.format.segment import GapReason
+from callboard.log.limits import OFFSET_JUMP_MAX, OFFSET_MAX
 from callboard.log.partition.rewriting import RewrittenRun, Writer
 from callboard.log.partition.survey import ensure_directory, survey
 from callboard.log.seams.disk import Close, Incarnation, Mark, SyncDirectory
@@ -60,8 +62,10 @@ from callboard.log.segments.placing import BEGINNING_GONE, TOO_FAR, explains_end
 from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.scanning import damages_of, ensure_open, scan_from
 from callboard.log.segments.segment_file import SegmentFile
-from callboard.log.segments.segments import Damage, SegmentList, StoredSegment
+from callboard.log.segments.segments import UNKNOWN, Damage, SegmentList, StoredSegment
 from callboard.log.segments.small_files import read_whole, replace_whole, store_copy
+
+FOLDER_GONE: Final = "the folder of the log is gone"
 
 
 @attrs.frozen
@@ -92,8 +96,18 @@ class Opened:
     """What it says while recovery is owed."""
 
 
-async def open_partition(writer: Writer, named_end: int) -> Opened:
+def begin_anew_at(now_us: int) -> int:
+    """Where a log begins of which everything is gone: above every offset that it can have given.
+
+    No log has had a record for every microsecond since 1970.
+    """
+    return min(max(now_us, OFFSET_JUMP_MAX), OFFSET_MAX)
+
+
+async def open_partition(writer: Writer, named_end: int, *, is_gone: bool = False) -> Opened:
     """Recover the partition in the directory of `writer`, made when missing; the next offset is `named_end` or above.
+
+    With `is_gone` there is nothing of what was there, and the log begins anew.
 
     Raises `StorageError` when the disk refuses (also when it is full and frames must be written anew), and
     `FormatTooNew`.
@@ -102,6 +116,11 @@ async def open_partition(writer: Writer, named_end: int) -> Opened:
     entries = await ensure_directory(files, directory)
     is_noted = any(entry.name == DAMAGES_NAME for entry in entries)
     record = await DamageRecord.load(files, directory) if is_noted else DamageRecord(files, directory)
+    begins_at = begin_anew_at(writer.clock.wall_us()) if is_gone else 0
+    if is_gone:
+        # Before anything is made: then it would be there, and not be missed any more.
+        gone = Damage(directory, 0, 0, 0, UNKNOWN, FOLDER_GONE)
+        await record.note([gone], writer.clock.wall_us())
     path = f"{directory}/{COMMITTED_NAME}"
     is_marked = any(entry.name == COMMITTED_NAME for entry in entries)
     stored = await read_whole(files, path) if is_marked else None
@@ -126,7 +145,7 @@ async def open_partition(writer: Writer, named_end: int) -> Opened:
         tail = TailRecovery(files, segments, committed, quarantine)
         await tail.scan()
         damages = tail.without_doubtful(damages)
-        top = tail.plan_top(directory, named_end, record.lost_end)
+        top = tail.plan_top(directory, named_end, record.lost_end, begins_at)
         listed = SegmentList(await writer.replace(segments, tail.runs))
         recovery = Recovery(
             torn_bytes=tail.torn_bytes,
@@ -307,13 +326,13 @@ class TailRecovery:
         self.runs.append(run)
         return run
 
-    def plan_top(self, directory: str, named_end: int, lost_end: int) -> int:
+    def plan_top(self, directory: str, named_end: int, lost_end: int, begins_at: int) -> int:
         """Step 4: the next offset, and a segment that begins there when no other can take it.
 
         Journals name offsets below `named_end`, the record of damage below `lost_end`.
         """
         committed, end = self._committed, self.end
-        top = max(end, committed.visible_end, committed.durable_end)
+        top = max(end, committed.visible_end, committed.durable_end, begins_at)
         if is_within_reach(lost_end, top):
             top = max(top, lost_end)
         if is_within_reach(named_end, top):
@@ -327,7 +346,7 @@ class TailRecovery:
         if end < committed.durable_end:
             gap = GapReason.DAMAGED
             self.damages.append(Damage(directory, 0, 0, end, committed.durable_end - 1))
-        elif end < lost_end <= top:
+        elif begins_at or end < lost_end <= top:
             gap = GapReason.DAMAGED
         elif end < top:
             gap = GapReason.UNSYNCED

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from typing import Final
 
 import attrs
 
@@ -16,6 +17,9 @@ from callboard.log.format.index import SegmentIndex
 from callboard.log.format.segment import GapReason
 from callboard.log.seams.disk import Handle
 from callboard.log.segments.segment_file import SegmentFile
+
+UNKNOWN: Final = -2
+"""The last offset of a damage that cost nobody knows how many records, with 0 as the first."""
 
 
 @attrs.frozen
@@ -44,6 +48,8 @@ class Damage:
 
     def __str__(self) -> str:
         what = self.what
+        if self.last_offset == UNKNOWN:
+            return f"{self.path}: {what}; nobody knows how many records are lost"
         if self.last_offset < self.first_offset:
             return f"{self.path}: {what}; no record is lost"
         return f"{self.path}: {what}; offsets {self.first_offset} to {self.last_offset} are lost"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 
 from callboard.log.errors import PlanFailed
-from callboard.log.format.committed import COMMITTED_COPY_AT, Committed, encode_slot
+from callboard.log.format.committed import COMMITTED_COPY_AT, COMMITTED_NAME, Committed, encode_slot
 from callboard.log.seams.disk import (
     Close,
     Create,
+    Entry,
     Handle,
     Incarnation,
     Open,
@@ -19,6 +21,7 @@ from callboard.log.seams.disk import (
     Verb,
     Write,
 )
+from callboard.log.segments.segment_file import base_offset_of
 
 
 async def open_file(files: Incarnation, handle: Handle) -> bool:
@@ -30,6 +33,11 @@ async def open_file(files: Incarnation, handle: Handle) -> bool:
             return False
         raise
     return True
+
+
+def holds_log(entries: Iterable[Entry]) -> bool:
+    """Whether a folder with these entries holds anything of a log: without that, nothing tells that there was one."""
+    return any(entry.name == COMMITTED_NAME or base_offset_of(entry.name) is not None for entry in entries)
 
 
 async def read_whole(files: Incarnation, path: str) -> bytes | None:
@@ -70,3 +78,15 @@ async def store_copy(files: Incarnation, path: str, ends: Committed) -> None:
     except PlanFailed:
         with suppress(PlanFailed):
             await files.submit((Close(handle),))
+
+
+async def sync_slots(files: Incarnation, path: str, slots: bytes | None) -> None:
+    """Sync the slots of a `committed` file: these `slots`, or what is stored into them. Raises `PlanFailed`."""
+    handle = files.handle(path)
+    verbs: list[Verb] = [] if slots is None else [Write(handle, 0, (slots,))]
+    try:
+        await files.submit((Open(handle), *verbs, Sync(handle), Close(handle)))
+    except PlanFailed:
+        with suppress(PlanFailed):
+            await files.submit((Close(handle),))
+        raise

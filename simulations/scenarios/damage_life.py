@@ -49,6 +49,8 @@ class DamageTraffic(Traffic):
     """Whether the directory is repaired before it is opened."""
     once: bool = False
     """Whether the last message has a deduplication id."""
+    folder: str = ""
+    """Whose folder is gone in the end: that of the "partition", or of its "delivery" journal."""
     settled: int = 0
     """How many messages a group has acked before."""
 
@@ -101,6 +103,33 @@ class DamageLife:
         damaging.has_lost_publishers = False
         history.record(0, told_damage.ACCEPTED, "operator", 0, TOPIC, 0)
         await self._use(machine, is_first=False)
+        if self._traffic.folder:
+            await self._lose_folder(machine)
+
+    async def _lose_folder(self, machine: Machine) -> None:
+        """A folder goes with all that is in it: that is told, and no offset is given again."""
+        world, history = self._world, self._world.history
+        path = f"{self._directory}/delivery" if self._traffic.folder == "delivery" else self._directory
+        self._damaging.remove_folder(path)
+        kind = "JournalSalvaged" if path != self._directory else "DamageFound"
+        for is_first in (True, False):
+            begun = len(history)
+            async with machine.open_runtime() as runtime:
+                topic = runtime.topic(TOPIC)
+                (statistics,) = await topic.describe()
+                is_told = any(entry.number >= begun for entry in history.of(kind))
+                # What a delivery journal has lost is told once, and what a log has lost until it is accepted.
+                if not (is_told and statistics.damages) and (is_first or kind == "DamageFound"):
+                    words = (
+                        f"{path} is gone; {kind} was told: {is_told}; damages are {statistics.damages!r:.200}"
+                    )
+                    raise world.broken(Violation(told_damage.PROMISE, words))
+                receipt = await topic.publish(b"later", partition=0)
+                if receipt.offset is None or receipt.offset <= max(self._later):
+                    words = f"{path} is gone, and offset {receipt.offset} was given once more"
+                    raise world.broken(Violation(told_damage.PROMISE, words))
+                self._later.append(receipt.offset)
+        world.sometimes("a whole folder was gone", True)
 
     def _damage(self, kinds: tuple[str, ...]) -> None:
         """Damage the closed directory; what that costs is known."""
@@ -335,6 +364,7 @@ class DamageAtRest:
             repairs=repairs,
             settled=one_of(entropy, (0, between(entropy, 0, messages))),
             once=entropy.fork("once").random() < 0.6,
+            folder=one_of(entropy.fork("folder"), ("", "partition", "delivery")),
             limits=tuple(limits.items()),
         )
 

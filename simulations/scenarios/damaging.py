@@ -365,6 +365,14 @@ class Damaging:
             self._flip(path, between(self._entropy, 0, size - 1))
         return f"{path} is {how}"
 
+    def remove_folder(self, path: str) -> None:
+        """Remove a folder with all that is in it."""
+        for each in self._disk.paths():
+            folder = each.rpartition("/")[0]
+            if folder == path or folder.startswith(f"{path}/"):
+                self._disk.tree.unlink(each)
+                self._disk.tree.directory(folder).sync()
+
     def _unlink(self, path: str) -> None:
         if path in self._disk.paths():
             self._disk.tree.unlink(path)

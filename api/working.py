@@ -106,6 +106,10 @@ class Reject(Exception):
         self.reason = reason
 
 
+class _NotAsync(InvalidArgument):
+    """The handler is no async function, which its first call shows. It ends `work`."""
+
+
 @attrs.define(eq=False)
 class HandlerTask:
     """What a task handles, and the scope it does so in: one for all its messages, until a lease is lost."""
@@ -392,10 +396,15 @@ class Working:
         try:
             answer = cast(object, self.handler(message))
             if not isinstance(answer, Awaitable):
-                raise InvalidArgument(
-                    f"the handler returned {type(answer).__name__}, which nobody can await: make it `async def`"
+                raise _NotAsync(
+                    f"the handler {shown(self.handler, 80)} returned {type(answer).__name__}, which nobody can await."
+                    " It has run, and its message is delivered again, as if it had not been. Make it `async def`; call"
+                    " what blocks with `await trio.to_thread.run_sync(...)`."
                 )
             await answer
+        except _NotAsync:  # as each message would: they are not to end as dead letters
+            self._leave(task)
+            raise
         except Exception as error:  # noqa: BLE001 - it is told, and the message comes again
             failure = _meant(error)
         except (trio.Cancelled, BaseExceptionGroup) as error:

@@ -6,6 +6,7 @@ keeps its traceback. Ctrl-C and SIGTERM cancel the command, so that the runtime 
 
 from __future__ import annotations
 
+import difflib
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator
@@ -62,7 +63,21 @@ REPEATED_S = 1.0
 SIGNALS = {signal.SIGINT: exits.INTERRUPTED, signal.SIGTERM: exits.TERMINATED}
 
 
-class LazyGroup(click.Group):
+class Group(click.Group):
+    """A group of commands that knows which one a wrong name means."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click's; of an unknown command it says which one is meant."""
+        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else f" `{ctx.command_path} --help` lists them."
+            ctx.fail(f"there is no command {args[0]!r:.60}.{hint}")
+        return super().resolve_command(ctx, args)
+
+
+class LazyGroup(Group):
     """Loads a command's module when the command is called or described."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -44,6 +44,8 @@ def verify(directory: str, as_json: bool) -> int:
     if as_json:
         logs = [_log(log, names) for log in report.logs]
         totals = {"ok": report.ok, "records": report.records, "size_bytes": report.size_bytes}
+        named = [log for log in report.partitions if _holds_messages(log)]
+        totals |= {"partitions": len(named), "messages": sum(log.records for log in named)}
         print_json({**totals, "logs": logs})
     else:
         for log in report.logs:
@@ -150,10 +152,18 @@ def _line(log: LogReport, problem: Problem, names: Names, what: str) -> str:
     return f"{what}: {_label(log.path, names)}: {problem.kind}: {found} ({place})"
 
 
+def _holds_messages(log: LogReport) -> bool:
+    """Whether these are messages of a topic, not what waits beside it, or what the broker keeps for itself."""
+    return log.kind == "partition" and log.path.rpartition("/")[2].isdecimal()
+
+
 def _summary(report: VerifyReport) -> str:
+    named = [log for log in report.partitions if _holds_messages(log)]
+    records = sum(log.records for log in named)
+    own = len(report.logs) - len(named)
     what = (
-        f"{counted(len(report.partitions), 'partition')} and {counted(len(report.journals), 'journal')} with"
-        f" {counted(report.records, 'record')} in {size_text(report.size_bytes)}"
+        f"{counted(len(named), 'partition')} with {counted(records, 'message')}, and {counted(own, 'log')} of the"
+        f" broker's own with {counted(report.records - records, 'record')}, in {size_text(report.size_bytes)}"
     )
     if report.ok:
         return f"{what}: sound"

@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 
 from callboard.cli import exits
-from callboard.cli.group import run
+from callboard.cli.group import Group, run
 from callboard.cli.messages import record_to_json
 from callboard.cli.options import bytes_of, directory_option, json_option, parse_start, zoned
 from callboard.cli.output import counted, facts, print_json, say, show, size_text, to_json
@@ -57,7 +57,7 @@ out_option = click.option("--out", required=True, help="The recording to make; n
 # -- one recording -----------------------------------------------------------------------------------------------------
 
 
-@click.group()
+@click.group(cls=Group)
 def recording() -> None:
     """Look into recordings; cut and merge them."""
 

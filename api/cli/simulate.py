@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from contextlib import suppress
+from difflib import get_close_matches
 from functools import cache, partial
 from typing import Any, Final
 
@@ -169,8 +170,11 @@ def _check_names(names: Iterable[str]) -> list[str]:
     wanted = list(dict.fromkeys(names))
     unknown = [name for name in wanted if find_scenario(name) is None]
     if unknown:
+        near = list(dict.fromkeys(each for name in unknown for each in get_close_matches(name, known, n=1)))
+        hint = f" Did you mean {', '.join(near)}?" if near else ""
         raise InvalidArgument(
-            f"there is no scenario {', '.join(map(repr, unknown)):.200}. Nothing was run. There are {', '.join(known)}."
+            f"there is no scenario {', '.join(map(repr, unknown)):.200}.{hint} Nothing was run. There are"
+            f" {', '.join(known)}."
             " One of your own is named package.module:Scenario."
         )
     return wanted or list(known)

@@ -8,6 +8,7 @@ import attrs
 import click
 
 from callboard.cli import files
+from callboard.cli.group import Group
 from callboard.cli.options import FiniteFloat, bucket_option, json_option, spark_options
 from callboard.cli.output import facts, print_json, progress, show, size_text, table
 from callboard.cli.traffic_options import delimiter_of, empty_key_option, time_format_option
@@ -35,7 +36,7 @@ from callboard.simulations.workload.session import open_session
 FORMATS = [*(form.value for form in Format), PARQUET]
 
 
-@click.group()
+@click.group(cls=Group)
 def workload() -> None:
     """Turn traffic into recordings and profiles, with Spark. Profiles become larger recordings.
 

@@ -406,6 +406,30 @@ async def test_a_deleted_topic_ends_only_its_own_work(autojump_clock: Any, world
         )
 
 
+async def test_a_handler_that_is_not_async_ends_the_work_at_its_first_call(
+    autojump_clock: Any, world: Any
+) -> None:
+    """In words; no message spends its attempts on it, and none becomes a dead letter."""
+    called: list[int] = []
+
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 5)
+        with pytest.raises(callboard.InvalidArgument, match="async def"):
+            await topic.work(
+                lambda message: called.append(message.offset),  # type: ignore[arg-type,func-returns-value]
+                "group",
+                max_deliveries=1,
+            )
+        assert [0] == called
+        attempts: list[int] = []
+
+        async def handle(message: ReceivedMessage) -> None:
+            attempts.append(message.attempt)
+
+        await work_for(10.0, topic, handle)
+        assert [1] * 5 == attempts
+
+
 @pytest.mark.parametrize(
     ("options", "word"),
     [

@@ -85,6 +85,21 @@ def test_options_that_a_mode_does_not_take_are_refused(command: Any) -> None:
     assert "offset" not in told
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (("topc", "list"), "Did you mean 'topic'?"),
+        (("topic", "lst"), "Did you mean 'list'?"),
+        (("dead-letters", "redrve"), "Did you mean 'redrive'?"),
+        (("zzz",), "`callboard --help` lists them."),
+        (("simulate", "delivries"), "Did you mean deliveries?"),
+    ],
+)
+def test_a_wrong_name_is_answered_with_the_right_one(command: Any, typed: Any, meant: str) -> None:
+    """Of a command, of one in a group of commands, and of a scenario."""
+    assert meant in command.run(*typed, code=2).err
+
+
 def test_bad_lines_of_traffic_have_one_number_each(command: Any) -> None:
     """JSON's own count of lines, which is always 1, is left out."""
     (command.folder / "bad.jsonl").write_bytes(b'{"time": 1}\n{"time": 2,\nnojson\n{"time": 1}\n')

@@ -45,9 +45,12 @@ def segment(folder: Path) -> Path:
 def test_a_sound_directory_verifies(orders: Any) -> None:
     """Exit code 0, and what was read is counted."""
     orders.run("publish", "orders", "a", "b", "c")
-    assert b"sound" in orders.run("verify").out
+    printed = orders.run("verify").out.decode()
+    assert printed.startswith("2 partitions with 3 messages, and ")
+    assert "of the broker's own with " in printed
+    assert "sound" in printed
     found = orders.run("verify", "--json").json
-    assert found["ok"]
+    assert (True, 2, 3) == (found["ok"], found["partitions"], found["messages"])
     partitions = {log["name"]: log for log in found["logs"] if log["kind"] == "partition"}
     assert sum(log["records"] for log in partitions.values()) == 3
     assert set(partitions) == {"orders/0", "orders/1"}

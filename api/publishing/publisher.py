@@ -93,6 +93,11 @@ EXPECTED_BY_SEQUENCE = (
 )
 
 
+def are_bytes(items: Sequence[object]) -> bool:
+    """Whether all items are bytes, and not of a subclass, which may do as it likes."""
+    return list(map(type, items)).count(bytes) == len(items)
+
+
 Outcome = Sequence[StoredRange] | CallboardError
 """What came of a part of a batch."""
 
@@ -503,9 +508,11 @@ class Publisher:
         no message can be too large. None for any other, right or wrong, which `publish_batch` takes.
         """
         live = self.live
-        if (partition is None and not self._is_alone) or set(map(type, values)) != {bytes}:
+        if (partition is None and not self._is_alone) or not values or not are_bytes(values):
             return None
-        if keys is not None and (type(keys) not in (list, tuple) or not set(map(type, keys)) <= KEYS):
+        if keys is not None and (
+            type(keys) not in (list, tuple) or not (are_bytes(keys) or set(map(type, keys)) <= KEYS)
+        ):
             return None
         try:
             columns = Columns.build(values, keys)  # type: ignore[arg-type]

@@ -441,12 +441,12 @@ def join_items(items: Sequence[bytes | None], what: str) -> tuple[Buffer, array[
         size = len(joined)
         if count == 1 and len(items[0]) == size:  # type: ignore[arg-type]
             return joined, array("I", (0, size)), None
-        lengths = list(map(len, items))  # type: ignore[arg-type]
-        if 0 < count <= EVEN_COUNT_MAX and lengths[0] * count == size and lengths.count(lengths[0]) == count:
-            return joined, even_ends(lengths[0], count), None
-        ends = array(
-            "I", list(accumulate(lengths, initial=0))
-        )  # from a list, whose length it knows, it is quicker
+        length = len(items[0]) if items else 0  # type: ignore[arg-type]
+        may_be_even = 0 < count <= EVEN_COUNT_MAX and length * count == size
+        if may_be_even and list(map(len, items)).count(length) == count:  # type: ignore[arg-type]
+            return joined, even_ends(length, count), None
+        # By way of a list: made of one, an array takes half of the time that it takes to grow by items.
+        ends = array("I", list(accumulate(map(len, items), initial=0)))  # type: ignore[arg-type]
         if ends[-1] == size:
             return joined, ends, None
     except TypeError:

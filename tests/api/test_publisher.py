@@ -96,3 +96,18 @@ async def test_publishing_for_nobody_lets_other_tasks_run(world: Any, autojump_c
             await topic.publish(b"cancelled", acks="none")
         assert passes >= 10
         assert (await topic.publish(b"x")).offset == 1000
+
+
+async def test_only_the_length_of_each_key_is_limited(world: Any, autojump_clock: Any) -> None:
+    """A batch may have more bytes of keys in all than one key may have; a key that is longer is named, and refused."""
+    async with world.open() as runtime:
+        jobs = await runtime.create_topic("jobs")
+        keys = [b"%0100d" % number for number in range(1000)]
+        await jobs.publish_batch([b"x"] * 1000, keys=keys)
+        assert [record.key async for record in jobs.read()] == keys
+        longest = b"k" * 65536
+        for key in (longest, b""):
+            (receipt,) = await jobs.publish_batch([b"x"], keys=[key])
+            assert receipt.offset is not None
+        with pytest.raises(callboard.InvalidArgument, match="message 1 of the batch"):
+            await jobs.publish_batch([b"x", b"y", b"z"], keys=[b"a", longest + b"k", longest])

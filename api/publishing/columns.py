@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from itertools import islice
+from operator import sub
+from typing import Any, Final, NamedTuple, TypeVar
 
 import attrs
 
 from callboard.actors.partition.commands import Guard, Level, PublishMany
 from callboard.log.errors import CallboardError, InvalidArgument
 from callboard.log.format.columns import Columns
-from callboard.log.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, MIB
+from callboard.log.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, KEY_BYTES_MAX, MIB
 from callboard.log.plain import TEXTS, is_a, items, kind
 from callboard.message import ATTRIBUTE_OF, ATTRIBUTES, Message, check_bytes
 
@@ -19,6 +21,8 @@ FRAME_BYTES_TARGET = 8 * MIB
 
 Column = Sequence[Any]
 T = TypeVar("T")
+KEYS: Final = frozenset({bytes, type(None)})
+"""The types of plain keys."""
 
 
 def stored_attributes(given: Mapping[str, Any]) -> tuple[dict[str, Any] | None, int]:
@@ -236,6 +240,34 @@ def unpacked(values: Sequence[bytes | Message], attributes: Mapping[str, Column]
 
 def _is_empty(column: Column) -> bool:
     return all(item is None for item in column)
+
+
+def are_bytes(items: Sequence[object]) -> bool:
+    """Whether all items are bytes, and not of a subclass, which may do as it likes."""
+    return list(map(type, items)).count(bytes) == len(items)
+
+
+def plain_columns(
+    values: Sequence[bytes | Message], keys: Sequence[bytes | None] | None, limit_bytes: int
+) -> Columns | None:
+    """The columns of a batch that is nothing but bytes, and within a message's limit in all; None for any other."""
+    if not values or not are_bytes(values):
+        return None
+    if keys is not None and (
+        type(keys) not in (list, tuple) or not (are_bytes(keys) or set(map(type, keys)) <= KEYS)
+    ):
+        return None
+    try:
+        columns = Columns.build(values, keys)  # type: ignore[arg-type]
+    except InvalidArgument:
+        return None  # checked once more, one by one, for an error that says which
+    if columns.size_bytes > limit_bytes:
+        return None
+    if columns.keys is not None and len(columns.keys) > KEY_BYTES_MAX:
+        ends = columns.key_ends or ()
+        if max(map(sub, islice(ends, 1, None), ends)) > KEY_BYTES_MAX:
+            return None
+    return columns
 
 
 def chunked(indexes: Sequence[int], values: Sequence[bytes], size: int) -> list[Sequence[int]]:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from itertools import islice
-from operator import sub
 from typing import Any, NamedTuple
 
 import trio
@@ -69,6 +67,7 @@ from callboard.publishing.columns import (
     halves,
     of_message,
     opened,
+    plain_columns,
     stored_attributes,
     unpacked,
 )
@@ -85,17 +84,10 @@ from callboard.publishing.partitioning import (
 TELLS_PER_PASS = 32
 """So many records that nobody waits for are published in one step of a task; then others have their turn."""
 REFUSING = frozenset({"stuck", "failed"})
-KEYS = frozenset({bytes, type(None)})
-"""The types of plain keys."""
 BY_SEQUENCE = "a producer's message has a dedup_id, and is known by its sequence already"
 EXPECTED_BY_SEQUENCE = (
     "a producer's message has an expected_offset, and its place is known by its sequence already"
 )
-
-
-def are_bytes(items: Sequence[object]) -> bool:
-    """Whether all items are bytes, and not of a subclass, which may do as it likes."""
-    return list(map(type, items)).count(bytes) == len(items)
 
 
 Outcome = Sequence[StoredRange] | CallboardError
@@ -507,24 +499,9 @@ class Publisher:
         """The columns of a batch of values, or of values and keys, for one partition, when it is so small in all that
         no message can be too large. None for any other, right or wrong, which `publish_batch` takes.
         """
-        live = self.live
-        if (partition is None and not self._is_alone) or not values or not are_bytes(values):
+        if partition is None and not self._is_alone:
             return None
-        if keys is not None and (
-            type(keys) not in (list, tuple) or not (are_bytes(keys) or set(map(type, keys)) <= KEYS)
-        ):
-            return None
-        try:
-            columns = Columns.build(values, keys)  # type: ignore[arg-type]
-        except InvalidArgument:
-            return None  # checked once more, one by one, for an error that says which
-        if columns.size_bytes > min(live.settings.max_message_bytes, FRAME_BYTES_TARGET):
-            return None
-        if columns.keys is not None and len(columns.keys) > KEY_BYTES_MAX:
-            ends = columns.key_ends or ()
-            if max(map(sub, islice(ends, 1, None), ends)) > KEY_BYTES_MAX:
-                return None
-        return columns
+        return plain_columns(values, keys, min(self.live.settings.max_message_bytes, FRAME_BYTES_TARGET))
 
     @property
     def _is_alone(self) -> bool:

@@ -49,6 +49,8 @@ from callboard.log.errors import InternalError, InvalidArgument
 class Delivery(FailingState):
     """The delivery of one partition to one group, in shared mode."""
 
+    __slots__ = ()
+
     # -- leasing --------------------------------------------------------------------------------------------
 
     def lease(

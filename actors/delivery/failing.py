@@ -39,7 +39,6 @@ Invariants:
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from operator import itemgetter
@@ -99,6 +98,18 @@ def since_untold(attempts: int, failed_at: float, who: object) -> float | None:
 class FailingState(DeliveryState):
     """A delivery's data with its dead letters, and the rules by which records become such."""
 
+    __slots__ = (
+        "_dead",
+        "_expired_rows",
+        "_isolated",
+        "dead",
+        "dead_lettered",
+        "dead_max",
+        "max_deliveries",
+        "next_dead",
+        "numbering",
+    )
+
     def __init__(self, start: int) -> None:
         super().__init__(start)
         self.max_deliveries: int | None = None
@@ -112,9 +123,9 @@ class FailingState(DeliveryState):
         """Records that died, since the group began."""
         self.dead = 0
         """Dead letters that are kept."""
-        self._dead: deque[DeadLetter] = deque()
+        self._dead: list[DeadLetter] = []
         self._expired_rows = 0
-        self._isolated: set[int] = set()
+        self._isolated: frozenset[int] = frozenset()
         """Leases of suspect records, and some that are gone."""
 
     # -- questions ------------------------------------------------------------------------------------------
@@ -206,7 +217,9 @@ class FailingState(DeliveryState):
     def judge_by(self, max_deliveries: int | None, dead_max: int) -> None:
         """From now on records die after so many deliveries, and so many dead letters are kept."""
         self.max_deliveries, self.dead_max = max_deliveries, dead_max
-        self._isolated = {key for key, lease in self._leases.items() if self._is_suspect(lease.rows[0][2])}
+        self._isolated = frozenset(
+            [key for key, lease in self._leases.items() if self._is_suspect(lease.rows[0][2])]
+        )
 
     def _is_suspect(self, history: int) -> bool:
         """Whether this may be leased alone only."""
@@ -224,7 +237,7 @@ class FailingState(DeliveryState):
     def _isolate(self, lease_id: int) -> None:
         """Note a lease of a suspect record; those that are gone are forgotten."""
         if self._is_suspect(self._leases[lease_id].rows[0][2]):
-            self._isolated = {each for each in self._isolated if each in self._leases} | {lease_id}
+            self._isolated = frozenset([each for each in self._isolated if each in self._leases] + [lease_id])
 
     def choose_judged(
         self, wanted: int, rows: Iterable[HistoryRow], consumer: int | None
@@ -443,17 +456,18 @@ class FailingState(DeliveryState):
         return count
 
     def _forget_dead(self, below: int) -> int:
-        before, dead = self.dead, self._dead
-        while dead and (first := dead[0]).number < below:
+        before, dead, gone = self.dead, self._dead, 0
+        while gone < len(dead) and (first := dead[gone]).number < below:
             count, whole = below - first.number, max(first.expired, 1)
             if count < whole:
                 offset, left = first.offset + count, whole - count
-                dead[0] = first._replace(number=below, offset=offset, expired=left)
+                dead[gone] = first._replace(number=below, offset=offset, expired=left)
                 self.dead -= count
                 break
-            dead.popleft()
+            gone += 1
             self.dead -= whole
             self._expired_rows -= first.expired > 0
+        del dead[:gone]
         return before - self.dead
 
     # -- failures -------------------------------------------------------------------------------------------
@@ -538,7 +552,7 @@ class FailingState(DeliveryState):
 
     def _seek(self, offset: int) -> None:
         super()._seek(offset)
-        self._isolated.clear()
+        self._isolated = frozenset()
 
     def go_on_above(self, floor: int) -> None:
         """Part of the journal is lost: no number or lease below `floor`, which it may have named, is given again."""

@@ -27,7 +27,11 @@ from callboard.log.errors import InternalError
 Row = tuple[Any, ...]
 """(start, stop, *values)"""
 
+COLUMNS: Final = {values: "qq" + values for values in ("", "q", "d", "qq", "qd", "dq")}
+"""The columns of a map by those of its values: one text for all maps of a kind."""
 CHUNK_ROWS_MAX: Final = 1024
+NOTHING: Final[Any] = ()
+"""In place of the lists of a map that is empty, as most are: it has none of its own."""
 
 
 def length_of(rows: Iterable[Sequence[int]]) -> int:
@@ -41,10 +45,10 @@ class IntervalMap:
     __slots__ = ("_chunks", "_counts", "_heads", "_typecodes", "count", "rows")
 
     def __init__(self, typecodes: str = "") -> None:
-        self._typecodes = "qq" + typecodes
-        self._chunks: list[tuple[array[Any], ...]] = []
-        self._heads: list[int] = []
-        self._counts: list[int] = []
+        self._typecodes = COLUMNS[typecodes]
+        self._chunks: list[tuple[array[Any], ...]] = NOTHING
+        self._heads: list[int] = NOTHING
+        self._counts: list[int] = NOTHING
         self.count = 0
         """Offsets in all ranges."""
         self.rows = 0
@@ -196,9 +200,7 @@ class IntervalMap:
 
     def clear(self) -> None:
         """Forget every range."""
-        self._chunks.clear()
-        self._heads.clear()
-        self._counts.clear()
+        self._chunks = self._heads = self._counts = NOTHING
         self.count = self.rows = 0
 
     def _touches(self, at: int, index: int, column: int, offset: int, values: tuple[Any, ...]) -> bool:
@@ -216,9 +218,15 @@ class IntervalMap:
                 column.append(value)
             return
         columns = zip(self._typecodes, row, strict=True)
-        self._chunks.append(tuple(array(code, (value,)) for code, value in columns))
-        self._heads.append(row[0])
-        self._counts.append(row[1] - row[0])
+        self._add_chunk(tuple(array(code, (value,)) for code, value in columns), row[1] - row[0])
+
+    def _add_chunk(self, chunk: tuple[array[Any], ...], count: int) -> None:
+        """Put a chunk behind all others; `count` offsets are in it."""
+        if self._chunks is NOTHING:
+            self._chunks, self._heads, self._counts = [], [], []
+        self._chunks.append(chunk)
+        self._heads.append(chunk[0][0])
+        self._counts.append(count)
 
     def _splice(self, at: int, start: int, stop: int, rows: Sequence[Row]) -> None:
         """Replace rows `start` to `stop` of chunk `at` by `rows` (at most two), keeping I3."""
@@ -296,9 +304,7 @@ class IntervalMap:
         step = CHUNK_ROWS_MAX // 2
         for index in range(0, len(starts), step):
             chunk = tuple(column[index : index + step] for column in whole)
-            self._chunks.append(chunk)
-            self._heads.append(starts[index])
-            self._counts.append(sum(chunk[1]) - sum(chunk[0]))
+            self._add_chunk(chunk, sum(chunk[1]) - sum(chunk[0]))
         self.rows = len(starts)
         self.count = sum(self._counts)
 

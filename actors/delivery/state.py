@@ -51,6 +51,34 @@ HEAP_SLACK: Final = 64
 class DeliveryState:
     """The data of a delivery. All methods are moves between states; none writes an event."""
 
+    # A runtime has one for each group and partition: a dictionary for each would take most of their memory.
+    __slots__ = (
+        "_delayed",
+        "_due",
+        "_expiry",
+        "_leases",
+        "_passed",
+        "_readied",
+        "_ready",
+        "_settled",
+        "acked",
+        "delivered",
+        "events",
+        "expired",
+        "failures",
+        "floor",
+        "leased",
+        "lost",
+        "nacked",
+        "next",
+        "next_lease_id",
+        "redelivered",
+        "released",
+        "skipped",
+        "unknown_fields",
+        "voided",
+    )
+
     def __init__(self, start: int) -> None:
         self.floor = start
         """Everything below is settled."""

@@ -99,6 +99,7 @@ class Membership:
 
     def __init__(self, settings: GroupSettings) -> None:
         self.settings = settings
+        self._delivery_settings: DeliverySettings | None = None
         self.version = 0
         """How often they were altered in this process."""
         self.told = settings
@@ -139,7 +140,7 @@ class Membership:
 
     def alter(self, settings: GroupSettings) -> None:
         """The group has these settings from now on; `tell_members` follows when its partitions know."""
-        self.settings = settings
+        self.settings, self._delivery_settings = settings, None
         self.version += 1
         self.changed.set()
 
@@ -155,8 +156,12 @@ class Membership:
         return "beginning" if topic_id in self.found else self.settings.start
 
     def delivery_settings(self) -> DeliverySettings:
-        """What partitions have to know of the settings."""
-        settings = self.settings
+        """What partitions have to know of the settings: the same object for all, until they are altered."""
+        if self._delivery_settings is None:
+            self._delivery_settings = self._for_partitions(self.settings)
+        return self._delivery_settings
+
+    def _for_partitions(self, settings: GroupSettings) -> DeliverySettings:
         return DeliverySettings(
             settings.visibility_timeout,
             settings.backoff,

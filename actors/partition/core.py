@@ -148,7 +148,7 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
             else:
                 delivery.void_all_leases(now)
             if self.drops_unread(group):
-                delivery.skip(0, self.start_offset)
+                self.drop_unread(group, now)
             delivery.judge(now, PROCESS_ENDED)
         carried.begun(self._groups)
         carried.release_departed(self._groups.values())
@@ -472,13 +472,14 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
         is_counted = group.group_id == c.OWN_GROUP and not self.states.lost_sequences
         return group.delivery.floor < self.start_offset and not is_counted
 
-    def drop_unread(self, group: Group, now: float) -> int:
-        """Retention has dropped what `group` had not settled; returns how many records that were."""
+    def drop_unread(self, group: Group, now: float) -> None:
+        """Retention has dropped what `group` had not settled, by now or before a crash that kept it from being told."""
         dropped = group.delivery.skip(0, self.start_offset)
         group.lost_records += dropped
         self._settled_in(group, [(0, self.start_offset)], now)
         self._has_changed(group, now, urgent=False)
-        return dropped
+        if not self.states.lost_sequences:  # else nobody knows, and that is told
+            self.effects.append(e.DroppedUnread(group.group_id, dropped))
 
     # -- settling -------------------------------------------------------------------------------------------
 

@@ -97,6 +97,13 @@ class DroppedDead(NamedTuple):
     records: int
 
 
+class DroppedUnread(NamedTuple):
+    """Retention dropped so many records that a group had not settled."""
+
+    group_id: int
+    records: int
+
+
 class OutboxMoved(NamedTuple):
     """The outbox has so many entries: have the forwarder look if there are new ones."""
 
@@ -107,6 +114,7 @@ class OutboxMoved(NamedTuple):
 Effect = (
     HasDead
     | DroppedDead
+    | DroppedUnread
     | OutboxMoved
     | Answer
     | Refuse

@@ -12,6 +12,7 @@ W1  A publisher at level ALL is answered only after a sync that covers its recor
 W2  The journal is never durable ahead of the log bytes that it names: the log is the first participant, and syncs when
     the journal does.
 W3  What the journal could not take is written no more: the snapshot that heals it holds all of it.
+W4  Retention drops a segment when the journal has what memory knew then of what the groups have settled, synced.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ import attrs
 
 from callboard.actors.partition.core import PartitionCore
 from callboard.actors.partition.expiry import stamp
-from callboard.actors.partition.publishers import Publishers
+from callboard.actors.partition.publishers import Publishers, not_stored
 from callboard.actors.partition.queues import NEVER, Appends, JournalWork
 from callboard.log.errors import CallboardError, DiskFull, PlanFailed, StorageError
 from callboard.log.journal.journal import Journal, StagedJournal
-from callboard.log.limits import USUAL, Limits
-from callboard.log.partition.partition_log import PartitionLog, StagedAppend
+from callboard.log.limits import OFFSET_MAX, USUAL, Limits
+from callboard.log.partition.partition_log import PartitionLog
+from callboard.log.partition.staged import StagedAppend
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Verb
 
@@ -149,7 +151,7 @@ class LogParticipant:
             try:
                 obstacle = await self._make_room()
             except StorageError as error:
-                obstacle = error
+                obstacle = not_stored(f"no room could be made in {log.label}", error)
             self.needs_upkeep = self.needs_upkeep or log.segment_count != segments
         if obstacle is None:
             self.is_healthy = not log.is_over_limit
@@ -317,6 +319,7 @@ class JournalParticipant:
         self._snapshot_beyond = limits.snapshot_every_bytes
         self._snapshots = 0
         self._history_bytes = limits.journal_history_bytes
+        self._covered_end = 0
         self._pruned_for = 0, 0
         """The log's first offset, and how many snapshots there were, when the journal was pruned last."""
         self.heals = 0
@@ -429,6 +432,37 @@ class JournalParticipant:
             self._core.journalled(covered)
             self._perform()
         return None
+
+    # -- as a summary of the log
+
+    @property
+    def covered_end(self) -> int:
+        """What the groups have settled below this is in the journal, synced; `OFFSET_MAX` when all of it is."""
+        journal = self._journal
+        is_behind = self._core.journal.has_events or journal.is_dirty or journal.needs_healing
+        return self._covered_end if is_behind else OFFSET_MAX
+
+    async def cover(self, end: int) -> None:
+        """Between two commits: write and sync all that memory has, behind the log's bytes (W2, W4)."""
+        del end
+        await self._log.sync()
+        covered_end = self._core.states.unsettled_from(self._log.visible_end)
+        if self._journal.needs_healing:
+            if (error := await self._write_state(self._journal.heal)) is not None:
+                raise error
+            self.heals += 1
+            self.is_healthy = True
+        elif (staged := self.stage(self._clock.monotonic(), must_sync=True)) is not None:
+            try:
+                await self._journal.submit(staged)
+            except PlanFailed as error:
+                self.failed(staged, error)
+                raise
+            except BaseException:
+                self.withdrawn(staged)
+                raise
+            self.applied(staged)
+        self._covered_end = covered_end
 
     # -- upkeep
 

@@ -40,6 +40,7 @@ from callboard.actors.partition.participants import JournalParticipant, LogParti
 from callboard.actors.partition.publishers import Publishers, publishers_of
 from callboard.actors.partition.queues import NEVER, Appends
 from callboard.actors.partition.record_window import window_records
+from callboard.actors.partition.retaining import PublishersSummary, Retaining
 from callboard.actors.partition.skipping import Skipping
 from callboard.actors.partition.spec import PartitionSpec, log_settings
 from callboard.actors.timers.timers import Callback, Flag
@@ -49,7 +50,6 @@ from callboard.log.errors import (
     InternalError,
     InvalidArgument,
     StorageError,
-    TopicFull,
     lacks_space,
 )
 from callboard.log.format.columns import Columns
@@ -159,6 +159,7 @@ class Partition(Actor[c.PartitionCommand]):
             e.Notify: self._notify,
             e.Arm: self._arm,
             **tells_dead(self.context, self._port),
+            e.DroppedUnread: self._dropped_unread,
             e.OutboxMoved: self._port.note_outbox,
         }
         port.carried.has_expiries |= self._spec.settings.default_ttl is not None
@@ -269,20 +270,21 @@ class Partition(Actor[c.PartitionCommand]):
             has_priorities=spec.settings.priorities,
             draw=context.entropy.random,
         )
+        self._journal_part = JournalParticipant(
+            core, self._journal, log, context.clock, perform=self._perform, limits=context.limits
+        )
+        summaries = PublishersSummary(publishers, log), self._journal_part
         self._log_part = LogParticipant(
             core,
             log,
             context.clock,
             perform=self._perform,
-            make_room=self._make_room,
+            make_room=Retaining(core, log, spec, context, summaries, self._retained).make_room,
             recovered=self._tell_new_damage,
             space_changed=lambda lack: context.emit(self._port.note_lack(lack, context.path)),
             told_lack=self._port.told_lack,
             publishers=publishers,
             default_ttl_us=spec.settings.default_ttl_us,
-        )
-        self._journal_part = JournalParticipant(
-            core, self._journal, log, context.clock, perform=self._perform, limits=context.limits
         )
         self._committer = Committer((self._log_part, self._journal_part), DiskEngine(files), context.clock)
 
@@ -518,6 +520,9 @@ class Partition(Actor[c.PartitionCommand]):
         self._port.unawaited_ended(appends.unawaited, error)
         self._port.budget.give_back(appends.size_bytes)
 
+    def _dropped_unread(self, effect: e.DroppedUnread) -> None:
+        self.context.emit(notices.UnreadDropped(self.context.path, *effect))
+
     def _notify(self, effect: e.Notify) -> None:
         if not effect.token.answer(True):
             self._core.not_notified(effect.group_id, effect.consumer, self.context.clock.monotonic())
@@ -672,29 +677,8 @@ class Partition(Actor[c.PartitionCommand]):
         self._log_part.maintain()
         self._committer.wake()
 
-    # -- what the committer's participants call
-
-    async def _make_room(self) -> TopicFull | None:
-        """Between commits: drop what retention allows; the error for publishers when the topic stays full."""
-        core, log, port, settings = self._core, self._log, self._port, self._spec.settings
-        await log.retain(
-            now_us=self.context.clock.wall_us(),
-            unsettled_from=core.states.unsettled_from(log.next_offset),
-            drop_unread=settings.drop_unread,
-        )
+    def _retained(self) -> None:
+        self._tell_new_damage()
         if self._grows_old:
-            self._arm_upkeep()  # something else is the next that grows too old
-        now = self.context.clock.monotonic()
-        core.log_moved(log.start_offset, log.visible_end, log.durable_end, now)
-        if log.is_over_limit != port.is_full:
-            port.is_full = log.is_over_limit
-            limit = settings.retention_bytes or 0
-            self.context.emit(notices.PartitionFull(self.context.path, log.size_bytes, limit, port.is_full))
-        for group in core.states:
-            if core.drops_unread(group):
-                dropped = core.drop_unread(group, now)
-                self.context.emit(notices.UnreadDropped(self.context.path, group.group_id, dropped))
+            self._arm_upkeep()
         self._perform()
-        if not log.is_over_limit:
-            return None
-        return self._spec.topic_full(log.size_bytes)

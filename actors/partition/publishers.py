@@ -9,6 +9,7 @@ Invariants
 ----------
 F1  `end` is never above the durable end of the log when the file is written: the file is never ahead of the log.
 F2  The file and the log from `end` on give the same tables as the ones in memory, but for what was forgotten.
+F3  `end` is never below the first offset that retention has left in the log: the file is written before it would be.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from callboard.actors.partition.queues import Appends, Sequencer
 from callboard.actors.partition.spec import PartitionSpec
 from callboard.log.errors import DiskFull, LogCorrupt, PublishFailed, StorageError, lacks_space
 from callboard.log.format.fields import CBOR_ERRORS, too_new, unknown_fields
-from callboard.log.limits import PUBLISHED_BYTES_MAX, READ_BYTES_DEFAULT, USUAL, Limits
+from callboard.log.limits import OFFSET_MAX, PUBLISHED_BYTES_MAX, READ_BYTES_DEFAULT, USUAL, Limits
 from callboard.log.partition.partition_log import PartitionLog
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Entry, Incarnation
@@ -75,6 +76,8 @@ class Publishers:
     _beyond_bytes: int = 0
     _lost: Damage | None = None
     """What became of the file, when it is no use."""
+    _file_end: int = 0
+    """What the file's `end` is; 0 when there is none, or it cannot be read."""
     _has_forgotten: bool = False
     """Whether the file, or the log behind it, still names sources or ids that were forgotten."""
 
@@ -148,7 +151,8 @@ class Publishers:
         except CBOR_ERRORS as error:
             self._lose(f"cannot be read ({error})")
             return 0
-        return self.admission.noted_end
+        self._file_end = self.admission.noted_end
+        return self._file_end
 
     async def compare(self, log: PartitionLog) -> None:
         """Now that the log is open: the file was loaded, or there never was one, or it is gone, which is damage."""
@@ -219,12 +223,7 @@ class Publishers:
                 log.mark_publishers()
                 self.admission.is_guarded, self.admission.noted_end = True, log.visible_end
         except StorageError as error:
-            is_full = lacks_space(error)
-            return (DiskFull if is_full else PublishFailed)(
-                f"who has published what to {log.label} could not be recorded: {error} Nothing was stored."
-                + (" Free space: publishing continues by itself." if is_full else " Publish again."),
-                indefinite=False,
-            )
+            return not_stored(f"who has published what to {log.label} could not be recorded", error)
         return None
 
     def decide(self, appends: Appends, log: PartitionLog) -> int:
@@ -278,6 +277,31 @@ class Publishers:
         data = encode(self.admission, end)
         self._beyond_bytes = SPACING * len(data)
         await replace_whole(self._files, self.path, data)
+        self._file_end = end
+
+    # -- as a summary of the log --------------------------------------------------------------------------------
+
+    @property
+    def covered_end(self) -> int:
+        """What the file knows up to; `OFFSET_MAX` while there is nothing to know (F3)."""
+        return self._file_end if self.admission.is_guarded else OFFSET_MAX
+
+    async def cover(self, log: PartitionLog) -> None:
+        """Between two commits: have the file know all of the log. Raises `StorageError`."""
+        await self.catch_up(log)
+        await log.sync()
+        self.admission.noted_bytes, self._has_forgotten = 0, False
+        await self._write(log.durable_end)
+
+
+def not_stored(what: str, error: StorageError) -> PublishFailed:
+    """The error for publishers of whom nothing was stored, since the disk refused something that must come before."""
+    is_full = lacks_space(error)
+    return (DiskFull if is_full else PublishFailed)(
+        f"{what}: {error} Nothing was stored."
+        + (" Free space: publishing continues by itself." if is_full else " Publish again."),
+        indefinite=False,
+    )
 
 
 def _answered_by(answer: Callable[[Any], object]) -> Callable[[Any, Token | None, float], None]:

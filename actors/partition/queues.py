@@ -389,6 +389,11 @@ class JournalQueue:
         """Whether `take` would find something."""
         return bool(self.changed or self.answers or self.leases or self.entries or self._lazy_acks)
 
+    @property
+    def has_events(self) -> bool:
+        """Whether memory is ahead of the journal."""
+        return bool(self.changed or self.entries)
+
     def put_back(self, work: JournalWork) -> None:
         """`work` was not written after all: it goes first into the next commit."""
         self.entries[:0] = work.entries

@@ -418,7 +418,7 @@ class Journal:
         """
         staged = self.stage(records, sync=sync)
         try:
-            await self._files.submit(staged.verbs)
+            await self.submit(staged)
         except PlanFailed as error:
             raise self.failed(staged, error) from error
         except BaseException:
@@ -426,6 +426,10 @@ class Journal:
             self._staged = None
             raise
         self.applied(staged)
+
+    async def submit(self, staged: StagedJournal) -> None:
+        """Run the verbs of an append, in a plan of its own. Raises `PlanFailed`."""
+        await self._files.submit(staged.verbs)
 
     def withdraw(self, staged: StagedJournal) -> None:
         """The plan was never submitted: forget the staged append."""

@@ -29,6 +29,7 @@ L2  At most one append is staged, and none while the log needs healing.
 L3  Offsets that were visible are never given to other records.
 L4  Records past the durable end are in the tail cache: they are read from there, and healing writes them anew.
 L5  `committed` is stored after the sync that it speaks of, and never falls.
+L6  At the moment at which a segment is unlinked, each summary made of it (`retention`) is durable past its end.
 """
 
 from __future__ import annotations
@@ -57,15 +58,16 @@ from callboard.log.format.committed import (
 )
 from callboard.log.format.frame import encode_frame
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
-from callboard.log.limits import INDEX_INTERVAL_BYTES, READ_BYTES_DEFAULT, USUAL, Limits
+from callboard.log.limits import INDEX_INTERVAL_BYTES, OFFSET_MAX, READ_BYTES_DEFAULT, USUAL, Limits
 from callboard.log.partition.log_reads import LogReads
 from callboard.log.partition.recovery import Opened, Recovery, open_partition, open_proven
-from callboard.log.partition.retention import LogSettings, unlink_segments
+from callboard.log.partition.retention import LogSettings, Summary, cover_all, unlink_segments
 from callboard.log.partition.rewriting import Writer
+from callboard.log.partition.staged import StagedAppend, StagedRun
 from callboard.log.partition.survey import remove_leftovers
 from callboard.log.partition.tail_cache import TailCache
 from callboard.log.seams.clock import Clock
-from callboard.log.seams.disk import Buffer, Close, Handle, Incarnation, Mark, Sync, Verb, Write
+from callboard.log.seams.disk import Close, Incarnation, Mark, Sync, Verb, Write
 from callboard.log.seams.entropy import Entropy
 from callboard.log.segments.damage_record import DamageRecord
 from callboard.log.segments.index_file import index_room_verbs, index_store_verbs
@@ -77,39 +79,6 @@ from callboard.log.segments.small_files import store_copy, sync_slots
 
 MICROSECONDS: Final = 1_000_000
 NEVER: Final = float("inf")
-
-
-@attrs.define
-class StagedRun:
-    """The part of an append that goes into one segment."""
-
-    segment: StoredSegment
-    position: int
-    """Where the file ends, and up to where it is zeroed, when the verbs have run."""
-    allocated_to: int
-    making: Sequence[Verb] = ()
-    """What makes the segment, when it is new."""
-    buffers: list[Buffer] = attrs.Factory(list)
-    frames: list[tuple[Columns, int, int]] = attrs.Factory(list)
-    """The records, the position of their frame, its length."""
-
-
-@attrs.define
-class StagedAppend:
-    """Verbs to be submitted, in order; then `PartitionLog.applied`, or `failed`.
-
-    Verbs that need space (zeros, a new segment, room for an index) come before the write that they serve, so that a
-    full disk fails the plan before a byte of the records is stored.
-    """
-
-    verbs: list[Verb]
-    base_offsets: list[int]
-    """Where each batch begins."""
-    end_offset: int
-    is_synced: bool
-    runs: list[StagedRun]
-    index_before: tuple[int, int, Handle | None]
-    """What was known of the index of the segment in use."""
 
 
 @attrs.define(eq=False, repr=False, kw_only=True)
@@ -139,7 +108,8 @@ class PartitionLog:
     segment_count: int = attrs.field(init=False)
     """Segments, the one in use included."""
     is_over_limit: bool = attrs.field(init=False)
-    """Whether `retention_bytes` is reached while unsettled records keep the oldest segment.
+    """Whether `retention_bytes` is reached while unsettled records, or a summary that lacks some, keep the oldest
+    segment.
 
     Judged by what `retain` was told last: call that first when this is True.
     """
@@ -159,8 +129,8 @@ class PartitionLog:
     _unmade: list[SegmentFile] = attrs.Factory(list)
     """Segments of plans that failed, which may be open."""
     _is_closed: bool = False
-    _unsettled_from: int = 0
-    _drops_unread: bool = False
+    _kept_from: int = 0
+    """What ends behind it may not be dropped, when `retain` looked last."""
 
     def _use(self, opened: Opened) -> None:
         """Go on with what recovery found."""
@@ -195,9 +165,8 @@ class PartitionLog:
     def _judge_size(self) -> None:
         self.is_over_limit = (
             self._settings.retention_bytes is not None
-            and not self._drops_unread
             and self._segments.size_bytes >= self._settings.retention_bytes
-            and self._segments[0].end_offset > self._unsettled_from
+            and self._segments[0].end_offset > self._kept_from
         )
 
     @classmethod
@@ -502,6 +471,19 @@ class PartitionLog:
         del error
         self.needs_healing = self._is_tainted = True
 
+    async def sync(self) -> None:
+        """Make all visible records durable, between two commits. Raises `StorageError`."""
+        if not self.is_dirty:
+            return
+        if self.needs_healing:
+            raise StorageError(f"{self.label} has records that are not synced, and must be healed first.")
+        try:
+            await self._files.submit(self.stage_sync())
+        except PlanFailed as error:
+            self.sync_failed(error)
+            raise
+        self.synced()
+
     async def heal(self) -> None:
         """Go on after a failure: a new segment at the durable end, with the visible records that were not synced.
 
@@ -599,35 +581,52 @@ class PartitionLog:
 
     # -- upkeep -----------------------------------------------------------------------------------------------------
 
-    async def retain(self, *, now_us: int, unsettled_from: int, drop_unread: bool) -> None:
+    async def retain(
+        self, *, now_us: int, unsettled_from: int, drop_unread: bool, summaries: Sequence[Summary] = ()
+    ) -> None:
         """Drop the oldest sealed segments that are too old or too many bytes.
 
-        Nothing at or past `unsettled_from` (the lowest floor of the durable groups) is dropped unless `drop_unread`.
-        Raises `StorageError`; what was dropped until then is gone.
+        Nothing at or past `unsettled_from` (the lowest floor of the durable groups) is dropped unless `drop_unread`,
+        and nothing that one of the `summaries`, or the record of damage, does not cover (L6). Call it while nothing is
+        staged. Raises `StorageError`; what was dropped until then is gone.
         """
-        self._unsettled_from, self._drops_unread = unsettled_from, drop_unread
-        segments, settings = self._segments, self._settings
-        total, age_s = segments.size_bytes, settings.retention_age_s
-        droppable: list[StoredSegment] = []
+        self._kept_from = OFFSET_MAX if drop_unread else unsettled_from
+        segments = self._segments
         try:
-            for segment in tuple(segments)[:-1]:
-                goes = settings.retention_bytes is not None and total > settings.retention_bytes
-                if not goes and age_s is not None:
-                    goes = now_us - await self._reads.newest_time(segment) >= age_s * MICROSECONDS
-                if not goes or (segment.end_offset > unsettled_from and not drop_unread):
-                    break
-                total -= segment.size_bytes
-                droppable.append(segment)
+            droppable = await self._droppable(now_us)
             if not droppable:
                 return
-            await self._begin_at(segments[len(droppable)].base_offset)
-            gone, failure = await unlink_segments(self._files, droppable)
-            segments.drop_first(gone)
-            await self._reads.close_dropped(droppable[:gone])
+            self.record.add((damage for each in droppable for damage in each.damages or ()), now_us)
+            end = droppable[-1].end_offset
+            covered, failure = await cover_all((self.record, *summaries), end)
+            if covered < end:
+                self._kept_from = covered
+                droppable = [segment for segment in droppable if segment.end_offset <= covered]
+            if droppable:
+                await self._begin_at(segments[len(droppable)].base_offset)
+                gone, failed = await unlink_segments(self._files, droppable)
+                failure = failure or failed
+                segments.drop_first(gone)
+                await self._reads.close_dropped(droppable[:gone])
             if failure is not None:
                 raise failure
         finally:
             self._segments_changed()
+
+    async def _droppable(self, now_us: int) -> list[StoredSegment]:
+        """The oldest segments that go by age or size, and may."""
+        segments, settings = self._segments, self._settings
+        total, age_s = segments.size_bytes, settings.retention_age_s
+        found: list[StoredSegment] = []
+        for segment in tuple(segments)[:-1]:
+            goes = settings.retention_bytes is not None and total > settings.retention_bytes
+            if not goes and age_s is not None:
+                goes = now_us - await self._reads.newest_time(segment) >= age_s * MICROSECONDS
+            if not goes or segment.end_offset > self._kept_from:
+                break
+            total -= segment.size_bytes
+            found.append(segment)
+        return found
 
     async def _begin_at(self, start: int) -> None:
         """Have `committed` say, durably, that the log begins at `start`: what is dropped now is not missing then."""
@@ -682,9 +681,7 @@ class PartitionLog:
 
     async def _settle(self) -> None:
         active = self._segments.active
-        if self.is_dirty:
-            await self._files.submit(self.stage_sync())
-            self.synced()
+        await self.sync()
         if active.file.position - active.index_stored_to > INDEX_INTERVAL_BYTES:
             room = index_room_verbs(self._files, active)
             try:

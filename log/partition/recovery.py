@@ -146,6 +146,8 @@ async def open_partition(writer: Writer, named_end: int, *, is_gone: bool = Fals
         await tail.scan()
         damages = tail.without_doubtful(damages)
         top = tail.plan_top(directory, named_end, record.lost_end, begins_at)
+        # Before anything takes the place of what is damaged: a crash must not leave the loss unnoted.
+        await record.note((*damages, *tail.damages), writer.clock.wall_us())
         listed = SegmentList(await writer.replace(segments, tail.runs))
         recovery = Recovery(
             torn_bytes=tail.torn_bytes,
@@ -153,7 +155,6 @@ async def open_partition(writer: Writer, named_end: int, *, is_gone: bool = Fals
             rewritten_records=writer.rewritten_records,
             quarantined=tuple(quarantine.kept),
         )
-        await record.note(recovery.damages, writer.clock.wall_us())
         marks = 0 if committed is None else committed.marks
         # What is missing at the beginning is not explained away before it is on record.
         start = listed[0].base_offset if record.is_stored or committed is None else committed.start

@@ -3,6 +3,11 @@
 Only whole sealed segments are dropped, oldest first. One goes when it is too old, or while the partition is too large;
 it stays while a durable group has not settled all of it, unless unread records may be dropped.
 
+Some things are made of the records and outlive them: which deduplication ids were used, what a group has settled, what
+was found damaged. Each is a *summary*: at opening it is read from a file of its own, and from the records behind what
+that file covers. So a segment stays until every summary covers it. A summary that does not is written first (`cover`),
+and so holds retention up only while the disk refuses that.
+
 Names go one after the other, each durable before the next. So at every crash point the segments left continue one
 another: a later one is never gone while an earlier one is there.
 """
@@ -10,11 +15,11 @@ another: a later one is never gone while an earlier one is there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Protocol
 
 import attrs
 
-from callboard.log.errors import PlanFailed, join_problems
+from callboard.log.errors import PlanFailed, StorageError, join_problems
 from callboard.log.format.compression import NONE, Compression
 from callboard.log.limits import SEGMENT_BYTES_DEFAULT, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN
 from callboard.log.seams.disk import Incarnation, SyncDirectory, Unlink, Verb
@@ -24,6 +29,32 @@ from callboard.log.segments.segments import StoredSegment
 MICROSECONDS: Final = 1_000_000
 SEGMENTS_WITHIN_RETENTION: Final = 4
 """A size limit is kept to about a quarter: only whole sealed segments can be dropped."""
+
+
+class Summary(Protocol):
+    """What is made of a log's records and needed when they are gone. The same task writes it and drops segments."""
+
+    @property
+    def covered_end(self) -> int:
+        """All that it takes from records below this offset is synced; `OFFSET_MAX` when it lacks nothing."""
+        ...
+
+    async def cover(self, end: int) -> None:
+        """Write and sync, so that `covered_end` is at least `end`. Raises `StorageError`."""
+        ...
+
+
+async def cover_all(summaries: Sequence[Summary], end: int) -> tuple[int, StorageError | None]:
+    """Have every summary cover the log up to `end`; returns up to where all of them do, and what kept one from it."""
+    covered, failure = end, None
+    for summary in summaries:
+        if summary.covered_end < end:
+            try:
+                await summary.cover(end)
+            except StorageError as error:
+                failure = failure or error
+        covered = min(covered, summary.covered_end)
+    return covered, failure
 
 
 @attrs.frozen(kw_only=True)

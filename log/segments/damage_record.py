@@ -16,9 +16,10 @@ from typing import Any, Final
 
 import attrs
 import cbor2
+import trio
 
 from callboard.log.errors import FormatTooNew, PlanFailed
-from callboard.log.limits import DAMAGES_KEPT
+from callboard.log.limits import DAMAGES_KEPT, OFFSET_MAX
 from callboard.log.seams.disk import Incarnation
 from callboard.log.segments.segments import Damage
 from callboard.log.segments.small_files import read_whole, replace_whole
@@ -47,7 +48,10 @@ class DamageRecord:
     _directory: str
     entries: list[Recorded] = attrs.Factory(list)
     is_stored: bool = True
+    _stored_count: int = 0
+    """So many entries are in the file."""
     _new: list[Damage] = attrs.Factory(list)
+    _storing: trio.Lock = attrs.Factory(trio.Lock)
 
     @property
     def path(self) -> str:
@@ -63,6 +67,7 @@ class DamageRecord:
             return record
         try:
             record.entries = decode(data)
+            record._stored_count = len(record.entries)
         except (ValueError, TypeError, cbor2.CBORError):
             damage = Damage(record.path, 0, len(data), 0, -1, "the record of earlier damage cannot be read")
             record.entries = [Recorded(damage, 0)]
@@ -87,6 +92,18 @@ class DamageRecord:
     def lost_end(self) -> int:
         """One above the highest offset that was found lost, accepted or not; 0 when none was."""
         return max([entry.damage.last_offset + 1 for entry in self.entries], default=0)
+
+    @property
+    def covered_end(self) -> int:
+        """The lowest offset of a damage that is not in the file yet; the damage of a segment may go with it below."""
+        return min(
+            [entry.damage.first_offset for entry in self.entries[self._stored_count :]], default=OFFSET_MAX
+        )
+
+    async def cover(self, end: int) -> None:
+        """Have the file name every damage. Raises `PlanFailed`."""
+        del end
+        await self.store()
 
     def add(self, damages: Iterable[Damage], now_us: int) -> list[Damage]:
         """Note what is not noted yet; returns it. Offsets that are known to be lost tell nothing new."""
@@ -128,10 +145,16 @@ class DamageRecord:
 
     async def store(self) -> None:
         """Write the file unless it says all this already. Raises `PlanFailed`."""
-        if self.is_stored:
-            return
-        await replace_whole(self._files, self.path, encode(self.entries))
-        self.is_stored = True
+        async with self._storing:
+            if self.is_stored:
+                return
+            count, self.is_stored = len(self.entries), True  # unless something is noted meanwhile
+            try:
+                await replace_whole(self._files, self.path, encode(self.entries))
+            except BaseException:
+                self.is_stored = False
+                raise
+            self._stored_count = count
 
 
 def encode(entries: Iterable[Recorded]) -> bytes:

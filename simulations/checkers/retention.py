@@ -2,7 +2,8 @@
 
 A segment goes when its newest record is older than `retention_age`, or while the partition is larger than
 `retention_bytes`; and a publish is refused for a full topic only when the partition has reached its size and a group
-has not settled all of the oldest segment.
+has not settled all of the oldest segment. What goes was settled by every group, unless the topic may drop what is
+unread: no crash makes that look otherwise.
 """
 
 from __future__ import annotations
@@ -28,8 +29,19 @@ SLACK_BYTES: Final = 64
 
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
-    """One violation per segment that went too early, and per publish that was refused without need."""
-    return [*_dropped(history, terms), *_refused(history, terms)]
+    """One violation per segment that went too early, per publish that was refused without need, and per group that is
+    told that something went unread.
+    """
+    return [*_dropped(history, terms), *_refused(history, terms), *_unread(history, terms)]
+
+
+def _unread(history: History, terms: Terms) -> list[Violation]:
+    if terms.drops_unread or not terms.drops:
+        return []
+    return [
+        Violation(PROMISE, f"it was told that {entry.place} went unread: {entry.detail}", entry)
+        for entry in history.of("UnreadDropped")
+    ]
 
 
 def _dropped(history: History, terms: Terms) -> list[Violation]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -42,6 +43,7 @@ from callboard.simulations.scenarios.draws import (
 from callboard.simulations.scenarios.lives import heal_in_time, live_until_done
 from callboard.simulations.scenarios.moments import draw_survival
 from callboard.simulations.scenarios.operator import restart_failed
+from callboard.simulations.scenarios.retention_watch import DroppedRecords
 from callboard.simulations.violations import Violation
 
 if TYPE_CHECKING:
@@ -56,6 +58,8 @@ ALWAYS_S: Final = 1_000_000.0
 """A window that does not end."""
 READ_RECORDS: Final = 10_000
 RETRY_S: Final = 0.1
+FILLER_BYTES: Final = 30_000
+"""Two of these fill a segment."""
 
 
 @attrs.frozen(kw_only=True)
@@ -78,6 +82,8 @@ class OnceTraffic:
     acks: tuple[str, ...] = ("all",)
     pause_s: float = 0.02
     limits: DrawnLimits = ()
+    filler_bytes: int = 0
+    """What the others publish are so many bytes, and retention keeps little; 0: it keeps everything."""
 
     def __attrs_post_init__(self) -> None:
         check_counts(
@@ -122,8 +128,9 @@ class PublishedOnce:
         return aimed.at_steps(entropy, self.space, ("timer-wheel", "catalog"))
 
     def workload(self, entropy: SeededEntropy) -> OnceTraffic:
-        """Few messages, and many repetitions."""
-        return OnceTraffic(
+        """Few messages, and many repetitions; in one of three runs, what was published is dropped soon."""
+        filler_bytes = one_of(entropy.fork("kept"), (0, 0, FILLER_BYTES))
+        traffic = OnceTraffic(
             partitions=one_of(entropy, (1, 1, 2)),
             ids=one_of(entropy, (0, 1, 1, 2, 3)),
             streams=one_of(entropy, (0, 0, 1, 2)),
@@ -139,7 +146,9 @@ class PublishedOnce:
                 *draw_limits(entropy.fork("limits"), (*BROKER_LIMITS, "publishers_every_bytes")),
                 *one_of(entropy.fork("table"), ((), (), (("dedup_ids", 10),))),
             ),
+            filler_bytes=filler_bytes,
         )
+        return attrs.evolve(traffic, others=max(1, traffic.others)) if filler_bytes else traffic
 
     async def main(self, world: World, workload: OnceTraffic) -> None:
         """Run it in as many lives as it takes, cut the power, and look."""
@@ -161,6 +170,7 @@ class _Publishers:
         self.world = world
         self.workload = workload
         self.is_done = False
+        self.dropped = DroppedRecords(world)
         self.told: list[Told] = []
         self._left: dict[str, int] = {}
         self._tries = 0
@@ -186,6 +196,7 @@ class _Publishers:
                 partitions=make,
                 dedup_window=max(0.001, traffic.window_s),
                 segment_bytes=SEGMENT_BYTES_MIN,
+                retention_bytes=SEGMENT_BYTES_MIN if traffic.filler_bytes > 0 else None,
             )
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(restart_failed, runtime, name="operator")
@@ -391,7 +402,8 @@ class _Publishers:
         while self._left[who] > 0:
             self._left[who] -= 1
             try:
-                await topic.publish(b"other", acks=one_of(draws, ("all", "leader", "none")))
+                value = b"other" + bytes(max(0, self.workload.filler_bytes))
+                await topic.publish(value, acks=one_of(draws, ("all", "leader", "none")))
             except CallboardError:
                 await trio.sleep(RETRY_S)
             await self._pause()
@@ -415,7 +427,16 @@ class _Publishers:
         stored, ends = [], {}
         for numbers in recovered.statistics.partitions:
             directory = partition_directory(recovered.topics[numbers.topic], numbers.partition)
-            stored += await _records(world, directory, numbers.partition)
+            dropped = [
+                _record(numbers.partition, columns, at)
+                for columns in self.dropped.of(directory)
+                for at in range(columns.count)
+            ]
+            left = await _records(world, directory, numbers.partition)
+            stored += sorted(
+                {row.offset: row for row in (*dropped, *left)}.values(), key=attrgetter("offset")
+            )
+            world.sometimes("retention dropped what was published once", bool(dropped))
             ends[numbers.partition] = numbers.next_offset
         window_us = round(max(0.001, self.workload.window_s) * 1_000_000)
         broken = check(self.told, stored, ends, window_us, world.limits.dedup_ids)

@@ -148,6 +148,7 @@ PATTERNS: Final = (
 )
 ONCE: Final = (
     "a publish was a duplicate",
+    "retention dropped what was published once",
     "a zombie was refused",
     "an expected offset was not the next one",
     "a full table had forgotten an id",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from callboard.log.format.faults import SegmentHeaderInvalid
-from callboard.log.format.frame import BASE_OFFSET, FrameFields, FrameHeader
+from callboard.log.format.frame import BASE_OFFSET, FrameFields, FrameHeader, decode_body
 from callboard.log.format.frame_walk import FrameWalk, run_walk_cached
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES, decode_segment_header
 from callboard.log.segments.segment_file import base_offset_of, segment_path
@@ -16,6 +16,9 @@ from callboard.simulations.checkers import retention
 from callboard.simulations.disk.inodes import Inode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from callboard.log.format.columns import Columns
     from callboard.simulations.world import World
 
 
@@ -127,23 +130,72 @@ class RetentionWatch:
         return max(ends)
 
 
+class DroppedRecords:
+    """Keeps what was in the segments that are dropped: a world in which nothing goes without being known.
+
+    What a power cut brings back is in both, here and in the log.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._observer = world.disk.observer
+        self._found: dict[str, list[Columns]] = {}
+        world.disk.observer = self._observe
+
+    def of(self, directory: str) -> list[Columns]:
+        """What was dropped of a partition."""
+        return self._found.get(directory, [])
+
+    def _observe(self, owner: str, verb: str, path: str) -> None:
+        if verb == "unlink" and path.endswith(".log"):
+            self._unlinked(path)
+        if self._observer is not None:
+            self._observer(owner, verb, path)
+
+    def _unlinked(self, path: str) -> None:
+        directory, _, name = path.rpartition("/")
+        bases = sorted(
+            filter(None.__ne__, map(base_offset_of, self._world.disk.tree.directory(directory).volatile))
+        )
+        if len(bases) < 2 or bases[0] != base_offset_of(name):
+            return  # what a failed plan left, at the end
+        content = bytes(self._world.disk.tree.inode(path).volatile)
+        found = self._found.setdefault(directory, [])
+
+        def visit(fields: FrameFields, body: memoryview) -> None:
+            if fields[BASE_OFFSET] < bases[1]:
+                found.append(decode_body(FrameHeader(*fields), bytes(body)))
+
+        _walk(content, visit)
+
+
 def _frames(content: bytes, end: int | None) -> list[FrameHeader]:
     """Those of a segment that begin below offset `end`."""
+    found: list[FrameHeader] = []
+
+    def visit(fields: FrameFields, body: memoryview) -> None:
+        del body
+        if end is None or fields[BASE_OFFSET] < end:
+            found.append(FrameHeader(*fields))
+
+    _walk(content, visit)
+    return found
+
+
+def _walk(content: bytes, visit: Callable[[FrameFields, memoryview], None]) -> None:
+    """Look at each frame of a segment; at none when its header is damaged."""
     try:
         header = decode_segment_header(content[:SEGMENT_HEADER_BYTES])
     except SegmentHeaderInvalid:
-        return []
-    found: list[FrameHeader] = []
+        return
 
-    def visit(position: int, fields: FrameFields, body: memoryview) -> bool:
-        del position, body
-        if end is None or fields[BASE_OFFSET] < end:
-            found.append(FrameHeader(*fields))
+    def look(position: int, fields: FrameFields, body: memoryview) -> bool:
+        del position
+        visit(fields, body)
         return False
 
-    walk = FrameWalk(header.segment_id, header.base_offset, file_end=len(content), visit=visit)
+    walk = FrameWalk(header.segment_id, header.base_offset, file_end=len(content), visit=look)
     run_walk_cached(walk, partial(_piece, content))
-    return found
 
 
 def _piece(content: bytes, position: int, length: int) -> bytes:

@@ -31,7 +31,7 @@ from callboard.log.errors import (
 )
 from callboard.log.limits import HEADERS_COUNT_MAX, PUBLISHES_BYTES_MAX, PUBLISHES_MAX
 from callboard.message import is_delayed
-from callboard.settling import lease_lost
+from callboard.settling import causes_of, lease_lost
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -218,8 +218,8 @@ class AcksWithPublishes:
         finally:
             outbox.end(open_ack, is_named=is_named)
         if lost:
-            were_sought = [port.was_sought(self.group_id, lease_id) for lease_id, _ in parts]
-            raise lease_lost({port: lost}, "ack, with what it publishes,", self._group, were_sought)
+            found = [causes_of(port, self.group_id, lease_id, lost) for lease_id, _ in parts]
+            raise lease_lost({port: lost}, "ack, with what it publishes,", self._group, set().union(*found))
 
     async def _store(self, outbox: Outbox, payloads: Sequence[Payload], lease_id: int) -> int:
         """Have the payloads stored, synced; returns where the first is. Nothing is published by that."""

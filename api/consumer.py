@@ -447,7 +447,8 @@ class Consumer(TakesBatches, FollowsTopics, FollowsAssignment, Drains):
         port = lease.port  # every message comes this way: no call without need
         if self._follows and not self._reads(port):
             return False
-        if (port.is_deleted or port.carried.first_sought) and self._is_outdated(lease):
+        carried = port.carried
+        if (port.is_deleted or carried.first_sought or carried.dropped_below) and self._is_outdated(lease):
             return False
         if lease.expires_us is not None and lease.expires_us <= self.runtime.clock.wall_us():
             return False  # its partition settles what has expired, and gives the rest once more
@@ -458,7 +459,9 @@ class Consumer(TakesBatches, FollowsTopics, FollowsAssignment, Drains):
         return min(self.settings.visibility_timeout, self._lease_s)
 
     def _is_outdated(self, lease: ConsumerLease) -> bool:
-        return lease.port.is_outdated(self.leases.group_id, lease.lease_id)
+        """Whether its topic is deleted, a seek has ended it, or retention has dropped some of it."""
+        port, group_id = lease.port, self.leases.group_id
+        return port.is_outdated(group_id, lease.lease_id) or lease.start < port.dropped_below(group_id)
 
     def _look_at(self, ports: Iterable[PartitionPort]) -> None:
         """These partitions may have something ready: they come last."""

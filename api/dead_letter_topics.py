@@ -413,7 +413,7 @@ class DeadLetterTopic:
         answer = await self._ask(port, c.Read(start, min(stop - start, READ_RECORDS), 1 << 20))
         if answer is None:
             return [], stop
-        batches, end = answer
+        batches, end, _ = answer
         records = [
             Record(port.topic, port.index, columns, index)
             for columns in batches

@@ -67,12 +67,14 @@ class ConsumerLease:
         "lease_id",
         "port",
         "stale_at",
+        "start",
         "untaken",
     )
 
     def __init__(self, port: PartitionPort, leased: c.LeasedRecords, count: int) -> None:
         self.port = port
         self.lease_id = leased.lease_id
+        self.start = leased.ranges[0][0]
         self.deadline = self.stale_at = leased.deadline
         """When it runs out, and from when on nothing of it is handed over any more."""
         self.left = self.untaken = count

@@ -2,6 +2,9 @@
 
 A reader starts in every partition at the same kind of place (an offset, an instant, the beginning or the end) and ends,
 unless it follows, at what was visible when it began. Order holds within a partition.
+
+Retention does not wait for such a reader. One that it overtakes has missed records, and is told so: `OffsetOutOfRange`,
+once; asked again, the reader goes on with the first record kept. With `skip_dropped` it goes on at once, and counts.
 """
 
 from __future__ import annotations
@@ -17,7 +20,14 @@ from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import Start, checked_start
 from callboard.arguments import check_flag
 from callboard.awaited import AwaitedPartitions
-from callboard.log.errors import ActorCrashed, ActorStopped, InternalError, InvalidArgument, RuntimeClosed
+from callboard.log.errors import (
+    ActorCrashed,
+    ActorStopped,
+    InternalError,
+    InvalidArgument,
+    OffsetOutOfRange,
+    RuntimeClosed,
+)
 from callboard.log.limits import READ_BYTES_DEFAULT
 from callboard.log.plain import shown, whole
 from callboard.message import Record, RecordBatch, to_us
@@ -41,6 +51,7 @@ class BatchReader:
         stop: Start | None,
         partition: int | None,
         follow: bool,
+        skip_dropped: bool,
     ) -> None:
         start = plain_start("start", start)
         if stop is not None:
@@ -56,6 +67,9 @@ class BatchReader:
         self._stop = stop
         self._partitions = range(count) if index is None else (index,)
         self._follow = check_flag("follow", follow)
+        self._skips_dropped = check_flag("skip_dropped", skip_dropped)
+        self.dropped = 0
+        """Offsets that retention dropped before they were read."""
         self._positions: dict[int, tuple[int, int | None]] | None = None
         self._turn: deque[int] = deque()
         self._awaited = AwaitedPartitions[int]()
@@ -94,17 +108,33 @@ class BatchReader:
             if self._follow:
                 await self._await(index, offset)
             return False
-        batches, next_offset = answer
+        batches, next_offset, dropped = answer
+        dropped = dropped if end is None else min(dropped, end - offset)
         if next_offset <= offset:
             raise InternalError(
                 f"reading {self._live.ports[index].label} at {offset} finds no way on", invariant="P4"
             )
         positions[index] = (next_offset, end)
+        if dropped:
+            self.dropped += dropped
         for columns in batches:
             trimmed = _below(end, columns)
             if trimmed is not None:
                 self._found.append(RecordBatch(self._live.name, index, trimmed))
+        if dropped and not self._skips_dropped:
+            # What was found behind the dropped records stays for the next call.
+            start = batches[0].offset(0) if batches else next_offset
+            raise self._overtaken(index, offset, dropped, start, next_offset)
         return True
+
+    def _overtaken(self, index: int, offset: int, dropped: int, start: int, end: int) -> OffsetOutOfRange:
+        return OffsetOutOfRange(
+            f"retention dropped {dropped} offsets of {self._live.ports[index].label}, from {offset} on, before they were"
+            " read. Ask again to go on with the first record kept, or read with skip_dropped=True, which counts them.",
+            offset=offset,
+            start=start,
+            end=end,
+        )
 
     async def _range(self, index: int) -> tuple[int, int | None]:
         statistics: PartitionStatistics = await self._ask(index, Describe())
@@ -153,6 +183,11 @@ class RecordReader:
     def __init__(self, batches: BatchReader) -> None:
         self._batches = batches
         self._records: Iterator[Record] = iter(())
+
+    @property
+    def dropped(self) -> int:
+        """Offsets that retention dropped before they were read."""
+        return self._batches.dropped
 
     def __aiter__(self) -> RecordReader:
         return self

@@ -45,7 +45,15 @@ from callboard.log.errors import (
 from callboard.log.format.columns import Columns
 from callboard.log.limits import OFFSET_MAX
 from callboard.message import ColumnBatch, Record
-from callboard.settling import GatheredAcks, SentAck, check_nack, check_seconds, lease_lost, without
+from callboard.settling import (
+    GatheredAcks,
+    SentAck,
+    causes_of,
+    check_nack,
+    check_seconds,
+    lease_lost,
+    without,
+)
 
 if TYPE_CHECKING:
     from callboard.session import Session
@@ -83,7 +91,7 @@ class ConsumerLeases(AcksWithPublishes):
         self._lost: dict[PartitionPort, list[tuple[int, int]]] = {}
         """Of acks that nobody waited for."""
         self._lost_ranges = 0
-        self._were_sought: set[bool] = set()
+        self._lost_causes: set[str | None] = set()
         """Of their leases, whether a seek has ended them."""
         self._failed: CallboardError | None = None
 
@@ -194,7 +202,7 @@ class ConsumerLeases(AcksWithPublishes):
         """Settle ranges of leases; what messages and batches call. Raises `LeaseLost`, `TopicNotFound`."""
         self.runtime.check_open()
         lost: list[tuple[int, int]] = []
-        were_sought: set[bool] = set()
+        causes: set[str | None] = set()
         counted: list[tuple[ConsumerLease, int]] = []
         try:
             for lease, ranges in settled:
@@ -207,7 +215,7 @@ class ConsumerLeases(AcksWithPublishes):
                 message = c.Settle(self.group_id, verb, lease.lease_id, ranges, delay_s, reason, again=again)
                 if here := await self._settle_now(lease.port, message, valid):
                     lost += here
-                    were_sought.add(lease.port.was_sought(self.group_id, lease.lease_id))
+                    causes |= causes_of(lease.port, self.group_id, lease.lease_id, here)
         except BaseException:  # it is there to be settled once more
             for (lease, count), (_, ranges) in zip(counted, settled, strict=False):
                 if verb == "ack":
@@ -215,7 +223,7 @@ class ConsumerLeases(AcksWithPublishes):
                 self._count_again(lease, count)
             raise
         if lost:
-            raise lease_lost({settled[0][0].port: lost}, verb, self._group, were_sought)
+            raise lease_lost({settled[0][0].port: lost}, verb, self._group, causes)
 
     async def _settle_now(
         self, port: PartitionPort, message: c.Settle, valid: bool, crashed: bool = False
@@ -336,7 +344,7 @@ class ConsumerLeases(AcksWithPublishes):
         if lost:
             self._lost.setdefault(port, []).extend(lost)
             self._lost_ranges += len(lost)
-            self._were_sought.add(port.was_sought(self.group_id, ack.lease_id))
+            self._lost_causes |= causes_of(port, self.group_id, ack.lease_id, lost)
 
     async def _take_outcomes(self) -> None:
         """Take the outcomes that have come. Waits for one only while very many acks have none."""
@@ -458,8 +466,9 @@ class ConsumerLeases(AcksWithPublishes):
                 raise self.stopped(lease.port) from error
             break
         if not kept:
-            were_sought = [lease.port.was_sought(self.group_id, lease.lease_id)]
-            raise lease_lost({lease.port: [(offset, offset + 1)]}, "extend", self._group, were_sought)
+            lost = [(offset, offset + 1)]
+            causes = causes_of(lease.port, self.group_id, lease.lease_id, lost)
+            raise lease_lost({lease.port: lost}, "extend", self._group, causes)
         lease.deadline = asked_at + seconds
 
     # -- errors
@@ -467,8 +476,8 @@ class ConsumerLeases(AcksWithPublishes):
     def _lost_meanwhile(self) -> LeaseLost:
         """The error for acks that nobody waited for, and that came too late."""
         lost, self._lost, self._lost_ranges = self._lost, {}, 0
-        were_sought, self._were_sought = self._were_sought, set()
-        return lease_lost(lost, "ack", self._group, were_sought)
+        causes, self._lost_causes = self._lost_causes, set()
+        return lease_lost(lost, "ack", self._group, causes)
 
 
 class ReceivedMessage(PublishesWithAck, Record):

@@ -144,7 +144,7 @@ class Receiving(Generic[M]):
     def _loss(self, message: ReceivedMessage) -> LeaseLost:
         return LeaseLost(
             f"the lease on {message.topic}/{message.partition}@{message.offset} was lost while its handler ran; the"
-            f" handler was cancelled: {loss_of(message.lease, self._consumer.leases.group_id)}.",
+            f" handler was cancelled: {loss_of(message.lease, self._consumer.leases.group_id, message.offset)}.",
             lost=((message.offset, message.offset + 1),),
             group=self._consumer.group,
         )

@@ -20,6 +20,10 @@ from callboard.log.plain import shown
 
 SOUGHT: Final = "the group was sent elsewhere by seek or reset after the message had been delivered"
 """Why a lease is lost that a seek has ended."""
+DROPPED: Final = (
+    "retention dropped the message unread, as drop_unread, or a group that is not durable, allows"
+)
+"""Why a lease is lost whose message is gone."""
 SECONDS_MAX: Final = 1_000_000_000
 BATCH_MAX: Final = 100_000
 REASON_CHARACTERS: Final = 200
@@ -90,17 +94,17 @@ def lease_lost(
     lost: Mapping[PartitionPort, Sequence[tuple[int, int]]],
     verb: str,
     group: str,
-    were_sought: Collection[bool],
+    known: Collection[str | None],
 ) -> LeaseLost:
-    """The error for what a receipt no longer holds. `were_sought`: of each lease, whether a seek has ended it."""
+    """The error for what a receipt no longer holds. `known` are the causes, as `causes_of` tells them."""
     named = [
         f"{port.label} offset {start}" + (f" to {stop - 1}" if stop > start + 1 else "")
         for port, ranges in lost.items()
         for start, stop in ranges
     ]
-    causes = [SOUGHT] if True in were_sought else []
+    causes = [cause for cause in (SOUGHT, DROPPED) if cause in known]
     advice = ""
-    if not were_sought or False in were_sought:
+    if not known or None in known:
         causes.insert(
             0, "it ran out and the message was leased again, or its consumer was left, or it was settled"
         )
@@ -113,12 +117,21 @@ def lease_lost(
     )
 
 
-def loss_of(lease: Leased, group_id: int) -> str:
+def causes_of(port: PartitionPort, group_id: int, lease_id: int, lost: Ranges) -> set[str | None]:
+    """Why a receipt does not hold these ranges any more; None among them: it ran out, or has settled them."""
+    if port.was_sought(group_id, lease_id):
+        return {SOUGHT}
+    below = port.dropped_below(group_id)
+    causes: set[str | None] = {DROPPED} if any(start < below for start, _ in lost) else set()
+    return causes | {None} if any(stop > below for _, stop in lost) else causes
+
+
+def loss_of(lease: Leased, group_id: int, offset: int) -> str:
     """Why a lease was lost whose message is with its handler."""
     if lease.port.is_deleted:
         return "its topic was deleted"
-    if lease.port.was_sought(group_id, lease.lease_id):
-        return SOUGHT
+    if (cause := causes_of(lease.port, group_id, lease.lease_id, ((offset, offset + 1),)).pop()) is not None:
+        return cause
     return "somebody else has, or had, the message, or its group is gone"
 
 

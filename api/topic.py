@@ -395,14 +395,22 @@ class Topic:
         stop: Start | None = None,
         partition: int | None = None,
         follow: bool = False,
+        skip_dropped: bool = False,
     ) -> RecordReader:
         """Iterate records without a group: `async for record in topic.read(start=0)`.
 
         `start` and `stop` (exclusive) are offsets, zoned datetimes (by append time), "beginning" or "end"; an
         offset below the oldest kept record means that record. Ends at what was visible at the first step, unless
         `follow`. Partitions are read one after the other.
+
+        Retention does not wait for a reader. When it drops what the reader has not read yet, `OffsetOutOfRange` is
+        raised once; asked again, the same reader goes on with the first record kept. With `skip_dropped` it goes on at
+        once. `dropped` counts the offsets in both cases.
         """
-        return RecordReader(self.read_batches(start, stop=stop, partition=partition, follow=follow))
+        batches = self.read_batches(
+            start, stop=stop, partition=partition, follow=follow, skip_dropped=skip_dropped
+        )
+        return RecordReader(batches)
 
     def read_batches(
         self,
@@ -411,11 +419,18 @@ class Topic:
         stop: Start | None = None,
         partition: int | None = None,
         follow: bool = False,
+        skip_dropped: bool = False,
     ) -> BatchReader:
         """Like `read`, a batch at a time, as columns."""
         self._runtime.check_open()
         return BatchReader(
-            self._runtime, self._live, start=start, stop=stop, partition=partition, follow=follow
+            self._runtime,
+            self._live,
+            start=start,
+            stop=stop,
+            partition=partition,
+            follow=follow,
+            skip_dropped=skip_dropped,
         )
 
     def dead_letters(self, group: str) -> KeptLetters:

@@ -468,7 +468,7 @@ class Working:
             self.consumer.runtime.emit(WorkHindered(self.consumer.group, str(error), _rest(error)))
 
     def _tell_lost(self, message: ReceivedMessage) -> None:
-        why = loss_of(message.lease, self.consumer.leases.group_id)
+        why = loss_of(message.lease, self.consumer.leases.group_id, message.offset)
         self._tell(message, f"its lease was lost while it ran, and it was cancelled: {why}", UNSETTLED)
 
     def _outcome(self, message: ReceivedMessage) -> str:

@@ -225,7 +225,7 @@ class Line:
         """What was published since."""
         port = self._waiting.port
         while (answer := await self._calls.ask(port, _reading(self._read_to))) is not None:
-            batches, self._read_to = answer
+            batches, self._read_to, _ = answer
             for columns in batches:
                 self._add(columns.offset_list(), moments_of(columns))
         self._count()

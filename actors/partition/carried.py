@@ -50,6 +50,8 @@ class Carried:
     """By group's id: the first lease that this process can have given."""
     first_sought: dict[int, int] = attrs.field(factory=dict)
     """By group's id, of those that were sought elsewhere: the first lease since then."""
+    dropped_below: dict[int, int] = attrs.field(factory=dict)
+    """By group's id, of those of which retention has dropped unread records: the first offset that it has left."""
     released: list[tuple[int, int, Sequence[OffsetRange]]] = attrs.field(factory=list)
     """By group's and lease's id: what of a lease was given back, or never handed over, while the journal may not say
     so. Whoever releases without waiting does not ask again."""
@@ -174,7 +176,7 @@ class Carried:
     def forget(self, group_id: int) -> None:
         """The group is closed."""
         by_group: tuple[dict[int, Any], ...] = (self.settings, self.kept_until, self.first_leases)
-        by_group += (self.first_sought, self.owners, self.unsynced, self.next_leases)
+        by_group += (self.first_sought, self.dropped_below, self.owners, self.unsynced, self.next_leases)
         for rows in by_group:
             rows.pop(group_id, None)
         self.keep_expired.discard(group_id)

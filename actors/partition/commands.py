@@ -367,7 +367,9 @@ class FenceConsumer:
 
 
 class Read(NamedTuple):
-    """Records from `offset` on, without a group. Answered with (batches, next offset), or None at the visible end."""
+    """Records from `offset` on, without a group. Answered with (batches, next offset, how many offsets in between were
+    dropped by retention), or None at the visible end.
+    """
 
     offset: int
     max_records: int

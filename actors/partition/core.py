@@ -476,6 +476,7 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
         """Retention has dropped what `group` had not settled, by now or before a crash that kept it from being told."""
         dropped = group.delivery.skip(0, self.start_offset)
         group.lost_records += dropped
+        self._carried.dropped_below[group.group_id] = self.start_offset
         self._settled_in(group, [(0, self.start_offset)], now)
         self._has_changed(group, now, urgent=False)
         if not self.states.lost_sequences:  # else nobody knows, and that is told

@@ -408,22 +408,35 @@ class Partition(Actor[c.PartitionCommand]):
         await self._from_disk(self._log.offset_at(time_us), found, fails)
 
     def _read(self, message: c.Read, reply: Reply | None, now: float) -> None:
-        """Records from an offset on, without a group; None at the visible end."""
+        """Records from an offset on, where to go on, and what retention has dropped of them; None at the visible end."""
         offset, max_records, max_bytes = message
         if reply is None:
             return
+        start = max(offset, self._core.start_offset)
         if offset >= self._core.visible_end:
             reply.answer(None)
-        elif hot := self._read_hot(max(offset, self._core.start_offset), max_records, max_bytes):
-            reply.answer((hot, hot[-1].last_offset + 1))
+        elif hot := self._read_hot(start, max_records, max_bytes):
+            reply.answer((hot, hot[-1].last_offset + 1, start - offset))
         else:
             self.context.start_task(self._read_cold, message, reply, name="cold read")
 
     async def _read_cold(self, message: c.Read, reply: Reply) -> None:
         offset, max_records, max_bytes = message
         log = self._log
-        reading = log.read(max(offset, log.start_offset), max_records=max_records, max_bytes=max_bytes)
-        await self._from_disk(reading, lambda got: reply.answer((got.batches, got.next_offset)), reply.fail)
+        start = max(offset, log.start_offset)
+
+        def taken(found: Reading) -> None:
+            # What went meanwhile was passed by the read, too.
+            gone = [
+                min(last + 1, log.start_offset) - first
+                for first, last in found.lost
+                if first < log.start_offset
+            ]
+            reply.answer((found.batches, found.next_offset, start - offset + sum(gone)))
+
+        await self._from_disk(
+            log.read(start, max_records=max_records, max_bytes=max_bytes), taken, reply.fail
+        )
 
     def _alter(self, message: c.Alter, reply: Reply | None, now: float) -> None:
         if message.settings.partitions != self._spec.settings.partitions:

@@ -234,6 +234,10 @@ class PartitionPort:
         """Whether the topic is deleted, or the group was sought elsewhere after that lease was given."""
         return self.is_deleted or self.was_sought(group_id, lease_id)
 
+    def dropped_below(self, group_id: int) -> int:
+        """Below this offset retention has dropped what the group had not settled: its leases there ended with that."""
+        return self.carried.dropped_below.get(group_id, 0)
+
     def was_sought(self, group_id: int, lease_id: int) -> bool:
         """Whether the group was sent elsewhere, by seek or reset, after that lease was given: it ended with that."""
         sought = self.carried.first_sought

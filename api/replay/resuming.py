@@ -50,7 +50,7 @@ async def _last_between(
         )
         if answer is None:
             break
-        batches, start = answer
+        batches, start, _ = answer
         for columns in batches:
             found = last_position(columns, source_of) or found
     return found

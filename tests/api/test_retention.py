@@ -250,3 +250,128 @@ async def test_retention_survives_reopening(autojump_clock: Any, world: Any) -> 
         await trio.sleep(61.0)
         assert (await part_of(topic)).start_offset >= 5
         assert (await topic.publish(b"next")).offset == 6
+
+
+async def overflow(topic: Any, count: int = 20) -> None:
+    """Have retention drop what is old, unread or not."""
+    for _ in range(count):
+        await topic.publish(MESSAGE)
+    await trio.sleep(1.0)
+
+
+async def dropping(runtime: Any, **settings: Any) -> Any:
+    """A topic that keeps two messages or three, read or unread."""
+    return await runtime.create_topic(
+        "t", segment_bytes=SEGMENT, retention_bytes=2 * SEGMENT, drop_unread=True, **settings
+    )
+
+
+@pytest.mark.parametrize("follow", [True, False])
+async def test_a_reader_that_is_overtaken_hears_so_once(
+    autojump_clock: Any, world: Any, follow: bool
+) -> None:
+    """With what was dropped; asked again it goes on with the first record kept."""
+    async with world.open() as runtime:
+        topic = await dropping(runtime)
+        await topic.publish_batch([MESSAGE] * 2)
+        reader = topic.read(follow=follow, stop=22)
+        assert (await anext(reader)).offset == 0
+        await overflow(topic)
+        assert (await anext(reader)).offset == 1
+        with pytest.raises(
+            callboard.OffsetOutOfRange, match=r"retention dropped \d+ offsets of t/0, from 2 on"
+        ) as told:
+            await anext(reader)
+        start = (await part_of(topic)).start_offset
+        assert (told.value.offset, told.value.start, reader.dropped) == (2, start, start - 2)
+        seen = [(await anext(reader)).offset for _ in range(22 - start)]
+        assert seen == list(range(start, 22))
+        assert reader.dropped == start - 2
+
+
+async def test_a_reader_may_pass_over_what_is_dropped(autojump_clock: Any, world: Any) -> None:
+    """Then it only counts; what begins behind it has missed nothing."""
+    async with world.open() as runtime:
+        topic = await dropping(runtime)
+        await topic.publish_batch([MESSAGE] * 2)
+        reader = topic.read_batches(follow=True, stop=22, skip_dropped=True)
+        assert [record.offset for record in await anext(reader)] == [0, 1]
+        await overflow(topic)
+        start = (await part_of(topic)).start_offset
+        offsets = [record.offset async for batch in reader for record in batch]
+        assert offsets == list(range(start, 22))
+        assert reader.dropped == start - 2
+        late = topic.read(start=1)
+        assert [record.offset async for record in late] == offsets
+        assert late.dropped == 0
+        with pytest.raises(callboard.InvalidArgument, match="skip_dropped is 1"):
+            topic.read(skip_dropped=1)
+
+
+@pytest.mark.parametrize("how", ["ack", "lazily", "nack", "extend", "publish", "batch", "body"])
+async def test_a_lease_that_retention_ended_says_so(autojump_clock: Any, world: Any, how: str) -> None:
+    """Whatever its consumer wants to do with it."""
+    async with world.open() as runtime:
+        topic = await dropping(runtime)
+        await topic.publish_batch([MESSAGE] * 2)
+        async with topic.subscribe("g", visibility_timeout=30.0) as consumer:
+            with pytest.raises(callboard.LeaseLost, match="retention dropped the message") as lost:
+                if how == "batch":
+                    batch = await anext(consumer.batches(max_records=2))
+                    await overflow(topic)
+                    await batch.ack()
+                elif how == "body":
+                    async with consumer.receive():
+                        await overflow(topic)
+                        await trio.sleep(60.0)
+                else:
+                    message = await consumer.get()
+                    await overflow(topic)
+                    if how == "ack":
+                        await message.ack()
+                    elif how == "lazily":
+                        await message.ack(wait=False)
+                        await consumer.flush()
+                    elif how == "nack":
+                        await message.nack()
+                    elif how == "extend":
+                        await message.extend(5.0)
+                    else:
+                        await message.publish("t", b"more")
+                        await message.ack()
+        assert "it ran out" not in str(lost.value)
+
+
+@pytest.mark.parametrize("mode", ["shared", "exclusive"])
+@pytest.mark.parametrize("by_pattern", [False, True])
+@pytest.mark.parametrize("in_batches", [False, True])
+async def test_what_retention_dropped_is_not_handed_over(
+    autojump_clock: Any, world: Any, mode: Any, by_pattern: bool, in_batches: bool
+) -> None:
+    """A consumer that had fetched it goes on with the first message kept."""
+    async with world.open() as runtime:
+        topic = await dropping(runtime)
+        await topic.publish_batch([b"small"] * 3 + [MESSAGE] * 2)
+        subscribed = (
+            runtime.subscribe(pattern="t*", group="g", mode=mode)
+            if by_pattern
+            else topic.subscribe("g", mode=mode)
+        )
+        async with subscribed as consumer:
+            batches = consumer.batches(max_records=1)
+
+            async def take() -> int:
+                if in_batches:
+                    (message,) = await anext(batches)
+                else:
+                    message = await consumer.get()
+                await message.ack()
+                offset: int = message.offset
+                return offset
+
+            assert await take() == 0
+            assert await take() == 1
+            await overflow(topic)
+            start = (await part_of(topic)).start_offset
+            assert start > 4
+            assert [await take() for _ in range(2)] == [start, start + 1]

@@ -129,8 +129,9 @@ class BatchReader:
 
     def _overtaken(self, index: int, offset: int, dropped: int, start: int, end: int) -> OffsetOutOfRange:
         return OffsetOutOfRange(
-            f"retention dropped {dropped} offsets of {self._live.ports[index].label}, from {offset} on, before they were"
-            " read. Ask again to go on with the first record kept, or read with skip_dropped=True, which counts them.",
+            f"retention dropped {dropped} offsets of {self._live.ports[index].label}, from {offset} on, before they"
+            " were read. Ask again to go on with the first record kept, or read with skip_dropped=True, which counts"
+            " them.",
             offset=offset,
             start=start,
             end=end,

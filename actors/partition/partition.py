@@ -408,7 +408,7 @@ class Partition(Actor[c.PartitionCommand]):
         await self._from_disk(self._log.offset_at(time_us), found, fails)
 
     def _read(self, message: c.Read, reply: Reply | None, now: float) -> None:
-        """Records from an offset on, where to go on, and what retention has dropped of them; None at the visible end."""
+        """Records from an offset on, where to go on, and how many retention has dropped; None at the visible end."""
         offset, max_records, max_bytes = message
         if reply is None:
             return

@@ -45,7 +45,7 @@ async def _last_between(
 ) -> Position | None:
     found: Position | None = None
     while start < stop:
-        answer: tuple[Sequence[Any], int] | None = await _ask(
+        answer: tuple[Sequence[Any], int, int] | None = await _ask(
             label, ref, Read(start, stop - start, READ_BYTES_DEFAULT)
         )
         if answer is None:

@@ -1,7 +1,7 @@
 """Readers see every record, in order, once.
 
 From its first record on, what a reader is given rises by offset; it passes nothing over that was stored before it read
-on and that is still there in the end.
+on and that is still there in the end. What retention drops before a reader comes to it ends the reader's life.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
                 stored.setdefault((topic, partition), {}).update(dict.fromkeys(entry.offsets, entry))
             continue
         reader, offset = (entry.who, entry.operation), entry.offsets[0]
+        has_begun = reader in places
         *_, before = places.get(reader, (topic, partition, -1))
         places[reader] = topic, partition, offset
         if offset <= before:
@@ -36,7 +37,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
             continue
         known, kept = stored.get((topic, partition), {}), left.get((topic, partition), {})
         for missing in range(before + 1, offset):
-            if missing in known and missing in kept:
+            if missing in known and (missing in kept or (has_begun and terms.drops)):
                 words = f"{entry.who} read {entry.place}, and had not been given offset {missing}"
                 found.append(Violation(PROMISE, words, entry))
     return found

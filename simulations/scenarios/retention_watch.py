@@ -154,9 +154,8 @@ class DroppedRecords:
 
     def _unlinked(self, path: str) -> None:
         directory, _, name = path.rpartition("/")
-        bases = sorted(
-            filter(None.__ne__, map(base_offset_of, self._world.disk.tree.directory(directory).volatile))
-        )
+        names = self._world.disk.tree.directory(directory).volatile
+        bases = sorted(base for base in map(base_offset_of, names) if base is not None)
         if len(bases) < 2 or bases[0] != base_offset_of(name):
             return  # what a failed plan left, at the end
         content = bytes(self._world.disk.tree.inode(path).volatile)

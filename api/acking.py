@@ -218,8 +218,12 @@ class AcksWithPublishes:
         finally:
             outbox.end(open_ack, is_named=is_named)
         if lost:
-            found = [causes_of(port, self.group_id, lease_id, lost) for lease_id, _ in parts]
+            found = [self._causes(port, lease_id, lost) for lease_id, _ in parts]
             raise lease_lost({port: lost}, "ack, with what it publishes,", self._group, set().union(*found))
+
+    def _causes(self, port: PartitionPort, lease_id: int, lost: c.Ranges) -> set[str | None]:
+        """Why a receipt does not hold these ranges any more."""
+        return causes_of(port, self.group_id, lease_id, lost)
 
     async def _store(self, outbox: Outbox, payloads: Sequence[Payload], lease_id: int) -> int:
         """Have the payloads stored, synced; returns where the first is. Nothing is published by that."""

@@ -45,15 +45,7 @@ from callboard.log.errors import (
 from callboard.log.format.columns import Columns
 from callboard.log.limits import OFFSET_MAX
 from callboard.message import ColumnBatch, Record
-from callboard.settling import (
-    GatheredAcks,
-    SentAck,
-    causes_of,
-    check_nack,
-    check_seconds,
-    lease_lost,
-    without,
-)
+from callboard.settling import GatheredAcks, SentAck, check_nack, check_seconds, lease_lost, without
 
 if TYPE_CHECKING:
     from callboard.session import Session
@@ -92,7 +84,7 @@ class ConsumerLeases(AcksWithPublishes):
         """Of acks that nobody waited for."""
         self._lost_ranges = 0
         self._lost_causes: set[str | None] = set()
-        """Of their leases, whether a seek has ended them."""
+        """Why they came too late."""
         self._failed: CallboardError | None = None
 
     # -- counting
@@ -202,8 +194,7 @@ class ConsumerLeases(AcksWithPublishes):
         """Settle ranges of leases; what messages and batches call. Raises `LeaseLost`, `TopicNotFound`."""
         self.runtime.check_open()
         lost: list[tuple[int, int]] = []
-        causes: set[str | None] = set()
-        counted: list[tuple[ConsumerLease, int]] = []
+        causes, counted = set[str | None](), list[tuple[ConsumerLease, int]]()
         try:
             for lease, ranges in settled:
                 count = min(lease.left, sum([stop - start for start, stop in ranges]))
@@ -215,7 +206,7 @@ class ConsumerLeases(AcksWithPublishes):
                 message = c.Settle(self.group_id, verb, lease.lease_id, ranges, delay_s, reason, again=again)
                 if here := await self._settle_now(lease.port, message, valid):
                     lost += here
-                    causes |= causes_of(lease.port, self.group_id, lease.lease_id, here)
+                    causes |= self._causes(lease.port, lease.lease_id, here)
         except BaseException:  # it is there to be settled once more
             for (lease, count), (_, ranges) in zip(counted, settled, strict=False):
                 if verb == "ack":
@@ -344,7 +335,7 @@ class ConsumerLeases(AcksWithPublishes):
         if lost:
             self._lost.setdefault(port, []).extend(lost)
             self._lost_ranges += len(lost)
-            self._lost_causes |= causes_of(port, self.group_id, ack.lease_id, lost)
+            self._lost_causes |= self._causes(port, ack.lease_id, lost)
 
     async def _take_outcomes(self) -> None:
         """Take the outcomes that have come. Waits for one only while very many acks have none."""
@@ -467,7 +458,7 @@ class ConsumerLeases(AcksWithPublishes):
             break
         if not kept:
             lost = [(offset, offset + 1)]
-            causes = causes_of(lease.port, self.group_id, lease.lease_id, lost)
+            causes = self._causes(lease.port, lease.lease_id, lost)
             raise lease_lost({lease.port: lost}, "extend", self._group, causes)
         lease.deadline = asked_at + seconds
 

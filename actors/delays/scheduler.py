@@ -216,7 +216,7 @@ class Line:
         while (span := unread.span()) is not None:
             start, stop = span
             answer = await self._calls.ask(self._waiting.port, _reading(start, stop - start))
-            batches, end = ((), stop) if answer is None else answer
+            batches, end, _ = ((), stop, 0) if answer is None else answer
             for columns in batches:
                 self._add(*unread.take(columns))
             unread.pass_over(end)

@@ -30,6 +30,7 @@ from callboard.log.errors import (
     TopicNotFound,
 )
 from callboard.log.limits import HEADERS_COUNT_MAX, PUBLISHES_BYTES_MAX, PUBLISHES_MAX
+from callboard.log.plain import refuse_copy
 from callboard.message import is_delayed
 from callboard.settling import causes_of, lease_lost
 
@@ -107,6 +108,7 @@ class PublishesWithAck:
     """The part of a received message, or batch, that publishes."""
 
     __slots__ = ()
+    __reduce_ex__ = refuse_copy
 
     if TYPE_CHECKING:
         _leases: Any

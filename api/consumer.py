@@ -57,6 +57,7 @@ from callboard.log.errors import (
     PartitionUnavailable,
     TopicNotFound,
 )
+from callboard.log.plain import refuse_copy
 from callboard.message import by_priority
 from callboard.mixed_batch import MixedBatch
 from callboard.received import ConsumerLeases, ReceivedMessage
@@ -80,6 +81,8 @@ class Consumer(TakesBatches, FollowsTopics, FollowsAssignment, Drains):
     """Made by `Topic.subscribe` or `Runtime.subscribe`; use it with `async with`. Tasks may share it, or each have one
     of its own.
     """
+
+    __reduce_ex__ = refuse_copy
 
     def __init__(
         self,

@@ -49,7 +49,7 @@ from callboard.log.errors import (
     TopicNotFound,
 )
 from callboard.log.format.columns import Columns
-from callboard.log.plain import number, shown, text
+from callboard.log.plain import number, refuse_copy, shown, text
 from callboard.message import Record
 from callboard.publishing.publisher import publisher_of
 
@@ -109,6 +109,8 @@ Groups = Mapping[str, "GroupRecord"]
 
 class DeadLetterTopic:
     """What was forwarded to one topic and is neither redriven nor purged. From `Runtime.dead_letters`."""
+
+    __reduce_ex__ = refuse_copy
 
     def __init__(
         self,

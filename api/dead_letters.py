@@ -17,8 +17,8 @@ from callboard.actors.partition.port import PartitionPort
 from callboard.arguments import check_flag
 from callboard.dead_letter_reasons import ReasonCounts
 from callboard.log.errors import ActorCrashed, ActorStopped, GroupNotFound, InvalidArgument, RuntimeClosed
-from callboard.log.limits import READ_BYTES_DEFAULT
-from callboard.log.plain import is_a, is_plain_function, shown, whole
+from callboard.log.limits import OFFSET_MAX, READ_BYTES_DEFAULT
+from callboard.log.plain import is_a, is_plain_function, refuse_copy, shown, whole
 from callboard.message import Record, from_us
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def check_limit(limit: object) -> int | None:
         raise InvalidArgument(
             f"limit is {shown(limit, 40)}, not a number of messages from 1 on. Nothing was done."
         )
-    return found
+    return None if found is None else min(found, OFFSET_MAX)
 
 
 def check_choose(choose: object) -> None:
@@ -90,6 +90,8 @@ LISTED_AT_ONCE: Final = 100
 
 class KeptLetters:
     """The dead letters that the partitions of one topic keep of one group."""
+
+    __reduce_ex__ = refuse_copy
 
     def __init__(self, session: Session, live: LiveTopic, group: str) -> None:
         self._session = session

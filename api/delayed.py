@@ -17,7 +17,7 @@ from callboard.actors.partition.calls import record_in
 from callboard.log.errors import ActorCrashed, ActorStopped, InvalidArgument, RuntimeClosed, TopicNotFound
 from callboard.log.format.columns import FOREVER
 from callboard.log.limits import MIB, OFFSET_MAX, READ_BYTES_DEFAULT
-from callboard.log.plain import each_of, is_a, items, shown, whole
+from callboard.log.plain import each_of, is_a, items, refuse_copy, shown, whole
 from callboard.message import Receipt, Record, ScheduledReceipt, WaitsInTopic, from_us, topic_id_field
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ class DelayedMessage(WaitsInTopic):
 
 class DelayedMessages:
     """See the module. From `Topic.delayed`."""
+
+    __reduce_ex__ = refuse_copy
 
     def __init__(self, session: Session, live: LiveTopic) -> None:
         self._session = session
@@ -271,7 +273,7 @@ def _limit(limit: object) -> int:
     found = whole(limit)
     if found is None or found < 1:
         raise InvalidArgument(f"limit is {shown(limit, 40)}, not a number of messages from 1 on.")
-    return found
+    return min(found, OFFSET_MAX)
 
 
 def _message(

@@ -572,9 +572,17 @@ class RecordBatch(ColumnBatch):
     def __init__(self, topic: str, partition: int, columns: Columns) -> None:
         super().__init__(topic, partition, ((columns, 0, columns.count),))
 
-    def __getitem__(self, index: int) -> Record:
-        """The record at `index` from 0 on. Raises `IndexError`."""
-        return Record(self.topic, self.partition, self._spans[0][0], index)
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Record]: ...
+    def __getitem__(self, index: int | slice) -> Record | list[Record]:
+        """The record at an index, or those of a slice, as of a list. Raises `IndexError`."""
+        found = range(len(self))[index]
+        return self._record(found) if isinstance(found, int) else list(map(self._record, found))
 
     def __iter__(self) -> Iterator[Record]:
-        return map(self.__getitem__, range(len(self)))
+        return map(self._record, range(len(self)))
+
+    def _record(self, index: int) -> Record:
+        return Record(self.topic, self.partition, self._spans[0][0], index)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import trio
 
 from callboard.log.errors import CallboardError, InvalidArgument, LeaseLost
+from callboard.log.plain import refuse_copy
 
 if TYPE_CHECKING:
     from callboard.received import ReceivedBatch, ReceivedMessage
@@ -25,6 +26,7 @@ class MixedBatch:
     """
 
     __slots__ = ("parts",)
+    __reduce_ex__ = refuse_copy
 
     def __init__(self, parts: Sequence[ReceivedBatch]) -> None:
         self.parts = tuple(parts)

@@ -29,7 +29,7 @@ from callboard.log.errors import (
     RuntimeClosed,
 )
 from callboard.log.limits import READ_BYTES_DEFAULT
-from callboard.log.plain import shown, whole
+from callboard.log.plain import refuse_copy, shown, whole
 from callboard.message import Record, RecordBatch, to_us
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ RECORDS_MAX = 10_000
 
 class BatchReader:
     """Asynchronous iterator of `RecordBatch`es. Close it by leaving the loop; it holds nothing."""
+
+    __reduce_ex__ = refuse_copy
 
     def __init__(
         self,
@@ -180,6 +182,8 @@ class BatchReader:
 
 class RecordReader:
     """Asynchronous iterator of `Record`s over a `BatchReader`."""
+
+    __reduce_ex__ = refuse_copy
 
     def __init__(self, batches: BatchReader) -> None:
         self._batches = batches

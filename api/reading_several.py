@@ -12,7 +12,7 @@ from callboard.actors.settings import GroupOptions
 from callboard.actors.topic_patterns import MANY, ONE, TopicPattern, check_pattern
 from callboard.log.errors import InvalidArgument
 from callboard.log.limits import TOPICS_MAX
-from callboard.log.plain import items, shown, text
+from callboard.log.plain import items, refuse_copy, shown, text
 from callboard.working import GRACE_S, Handler, Working, check_settings_of_work
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 class ReadsTopics:
     """The part of a runtime that consumes."""
+
+    __reduce_ex__ = refuse_copy
 
     if TYPE_CHECKING:
 

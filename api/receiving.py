@@ -14,6 +14,7 @@ import trio
 from callboard.actors.groups.renewals import RENEW_AT, RenewedLease
 from callboard.actors.kernel.failures import describe
 from callboard.log.errors import CallboardError, ConsumerDrained, InvalidArgument, LeaseLost
+from callboard.log.plain import refuse_copy
 from callboard.settling import REASON_CHARACTERS, loss_of
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ def renewed_lease(
 
 class Receiving(Generic[M]):
     """One message, held. Made by `Consumer.receive`; see there for how it is settled."""
+
+    __reduce_ex__ = refuse_copy
 
     def __init__(self, consumer: Receiver, timeout: float | None, *, wait: bool = True) -> None:
         self._consumer = consumer
@@ -152,6 +155,8 @@ class Receiving(Generic[M]):
 
 class Batches:
     """Asynchronous iterator of batches; made by `Consumer.batches`."""
+
+    __reduce_ex__ = refuse_copy
 
     def __init__(self, take: Callable[[], Awaitable[Any]]) -> None:
         self._take = take

@@ -20,7 +20,7 @@ from callboard.log.limits import (
     SCHEDULE_EVERY_S_MAX,
     SCHEDULE_EVERY_S_MIN,
 )
-from callboard.log.plain import number, shown, text, whole
+from callboard.log.plain import number, refuse_copy, shown, text, whole
 from callboard.message import Headers, check_headers, from_us, plain_headers
 from callboard.publishing.partitioning import consistent
 from callboard.publishing.publisher import publisher_of
@@ -39,6 +39,8 @@ NEXT_MAX: Final = 1000
 
 class Schedule:
     """A recurring publish of a topic. Get one from `Topic.schedule`, `Topic.schedules` or `Runtime.schedules`."""
+
+    __reduce_ex__ = refuse_copy
 
     def __init__(self, session: Session, live: LiveSchedule) -> None:
         self._session = session

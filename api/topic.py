@@ -16,6 +16,7 @@ from callboard.consumer import Consumer
 from callboard.dead_letters import KeptLetters
 from callboard.delayed import DelayedMessages
 from callboard.log.errors import InvalidArgument, PublishFailed, StorageError
+from callboard.log.plain import refuse_copy
 from callboard.message import Headers, Message, Receipt, Receipts, ScheduledReceipt, is_delayed
 from callboard.publishing.columns import batch_of
 from callboard.publishing.delaying import DelayedPublisher, has_delays
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 class Topic:
     """A durable, partitioned log of messages. Get one from `Runtime.create_topic` or `Runtime.topic`."""
+
+    __reduce_ex__ = refuse_copy
 
     def __init__(self, runtime: Session, live: LiveTopic, partitioner: Partitioner | None = None) -> None:
         self._runtime = runtime

@@ -46,6 +46,7 @@ from callboard.log.errors import (
     RuntimeClosed,
     StorageError,
     TopicNotFound,
+    remade,
 )
 from callboard.log.plain import shown, whole
 from callboard.receiving import renewed_lease
@@ -94,6 +95,10 @@ class Retry(Exception):
         self.after = after
         self.reason = reason
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """As of a `CallboardError`: a handler may raise it in a pool of processes."""
+        return remade, (type(self), self.args, self.__dict__)
+
 
 class Reject(Exception):
     """Raise it in a handler: the message is given up at once, and kept as a dead letter with this reason."""
@@ -104,6 +109,10 @@ class Reject(Exception):
         _, reason = check_nack(None, reason)
         super().__init__(reason or "rejected")
         self.reason = reason
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """As of a `CallboardError`: a handler may raise it in a pool of processes."""
+        return remade, (type(self), self.args, self.__dict__)
 
 
 class _NotAsync(InvalidArgument):

@@ -71,6 +71,10 @@ class CallboardError(Exception):
         for name, value in fields.items():
             setattr(self, name, value)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled and copied as it is: its class may take other arguments than its message."""
+        return remade, (type(self), self.args, self.__dict__)
+
     def again(self) -> Self:
         """A copy of the error, so that several tasks can raise it without sharing a traceback."""
         copy = type(self).__new__(type(self), *self.args)
@@ -78,6 +82,14 @@ class CallboardError(Exception):
         copy.__dict__.update(self.__dict__)
         copy.__cause__ = self.__cause__
         return copy
+
+
+def remade(kind: type[Exception], args: tuple[Any, ...], state: dict[str, Any]) -> Exception:
+    """An exception from its parts, as pickle and copy make it: for exceptions whose class takes other arguments."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
 
 
 # -- the caller's own mistakes: nothing was written ---------------------------------------------------------

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from inspect import isasyncgenfunction, iscoroutinefunction
 from itertools import islice
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, Never, TypeVar, cast
 
 from callboard.log.errors import InvalidArgument
 
@@ -183,3 +183,11 @@ def _read(value: object, read: Callable[[], T]) -> T:
         raise InvalidArgument(
             f"a {kind(value)} does not give its items: its own code raised {kind(error)}. Nothing was done."
         ) from error
+
+
+def refuse_copy(handle: object, protocol: object) -> Never:
+    """`__reduce_ex__` of what belongs to one runtime: pickle and copy call it."""
+    raise TypeError(
+        f"a {kind(handle)} belongs to the runtime that made it, and can neither be pickled nor copied. Hand on what it"
+        " names, such as a topic's name or a message's value, and ask a runtime for it there."
+    )

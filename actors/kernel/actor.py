@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, TypeVarTuple
 import trio
 
 from callboard.log.errors import InvalidArgument
+from callboard.log.plain import refuse_copy
 
 if TYPE_CHECKING:
     from callboard.actors.kernel.cell import ActorStatistics
@@ -26,6 +27,8 @@ Ts = TypeVarTuple("Ts")
 
 class Context(Generic[M]):
     """What one incarnation can use: its reference, the seams, tasks, and the rest of the system."""
+
+    __reduce_ex__ = refuse_copy
 
     def __init__(self, incarnation: ActorIncarnation[M]) -> None:
         self._incarnation = incarnation

@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import attrs
+import trio
 
 from callboard.actors.kernel.events import ActorEnded, ActorFailed, MessageDropped, call_guarded
 from callboard.actors.kernel.failures import describe
@@ -93,6 +94,8 @@ class Cell(Generic[M]):
         self.rate = Rate(system.clock.monotonic())
         self.last_failure: str | None = None
         self.started_at_us: int | None = None
+        self.loop: trio.lowlevel.Task | None = None
+        """The task in which its incarnation handles messages, of an actor that is a class."""
         self.closed = False
         self.retried: tuple[Envelope[M], int] | None = None
         """The message that was put back after a crash, and how often that happened."""

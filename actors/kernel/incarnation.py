@@ -116,6 +116,7 @@ class ActorIncarnation(Generic[M]):
             else:
                 ending = Ending("killed" if self._killed else "finished")
         finally:
+            self.cell.loop = None
             self._settle(ending)
         return ending
 
@@ -124,6 +125,7 @@ class ActorIncarnation(Generic[M]):
         if not is_a(actor, Actor):
             raise InvalidArgument(f"{shown(self._start)} made {shown(actor)}, which is not an Actor.")
         actor.context = self.context
+        self.cell.loop = trio.lowlevel.current_task()
         if actor.defers_interrupts:
             self._call = _call
         await self._call(actor.started)

@@ -31,7 +31,7 @@ import trio
 from callboard.actors.kernel.ref import Envelope, Reply
 from callboard.log.errors import CallboardError, MailboxFull, join_problems
 from callboard.log.limits import MAILBOX_CAPACITY_DEFAULT, MAILBOX_CAPACITY_MAX
-from callboard.log.plain import make_plain, shown
+from callboard.log.plain import make_plain, refuse_copy, shown
 
 M = TypeVar("M")
 
@@ -268,6 +268,8 @@ class Batch(Generic[M]):
     """The messages that waited when the batch was made, at most `limit`. Iterate it once: that takes them."""
 
     __slots__ = ("_end", "_mailbox", "current", "replies", "taken")
+
+    __reduce_ex__ = refuse_copy
 
     def __init__(self, mailbox: Mailbox[M], limit: int) -> None:
         self._mailbox = mailbox

@@ -22,7 +22,7 @@ import trio
 
 from callboard.actors.kernel.events import check_callback
 from callboard.log.errors import AskTimeout, InvalidArgument
-from callboard.log.plain import is_a, number, shown
+from callboard.log.plain import is_a, number, refuse_copy, shown
 
 if TYPE_CHECKING:
     from callboard.actors.kernel.cell import ActorStatistics, Cell, Terminated
@@ -69,6 +69,8 @@ class Reply:
         "is_kept",
         "unawaited",
     )
+
+    __reduce_ex__ = refuse_copy
 
     def __init__(self, cell: LateReplies) -> None:
         self._cell = cell
@@ -211,6 +213,14 @@ def ask_timeout(path: str, timeout_s: float, *, indefinite: bool = True) -> AskT
     )
 
 
+def asks_itself(path: str) -> InvalidArgument:
+    """The error of an actor that would wait for its own answer."""
+    return InvalidArgument(
+        f"Actor {path!r} asks itself: it handles one message at a time, and would wait for ever. Nothing was asked."
+        " Call a method of your own, tell, or ask in a task: context.start_task."
+    )
+
+
 def seconds_of(timeout: float) -> float:
     """The timeout as a float. Raises `InvalidArgument`."""
     seconds = math.nan
@@ -234,6 +244,8 @@ class ActorRef(Generic[M_contra]):
     """
 
     __slots__ = ("__weakref__", "_cell", "_put", "path")
+
+    __reduce_ex__ = refuse_copy
 
     def __init__(self, cell: Cell[M_contra]) -> None:
         self._cell = cell
@@ -304,6 +316,9 @@ class ActorRef(Generic[M_contra]):
         `Reply.fail`. Cancelling is like a timeout: the actor may still act on the question. `InvalidArgument` for a
         timeout that is no number of seconds from 0; nothing is asked then.
         """
+        loop = self._cell.loop
+        if loop is not None and loop is trio.lowlevel.current_task():
+            raise asks_itself(self.path)
         reply = Reply(self._cell)
         if timeout is None:
             if not self._put(envelope := Envelope(message, reply)):

@@ -47,6 +47,8 @@ FIELDS: Final = {
     "day-of-week": "0 to 7 (0 and 7 are Sunday), or SUN to SAT, with L or #1 to #5",
 }
 """What each may hold."""
+SINGLE: Final = re.compile(r"(?<![\w*-])(\w+)-\1/\d+(?!\w)")
+"""A range of one value, with a step."""
 ALLOWED: Final = re.compile(r"[0-9A-Za-z*/,#\-]+")
 
 
@@ -86,6 +88,7 @@ class Cron:
 
     def __init__(self, expression: str, zone: tzinfo) -> None:
         self._expression = check_cron(expression)
+        self._read = as_read(self._expression)
         self._zone = zone
         *_, minute, hour, _, _, _ = fields = self._expression.split()
         of_seconds = fields[0] if len(fields) == 6 else "0"
@@ -105,7 +108,7 @@ class Cron:
 
     def _time_of_day_after(self, at: datetime) -> datetime | None:
         """C2. Instants never fall while wall times rise, but they may be equal, and before `at`."""
-        for wall in CronSim(self._expression, self._wall(at)):
+        for wall in CronSim(self._read, self._wall(at)):
             instant = self._first_instant(wall)
             if instant > at:
                 return instant
@@ -123,7 +126,7 @@ class Cron:
         """C3. Between two changes of the zone's clocks wall times and instants differ by a constant."""
         offset, wall = self._offset(at), self._wall(at)
         for _ in range(CHANGES_MAX):
-            shown = next(CronSim(self._expression, wall), None)
+            shown = next(CronSim(self._read, wall), None)
             if shown is None:
                 return None
             instant = (shown - offset).replace(tzinfo=UTC)
@@ -172,15 +175,21 @@ def check_cron(expression: object) -> str:
     for name, field in zip(names[-len(found) :], found, strict=True):
         _check_field(words, name, field)
     try:
-        first = next(CronSim(" ".join(found), datetime(2000, 1, 1)), None)  # noqa: DTZ001 - a calendar without zones
+        words = as_read(" ".join(found))
+        first = next(CronSim(words, datetime(2000, 1, 1)), None)  # noqa: DTZ001 - a calendar without zones
     except CronSimError:
         first = None
     if first is None:
         raise InvalidArgument(
-            f"cron {shown(words)} is never due: the calendar has no such day (day of month {found[-3]!r:.20}, month"
-            f" {found[-2]!r:.20}, day of week {found[-1]!r:.20}). Nothing was changed. Name a day that exists."
+            f"cron {shown(expression)} is never due: the calendar has no such day (day of month {found[-3]!r:.20},"
+            f" month {found[-2]!r:.20}, day of week {found[-1]!r:.20}). Nothing was changed. Name a day that exists."
         )
     return " ".join(found)
+
+
+def as_read(expression: str) -> str:
+    """The same for the library, which takes a range of one value with a step, `5-5/10`, for one to the field's end."""
+    return SINGLE.sub(r"\1", expression)
 
 
 def _check_field(expression: str, name: str, field: str) -> None:

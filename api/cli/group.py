@@ -6,9 +6,12 @@ keeps its traceback. Ctrl-C and SIGTERM cancel the command, so that the runtime 
 
 from __future__ import annotations
 
+import ast
 import difflib
+import inspect
 import signal
 import sys
+import textwrap
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -63,6 +66,17 @@ REPEATED_S = 1.0
 SIGNALS = {signal.SIGINT: exits.INTERRUPTED, signal.SIGTERM: exits.TERMINATED}
 
 
+def restore_help(command: click.Command) -> None:
+    """Read the help of a command, and of those below it, from its source: `python -OO` drops docstrings."""
+    if command.help is None and command.callback is not None:
+        source = ast.parse(textwrap.dedent(inspect.getsource(command.callback)))
+        function = source.body[0]
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            command.help = ast.get_docstring(function)
+    for below in getattr(command, "commands", {}).values():
+        restore_help(below)
+
+
 class Group(click.Group):
     """A group of commands that knows which one a wrong name means."""
 
@@ -91,6 +105,8 @@ class LazyGroup(Group):
             return None
         module, name = place.split(":")
         command: click.Command = getattr(import_module(module), name)
+        if sys.flags.optimize > 1:
+            restore_help(command)
         return command
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:

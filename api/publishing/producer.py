@@ -20,8 +20,18 @@ import trio
 from callboard.actors.names import check_name
 from callboard.actors.partition.commands import Acks, BeginProducer, Guard, Level, PublishMany
 from callboard.actors.partition.port import PartitionPort
-from callboard.log.errors import CallboardError, InvalidArgument, ProducerFenced, SequenceOutOfOrder
+from callboard.log.errors import (
+    CallboardError,
+    DiskFull,
+    InvalidArgument,
+    PlanFailed,
+    ProducerFenced,
+    PublishFailed,
+    SequenceOutOfOrder,
+    lacks_space,
+)
 from callboard.log.format.columns import Columns
+from callboard.log.plain import refuse_copy
 from callboard.message import Headers, Message, Receipt, Receipts, stored_ranges
 from callboard.publishing.columns import batch_of
 from callboard.publishing.publisher import REFUSING, Outcome, Publisher
@@ -58,6 +68,8 @@ class Producer:
 
     Of several producers of one name the one that was entered last publishes; the others get `ProducerFenced`.
     """
+
+    __reduce_ex__ = refuse_copy
 
     def __init__(self, runtime: Session, publisher: Publisher, name: str) -> None:
         self.name = check_name(name, "producer")
@@ -243,7 +255,16 @@ class Producer:
         return sequence
 
     def _told(self, error: CallboardError) -> CallboardError:
-        """The error, with the producer's name where a partition knows its id only."""
+        """The error, with the producer's name where a partition knows its id only, and what a disk refused in words."""
+        if isinstance(error, PlanFailed):
+            refused = DiskFull if lacks_space(error) else PublishFailed
+            failed = refused(
+                f"producer {self.name!r} could not publish to {self._publisher.live.name!r}: {error} Publish it again.",
+                topic=self._publisher.live.name,
+                indefinite=True,
+            )
+            failed.__cause__ = error
+            return failed
         if not isinstance(error, ProducerFenced):
             return error
         told = error.again()

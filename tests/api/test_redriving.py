@@ -440,3 +440,17 @@ async def test_what_would_choose_all_or_lose_letters_is_refused(autojump_clock: 
         with pytest.raises(callboard.InvalidArgument, match="the topic that the dead letters are in"):
             await letters.redrive(to="dead")
         assert await letters.count() == {"even": 3, "odd": 3}
+
+
+async def test_a_limit_of_any_size_is_a_limit(autojump_clock: Any, world: Any) -> None:
+    """Also one that is larger than any index."""
+    async with world.open() as runtime:
+        await runtime.create_topic("letters")
+        orders = await runtime.create_topic("orders")
+        await orders.publish(b"1")
+        async with orders.subscribe("billing", dead_letter_topic="letters") as consumer:
+            await (await consumer.get()).reject()
+        await trio.sleep(1)
+        letters = runtime.dead_letters("letters")
+        assert len(await letters.list(limit=2**63)) == 1
+        assert (await letters.redrive(limit=10**30)).messages == 1

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import pty
 import signal
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -150,3 +153,21 @@ def test_only_takes_the_names_in_the_table(command: Any) -> None:
     refused = command.run("bench", "--only", "nothing", code=2)
     assert "consume in 1s with acks" in refused.err
     assert "end to end at 1,000 msg/s" in refused.err
+
+
+def test_help_is_there_without_docstrings(tmp_path: pathlib.Path) -> None:
+    """`python -OO` drops docstrings, and the help of commands, and of those below them, is read from their source."""
+    for words, told in (
+        ([], "Measure publishing"),
+        (["topic"], "Create"),
+        (["topic", "create"], "Create a topic."),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-OO", "-P", "-m", "callboard", *words, "--help"],
+            cwd=tmp_path,
+            capture_output=True,
+            timeout=120,
+            check=False,
+            text=True,
+        )
+        assert (done.returncode, told in done.stdout) == (0, True), done.stderr[-2000:]

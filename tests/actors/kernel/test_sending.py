@@ -395,3 +395,28 @@ async def test_a_tell_that_is_cancelled_meanwhile_has_enqueued(autojump_clock, g
         await ref.ask("last")
     assert told == ["once"]
     assert kept == ["first", "once", "last"]
+
+
+async def test_an_actor_that_asks_itself_is_refused(autojump_clock, stage):
+    """In words: it would wait for ever. In a task of its own it may."""
+    found = []
+
+    class Narcissus(Actor):
+        async def receive(self, message):
+            if message == "who":
+                return "me"
+            if message == "task":
+                self.context.start_task(self.wonder)
+                return None
+            return await self.context.ref.ask("who")
+
+        async def wonder(self):
+            found.append(await self.context.ref.ask("who"))
+
+    async with stage(narcissus=Narcissus) as system:
+        ref = system.actor("narcissus")
+        await ref.ask("task")
+        await trio.sleep(1)
+        assert found == ["me"]
+        with pytest.raises(ActorCrashed, match="asks itself"):
+            await ref.ask("look")

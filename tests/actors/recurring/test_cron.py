@@ -264,3 +264,33 @@ def test_no_text_breaks_it() -> None:
         assert due is None or due > at
 
     check()
+
+
+@pytest.mark.parametrize(
+    ("expression", "due"),
+    [
+        ("5-5/10 * * * *", [(0, 5), (1, 5), (2, 5)]),
+        ("0 5-5/3 * * *", [(5, 0)]),
+        ("5-5/10,30-30/2 * * * *", [(0, 5), (0, 30), (1, 5)]),
+        ("10-50/15 0 * * *", [(0, 10), (0, 25), (0, 40)]),
+        ("5/15 0 * * *", [(0, 5), (0, 20), (0, 35), (0, 50)]),
+        ("15-5/10 5 * * *", None),
+    ],
+)
+def test_a_range_of_one_value_is_that_value(expression: str, due: list[tuple[int, int]] | None) -> None:
+    """Whatever its step: it is not widened to the end of the field."""
+    if due is None:
+        with pytest.raises(InvalidArgument):
+            Cron(expression, UTC)
+        return
+    cron, at, found = Cron(expression, UTC), start_us() - 1, []
+    while len(found) < len(due):
+        at = cron.after(at) or 0
+        moment = datetime.fromtimestamp(at / 1e6, UTC)
+        found.append((moment.hour, moment.minute))
+    assert found == due
+
+
+def start_us() -> int:
+    """The beginning of a day."""
+    return int(datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1e6)

@@ -225,7 +225,8 @@ class LogRepair:
         record.add([Damage(directory, 0, 0, first, last, GIVEN_UP) for _, first, last in self.lost], now_us)
         lost_records = record.lost_records
         if accept and record.accept():
-            message = f"{lost_records} lost records are acknowledged: they are told no more"
+            what = f"{lost_records} lost records are" if lost_records else "what was lost is"
+            message = f"{what} acknowledged, and not reported again"
             self.actions.append(RepairAction(record.path, "accept", message))
         if not self.dry_run:
             await record.store()

@@ -125,3 +125,19 @@ async def test_a_topic_whose_folders_were_never_made_is_not_missed(autojump_cloc
         topic = await runtime.create_topic("jobs")
         assert (await topic.publish(b"first", partition=0)).offset == 0
         assert emitted(runtime, DamageFound) == []
+
+
+@pytest.mark.parametrize("folder", ["catalog", "topics/*/0/delivery"])
+async def test_a_blank_file_beside_a_journal_takes_nothing(
+    autojump_clock: Any, world: Any, folder: str
+) -> None:
+    """What the whole segment before it says is kept: all topics and groups, and all that was settled."""
+    topic_id = await fill(world)
+    path = folder.replace("*", topic_id)
+    world.disk.plant_file(f"{path}/{6:020d}.log", b"")
+    async with world.open() as runtime:
+        assert {topic.name for topic in runtime.topics()} == {"jobs", "other"}
+        assert [group.name for group in await runtime.groups()] == ["readers"]
+        assert emitted(runtime, JournalSalvaged) == []
+        async with runtime.topic("jobs").subscribe("readers") as consumer:
+            assert (await consumer.get()).offset == 9

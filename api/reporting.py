@@ -117,7 +117,8 @@ LINES: Final[dict[object, Line]] = {
     notices.OpeningOverdue: Line(
         "partitions",
         logging.WARNING,
-        "{path} has been recovering for {after_s:g} s. Those who use it wait; check its disk if this lasts.",
+        "{path} has been recovering for {after_s:g} s. Those who use it wait; if this lasts, its disk is slow or the"
+        " processor busy.",
     ),
     notices.OpeningLacksSpace: Line(
         "partitions",

@@ -21,14 +21,14 @@ Rules that callers rely on:
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
-from itertools import chain
-from typing import Any, Self
+from itertools import chain, islice
+from typing import Any, Final, Self
 
 from callboard.actors.delivery.events import FIELDS, DeliveryEventInvalid, Event, cut_reason
 from callboard.actors.delivery.failing import FailingState
-from callboard.actors.delivery.intervals import length_of
+from callboard.actors.delivery.intervals import IntervalMap, length_of
 from callboard.actors.delivery.receipts import (
     OFFSET_END,
     HistoryRow,
@@ -44,6 +44,9 @@ from callboard.actors.delivery.receipts import (
 from callboard.actors.delivery.snapshot import restore_snapshot, take_snapshot
 from callboard.actors.delivery.state import HEAP_SLACK, UNANCHORED
 from callboard.log.errors import InternalError, InvalidArgument
+
+STEP_RANGES: Final = 2048
+"""After so many ranges what takes many steps lets others run."""
 
 
 class Delivery(FailingState):
@@ -411,13 +414,16 @@ class Delivery(FailingState):
 
         Without a time nobody hears later when these attempts have failed.
         """
-        leases = self.leases()
-        if leases or any(row[2] for row in self._ready):
-            self._void()
+        count = len(self._leases)
+        for _ in self.void_in_steps(now):
+            pass
+        return count
+
+    def void_in_steps(self, now: float | None = None) -> Iterator[None]:
+        """The same, yielding after every few thousand ranges; until its end ask the delivery nothing else."""
+        if self._leases or any(row[2] for row in self._ready):
             self.events.append(("V",))
-        for lease in leases if now is not None else ():
-            self.note_failure(merged(lease.ranges), now or 0.0, lease.consumer)
-        return len(leases)
+            yield from self._void(now)
 
     # -- events ---------------------------------------------------------------------------------------------
 
@@ -452,7 +458,8 @@ class Delivery(FailingState):
                     raise DeliveryEventInvalid(f"Lease {lease_id} runs out but is not held.")
                 self.expired += self._run_out(lease_id, lease_id)
         elif kind == "V":
-            self._void()
+            for _ in self._void():
+                pass
         elif kind == "S":
             self._skip(event[1], event[2])
         elif kind == "D":
@@ -531,9 +538,8 @@ class Delivery(FailingState):
     def _ack(self, lease_id: int, ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
         rows, _ = self._claim(lease_id, ranges, late=True)
         accepted = merged(rows)
-        for start, stop in accepted:
-            self._settle(start, stop)
-            self.acked += stop - start
+        self._settle_all(accepted)
+        self.acked += length_of(accepted)
         self._drop_if_empty(lease_id)
         return accepted
 
@@ -579,17 +585,28 @@ class Delivery(FailingState):
             self._take_out(start, stop)
         self._settle(start, stop)
 
-    def _void(self) -> None:
+    def _void(self, now: float | None = None) -> Iterator[None]:
+        """End all leases and receipts, step by step; with a time note that these attempts have failed."""
         if len(self._leases) > 1:  # which of them ended the process is not proved
             for lease in self._leases.values():
                 lease.alone = False
-        for lease_id in list(self._leases):
+        ranges = 0
+        for lease_id, lease in list(self._leases.items()):
             self.voided += self._run_out(lease_id, 0)
+            if now is not None:
+                self.note_failure(merged(lease.rows), now, lease.consumer)
+            ranges += len(lease.rows)
+            if ranges >= STEP_RANGES:
+                ranges = 0
+                yield
         self._expiry.clear()
         # Receipts are dead, so tags go; ranges that differed only by tag become one.
-        untagged = [(row[0], row[1], row[3]) for row in self._ready]
-        self._ready.clear()
-        self._make_ready(untagged, 0)
+        if any(row[2] for row in self._ready):
+            tagged, self._ready = self._ready, IntervalMap("qq")
+            rows = iter(tagged)
+            while untagged := [(row[0], row[1], row[3]) for row in islice(rows, STEP_RANGES)]:
+                self._make_ready(untagged, 0)
+                yield
 
 
 def _joined(rows: Iterable[HistoryRow]) -> list[HistoryRow]:

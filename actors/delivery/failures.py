@@ -51,7 +51,13 @@ class FailureNotes:
         return None if consumer is None else self.consumers.get(consumer, str(consumer))
 
     def note(self, ranges: Iterable[OffsetRange], failed_at: float, who: str | None) -> None:
-        """Unsettled records have failed in `who`."""
+        """Unsettled records have failed in `who`; the ranges are sorted and do not touch."""
+        ranges = list(ranges)
+        if ranges and ranges[0][0] > self.ranges.last_stop:
+            if kept := ranges[: max(0, FAILURE_RANGES_MAX - self.ranges.rows)]:
+                count, alone = len(kept), self._id_of((), who)
+                self.ranges.put_all(*zip(*kept, strict=True), [failed_at] * count, [alone] * count)
+            return
         for start, stop in ranges:
             carved = self.ranges.carve(start, stop)
             known = [(first, last, since, self._names[names]) for first, last, since, names in carved]

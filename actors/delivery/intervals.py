@@ -32,6 +32,8 @@ COLUMNS: Final = {values: "qq" + values for values in ("", "q", "d", "qq", "qd",
 CHUNK_ROWS_MAX: Final = 1024
 NOTHING: Final[Any] = ()
 """In place of the lists of a map that is empty, as most are: it has none of its own."""
+MANY_ROWS: Final = 8
+"""From so many rows on, putting them as columns pays."""
 
 
 def length_of(rows: Iterable[Sequence[int]]) -> int:
@@ -158,6 +160,31 @@ class IntervalMap:
             self._insert(at - 1, len(chunks[at - 1][0]), row)
         else:
             self._insert(at, index, row)
+
+    def put_all(self, *columns: Sequence[Any]) -> None:
+        """`put` for sorted rows, given column by column: quickly, when they lie behind everything and do not touch."""
+        starts, stops = columns[:2]
+        is_behind = len(starts) >= MANY_ROWS and starts[0] > self.last_stop
+        if not is_behind or not all(map(lt, stops, islice(starts, 1, None))):
+            for row in zip(*columns, strict=True):
+                self.put(*row)
+            return
+        whole = [array(code, column) for code, column in zip(self._typecodes, columns, strict=True)]
+        at = 0
+        while at < len(starts):
+            last = self._chunks[-1] if self._chunks else ()
+            room = CHUNK_ROWS_MAX - len(last[0]) if last else 0
+            end = at + (room or CHUNK_ROWS_MAX)
+            count = sum(whole[1][at:end]) - sum(whole[0][at:end])
+            if room:
+                for column, more in zip(last, whole, strict=True):
+                    column.extend(more[at:end])
+                self._counts[-1] += count
+            else:
+                self._add_chunk(tuple(column[at:end] for column in whole), count)
+            self.count += count
+            at = end
+        self.rows += len(starts)
 
     def carve(self, start: int, stop: int) -> list[Row]:
         """Take `[start, stop)` out; returns the rows that were in it, cut to it."""

@@ -23,6 +23,10 @@ OFFSET_END = 2**63 - 1
 """Offsets are stored in 64 bits, signed."""
 
 
+BEYOND = (OFFSET_END + 1, OFFSET_END + 2)
+"""Behind all ranges."""
+
+
 class Lease(NamedTuple):
     """A lease as its consumer sees it. `lease_id` is the receipt: no other lease ever has it."""
 
@@ -89,6 +93,34 @@ class LeaseState:
             kept.append((stop, last[1], last[2]))
             taken[-1] = (taken[-1][0], stop, last[2])
         rows[index:end] = kept
+        return taken
+
+    def carve_all(self, ranges: Iterable[OffsetRange]) -> list[HistoryRow]:
+        """`carve` for sorted ranges that are disjoint; many of many rows in one pass."""
+        ranges = list(ranges)
+        taken: list[HistoryRow] = []
+        if len(ranges) < 8:
+            for start, stop in ranges:
+                taken += self.carve(start, stop)
+            return taken
+        kept: list[HistoryRow] = []
+        wanted = iter(ranges)
+        start, stop = next(wanted)
+        for first, last, history in self.rows:
+            while stop <= first:  # nothing of it is here any more
+                start, stop = next(wanted, BEYOND)
+            while start < last:
+                if first < start:
+                    kept.append((first, start, history))
+                    first = start
+                if last < stop:
+                    break
+                taken.append((first, stop, history))
+                first = stop
+                start, stop = next(wanted, BEYOND)
+            if first < last:
+                (taken if start <= first else kept).append((first, last, history))
+        self.rows = kept
         return taken
 
     def counted(self, rows: Iterable[HistoryRow]) -> list[HistoryRow]:

@@ -262,9 +262,7 @@ class DeliveryState:
         lease = self._leases.get(lease_id)
         if lease is None:
             return (self._carve_late(lease_id, ranges) if late else []), False
-        rows: list[HistoryRow] = []
-        for start, stop in ranges:
-            rows += lease.carve(start, stop)
+        rows = lease.carve_all(ranges)
         self.leased -= length_of(rows)
         return rows, True
 
@@ -350,6 +348,15 @@ class DeliveryState:
         if self.next < stop:
             self.next = stop
 
+    def _settle_all(self, ranges: Sequence[OffsetRange]) -> None:
+        """`_settle` for sorted ranges that do not touch: quickly, when they lie behind all that is settled."""
+        settled, failures = self._settled, self.failures.ranges
+        if ranges and self.floor < ranges[0][0] and ranges[-1][1] < self.next and not failures.rows:
+            settled.put_all(*zip(*ranges, strict=True))
+            return
+        for start, stop in ranges:
+            self._settle(start, stop)
+
     def _settlement(self, named: tuple[OffsetRange, ...], accepted: tuple[OffsetRange, ...]) -> Settlement:
         if named == accepted:
             return Settlement(accepted, ())
@@ -360,12 +367,12 @@ class DeliveryState:
         self.lost += length_of(lost)
         return Settlement(accepted, tuple(lost))
 
-    def _make_ready(self, rows: Iterable[Sequence[int]], tag: int) -> None:
-        put, readied = self._ready.put, self._readied
-        for start, stop, history in rows:
-            put(start, stop, tag, history)
-            if readied is not None:
-                readied.append((start, stop))
+    def _make_ready(self, rows: Sequence[HistoryRow], tag: int) -> None:
+        if rows:
+            starts, stops, histories = zip(*rows, strict=True)
+            self._ready.put_all(starts, stops, [tag] * len(rows), histories)
+        if self._readied is not None:
+            self._readied += [(row[0], row[1]) for row in rows]
 
     def _make_delayed(self, rows: Iterable[HistoryRow], not_before: float) -> None:
         for start, stop, history in rows:
@@ -382,7 +389,7 @@ class DeliveryState:
             ripe = [row for row in self._delayed.overlapping(start, stop) if row[3] <= now]
             for row in ripe:
                 self._delayed.carve(row[0], row[1])
-                self._make_ready([row[:3]], 0)
+                self._make_ready([(row[0], row[1], row[2])], 0)
 
     def _run_out(self, lease_id: int, tag: int) -> int:
         """A lease ends with its attempt counted; returns how many offsets it held."""

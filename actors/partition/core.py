@@ -32,7 +32,7 @@ P6  What `Carried` holds is what a successor in the same process needs, and noth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -131,6 +131,11 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
 
     def begin(self, now: float, *, restarted: bool) -> None:
         """Decide what becomes of the leases: they outlive a core, but not the process, since consumers die with it."""
+        for _ in self.begin_in_steps(now, restarted=restarted):
+            pass
+
+    def begin_in_steps(self, now: float, *, restarted: bool) -> Iterator[None]:
+        """The same, yielding now and then where there is much to do: the core takes nothing else until its end."""
         carried = self._carried
         for group in self._groups.values():
             delivery = group.delivery
@@ -146,7 +151,7 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
                     if group_id == group.group_id and deadline > now + timeout:
                         delivery.extend(lease_id, deadline, now)
             else:
-                delivery.void_all_leases(now)
+                yield from delivery.void_in_steps(now)
             if self.drops_unread(group):
                 self.drop_unread(group, now)
             delivery.judge(now, PROCESS_ENDED)

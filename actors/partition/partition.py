@@ -163,7 +163,8 @@ class Partition(Actor[c.PartitionCommand]):
             e.OutboxMoved: self._port.note_outbox,
         }
         port.carried.has_expiries |= self._spec.settings.default_ttl is not None
-        core.begin(now := context.clock.monotonic(), restarted=port.opened_before)
+        for _ in core.begin_in_steps(now := context.clock.monotonic(), restarted=port.opened_before):
+            await trio.lowlevel.checkpoint()
         self._take_handed_over(now)
         self._perform()
         self._arm_upkeep()
@@ -397,8 +398,7 @@ class Partition(Actor[c.PartitionCommand]):
 
     def _offset_at(self, message: c.OffsetAt, reply: Reply | None, now: float) -> None:
         if reply is not None:
-            find, time_us = self._find_offset, message.time_us
-            self.context.start_task(find, time_us, reply, reply.answer, name="time index")
+            self.context.start_task(self._find_offset, message.time_us, reply, reply.answer, name="offset")
 
     async def _find_offset(self, time_us: int, reply: Reply | None, found: Callable[[int], object]) -> None:
         def fails(error: StorageError) -> None:

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 import attrs
 
@@ -35,7 +36,7 @@ from callboard.log.format.frame_walk import CHUNK_BYTES, Tail
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
 from callboard.log.journal.journal_placing import find_places, put_in_place
 from callboard.log.journal.journal_records import Kind, decode_control
-from callboard.log.limits import JOURNAL_SEGMENT_BYTES
+from callboard.log.limits import JOURNAL_SEGMENT_BYTES, KIB
 from callboard.log.seams.disk import (
     Close,
     Handle,
@@ -49,6 +50,9 @@ from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.scanning import OpenSegment, open_segment, scan_file
 from callboard.log.segments.segment_file import SegmentFile, segment_path
 
+REPLAY_BYTES: Final = 16 * KIB
+"""Events are replayed so many bytes at a time, or a frame when that is larger: to do again what they tell may cost much
+more than to read them, and others are to run meanwhile."""
 Sink = Callable[[bytes], None]
 
 
@@ -207,7 +211,8 @@ class Replay:
 
     async def _replay_sealed(self, segment: OpenSegment, successor: int) -> None:
         """Apply a segment that has a successor: all its events must be there."""
-        await scan_file(self.files, segment, visit=partial(self._visit, segment, successor))
+        visit = partial(self._visit, segment, successor)
+        await scan_file(self.files, segment, visit=visit, chunk_bytes=REPLAY_BYTES)
         if self.next + 1 == successor and self.next - 1 in self.recovery.skipped_snapshots:
             self.next = successor
         if self.next < successor:
@@ -215,7 +220,8 @@ class Replay:
 
     async def _replay_last(self, segment: OpenSegment) -> None:
         """Apply the segment in use, and make its end fit to be appended to."""
-        scan = await scan_file(self.files, segment, visit=partial(self._visit, segment, None))
+        visit = partial(self._visit, segment, None)
+        scan = await scan_file(self.files, segment, visit=visit, chunk_bytes=REPLAY_BYTES)
         recovery = self.recovery
         is_skipped = segment.header.base_offset in recovery.skipped_snapshots
         found = max(self.next, segment.header.base_offset + 2) if is_skipped else self.next

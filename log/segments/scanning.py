@@ -101,8 +101,12 @@ async def scan_file(
     visit: Visit | None = None,
     resync: bool = True,
     progress: Callable[[int], None] | None = None,
+    chunk_bytes: int = CHUNK_BYTES,
 ) -> FrameWalk:
-    """Walk through the whole segment, checking every byte. `progress` is told the bytes of each chunk."""
+    """Walk through the whole segment, checking every byte. `progress` is told the bytes of each chunk.
+
+    Other tasks run between two chunks, and what is visited in one is visited in one step.
+    """
 
     async def pread(position: int, length: int) -> bytes:
         data = await files.read(segment.handle, position, length)
@@ -117,9 +121,9 @@ async def scan_file(
         file_end=segment.size_bytes,
         visit=visit,
         resync=resync,
-        first_bytes=CHUNK_BYTES
-        if resync
-        else FIRST_BYTES,  # who searches for the next frame reads to the end
+        chunk_bytes=chunk_bytes,
+        # Who searches for the next frame reads to the end.
+        first_bytes=chunk_bytes if resync else FIRST_BYTES,
     )
     return await run_walk_async(walk, pread)
 

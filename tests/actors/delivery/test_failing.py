@@ -242,3 +242,23 @@ def test_a_reject_by_a_lost_receipt_kills_nothing() -> None:
     assert delivery.reject(second.lease_id, [(0, 1)], 30.0, "late").accepted == ((0, 1),)
     (letter,) = delivery.dead_letters()
     assert (letter.attempts, letter.reason) == (2, "late")
+
+
+def test_leases_with_many_ranges_are_voided_step_by_step() -> None:
+    """No step takes more than some thousand ranges and those of a lease; what comes of it is one event, then notes."""
+    delivery, other = Delivery(0), Delivery(0)
+    for each in (delivery, other):
+        for lease_id in range(1, 41):
+            each.lease(now=0.0, deadline=9.0, consumer=lease_id, max_records=1000, visible_end=40_000)
+            first = (lease_id - 1) * 1000
+            each.ack(lease_id, [(offset, offset + 1) for offset in range(first, first + 1000, 2)], 0.0)
+        each.take_events()
+    steps = len(list(delivery.void_in_steps(5.0)))
+    assert steps >= 40 * 500 // 4096
+    assert other.void_all_leases(5.0) == 40
+    for each in (delivery, other):
+        each.check_invariants()
+        events = each.take_events()
+        assert [event[0] for event in events] == ["V", *["t"] * 40]
+        assert (each.leased, each.voided, each.ready_count(40_000)) == (0, 20_000, 20_000)
+    assert delivery.snapshot() == other.snapshot()

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.actors.delivery.intervals import CHUNK_ROWS_MAX, IntervalMap, IntervalSet
+from callboard.actors.delivery.receipts import LeaseState, merged
 from callboard.log.errors import InternalError
 
 RANGES = st.tuples(st.integers(0, 60), st.integers(0, 12)).map(lambda pair: (pair[0], pair[0] + pair[1]))
@@ -97,6 +98,54 @@ def test_map_agrees_with_a_dictionary(steps: list[tuple[tuple[int, int], int]], 
     assert sorted(model)[:limit] == front
     kept.check()
     assert len(model) - len(front) == kept.count
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3), st.integers(0, 1)), max_size=40),
+    st.integers(0, 3),
+    st.booleans(),
+)
+def test_rows_that_are_put_together_are_there_as_if_each_was_put(
+    parts: list[tuple[int, int, int]], apart: int, is_before: bool
+) -> None:
+    """Whether they lie behind everything or before, and whether they touch each other, or what is there."""
+    rows, at = [], 10 + apart
+    for gap, length, value in parts:
+        rows.append((at + gap, at + gap + length, value))
+        at += gap + length
+    one, many = IntervalMap("q"), IntervalMap("q")
+    for kept in (one, many):
+        kept.put(5, 10, 1)
+        if is_before:
+            kept.put(at + apart, at + apart + 1, 1)
+    for row in rows:
+        one.put(*row)
+    if rows:
+        many.put_all(*zip(*rows, strict=True))
+    many.check()
+    assert list(one) == list(many)
+
+
+def test_a_hundred_thousand_rows_put_together_are_whole() -> None:
+    """They pass through many chunks, beside what is there, and may be carved like any others."""
+    kept = IntervalMap("q")
+    kept.put(0, 1, 7)
+    kept.put_all(range(10, 300_010, 3), range(11, 300_011, 3), [5] * 100_000)
+    kept.check()
+    assert (kept.rows, kept.count) == (100_001, 100_001)
+    assert kept.carve(150_000, 150_006) == [(150_001, 150_002, 5), (150_004, 150_005, 5)]
+    kept.check()
+
+
+@given(st.sets(st.integers(0, 60)), st.sets(st.integers(0, 60)))
+def test_ranges_carved_out_of_a_lease_together_are_as_if_each_was(held: set[int], named: set[int]) -> None:
+    """What is taken and what stays is the same, however many ranges are named."""
+    rows = [(start, stop, 2 * (start % 3)) for start, stop in merged([(o, o + 1) for o in sorted(held)])]
+    ranges = merged([(offset, offset + 1) for offset in sorted(named)])
+    one, many = LeaseState(1, 0.0, False, list(rows)), LeaseState(1, 0.0, False, list(rows))
+    taken = [row for start, stop in ranges for row in one.carve(start, stop)]
+    assert many.carve_all(ranges) == taken
+    assert many.rows == one.rows
 
 
 @pytest.mark.parametrize("seed", range(3))

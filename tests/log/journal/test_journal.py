@@ -1,16 +1,18 @@
 """What a journal promises while nothing fails."""
 
+import itertools
 import re
 from pathlib import Path
 
 import pytest
+import trio
 
 from callboard.log import limits
 from callboard.log.errors import FormatTooNew, InternalError, InvalidArgument
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES, decode_segment_header
 from callboard.log.journal.journal import Journal
 from callboard.log.journal.journal_records import Kind
-from callboard.log.journal.journal_recovery import Owner
+from callboard.log.journal.journal_recovery import REPLAY_BYTES, Owner
 from callboard.log.limits import JOURNAL_RESERVE_BYTES, Limits
 
 
@@ -25,6 +27,29 @@ async def test_clean_close_leaves_nothing_to_rewrite(owner):
         journal.recovery.torn_bytes,
         journal.recovery.quarantined,
     )
+
+
+async def test_others_run_while_a_long_journal_is_replayed(owner):
+    """No step replays more than some kilobytes of events, however long the journal is."""
+    journal = await owner.open()
+    events = [b"%06d" % number * 20 for number in range(2000)]
+    for first in range(0, len(events), 20):
+        await owner.append(journal, *events[first : first + 20])
+    await journal.close()
+    seen = []
+
+    async def look():
+        while True:
+            await trio.lowlevel.checkpoint()
+            seen.append(len(owner.state))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(look)
+        await owner.open()
+        nursery.cancel_scope.cancel()
+    assert owner.state == events
+    grown = [after - before for before, after in itertools.pairwise(seen) if after > before]
+    assert max(grown) * len(events[0]) <= 2 * REPLAY_BYTES
 
 
 async def test_kill_rewrites_the_unproven_tail(owner):

@@ -12,9 +12,11 @@ import cbor2
 import trio
 
 from callboard.actors.kernel import ActorIncarnation, ActorRef, Batch, DurableActor, Ending
+from callboard.batching import TakesBatches
 from callboard.consumer import Consumer
 from callboard.log.errors import CallboardError, LeaseLost, PartialPublish
 from callboard.message import Message, Receipt
+from callboard.mixed_batch import MixedBatch
 from callboard.reading import BatchReader
 from callboard.received import ReceivedBatch, ReceivedMessage
 from callboard.receiving import Receiving
@@ -38,7 +40,8 @@ def watched_calls(watch: Watch) -> Iterator[None]:
         (Consumer, "__aenter__", calls.join),
         (Consumer, "__aexit__", calls.leave),
         (Consumer, "get", calls.get),
-        (Consumer, "get_batch", calls.get),
+        (TakesBatches, "get_batch", calls.get),
+        (TakesBatches, "get_mixed_batch", calls.get),
         (Receiving, "__aexit__", calls.end_receiving),
         (BatchReader, "__anext__", calls.read),
         (ActorRef, "ask", calls.ask),
@@ -212,14 +215,15 @@ class _Calls:
         return leave
 
     def get(self, original: Original) -> Original:
-        """`Consumer.get` and `Consumer.get_batch`, which iterating and `receive` call too."""
+        """`Consumer.get`, `get_batch` and `get_mixed_batch`, which iterating and `receive` call too."""
         watch = self._watch
 
         async def get(consumer: Consumer, *args: Any, **given: Any) -> Any:
-            held = await original(consumer, *args, **given)
-            if held is not None and watch.is_watched():
-                watch.record("delivered", **_place(held), group=consumer.group, **self._contents(held))
-            return held
+            given_out = await original(consumer, *args, **given)
+            if given_out is not None and watch.is_watched():
+                for held in given_out.parts if isinstance(given_out, MixedBatch) else (given_out,):
+                    watch.record("delivered", **_place(held), group=consumer.group, **self._contents(held))
+            return given_out
 
         return get
 

@@ -17,7 +17,7 @@ from callboard.actors.partition.calls import record_in
 from callboard.log.errors import ActorCrashed, ActorStopped, InvalidArgument, RuntimeClosed, TopicNotFound
 from callboard.log.format.columns import FOREVER
 from callboard.log.limits import MIB, OFFSET_MAX, READ_BYTES_DEFAULT
-from callboard.log.plain import each_of, is_a, items, refuse_copy, shown, whole
+from callboard.log.plain import each_of, is_a, items, refuse_copy, shown, text, whole
 from callboard.message import Receipt, Record, ScheduledReceipt, WaitsInTopic, from_us, topic_id_field
 
 if TYPE_CHECKING:
@@ -242,14 +242,15 @@ def parse_ids(text: str) -> list[int]:
     return [int(word) for word in found]
 
 
-def parse_place(text: str) -> tuple[int, int]:
+def parse_place(given: object) -> tuple[int, int]:
     """A partition and a schedule id, behind which a list goes on; nothing stands for the beginning.
 
     Raises `InvalidArgument`.
     """
-    found = parse_ids(text)
-    if len(found) not in (0, 2):
-        raise InvalidArgument(f"{text!r:.60} is no partition with a schedule id. Nothing was listed.")
+    word = text(given)
+    found = [] if word is None else parse_ids(word)
+    if word is None or len(found) not in (0, 2):
+        raise InvalidArgument(f"{shown(given)} is no partition with a schedule id. Nothing was listed.")
     return (found[0], found[1]) if found else (0, -1)
 
 

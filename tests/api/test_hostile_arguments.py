@@ -309,6 +309,7 @@ CALLS: dict[str, Call] = {
     "Producer.next_sequence": Call({}),
     "DelayedMessages.list": Call({}),
     "DelayedMessages.next": Call({}),
+    "DelayedMessages.page": Call({"after": "", "limit": 10}),
     "DelayedMessages.cancel": Call({"receipts": []}),
     "DelayedMessages.cancel_ids": Call({"partition": 0, "schedule_ids": [0]}),
     "Schedule.next": Call({}),
@@ -323,6 +324,7 @@ CALLS: dict[str, Call] = {
     "Consumer.receive": Call({}),
     "Consumer.batches": Call({}),
     "Consumer.get_batch": Call({"max_records": 1, "max_wait": 0.0}),
+    "Consumer.get_mixed_batch": Call({"max_records": 1, "max_wait": 0.0}),
     "ReceivedMessage.ack": Call({}),
     "ReceivedMessage.nack": Call({}),
     "ReceivedMessage.reject": Call({}),
@@ -345,7 +347,7 @@ CALLS: dict[str, Call] = {
     "Reply.fail": Call({"error": ValueError("refused")}),
 }
 NOT_ARGUMENTS = {"self", "task_status"}
-NOT_PUBLIC = {"hand_over_nack"}
+NOT_PUBLIC = {"hand_over_nack", "keep_in"}
 """Without an underscore for other modules of the package."""
 
 

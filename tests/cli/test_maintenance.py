@@ -46,7 +46,7 @@ def test_a_sound_directory_verifies(orders: Any) -> None:
     """Exit code 0, and what was read is counted."""
     orders.run("publish", "orders", "a", "b", "c")
     printed = orders.run("verify").out.decode()
-    assert printed.startswith("2 partitions with 3 messages, and ")
+    assert "2 partitions with 3 messages, and " in printed
     assert "of the broker's own with " in printed
     assert "sound" in printed
     found = orders.run("verify", "--json").json

@@ -331,7 +331,7 @@ class OutboxLost:
 
 @attrs.frozen
 class ScheduleMissed:
-    """Firings of a schedule (topic/name) were missed and stay away, as its setting `missed` says."""
+    """Firings of a schedule (topic/name) were missed and are skipped, as its setting `missed` says."""
 
     schedule: str
     firings: int

@@ -263,7 +263,7 @@ class DeadLetterTopic:
         return Redriven(messages=sent, passed_over=dict(passed))
 
     async def purge(self, choose: Chooses | None = None, *, limit: int | None = None) -> int:
-        """Be done with dead letters, without doing anything with them; returns how many, once that is synced."""
+        """Remove dead letters for good, without doing anything with them; returns how many, once that is synced."""
 
         async def settle(partition: int, letters: Page) -> int:
             offsets = [each.record.offset for each in letters]

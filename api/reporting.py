@@ -202,7 +202,7 @@ LINES: Final[dict[object, Line]] = {
     notices.ScheduleMissed: Line(
         "partitions",
         logging.WARNING,
-        "schedule {schedule} has missed {firings}; they stay away, as its setting `missed` says.",
+        "schedule {schedule} has missed {firings}; they are skipped, as its setting `missed` says.",
     ),
     notices.GroupExpired: Line(
         "groups",
@@ -262,7 +262,7 @@ LINES: Final[dict[object, Line]] = {
     notices.CatalogDamaged: Line(
         "catalog",
         logging.WARNING,
-        "{path} has lost records ({damage}): topics, groups and settings that only they told of are gone. {gone}."
+        "{path} has lost records ({damage}): topics, groups and settings that only they recorded are gone. {gone}."
         " Compare `callboard topic list` and `callboard group list` with what should be there, and create what is"
         " missing; `callboard repair --accept` ends the reminders.",
     ),

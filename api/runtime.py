@@ -187,7 +187,7 @@ class Runtime(ReachesOutboxes, ReadsTopics):
             self._system = open_system(
                 self._spec(), clock=self.clock, entropy=self.entropy, disk=disk, limits=self.limits
             )
-            if self._path is not None:
+            if self._path is not None or self._only_looks:
                 self._reporter.listen(self._system.events)
             if self._on_event is not None:
                 self._system.events.subscribe(self._on_event)

@@ -174,8 +174,8 @@ class ScheduleStatistics:
     fired: int
     """Firings published since the directory was opened."""
     passed_over: int
-    """Firings that were missed and stay away, found since the directory was opened; of a cron expression long spans are
-    counted to 1,000."""
+    """Firings that were missed and are skipped, found since the directory was opened; of a cron expression long spans
+    are counted to 1,000."""
     problem: str | None
     """Why a firing waits."""
 

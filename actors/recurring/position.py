@@ -5,7 +5,7 @@ Both clocks are arguments. Wall time decides what is due; the monotonic clock on
 Vocabulary
 ----------
 fired   the last due instant whose message is in the topic.
-passed  what lies up to here is passed over: it was before the schedule began, or was missed and stays away.
+passed  what lies up to here is passed over: it was before the schedule began, or was missed and is skipped.
 skew    wall time minus monotonic time. It grows when the wall clock is set forward, or the machine sleeps.
 missed  what became due while nobody looked: before the first look, or while the skew grew by more than `JUMP_US`.
 
@@ -38,7 +38,7 @@ class Position:
         self._fired_us: int | None = None
         self._skew_us: int | None = None
         self.passed_over = 0
-        """Firings that were missed and stay away, as far as they were counted."""
+        """Firings that were missed and are skipped, as far as they were counted."""
 
     @property
     def fired_us(self) -> int | None:

@@ -288,7 +288,7 @@ def purge(
     directory: str,
     as_json: bool,
 ) -> None:
-    """Be done with dead letters. They are not listed, and not redriven, any more."""
+    """Remove dead letters for good. They are listed and redriven no more."""
     if not yes:
         raise InvalidArgument(
             "purging cannot be undone. Nothing was done. Look with `callboard dead-letters list`, then give --yes."

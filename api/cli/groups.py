@@ -16,7 +16,7 @@ from callboard.cli.inspect import ask_runtime
 from callboard.cli.options import all_option, directory_option, json_option, parse_settings, zoned
 from callboard.cli.output import facts, print_json, say, show, table, to_json
 from callboard.cli.streams import is_interactive
-from callboard.cli.topics import setting_rows, settings_argument
+from callboard.cli.topics import setting_rows, settings_argument, show_changes
 from callboard.control import is_negative, parse_place
 from callboard.log.errors import InvalidArgument
 from callboard.offline import require_directory
@@ -112,18 +112,19 @@ def describe(name: str, directory: str, as_json: bool) -> None:
 def alter_group(name: str, settings: tuple[str, ...], directory: str, as_json: bool) -> None:
     """Change settings of a group. All but those that are fixed once it exists, such as `mode` and `start`, can change.
 
-    Also while a runtime has the directory open with control=True: they hold for its consumers from then on.
+    Printed is what has changed. Also while a runtime has the directory open with control=True: they hold for its
+    consumers from then on.
     """
     check_name(name, "group")
     check_not_own_group(name)
     where = f"group {name!r}"
     given = parse_settings(settings, GROUP_FIELDS, lambda found: check("group", GROUP_FIELDS, found, where))
     request = {"verb": "alter_group", "group": name, "settings": to_json(given)}
-    (found,) = ask_runtime(directory, request)
+    described, after = ask_runtime(directory, {"verb": "describe_group", "group": name}, request)
     if as_json:
-        print_json({"name": name, "settings": found})
+        print_json({"name": name, "settings": after})
     else:
-        show(facts(setting_rows(found, GROUP_FIELDS), title=f"group {name} is altered"))
+        show_changes(f"group {name}", described["group"]["settings"], after, GROUP_FIELDS)
 
 
 def where(command: Command) -> Command:

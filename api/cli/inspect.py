@@ -176,7 +176,7 @@ def stats(directory: str, with_own: bool, as_json: bool) -> None:
     timers = found["timers"]
     show(
         f"timers (ends of leases, pauses before retries, delays): {timers['armed']:,} wait,"
-        f" {timers['came']:,} have come since the directory was opened"
+        f" {timers['came']:,} came since the directory was opened"
     )
 
 
@@ -233,7 +233,7 @@ def _show_losses(found: dict[str, Any]) -> None:
         for damage in partition["damages"]:
             show(f"{partition['topic']}/{partition['partition']}: {damage}")
     if catalog["damages"] or any(partition["lost_records"] for partition in partitions):
-        show("Lost records are told until `callboard repair --accept` acknowledges them.")
+        show("Lost records are reported until `callboard repair --accept` acknowledges them.")
 
 
 @click.command()

@@ -67,14 +67,14 @@ def verify(directory: str, as_json: bool) -> int:
     help="Also set back what the delivery journals say of this group (name, id, or '*': every group) where that makes"
     " no sense.",
 )
-@click.option("--accept", is_flag=True, help="Acknowledge what was lost: it is told no more.")
+@click.option("--accept", is_flag=True, help="Acknowledge what was lost: it is reported no more.")
 @directory_option
 @json_option
 def repair(dry_run: bool, groups: tuple[str, ...], accept: bool, directory: str, as_json: bool) -> int:
     """Make damaged logs whole again. No record that can be read is lost.
 
     Damaged files go to quarantine as they are; offsets that cannot be read become a recorded gap. No process may have
-    the directory open. What was lost is told at every opening until --accept acknowledges it.
+    the directory open. What was lost is reported at every opening until --accept acknowledges it.
 
     With --dry-run nothing is changed, and the exit code is 4 when there is something to do.
 

@@ -83,8 +83,8 @@ def rehearse_command(
 ) -> None:
     """Try a handler on what was published to a topic. It is compared with how its group went then.
 
-    DIR is a runtime's directory, or a copy of one. It is only read, and may be open elsewhere. What is compared is told
-    by delivery journals: lag, redeliveries, dead letters, and how long messages took.
+    DIR is a runtime's directory, or a copy of one. It is only read, and may be open elsewhere. What is compared comes
+    from delivery journals: lag, redeliveries, dead letters, and how long messages took.
     """
     require_directory(directory)
     function = handler_named(handler)

@@ -81,13 +81,7 @@ def alter(name: str, settings: tuple[str, ...], directory: str, as_json: bool) -
     if as_json:
         print_json({"name": name, "settings": after})
         return
-    before = described["settings"]
-    changed = [key for key in after if after[key] != before[key]]
-    old, new = (
-        dict(setting_rows({key: each[key] for key in changed}, TOPIC_FIELDS)) for each in (before, after)
-    )
-    what = "is altered" if changed else "has these settings already"
-    show(facts([(key, f"{old[key]} → {new[key]}") for key in changed], title=f"topic {name} {what}"))
+    show_changes(f"topic {name}", described["settings"], after, TOPIC_FIELDS)
 
 
 @topic.command()
@@ -176,6 +170,16 @@ def describe(name: str, directory: str, as_json: bool) -> None:
     for partition in found["partitions"]:
         partition["groups"] = [each for each in partition["groups"] if each["group_id"] not in own]
     _show_topic(found)
+
+
+def show_changes(
+    what: str, before: Mapping[str, Any], after: Mapping[str, Any], fields: Mapping[str, SettingField]
+) -> None:
+    """Print the settings that an `alter` has changed."""
+    changed = [key for key in after if after[key] != before[key]]
+    old, new = (dict(setting_rows({key: each[key] for key in changed}, fields)) for each in (before, after))
+    result = "is altered" if changed else "has these settings already"
+    show(facts([(key, f"{old[key]} → {new[key]}") for key in changed], title=f"{what} {result}"))
 
 
 def _show_topic(found: dict[str, Any]) -> None:

@@ -38,7 +38,7 @@ def analyse(
     memory: str,
     as_json: bool,
 ) -> None:
-    """Tell how records were delivered. Latency, redelivery and lag are told over time.
+    """Show how records were delivered, with latency, redelivery and lag over time.
 
     DIR is a runtime's directory. It is only read, and may be open elsewhere.
     """

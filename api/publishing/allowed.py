@@ -44,7 +44,7 @@ def check_guarded(level: Level) -> None:
     """Raise `InvalidArgument` for a level at which nobody hears of a duplicate or a refusal."""
     if level is Level.NONE:
         raise InvalidArgument(
-            "acks is 'none', and a duplicate or a refusal could not be told to anybody. Nothing was written."
+            "acks is 'none', and a duplicate or a refusal could not be reported to anybody. Nothing was written."
             " Use 'leader' or 'all' with dedup_id, expected_offset, delays and producers."
         )
 

@@ -174,7 +174,7 @@ async def work_long_on_one(at: MomentClient) -> None:
                 if message is None:
                     return
                 seen.add(message.offset)
-                while (other := await quick.get(timeout=1.5)) is not None:
+                while (other := await quick.get(timeout=0.9)) is not None:
                     await other.ack(wait=False)
                     seen.add(other.offset)
                 at.expect_undisturbed(len(seen), count, "how many messages were given out beside a long body")

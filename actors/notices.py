@@ -348,6 +348,18 @@ class ProducerForgotten:
 
 
 @attrs.frozen
+class ClockWasAhead:
+    """A time that was written down is later than now by more than an hour: the clock was wrong then, or is now. It
+    counts as now, when it was first seen. Told once of a partition; `stamps_ahead` in its statistics counts them.
+    """
+
+    path: str
+    stamp_us: int
+    """The first such time, in microseconds since 1970."""
+    now_us: int
+
+
+@attrs.frozen
 class PublishersLost:
     """The record of who has published what was damaged, and was made anew from the log that is left. A record that
     retention has dropped would be taken for a new one.

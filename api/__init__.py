@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from callboard.actors.notices import CatalogDamaged as CatalogDamaged
     from callboard.actors.notices import CatalogHeld as CatalogHeld
     from callboard.actors.notices import CatalogUnmaintained as CatalogUnmaintained
+    from callboard.actors.notices import ClockWasAhead as ClockWasAhead
     from callboard.actors.notices import DamageFound as DamageFound
     from callboard.actors.notices import DeadLettered as DeadLettered
     from callboard.actors.notices import DeadLettersDropped as DeadLettersDropped
@@ -184,6 +185,7 @@ _HOMES = {
         "PartitionLacksSpace",
         "PartitionStuck",
         "ProducerForgotten",
+        "ClockWasAhead",
         "PublishersLost",
         "RequestFailed",
         "ScheduleHeld",

@@ -155,6 +155,12 @@ LINES: Final[dict[object, Line]] = {
         "{path} has forgotten producer {producer_id:#x}: {reason}. What it published before would not be known as a"
         " duplicate any more; its next publish has to begin anew.",
     ),
+    notices.ClockWasAhead: Line(
+        "partitions",
+        logging.WARNING,
+        "{path}: a time that was written down is later than now by {ahead}: the clock was wrong then, or is now. What"
+        " was stamped so counts as of now. Set the clock right; nothing else is to be done.",
+    ),
     notices.PublishersLost: Line(
         "partitions",
         logging.WARNING,
@@ -423,6 +429,8 @@ class Reporter:
             told["who"] = f"the supervisor {told['path']!r}" if told["path"] else "the root supervisor"
             ends = "All below it is restarted, or ends with the runtime."
             told["then"] = ends if told["path"] else "The runtime ends."
+        if "stamp_us" in told:
+            told["ahead"] = f"{(told['stamp_us'] - told['now_us']) / 3.6e9:,.1f} hours"
         if "group_id" in told:
             told["group"] = self._group_of(told["group_id"])
         if "records" in told:

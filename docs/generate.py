@@ -71,7 +71,7 @@ API = {
         "What `Runtime.events` and `Runtime.subscribe_events` tell, and `open_runtime(on_event=)`.",
         (
             "Logged ActorStarted IncarnationCrashed ActorRestarted ActorEnded ActorFailed Escalated MessageDropped"
-            " HookFailed CatalogDamaged CatalogHeld CatalogUnmaintained"
+            " HookFailed CatalogDamaged CatalogHeld CatalogUnmaintained ClockWasAhead"
             " DamageFound DeadLettered DeadLettersDropped DeadLettersHeld"
             " DelayedHeld DelayedLost GroupExpired GroupKept HandOverForced"
             " HandlerFailed JournalSalvaged"

@@ -42,6 +42,13 @@ that is read."""
 PUBLISHED_BYTES_MAX: Final = 128 * MIB
 """A larger record of who has published what is taken for damage."""
 
+# -- clocks
+STAMP_TOLERANCE_S: Final = 3600.0
+"""A stamp that is later than now by no more is believed; one further ahead counts as now, when it is noticed."""
+STAMPS_NOTICED_MAX: Final = 16
+"""Times at which it was noticed that a clock had been ahead, each by less than the time before; beyond it, the first
+one is forgotten, and stamps that are ahead by so much count as noticed again."""
+
 # -- what is published later
 YEAR_MAX: Final = 9900
 """Nothing is due after it begins: due times are rounded up and shown in zones, and the calendar ends."""

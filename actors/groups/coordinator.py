@@ -110,6 +110,7 @@ class Coordinator(Actor[CoordinatorCommand]):
         self._group_id = group_id
         self._idle_since_us = idle_since_us
         self._membership = membership
+        self._stamps = membership.stamps
         self._news = trio.Event()
         self._ended = False
         self._ended_idle_us: int | None = None
@@ -401,7 +402,8 @@ class Coordinator(Actor[CoordinatorCommand]):
             while True:
                 left, expiry = math.inf, membership.settings.group_expiry
                 if self._idle_since_us is not None and expiry is not None:
-                    left = expiry - (clock.wall_us() - self._idle_since_us) / 1e6
+                    now_us = clock.wall_us()
+                    left = expiry - (now_us - self._stamps.believed(self._idle_since_us, now_us)) / 1e6
                     left = max(left, begun + min(expiry, EXPIRY_GRACE_S) - clock.monotonic())
                 if expiry is not None and left <= 0:
                     self._expired_after = expiry

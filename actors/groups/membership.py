@@ -25,6 +25,7 @@ from callboard.actors.groups.assignment import Assignment, Place
 from callboard.actors.partition.commands import DeliverySettings
 from callboard.actors.settings import GroupSettings, Start
 from callboard.actors.timers.timers import Flag
+from callboard.log.format.stamps import Stamps
 
 if TYPE_CHECKING:
     from callboard.actors.catalog.directory import LiveTopic
@@ -127,6 +128,8 @@ class Membership:
         """Somebody was told that it expires; storing that may take several attempts."""
         self.assignment = Assignment()
         """Of an exclusive group: who owns which partition."""
+        self.stamps = Stamps()
+        """What a clock that was ahead has left."""
         self.idle_since_us: int | None = None
         """Since when there are no members; None when there are."""
         self.rebalances = 0

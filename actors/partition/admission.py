@@ -38,6 +38,7 @@ from callboard.actors.partition.producers import Begun, Producer, ProducerTable,
 from callboard.actors.partition.queues import Appends, Decided, PublishedBatch, Singles
 from callboard.log.errors import CallboardError, InvalidArgument, OffsetMismatch
 from callboard.log.format.columns import Columns, ProducerRun
+from callboard.log.format.stamps import Stamps
 from callboard.log.limits import USUAL, Limits
 
 RECORD_BYTES: Final = 64
@@ -70,10 +71,12 @@ class Admission:
         window_us: int | None = None,
         void_below: int = 0,
         limits: Limits = USUAL,
+        stamps: Stamps | None = None,
     ) -> None:
         self._label = label
-        self.producers = ProducerTable(limits.producers, begun)
-        self.ids = DedupTable(limits.dedup_ids, window_us, void_below=void_below)
+        self.stamps = Stamps() if stamps is None else stamps
+        self.producers = ProducerTable(limits.producers, begun, self.stamps)
+        self.ids = DedupTable(limits.dedup_ids, window_us, void_below=void_below, stamps=self.stamps)
         self.is_guarded = False
         """Whether the tables follow the log."""
         self.noted_end = 0

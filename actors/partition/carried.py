@@ -15,6 +15,7 @@ from callboard.actors.delivery.receipts import Lease, OffsetRange
 from callboard.actors.partition.commands import DeliverySettings, Ranges
 from callboard.actors.partition.group_states import Group, PendingLease
 from callboard.actors.partition.ownership import Ownership
+from callboard.log.format.stamps import Stamps
 
 EXTENDED_SIFT_AT: Final = 64
 UNSYNCED_MAX: Final = 1024
@@ -71,6 +72,8 @@ class Carried:
     """A record is known that has a time to live."""
     keep_expired: set[int] = attrs.field(factory=set)
     """By id: the groups that keep what expires as dead letters, until their settings are known."""
+    stamps: Stamps = attrs.field(factory=Stamps)
+    """What a clock that was ahead has left."""
     names: dict[tuple[int, int], str] = attrs.field(factory=dict)
     """By group's and consumer's id: the names of members."""
     _given_back: int = 0

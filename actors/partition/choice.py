@@ -32,6 +32,7 @@ from callboard.actors.delivery.intervals import length_of
 from callboard.actors.delivery.receipts import Lease, OffsetRange, merged
 from callboard.actors.partition.commands import Fetch, Token
 from callboard.actors.partition.record_window import NO_KEY, RecordRange, WindowRecords
+from callboard.log.format.stamps import Stamps
 from callboard.log.limits import WINDOW_SPAN_RECORDS
 
 JOIN_MAX: Final = 64
@@ -61,6 +62,7 @@ class KeyOrder:
         self.is_reading = False
         """Records are being read."""
         self.wall_offset_s = 0.0
+        self.stamps = Stamps()
         """Wall time minus monotonic time, as of the present lease: the wall clock may be set at any time."""
         self.promoted = 0
         """Records that were leased before others of a higher priority, because they starved."""

@@ -607,6 +607,8 @@ class PartitionStatistics:
     """Messages that acks have published and that are not forwarded yet."""
     dropped_dead_letters: int = 0
     """Dead letters that it kept of groups, and that went with the groups since it started."""
+    stamps_ahead: int = 0
+    """Times that were later than now, and count as now when they were first seen, since the directory was opened."""
     is_recovery_owed: bool = False
     """The disk was too full for recovery: records behind the proven end are in no number here until it has space."""
     gaps: tuple[str, ...] = ()

@@ -116,6 +116,7 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
         """Who waits for the visible end to move."""
         self._readers_sift_at = READERS_SIFT_AT
         self._carried = carried
+        self.stamps = carried.stamps
         self._groups = states.groups
         self._is_abandoned = is_abandoned
         self._load, self._draw = load, draw
@@ -243,9 +244,7 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
     def open_group(
         self, message: c.OpenGroup, token: Token, now: float, start: int | None = None, *, numbering: int = 0
     ) -> None:
-        """Answer with the group's floor; a new group starts where it says, or at the offset `start`, and begins the
-        `numbering`, which nothing had before.
-        """
+        """Answer with the group's floor; a new one starts where it says, or at `start`, and begins the `numbering`."""
         group = self._groups.get(message.group_id)
         if group is None:
             if start is None:
@@ -353,6 +352,7 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
         deadline = now + group.visibility_timeout
         if group.choice is not None:
             group.choice.wall_offset_s = self.wall_offset_s
+            group.choice.stamps = self.stamps
             lease = group.choice.lease(now, deadline, consumer, max_records, self.visible_end)
         else:
             lease = group.delivery.lease(

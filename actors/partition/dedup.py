@@ -7,7 +7,8 @@ that a full table never refuses a message.
 
 Invariants
 ----------
-D1  At a time t an id is found exactly if it was appended at a time above t - window, and was not forgotten early.
+D1  At a time t an id is found exactly if it was appended at a time above t - window, and was not forgotten early. A
+    time that is ahead of t counts as t, when it was first seen (`stamps`).
 D2  At most `limit` ids are held: those appended last.
 D3  What was forgotten because its window was over, or was altered, is not held again, also when the log is read again.
 """
@@ -18,6 +19,8 @@ from collections.abc import Iterator
 from typing import Final
 
 import attrs
+
+from callboard.log.format.stamps import Stamps
 
 Placed = tuple[int, int]
 """(Offset, append time in microseconds since 1970)."""
@@ -36,6 +39,8 @@ class DedupTable:
     """Ids that had to go although the window had not passed."""
     void_below: int = 0
     """Ids of records below this offset were forgotten, or never held (D3)."""
+    stamps: Stamps = attrs.Factory(Stamps)
+    """What a clock that was ahead has left."""
     _ids: dict[bytes, Placed] = attrs.Factory(dict)
     """In the order in which they were appended."""
 
@@ -59,7 +64,9 @@ class DedupTable:
 
     def is_current(self, placed: Placed, now_us: int) -> bool:
         """Whether the window that began with the record is not over (D1)."""
-        return self.window_us is not None and now_us - placed[1] < self.window_us
+        if self.window_us is None:
+            return False
+        return now_us - self.stamps.believed(placed[1], now_us) < self.window_us
 
     def find(self, dedup_id: bytes, now_us: int) -> int | None:
         """The offset of the original, None when the id is new."""

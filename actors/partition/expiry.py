@@ -23,16 +23,20 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+import attrs
+
 from callboard.actors.delivery.intervals import IntervalSet
 from callboard.actors.delivery.receipts import OffsetRange, between, merged
 from callboard.actors.partition import effects as e
 from callboard.log.format.columns import FOREVER, NO_TIME, Columns, first_expiry
+from callboard.log.format.stamps import Stamps, is_ahead
 
 if TYPE_CHECKING:
     from callboard.actors.delivery.receipts import Lease
     from callboard.actors.partition.carried import Carried
     from callboard.actors.partition.group_states import Group
     from callboard.actors.partition.record_window import WindowRecords
+    from callboard.log.seams.clock import Clock
 
 LOOK_LEAST_S: Final = 1.0
 """A group is looked at no more often than this for its own sake."""
@@ -57,9 +61,34 @@ def may_expire(batches: Sequence[Columns]) -> bool:
     return any(columns.expiries is not None for columns in batches)
 
 
-def has_expired(batches: Sequence[Columns], now_us: int) -> bool:
-    """Whether the time to live of a record in these is over."""
-    return any(columns.first_expiry <= now_us for columns in batches)
+def has_expired(batches: Sequence[Columns], stamps: Stamps, clock: Clock) -> bool:
+    """Whether the time to live of a record in these is over; the time is asked only when one has any."""
+    if not may_expire(batches):
+        return False
+    now_us = clock.wall_us()
+    return any(columns.first_expiry <= now_us + _ahead_by(columns, stamps, now_us) for columns in batches)
+
+
+def _ahead_by(columns: Columns, stamps: Stamps, now_us: int) -> int:
+    """By how much the clock was ahead with which a batch was appended (`stamps`)."""
+    stamp_us = columns.append_time_us
+    return stamp_us - stamps.believed(stamp_us, now_us) if is_ahead(stamp_us, now_us) else 0
+
+
+def believed_expiries(batches: Sequence[Columns], stamps: Stamps, now_us: int) -> list[Columns]:
+    """The same; what was appended by a clock that was ahead expires so much earlier."""
+    return [
+        columns
+        if columns.expiries is None or not is_ahead(columns.append_time_us, now_us)
+        else _earlier(columns, _ahead_by(columns, stamps, now_us))
+        for columns in batches
+    ]
+
+
+def _earlier(columns: Columns, by_us: int) -> Columns:
+    times = columns.expiries or ()
+    moved = array("q", [time if time == NO_TIME else time - by_us for time in times])
+    return attrs.evolve(columns, expiries=moved)
 
 
 def unexpired(batches: Sequence[Columns], now_us: int) -> tuple[list[Columns], list[OffsetRange]]:

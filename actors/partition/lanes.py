@@ -111,8 +111,9 @@ class PriorityOrder(KeyOrder):
             return True
         if self.starvation_s is None:
             return False
-        appended_s: float = self.records.columns["append_us"][index] / 1e6
-        return appended_s + self.starvation_s <= now + self.wall_offset_s
+        wall_s = now + self.wall_offset_s
+        appended_us = self.stamps.believed(self.records.columns["append_us"][index], round(wall_s * 1e6))
+        return appended_us / 1e6 + self.starvation_s <= wall_s
 
     def _free_count(self) -> int:
         """How many of those seen are free (K2)."""

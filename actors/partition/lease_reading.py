@@ -8,8 +8,9 @@ from typing import Final
 
 from callboard.actors.delivery.receipts import Lease, OffsetRange, merged
 from callboard.actors.partition.addressing import addressed_to, may_be_addressed
-from callboard.actors.partition.expiry import may_expire, unexpired
+from callboard.actors.partition.expiry import believed_expiries, may_expire, unexpired
 from callboard.log.format.columns import Columns
+from callboard.log.format.stamps import Stamps
 
 JOIN_MAX: Final = 64
 """Offsets between two leased ranges that are read with them, since one read costs less than two."""
@@ -74,12 +75,12 @@ class LeaseReading:
         self.batches += found
         self._at = position if at >= stop else at
 
-    def filter(self, group_id: int, now_us: int) -> None:
+    def filter(self, group_id: int, now_us: int, stamps: Stamps) -> None:
         """All is read: leave out what is for another group only, and what has expired."""
         if may_be_addressed(self.batches):
             self.batches, self.filtered = addressed_to(self.batches, group_id)
         if may_expire(self.batches):
-            self.batches, self.expired = unexpired(self.batches, now_us)
+            self.batches, self.expired = unexpired(believed_expiries(self.batches, stamps, now_us), now_us)
 
     def rest(self) -> list[tuple[int, int]]:
         """What of the lease was not read."""

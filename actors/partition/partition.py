@@ -31,7 +31,7 @@ from callboard.actors.partition.addressing import may_be_addressed
 from callboard.actors.partition.committer import Committer, DiskEngine
 from callboard.actors.partition.core import REFUSALS, PartitionCore
 from callboard.actors.partition.delivery_journal import open_delivery_journal
-from callboard.actors.partition.expiry import has_expired, may_expire
+from callboard.actors.partition.expiry import has_expired
 from callboard.actors.partition.group_states import PendingLease
 from callboard.actors.partition.kept_letters import tells_dead
 from callboard.actors.partition.lease_reading import LeaseReading
@@ -220,10 +220,8 @@ class Partition(Actor[c.PartitionCommand]):
             self.context.emit(notices.OpeningLacksSpace(self.context.path, str(error)))
 
     def _tell_damage(self, damage: Damage, *, is_new: bool) -> None:
-        offsets = damage.first_offset, damage.last_offset
-        self.context.emit(
-            notices.DamageFound(self.context.path, damage.path, *offsets, str(damage), is_new=is_new)
-        )
+        context, offsets = self.context, (damage.first_offset, damage.last_offset)
+        context.emit(notices.DamageFound(context.path, damage.path, *offsets, str(damage), is_new=is_new))
 
     def _tell_new_damage(self) -> None:
         for damage in self._log.record.take_new():
@@ -249,6 +247,7 @@ class Partition(Actor[c.PartitionCommand]):
             named_end=max(states.named_end(), published_end),
             is_gone=spec.port.lacks(folder),
             limits=context.limits,
+            stamps=self._port.carried.stamps,
         )
         await publishers.compare(log)
         lack = log.owed_for or self._journal.lack
@@ -477,6 +476,7 @@ class Partition(Actor[c.PartitionCommand]):
                 outbox=len(core.states.outbox),
                 dropped_dead_letters=core.dropped_dead,
                 is_recovery_owed=log.owed_for is not None,
+                stamps_ahead=self._port.carried.stamps.count,
                 history_bytes=self._journal.history_bytes,
                 dropped_history_bytes=self._journal.dropped_history_bytes,
                 gaps=tuple(str(gap) for gap in log.gaps),
@@ -555,7 +555,7 @@ class Partition(Actor[c.PartitionCommand]):
                 hot = self._read_hot(start, stop - start, max_bytes)
             end = hot[-1].base_offset + hot[-1].span + 1 if hot else start
             is_whole = hot and end == stop and sum([found.count for found in hot]) == stop - start
-            is_aged = hot and may_expire(hot) and has_expired(hot, self.context.clock.wall_us())
+            is_aged = hot and has_expired(hot, self._port.carried.stamps, self.context.clock)
             if not hot or not is_whole or is_aged or may_be_addressed(hot):
                 self._read_leased(pending, hot, is_read=is_read)  # some records are missing, or not delivered
             elif token.answer(c.LeasedRecords(lease_id, core.handed_over(pending, now), ranges, hot)):
@@ -634,7 +634,7 @@ class Partition(Actor[c.PartitionCommand]):
 
     def _deliver(self, pending: PendingLease, reading: LeaseReading) -> None:
         core, token, now = self._core, pending.token, self.context.clock.monotonic()
-        reading.filter(pending.group.group_id, self.context.clock.wall_us())
+        reading.filter(pending.group.group_id, self.context.clock.wall_us(), self._port.carried.stamps)
         if not token.done and token.answer(core.lease_read(pending, reading, now)):
             core.delivered(pending)
         else:

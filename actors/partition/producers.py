@@ -41,6 +41,7 @@ import attrs
 
 from callboard.log.errors import InvalidArgument, ProducerFenced, SequenceOutOfOrder
 from callboard.log.format.columns import ProducerRun
+from callboard.log.format.stamps import Stamps
 
 RUNS_KEPT: Final = 8
 SEQUENCE_END: Final = 2**64
@@ -156,8 +157,9 @@ class Begun:
 class ProducerTable:
     """See the module. `begun` is shared with later tables of this partition, as long as the process lives."""
 
-    def __init__(self, limit: int, begun: Begun | None = None) -> None:
+    def __init__(self, limit: int, begun: Begun | None = None, stamps: Stamps | None = None) -> None:
         self._limit = limit
+        self._stamps = Stamps() if stamps is None else stamps
         self._begun = Begun() if begun is None else begun
         self._others: dict[int, Producer] = {}
         """By id, in the order in which they were heard of last."""
@@ -254,7 +256,8 @@ class ProducerTable:
         others = self._others
         while others:
             producer_id, producer = next(iter(others.items()))
-            if now_us - producer.time_us <= PRODUCER_AGE_S * MICROSECONDS:
+            heard_us = self._stamps.believed(producer.time_us, now_us)
+            if now_us - heard_us <= PRODUCER_AGE_S * MICROSECONDS:
                 return
             self._forget(producer_id, f"it has published nothing for {PRODUCER_AGE_S // 86_400} days")
 
@@ -267,6 +270,14 @@ class ProducerTable:
         self._sources.pop(producer_id, None)
         self._others.pop(producer_id, None)
         self._begun.remove(producer_id)
+
+    def lower(self, schedule_id: int, last: int) -> None:
+        """The due instants of a schedule up to `last` were fired, and none after that: the log's last one, which is
+        later, was due by a clock that was ahead.
+        """
+        known = self._sources[schedule_id]
+        offset = known.offset_of(known.last) or 0
+        self._sources[schedule_id] = attrs.evolve(known, last=last, runs=((last, 1, offset),))
 
     def keep_schedules(self, schedule_ids: Collection[int]) -> None:
         """Of the sources that are schedules there are these, and no others any more."""

@@ -25,7 +25,7 @@ import attrs
 import cbor2
 
 from callboard.actors.kernel import Context
-from callboard.actors.notices import ProducerForgotten, PublishersLost
+from callboard.actors.notices import ClockWasAhead, ProducerForgotten, PublishersLost
 from callboard.actors.partition.admission import Admission
 from callboard.actors.partition.commands import (
     ForgetProducer,
@@ -35,11 +35,12 @@ from callboard.actors.partition.commands import (
     ListSources,
     Token,
 )
-from callboard.actors.partition.producers import SOURCE_EPOCH, Producer, Run
+from callboard.actors.partition.producers import SCHEDULE_EPOCH, SOURCE_EPOCH, Producer, Run
 from callboard.actors.partition.queues import Appends, Sequencer
 from callboard.actors.partition.spec import PartitionSpec
 from callboard.log.errors import DiskFull, LogCorrupt, PublishFailed, StorageError, lacks_space
 from callboard.log.format.fields import CBOR_ERRORS, too_new, unknown_fields
+from callboard.log.format.stamps import is_ahead
 from callboard.log.limits import OFFSET_MAX, PUBLISHED_BYTES_MAX, READ_BYTES_DEFAULT, USUAL, Limits
 from callboard.log.partition.partition_log import PartitionLog
 from callboard.log.seams.clock import Clock
@@ -108,9 +109,20 @@ class Publishers:
         self._has_forgotten |= len(self.admission.producers) < known
 
     def last(self, message: LastSequence) -> int | None:
-        """How far a producer has come."""
-        known = self.admission.producers.get(message.producer_id)
-        return None if known is None else known.last
+        """How far a producer has come. Sequences of schedules are due instants: one that is ahead was due by a clock
+        that was, and counts as now (`stamps`). The file says so with the next commit, or at closing; what it loses is
+        found again.
+        """
+        admission, now_us = self.admission, self._clock.wall_us()
+        known = admission.producers.get(message.producer_id)
+        if known is None:
+            return None
+        if known.epoch == SCHEDULE_EPOCH and is_ahead(known.last, now_us):
+            last = admission.stamps.believed(known.last, now_us)
+            admission.producers.lower(message.producer_id, last)
+            self._has_forgotten = True
+            return last
+        return known.last
 
     def list_sources(self, _: ListSources) -> tuple[int, ...]:
         """The ids of all sources."""
@@ -314,12 +326,15 @@ def _answered_by(answer: Callable[[Any], object]) -> Callable[[Any, Token | None
 
 
 def publishers_of(files: Incarnation, spec: PartitionSpec, context: Context[Any]) -> Publishers:
-    """Those of a partition; `load` them."""
+    """Those of a partition; `load` them. From now on it is reported here that a clock was ahead."""
+    stamps = spec.port.carried.stamps
+    stamps.report = lambda *told: context.emit(ClockWasAhead(context.path, *told))
     admission = Admission(
         spec.port.label,
         begun=spec.port.producers_begun,
         window_us=spec.settings.dedup_window_us,
         void_below=spec.port.ids_void_below,
+        stamps=stamps,
         limits=context.limits,
     )
     return Publishers(

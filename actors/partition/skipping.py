@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from callboard.actors.partition.addressing import addressed_to, may_be_addressed
+from callboard.actors.partition.expiry import believed_expiries
 from callboard.actors.partition.record_window import window_records
 from callboard.log.partition.partition_log import PartitionLog
 from callboard.log.seams.clock import Clock
@@ -40,7 +41,8 @@ class Skipping:
 
             def taken(found: Reading, start: int = start) -> None:
                 end = max(found.next_offset, start + (not found.batches))
-                records = window_records(start, end, found.batches, ("expiry_us",))
+                batches = believed_expiries(found.batches, core.stamps, clock.wall_us())
+                records = window_records(start, end, batches, ("expiry_us",))
                 theirs = addressed_to(found.batches, group_id)[1] if may_be_addressed(found.batches) else ()
                 core.unseen_read(group_id, records, clock.monotonic(), clock.wall_us(), theirs)
 

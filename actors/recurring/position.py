@@ -21,6 +21,7 @@ from __future__ import annotations
 from typing import Final
 
 from callboard.actors.recurring.cron import Rule, dues, latest
+from callboard.log.format.stamps import is_ahead
 from callboard.log.limits import CATCH_UP_MAX
 
 JUMP_US: Final = 60_000_000
@@ -50,11 +51,6 @@ class Position:
         """What is due next is later than this."""
         return self._passed_us if self._fired_us is None else max(self._passed_us, self._fired_us)
 
-    @property
-    def watches_clock(self) -> bool:
-        """Whether a wall clock that is set back makes something due that was not published: then look now and then."""
-        return self._fired_us is None or self._passed_us > self._fired_us
-
     def begin(self, since_us: int, mono_us: int, wall_us: int) -> None:
         """It is made, or resumed, now: nothing is missed, and only what is due from here on counts.
 
@@ -68,6 +64,14 @@ class Position:
         """The topic has the firing of this due instant, and all before it."""
         if due_us is not None:
             self._fired_us = due_us if self._fired_us is None else max(due_us, self._fired_us)
+
+    def is_ahead(self, wall_us: int) -> bool:
+        """Whether the last one was fired by a clock that was ahead: it would be silent until that time comes."""
+        return self._fired_us is not None and is_ahead(self._fired_us, wall_us)
+
+    def set_back(self, due_us: int | None) -> None:
+        """The partition has come to know that the last one counts as fired at this instant."""
+        self._fired_us = due_us
 
     def look(self, rule: Rule, mono_us: int, wall_us: int) -> list[int]:
         """The first due instants that are to be published now, at most `AT_A_TIME`."""

@@ -86,6 +86,8 @@ class Recurring(Actor[None]):
         timers = self._timers
         with timers.instant(live.flag) as instant, timers.timer(live.flag) as again:
             while not live.is_over:
+                if position.is_ahead(clock.wall_us()):
+                    position.set_back(await calls.ask(live.port, c.LastSequence(live.record.schedule_id)))
                 passed_over = position.passed_over
                 is_paused = live.record.is_paused
                 dues = (
@@ -101,6 +103,5 @@ class Recurring(Actor[None]):
                 if not dues:
                     following = None if is_paused else position.next_us(rule)
                     instant.arm(NEVER if following is None else following / 1e6)
-                    watches = following is not None and position.watches_clock
-                    again.arm(clock.monotonic() + LOOK_S if watches else NEVER)
+                    again.arm(clock.monotonic() + LOOK_S if following is not None else NEVER)
                     await live.flag.wait()

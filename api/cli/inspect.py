@@ -97,6 +97,7 @@ _PARTITION_RARE = {
     "duplicates": "duplicates*",
     "dedup_forgotten": "ids forgotten early*",
     "dropped_dead_letters": "dead letters dropped*",
+    "stamps_ahead": "times ahead*",
 }
 _GROUP_RARE = {
     "dead": "dead letters kept",

@@ -35,7 +35,7 @@ L6  At the moment at which a segment is unlinked, each summary made of it (`rete
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from itertools import pairwise
 
 import attrs
 
@@ -58,10 +58,12 @@ from callboard.log.format.committed import (
 )
 from callboard.log.format.frame import encode_frame
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
+from callboard.log.format.stamps import Stamps
 from callboard.log.limits import INDEX_INTERVAL_BYTES, OFFSET_MAX, READ_BYTES_DEFAULT, USUAL, Limits
+from callboard.log.partition.ages import NEVER, SegmentAges
 from callboard.log.partition.log_reads import LogReads
 from callboard.log.partition.recovery import Opened, Recovery, open_partition, open_proven
-from callboard.log.partition.retention import LogSettings, Summary, cover_all, unlink_segments
+from callboard.log.partition.retention import MICROSECONDS, LogSettings, Summary, cover_all, unlink_segments
 from callboard.log.partition.rewriting import Writer
 from callboard.log.partition.staged import StagedAppend, StagedRun
 from callboard.log.partition.survey import remove_leftovers
@@ -77,9 +79,6 @@ from callboard.log.segments.segment_file import SegmentFile
 from callboard.log.segments.segments import Damage, Gap, SegmentList, StoredSegment
 from callboard.log.segments.small_files import store_copy, sync_slots
 
-MICROSECONDS: Final = 1_000_000
-NEVER: Final = float("inf")
-
 
 @attrs.define(eq=False, repr=False, kw_only=True)
 class PartitionLog:
@@ -91,6 +90,7 @@ class PartitionLog:
     _settings: LogSettings
     _clock: Clock
     _entropy: Entropy
+    _ages: SegmentAges
     _named_end: int
     _is_gone: bool
     _limits: Limits
@@ -122,7 +122,6 @@ class PartitionLog:
     """Where `committed` says that the log begins: what lies before it may be gone."""
     _owed_ends: Committed | None = attrs.field(init=False)
     """What `committed` says while recovery is owed."""
-    _roll_at_us: float = attrs.field(init=False)
     _staged: StagedAppend | None = None
     _sync_target: int = 0
     _is_tainted: bool = False
@@ -151,6 +150,7 @@ class PartitionLog:
             open_segments=self._limits.open_segments,
             is_recovered=self.owed_for is None,
         )
+        self._ages.opened(opened.segments.active.stamped_us, self._clock.wall_us())
         self._segments_changed()
 
     def _segments_changed(self) -> None:
@@ -158,8 +158,7 @@ class PartitionLog:
         segments, settings = self._segments, self._settings
         self.start_offset = segments[0].base_offset
         self.segment_count = len(segments)
-        age_s = settings.roll_age_s
-        self._roll_at_us = NEVER if age_s is None else segments.active.created_us + age_s * MICROSECONDS
+        self._ages.begun(segments.active.created_us, settings.roll_age_s)
         self._judge_size()
 
     def _judge_size(self) -> None:
@@ -182,6 +181,7 @@ class PartitionLog:
         named_end: int = 0,
         is_gone: bool = False,
         limits: Limits = USUAL,
+        stamps: Stamps | None = None,
     ) -> PartitionLog:
         """Recover the partition in `directory`, made when missing; see `recovery` for what that means.
 
@@ -200,6 +200,7 @@ class PartitionLog:
             named_end=named_end,
             is_gone=is_gone,
             limits=limits,
+            ages=SegmentAges(Stamps() if stamps is None else stamps),
         )
         try:
             opened = await log._recover()
@@ -308,7 +309,7 @@ class PartitionLog:
         index_before = segment.index_stored_to, segment.index_allocated, segment.index_handle
         run = StagedRun(segment, segment.file.position, segment.file.allocated_to)
         runs = [run]
-        if now_us >= self._roll_at_us and run.position > SEGMENT_HEADER_BYTES:
+        if self._ages.stamp(now_us) and run.position > SEGMENT_HEADER_BYTES:
             run = self._roll(runs, offset, now_us)
         for columns in batches:
             columns.base_offset = offset
@@ -618,10 +619,11 @@ class PartitionLog:
         segments, settings = self._segments, self._settings
         total, age_s = segments.size_bytes, settings.retention_age_s
         found: list[StoredSegment] = []
-        for segment in tuple(segments)[:-1]:
+        for segment, successor in pairwise(tuple(segments)):
             goes = settings.retention_bytes is not None and total > settings.retention_bytes
             if not goes and age_s is not None:
-                goes = now_us - await self._reads.newest_time(segment) >= age_s * MICROSECONDS
+                newest_us = await self._reads.newest_time(segment)
+                goes = self._ages.is_old(newest_us, successor.created_us, age_s, now_us)
             if not goes or segment.end_offset > self._kept_from:
                 break
             total -= segment.size_bytes
@@ -643,15 +645,15 @@ class PartitionLog:
         """Seconds until `roll_if_due` or `retain` has something to do for age's sake; None when never."""
         due_us, age_s = NEVER, self._settings.retention_age_s
         if age_s is not None and len(self._segments) > 1:
-            due_us = self._segments[1].created_us + age_s * MICROSECONDS
+            due_us = self._ages.drop_at_us(self._segments[1].created_us, age_s, now_us)
         if self._segments.active.file.position > SEGMENT_HEADER_BYTES:
-            due_us = min(due_us, self._roll_at_us)
+            due_us = min(due_us, self._ages.roll_at_us(now_us))
         return None if due_us == NEVER else max(0.0, (due_us - now_us) / MICROSECONDS)
 
     async def roll_if_due(self, now_us: int) -> None:
         """Seal the segment in use when it is old enough. Only while nothing is staged."""
         is_empty = self._segments.active.file.position <= SEGMENT_HEADER_BYTES
-        if self.needs_healing or is_empty or now_us < self._roll_at_us:
+        if self.needs_healing or is_empty or now_us < self._ages.roll_at_us(now_us):
             return
         staged = self.stage((), durable=True, now_us=now_us)
         try:

@@ -110,6 +110,11 @@ class StoredSegment:
         return f"<StoredSegment {self.base_offset} to {self.end_offset}>"
 
     @property
+    def stamped_us(self) -> int:
+        """The latest stamp in it, as far as that is known without reading it."""
+        return self.created_us if self.index is None else max(self.created_us, self.index.max_time_us)
+
+    @property
     def index_in_use(self) -> SegmentIndex:
         """The index of a segment that is being written."""
         if self.index is None:

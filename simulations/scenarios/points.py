@@ -166,6 +166,7 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "failing-messages": FAILING,
     "forwarded-letters": FORWARDED,
     "lost-counters": ("a journal that counts is lost",),
+    "wrong-clocks": ("the clock was a year ahead",),
     "delayed-messages": DELAYED,
     "recurring-publishes": RECURRING,
     "acked-and-published": PUBLISHED,

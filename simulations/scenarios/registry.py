@@ -29,6 +29,7 @@ from callboard.simulations.scenarios.broker_runs import (
 )
 from callboard.simulations.scenarios.call_runs import EveryCall, PartsOfBatches
 from callboard.simulations.scenarios.catalog_runs import TopicsAndGroups
+from callboard.simulations.scenarios.clock_runs import WrongClocks
 from callboard.simulations.scenarios.counter_runs import LostCounters
 from callboard.simulations.scenarios.damage_life import DamageAtRest
 from callboard.simulations.scenarios.damage_runs import DamagedMiddle
@@ -87,6 +88,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         FailingMessages(),
         ForwardedLetters(),
         LostCounters(),
+        WrongClocks(),
         DelayedMessages(),
         RecurringPublishes(),
         AckedAndPublished(),

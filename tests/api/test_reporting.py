@@ -96,6 +96,8 @@ async def test_nothing_is_told_from_a_simulation(autojump_clock: Any, world: Any
 
 
 EXAMPLES: dict[Any, Any] = {
+    "stamp_us": 7_200_000_000,
+    "now_us": 0,
     "after_s": 1.5,
     "producer_id": 7,
     "delay_s": 1.5,

@@ -16,6 +16,8 @@ from callboard.actors.partition.expiry import (
     unexpired,
 )
 from callboard.log.format.columns import FOREVER, Columns, first_expiry
+from callboard.log.format.stamps import Stamps
+from callboard.simulations.clock import VirtualClock
 from tests.actors.partition.test_core import core_with
 
 NOW_US = 1_000_000
@@ -91,11 +93,14 @@ def test_a_look_that_the_disk_refuses_is_repeated() -> None:
     assert core.states.groups[1].delivery.floor == 0
 
 
-def test_the_first_instant_of_a_batch_is_looked_for_once() -> None:
+async def test_the_first_instant_of_a_batch_is_looked_for_once() -> None:
     """It is that of the records that expire, whatever others there are, and is another when they are stamped anew."""
     mixed = batch(4, [None, 9, FOREVER, 5])
     stamp([mixed], NOW_US, None)
-    assert (mixed.first_expiry, has_expired([mixed], NOW_US + 4), has_expired([mixed], NOW_US + 5)) == (
+    aged = [
+        has_expired([mixed], Stamps(), VirtualClock(NOW_US + later_us, lambda: 0.0)) for later_us in (4, 5)
+    ]
+    assert (mixed.first_expiry, *aged) == (
         NOW_US + 5,
         False,
         True,

@@ -1,0 +1,61 @@
+"""Stamps that are later than now: what a wall clock that was wrong once has left behind. Pure.
+
+A *stamp* is a time that Callboard wrote down by the wall clock: when a record was appended, a segment begun, a group
+left alone. A clock that is a year ahead for one publish leaves a stamp a year ahead, and whoever compares it with the
+time, to see how old something is, would find it young for a year.
+
+So there is one rule for all who read stamps: one that is later than now, by more than a tolerance, counts as now, when
+it was first noticed. What it stamps grows old from then on, and it is reported once. Whoever stamps notices that the
+last stamp is ahead, which is when the clock was set right: what is ahead was stamped before that, though it is read
+much later. The stored stamp stays as it is. An instant that a user has named, such as `deliver_at`, is no stamp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+
+from callboard.log.limits import STAMP_TOLERANCE_S, STAMPS_NOTICED_MAX
+
+TOLERANCE_US = round(STAMP_TOLERANCE_S * 1e6)
+
+
+def is_ahead(stamp_us: int, now_us: int) -> bool:
+    """Whether the clock was wrong when this was stamped, or is wrong now."""
+    return stamp_us - now_us > TOLERANCE_US
+
+
+@attrs.define(eq=False)
+class Stamps:
+    """What was noticed of stamps that are ahead, for as long as a process lives."""
+
+    report: Callable[[int, int], object] = lambda stamp_us, now_us: None
+    """Called with the first stamp that is ahead, and with now."""
+    count: int = 0
+    """How often one was noticed."""
+    _noticed: list[tuple[int, int]] = attrs.Factory(list)
+    """(Stamp, when it was noticed): the stamps fall, the times rise. What is stamped up to there was stamped before."""
+
+    def notice(self, stamp_us: int, now_us: int) -> None:
+        """This was stamped last, or is read now; what is ahead up to there was stamped before now."""
+        noticed = self._noticed
+        if not is_ahead(stamp_us, now_us) or any(stamp_us == known_us for known_us, _ in noticed):
+            return
+        while noticed and noticed[-1][0] < stamp_us:
+            noticed.pop()
+        noticed.append((stamp_us, now_us))
+        del noticed[:-STAMPS_NOTICED_MAX]
+        self.count += 1
+        if self.count == 1:
+            self.report(stamp_us, now_us)
+
+    def believed(self, stamp_us: int, now_us: int) -> int:
+        """The time for which the stamp counts."""
+        if stamp_us - now_us <= TOLERANCE_US:
+            return stamp_us
+        for noticed_us, at_us in reversed(self._noticed):
+            if noticed_us >= stamp_us:
+                return min(at_us, now_us)
+        self.notice(stamp_us, now_us)
+        return now_us

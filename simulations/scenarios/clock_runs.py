@@ -1,0 +1,174 @@
+"""The scenario of a wall clock that is wrong for a while: a year ahead, or a year behind, and then right again.
+
+Meanwhile messages are published that expire, that have deduplication ids, that retention drops by age, and that recur.
+When the clock has been right for long enough, nothing is left of it: what has a time to live has expired, ids are new
+again, old segments are gone, and schedules fire. No due instant is published twice.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import trio
+
+from callboard.simulations.faults.swarm import FaultSpace
+from callboard.simulations.scenarios.draws import COUNT_MAX, between, check_counts, one_of
+from callboard.simulations.scenarios.lives import expect_no_bugs, live_until_done
+from callboard.simulations.scenarios.operator import restart_failed
+from callboard.simulations.violations import Violation
+
+if TYPE_CHECKING:
+    from callboard.simulations.entropy import SeededEntropy
+    from callboard.simulations.world import Machine, World
+
+PROMISE: Final = "nothing is left of a clock that was wrong once"
+YEAR_S: Final = 365 * 86_400.0
+SHIFTS_S: Final = (YEAR_S, YEAR_S, 40 * YEAR_S, -YEAR_S)
+RETENTION_S: Final = 7200.0
+TTL_S: Final = 60.0
+WINDOW_S: Final = 60.0
+EVERY_S: Final = 300.0
+AFTER_S: Final = 4 * RETENTION_S
+"""How long the clock is right before all is looked at."""
+PAUSE_S: Final = 5.0
+LIVENESS_S: Final = 2 * AFTER_S
+IDLE_S: Final = 1.0
+
+
+@attrs.frozen(kw_only=True)
+class WrongClock:
+    """A workload: how many messages at a time, and how the clock is wrong."""
+
+    messages: int = 1
+    """Of each kind, before, in and after each time that the clock is wrong."""
+    shifts_s: tuple[float, ...] = (YEAR_S,)
+    """By how much it is wrong, one time after the other."""
+    for_s: float = 10.0
+
+    def __attrs_post_init__(self) -> None:
+        check_counts(type(self).__name__, {"messages": (self.messages, COUNT_MAX)})
+
+
+class WrongClocks:
+    """The clock is wrong for a while, and actors crash and the process is killed meanwhile."""
+
+    name = "wrong-clocks"
+    space = FaultSpace(
+        weights={"KillProcess": 2, "PowerCut": 1, "CrashActor": 4},
+        actors=("topics/old/0", "topics/offers/0", "topics/once/0", "topics/beats/0", "recurring"),
+        faults=(0, 2),
+        horizon_s=120.0,
+        down_s=(0.01, 30.0),
+    )
+
+    def workload(self, entropy: SeededEntropy) -> WrongClock:
+        """Once or twice, for some seconds or some minutes."""
+        return WrongClock(
+            messages=between(entropy, 1, 3),
+            shifts_s=tuple([one_of(entropy, SHIFTS_S) for _ in range(between(entropy, 1, 2))]),
+            for_s=one_of(entropy, (10.0, 400.0)),
+        )
+
+    async def main(self, world: World, workload: WrongClock) -> None:
+        """Run it in as many lives as it takes."""
+        wrong = _Wrong(world, workload)
+        world.spawn(wrong.set_clock)
+        await world.machine_until_done(wrong.life)
+        expect_no_bugs(world)
+
+
+class _Wrong:
+    """Publisher and consumer, and whoever sets the clock."""
+
+    def __init__(self, world: World, workload: WrongClock) -> None:
+        self._world = world
+        self._workload = workload
+        self._is_wrong = trio.Event()
+        self._is_right = trio.Event()
+        self._rounds = 0
+        self._ids: list[bytes] = []
+        self._right_at = 0.0
+        self._next: dict[str, int] = {}
+
+    async def set_clock(self) -> None:
+        """Set it wrong, and right again, as often as it is to be; then all is to come to its end."""
+        world, workload = self._world, self._workload
+        await world.rest(20.0)
+        for shift_s in workload.shifts_s:
+            world.clock.shift(shift_s)
+            self._rounds += 1
+            await world.rest(max(0.0, workload.for_s))
+            world.clock.shift(-shift_s)
+            self._rounds += 1
+            await world.rest(20.0)
+        world.sometimes("the clock was a year ahead", any(shift_s > 0 for shift_s in workload.shifts_s))
+        world.heal()
+        self._right_at = world.now
+        self._is_right.set()
+
+    async def life(self, machine: Machine) -> None:
+        """Sessions until one comes to its end."""
+        await live_until_done(self._world, partial(self._session, machine))
+
+    async def _session(self, machine: Machine) -> None:
+        async with machine.open_runtime() as runtime:
+            old = await runtime.create_topic("old", retention_age=RETENTION_S, segment_age=RETENTION_S / 4)
+            offers = await runtime.create_topic("offers")
+            once = await runtime.create_topic("once", dedup_window=WINDOW_S)
+            beats = await runtime.create_topic("beats")
+            await beats.schedule("beat", every=EVERY_S, value=b"beat", missed="skip")
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(restart_failed, runtime, name="operator")
+                while not self._is_right.is_set():
+                    await self._publish(old, offers, once)
+                    await self._world.rest(PAUSE_S)
+                end = (await old.publish(b"the last of a wrong clock")).offset or 0
+                while self._world.now < self._right_at + AFTER_S:
+                    await old.publish(b"later")
+                    await self._world.rest(RETENTION_S / 8)
+                await self._look(old, end, offers, once, beats)
+                nursery.cancel_scope.cancel()
+
+    async def _publish(self, old: Any, offers: Any, once: Any) -> None:
+        for number in range(max(0, self._workload.messages)):
+            name = b"%d in %d" % (number, self._rounds)
+            await old.publish(name)
+            await offers.publish(name, ttl=TTL_S)
+            if name not in self._ids:
+                self._ids.append(name)
+                await once.publish(name, dedup_id=name)
+
+    async def _look(self, old: Any, end: int, offers: Any, once: Any, beats: Any) -> None:
+        (part,) = await old.describe()
+        if part.start_offset <= end:
+            raise self._broken(
+                f"retention keeps all from offset {part.start_offset} on, and what has the offset {end} is old"
+            )
+        async with offers.subscribe("late") as consumer:
+            if (message := await consumer.get(timeout=IDLE_S)) is not None:
+                raise self._broken(f"the offer {message.value!r} is delivered long after its time to live")
+        (part,) = await once.describe()
+        for name in self._ids:
+            if (receipt := await once.publish(name, dedup_id=name)).offset < part.visible_end:
+                raise self._broken(f"the id {name!r} counts as a duplicate of offset {receipt.offset}")
+        await self._look_at_beats(beats)
+
+    async def _look_at_beats(self, beats: Any) -> None:
+        records = [record async for record in beats.read()]
+        dues = [record.headers["callboard-due"] for record in records]
+        if len(set(dues)) < len(dues):
+            raise self._broken("a due instant was published twice")
+        begun_us = self._world.clock.wall_us() - round((AFTER_S - EVERY_S) * 1e6)
+        now_us = self._world.clock.wall_us()
+        fired = [each for each in records if begun_us <= round(each.append_time.timestamp() * 1e6) <= now_us]
+        wanted = int((AFTER_S - 4 * EVERY_S) / EVERY_S)
+        if len(fired) < wanted:
+            raise self._broken(
+                f"a schedule fired {len(fired)} times in the hours since the clock is right, at least"
+                f" {wanted} times were due"
+            )
+
+    def _broken(self, words: str) -> Violation:
+        return self._world.broken(Violation(PROMISE, words))

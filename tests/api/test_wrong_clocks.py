@@ -1,0 +1,208 @@
+"""A wall clock that was a year ahead for a moment: what was stamped meanwhile counts as of when it was first seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+
+import callboard
+from callboard.log.format.stamps import TOLERANCE_US, Stamps, is_ahead
+from callboard.log.limits import STAMPS_NOTICED_MAX
+
+YEAR_S = 365 * 86_400.0
+HOUR_S = 3600.0
+
+
+async def in_a_wrong_year(world: Any, publish: Any) -> None:
+    """Do it while the clock is a year ahead."""
+    world.clock.shift(YEAR_S)
+    await publish
+    world.clock.shift(-YEAR_S)
+
+
+def reported(runtime: Any) -> list[str]:
+    """The places of which it was reported that a time is ahead."""
+    return [
+        logged.event.path for logged in runtime.events() if isinstance(logged.event, callboard.ClockWasAhead)
+    ]
+
+
+async def test_retention_goes_on_after_a_wrong_year(autojump_clock: Any, world: Any) -> None:
+    """What was published behind the record with a time to come is dropped in its time, and it with that."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders", retention_age=2 * HOUR_S, segment_age=HOUR_S)
+        await in_a_wrong_year(world, topic.publish(b"in the wrong year"))
+        for _ in range(12):
+            await topic.publish(b"hourly")
+            await trio.sleep(HOUR_S)
+        (part,) = await topic.describe()
+        assert part.start_offset >= 9
+        assert part.stamps_ahead >= 1
+        assert reported(runtime) == ["topics/orders/0"]
+
+
+async def test_a_segment_in_use_grows_old_after_a_wrong_year(autojump_clock: Any, world: Any) -> None:
+    """Also when nothing else is published, and the directory was opened anew."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders", retention_age=2 * HOUR_S, segment_age=HOUR_S)
+        world.clock.shift(YEAR_S)
+        await topic.publish(b"in the wrong year")
+        await trio.sleep(1.5 * HOUR_S)
+        await topic.publish(b"in another segment")
+    world.clock.shift(-YEAR_S)
+    async with world.open() as runtime:
+        await trio.sleep(4 * HOUR_S)
+        (part,) = await runtime.topic("orders").describe()
+        assert part.start_offset == part.visible_end == 2
+
+
+@pytest.mark.parametrize("reopened", [False, True])
+async def test_a_time_to_live_that_began_in_a_wrong_year_ends(
+    autojump_clock: Any, world: Any, reopened: bool
+) -> None:
+    """It ends when it has passed since the record was first seen, and not in a year."""
+
+    async def take(runtime: Any, group: str) -> Any:
+        async with runtime.topic("orders").subscribe(group) as consumer:
+            message = await consumer.get(timeout=1)
+            return None if message is None else message.value
+
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        await in_a_wrong_year(world, topic.publish(b"an offer", ttl=60))
+        assert await take(runtime, "early") == b"an offer"
+        if not reopened:
+            await trio.sleep(2 * HOUR_S)
+            assert await take(runtime, "late") is None
+            assert reported(runtime) == ["topics/orders/0"]
+    if reopened:
+        async with world.open() as runtime:
+            assert await take(runtime, "again") == b"an offer"
+            await trio.sleep(120)
+            assert await take(runtime, "late") is None
+
+
+async def test_what_nobody_consumes_expires_after_a_wrong_year(autojump_clock: Any, world: Any) -> None:
+    """The group that waits behind it does not lag for a year."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        async with topic.subscribe("billing"):
+            pass
+        await in_a_wrong_year(world, topic.publish(b"an offer", ttl=60))
+        await trio.sleep(HOUR_S)
+        assert (await world.group_of(topic)).pending == 0
+
+
+async def test_a_deduplication_id_of_a_wrong_year_is_new_again(autojump_clock: Any, world: Any) -> None:
+    """When its window has passed since it was first seen; until then it is a duplicate."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders", dedup_window=60)
+        await in_a_wrong_year(world, topic.publish(b"one", dedup_id=b"1"))
+        assert (await topic.publish(b"one", dedup_id=b"1")).offset == 0
+        await trio.sleep(30)
+        assert (await topic.publish(b"one", dedup_id=b"1")).offset == 0
+        await trio.sleep(31)
+        assert (await topic.publish(b"two", dedup_id=b"1")).offset == 1
+    async with world.open() as runtime:
+        assert (await runtime.topic("orders").publish(b"two", dedup_id=b"1")).offset == 1
+
+
+@pytest.mark.parametrize("end", ["nothing", "actor", "process", "closing"])
+async def test_a_schedule_fires_after_a_wrong_year(autojump_clock: Any, world: Any, end: str) -> None:
+    """At every due instant from when the clock was set right, whatever ends meanwhile, and at none of them twice."""
+
+    async def dues(runtime: Any) -> list[bytes]:
+        return [record.headers["callboard-due"] async for record in runtime.topic("orders").read()]
+
+    async with world.doomed() as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.schedule("beat", every=20.0, value=b"x", missed="skip")
+        await trio.sleep(100)
+        world.clock.shift(YEAR_S)
+        await trio.sleep(180)
+        world.clock.shift(-YEAR_S)
+        before = len(await dues(runtime))
+        if end == "actor":
+            runtime.crash("recurring", RuntimeError("drill"))
+            runtime.crash("topics/orders/0", RuntimeError("drill"))
+        if end in ("nothing", "actor"):
+            await trio.sleep(600)
+            found = await dues(runtime)
+            assert 25 <= len(found) - before <= 31
+            assert len(set(found)) == len(found)
+            assert reported(runtime) == ["topics/orders/0"]
+        if end == "closing":
+            await trio.sleep(90)
+    for _ in range(2):
+        async with world.open() as runtime:
+            before = len(await dues(runtime))
+            await trio.sleep(600)
+            found = await dues(runtime)
+            assert 25 <= len(found) - before <= 31
+            assert len(set(found)) == len(found)
+
+
+async def test_what_has_waited_too_long_is_first_after_a_wrong_year(autojump_clock: Any, world: Any) -> None:
+    """A message of low priority that was published in it starves no longer than others."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders", priorities=True)
+        async with topic.subscribe("billing", starvation_after=60.0) as consumer:
+            await in_a_wrong_year(world, topic.publish(b"low", priority=0))
+            await topic.publish_batch([callboard.Message(b"high", priority=5)] * 4)
+            first = await consumer.get()
+            await trio.sleep(61)
+            await first.ack()
+            values = []
+            for _ in range(4):
+                message = await consumer.get()
+                values.append(message.value)
+                await message.ack()
+            assert first.value == b"high"
+            assert values[0] == b"low"
+
+
+async def test_a_group_that_was_left_in_a_wrong_year_expires(autojump_clock: Any, world: Any) -> None:
+    """Its expiry counts from when that was first seen."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        world.clock.shift(YEAR_S)
+        async with topic.subscribe("billing", group_expiry=7200.0):
+            pass
+    world.clock.shift(-YEAR_S)
+    async with world.open() as runtime:
+        await trio.sleep(3 * HOUR_S)
+        assert await runtime.groups() == ()
+
+
+def test_a_stamp_that_is_ahead_counts_as_when_it_was_noticed() -> None:
+    """It is reported once, and grows old from then on; one within the tolerance counts as it is."""
+    told: list[tuple[int, int]] = []
+    stamps = Stamps(report=lambda stamp_us, now_us: told.append((stamp_us, now_us)))
+    assert stamps.believed(TOLERANCE_US, 0) == TOLERANCE_US
+    assert not is_ahead(TOLERANCE_US, 0)
+    assert stamps.believed(3 * TOLERANCE_US, 0) == 0
+    assert stamps.believed(2 * TOLERANCE_US, 5) == 0
+    assert stamps.believed(3 * TOLERANCE_US, 5) == 0
+    assert stamps.believed(4 * TOLERANCE_US, 7) == 7
+    assert (told, stamps.count) == ([(3 * TOLERANCE_US, 0)], 2)
+
+
+def test_what_was_stamped_before_the_clock_was_set_right_counts_as_of_then() -> None:
+    """Also when it is read much later; and what a later, less wrong clock has stamped counts as of that one's end."""
+    stamps = Stamps()
+    stamps.notice(40 * TOLERANCE_US, 5)
+    stamps.notice(10 * TOLERANCE_US, 90)
+    stamps.notice(TOLERANCE_US, 91)
+    assert [stamps.believed(each * TOLERANCE_US, 100) for each in (40, 20, 10, 3)] == [5, 5, 90, 90]
+    assert stamps.count == 2
+
+
+def test_what_is_noticed_is_bounded() -> None:
+    """What was noticed first is forgotten, and noticed again."""
+    stamps = Stamps()
+    for number in range(STAMPS_NOTICED_MAX + 1):
+        stamps.notice((100 - number) * TOLERANCE_US, number)
+    assert stamps.believed(99 * TOLERANCE_US, 77) == 1
+    assert stamps.believed(100 * TOLERANCE_US, 77) == 77

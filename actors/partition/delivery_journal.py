@@ -9,7 +9,7 @@ from callboard.actors.notices import JournalSalvaged
 from callboard.actors.partition.group_states import RECORDS_VERSION, GroupStates, invalid_journal
 from callboard.actors.partition.participants import wall_offset
 from callboard.actors.partition.spec import PartitionSpec
-from callboard.log.errors import JournalInvalid, LogCorrupt, StorageError, lacks_space
+from callboard.log.errors import DiskFull, JournalInvalid, LogCorrupt, StorageError, lacks_space
 from callboard.log.journal.journal import Journal
 from callboard.log.journal.journal_recovery import Owner
 from callboard.log.offline.repair import repair_journal
@@ -35,10 +35,11 @@ async def open_delivery_journal(
         # No journal has had more than 15,000 records for every second since 1970.
         end = spec.port.journal_end
         end.sequence = max(end.sequence, context.clock.wall_us() >> 16, 1)
+        damage = LogCorrupt(f"journal {spec.journal_directory}: {GONE}")
     try:
-        journal, states = await _opened(files, spec, context)
+        journal, states = await _opened(files, spec, context, is_damaged=is_gone)
     except LogCorrupt as error:
-        damage = error if not is_gone else LogCorrupt(f"journal {spec.journal_directory}: {GONE}")
+        damage = error
         try:
             await repair_journal(files, spec.journal_directory)
         except StorageError as obstacle:
@@ -52,8 +53,10 @@ async def open_delivery_journal(
         context.emit(JournalSalvaged(context.path, str(damage or "; ".join(states.losses))))
         try:
             await journal.heal(states.snapshot(wall_offset(context.clock)))
-        except StorageError:
+        except StorageError as obstacle:
             journal.needs_healing = True  # with the next records
+            if isinstance(obstacle, DiskFull):
+                journal.lack = obstacle
     return journal, states
 
 

@@ -121,7 +121,9 @@ async def open_partition(writer: Writer, named_end: int, *, is_gone: bool = Fals
         # Before anything is made: then it would be there, and not be missed any more.
         gone = Damage(directory, 0, 0, 0, UNKNOWN, FOLDER_GONE)
         await record.note([gone], writer.clock.wall_us())
-        entries = await files.list(directory)  # what an earlier attempt to note it had left is not there any more
+        entries = await files.list(
+            directory
+        )  # what an earlier attempt to note it had left is not there any more
     path = f"{directory}/{COMMITTED_NAME}"
     is_marked = any(entry.name == COMMITTED_NAME for entry in entries)
     stored = await read_whole(files, path) if is_marked else None

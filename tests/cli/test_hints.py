@@ -103,8 +103,8 @@ def test_a_wrong_name_is_answered_with_the_right_one(command: Any, typed: Any, m
 def test_bad_lines_of_traffic_have_one_number_each(command: Any) -> None:
     """JSON's own count of lines, which is always 1, is left out."""
     (command.folder / "bad.jsonl").write_bytes(b'{"time": 1}\n{"time": 2,\nnojson\n{"time": 1}\n')
-    told = command.run("demo", "--input", "bad.jsonl", "--key-column", "zzz", code=2).err
-    assert "lines 1, 4: no field 'zzz' for the key" in told
+    told = command.run("demo", "--input", "bad.jsonl", "--value-column", "zzz", code=2).err
+    assert "lines 1, 4: no field 'zzz' for the value" in told
     assert "line 3: not JSON: Expecting value, at character 1" in told
 
 

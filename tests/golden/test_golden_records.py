@@ -124,6 +124,13 @@ def catalog_outbox() -> list[bytes]:
     return [*events, replayed_catalog(events).snapshot()]
 
 
+def catalog_made() -> list[bytes]:
+    created = (catalog.TOPIC_CREATED, "orders", "00ff", {})
+    made = (catalog.TOPIC_MADE, "00ff", [""]), (catalog.TOPIC_MADE, "00ff", ["", "delayed", "outbox"])
+    events = [catalog.encode(event) for event in (created, *made)]
+    return [*events, replayed_catalog(events).snapshot()]
+
+
 def catalog_outbox_delays() -> list[bytes]:
     created = (catalog.TOPIC_CREATED, "orders", "00ff", {})
     enabled = (catalog.TOPIC_OUTBOX, "00ff"), (catalog.TOPIC_OUTBOX_DELAYS, "00ff")
@@ -275,6 +282,7 @@ CASES: dict[str, Callable[[], list[bytes]]] = {
     "catalog_delays": catalog_delays,
     "catalog_outbox": catalog_outbox,
     "catalog_outbox_delays": catalog_outbox_delays,
+    "catalog_made": catalog_made,
     "catalog_patterns": catalog_patterns,
     "catalog_schedules": catalog_schedules,
     "outbox_headers": outbox_headers,
@@ -451,6 +459,7 @@ def test_every_kind_has_a_golden_record() -> None:
     events = golden("catalog_events") + golden("catalog_group_altered")[:-1] + golden("catalog_delays")[:-1]
     events += golden("catalog_outbox")[:-1] + golden("catalog_patterns")[:-1]
     events += golden("catalog_schedules")[:-1] + golden("catalog_outbox_delays")[:-1]
+    events += golden("catalog_made")[:-1]
     assert set(catalog.EVENTS) == {cbor2.loads(event)["kind"] for event in events}
     written = golden("delivery_records") + golden("delivery_passed")[:-1] + golden("delivery_dead")[:-1]
     written += golden("delivery_sought")[:-1] + golden("delivery_outbox")[:-1]
@@ -471,9 +480,9 @@ def test_the_golden_outbox_is_read() -> None:
             states = GroupStates()
             states.restore(stored)
         assert [tuple(entry) for entry in states.outbox.after(-1)] == [
-            (0, 7, 1, 1),
-            (3, 10, 2, 1),
-            (4, 12, 1, 1),
+            (0, 7, 1, 1, 0),
+            (3, 10, 2, 1, 0),
+            (4, 12, 1, 1, 0),
         ]
         assert (states.outbox.next, list(states.groups)) == (5, [1])
         assert states.snapshot(0.0) == stored
@@ -484,6 +493,16 @@ def test_the_golden_outbox_is_read() -> None:
     assert cbor2.loads(found)["topics"][0]["must"] == ["delays", "outbox"]
     heads = [addressed(cbor2.loads(header)) for header in golden("outbox_headers")]
     assert heads[0] == Addressed(Target("00ff", 0), 1, 2)
+
+
+def test_the_golden_folders_are_read() -> None:
+    """Replayed or restored, the same folders are known to have been made."""
+    *events, found = golden("catalog_made")
+    for state in (replayed_catalog(events), CatalogState()):
+        if not state.topics:
+            state.restore(found)
+        assert state.topics["00ff"].made == {"", "delayed", "outbox"}
+        assert state.snapshot() == found
 
 
 def test_the_golden_outbox_with_delays_is_read() -> None:

@@ -31,6 +31,7 @@ import attrs
 
 from callboard.actors import notices
 from callboard.actors.kernel import events
+from callboard.actors.kernel.failures import with_counts
 from callboard.crashes import WaitingCrashes
 from callboard.log.limits import CAUSE_CHARACTERS, MISSED_COUNTED_MAX
 from callboard.tracebacks import traceback_lines
@@ -66,7 +67,7 @@ LINES: Final[dict[object, Line]] = {
     events.Escalated: Line(
         "actors",
         logging.ERROR,
-        "{who} gave up: {child} failed more often than it allows ({cause}{at}). {then} Repair the cause.",
+        "{who} gave up: {blamed} failed more often than it allows ({cause}{at}). {then} Repair the cause.",
     ),
     events.MessageDropped: Line(
         "actors",
@@ -76,7 +77,7 @@ LINES: Final[dict[object, Line]] = {
     events.HookFailed: Line(
         "actors", logging.WARNING, "a {hook} {whose} raised {cause}{at}. Correct it; nothing else happened."
     ),
-    events.ActorEnded: Line("actors", logging.DEBUG, "{path} has ended ({cause})"),
+    events.ActorEnded: Line("actors", logging.DEBUG, "{path} has ended{why}"),
     notices.RequestFailed: Line(
         "actors",
         logging.WARNING,
@@ -135,7 +136,7 @@ LINES: Final[dict[object, Line]] = {
     notices.DeadLettered: Line(
         "groups",
         logging.WARNING,
-        "{path}: {counted} of group {group} became {letters}: {reason!r}. Look with"
+        "{path}: {counted} of group {group} became {letters}. Look with"
         " `topic.dead_letters({group!r})`, or in the group's dead_letter_topic.",
     ),
     notices.DeadLettersDropped: Line(
@@ -256,7 +257,7 @@ LINES: Final[dict[object, Line]] = {
     notices.MemberStalled: Line(
         "groups",
         logging.WARNING,
-        "group {group}: consumer {consumer} ({name}) did nothing for {session_timeout:g} s while messages waited; its"
+        "group {group}: consumer {consumer}{named} did nothing for {session_timeout:g} s while messages waited; its"
         " partitions go to others until it asks for messages again.",
     ),
     notices.HandOverForced: Line(
@@ -429,21 +430,25 @@ class Reporter:
             told["who"] = f"the supervisor {told['path']!r}" if told["path"] else "the root supervisor"
             ends = "All below it is restarted, or ends with the runtime."
             told["then"] = ends if told["path"] else "The runtime ends."
+            counts = told["restarts"]
+            told["blamed"] = told["child"] if len(counts) < 2 else f"{with_counts(counts)} together"
         if "stamp_us" in told:
             told["ahead"] = f"{(told['stamp_us'] - told['now_us']) / 3.6e9:,.1f} hours"
         if "group_id" in told:
             told["group"] = self._group_of(told["group_id"])
         if "records" in told:
             word = "record" if "group_id" in told and "reason" not in told else "message"
-            told["letters"] = (
-                "a dead letter" if told["records"] == 1 else "dead letters, the last one because of"
-            )
+            told["letters"] = _letters(told["records"], told.get("reason"))
             told["counted"] = f"{told['records']} {word}{'' if told['records'] == 1 else 's'}"
         if told.get("max_deliveries"):
             told["attempt"] = f"{told['attempt']} of {told['max_deliveries']}"
         if "firings" in told:
             at_least = " or more" if told["firings"] == MISSED_COUNTED_MAX else ""
             told["firings"] = f"{told['firings']}{at_least} firing{'' if told['firings'] == 1 else 's'}"
+        if "name" in told:
+            told["named"] = _bracketed(told["name"])
+        if "place" not in told and "cause" in told:
+            told["why"] = _bracketed(told["cause"])
         if "place" in told:
             told["at"] = f", at {told['place']}" if told["place"] else ""
             told["cause"] = told["cause"].removesuffix(".")
@@ -480,6 +485,19 @@ class Reporter:
             "was" if total == 1 else "were",
             f": {', '.join(named)}{more}" if named else "",
         )
+
+
+def _bracketed(text: str | None) -> str:
+    return "" if text is None else f" ({text})"
+
+
+def _letters(records: int, reason: str | None) -> str:
+    """That so many messages are dead letters, and why, as far as a reason was given."""
+    if reason is None:
+        return "a dead letter" if records == 1 else "dead letters"
+    return (
+        f"a dead letter: {reason!r}" if records == 1 else f"dead letters, the last one because of: {reason!r}"
+    )
 
 
 def _kind(event: Any) -> Kind:

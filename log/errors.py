@@ -283,7 +283,10 @@ class ActorCrashed(CallboardError):
 
 
 class RestartLimitReached(CallboardError):
-    """A supervisor gave up: its children failed more often than its intensity allows (`path`, `restarts`)."""
+    """A supervisor gave up: its children failed more often than its intensity allows (`path`, `restarts`).
+
+    `children` says how many restarts each child needed within the period; `child` is the one that failed last.
+    """
 
 
 # -- storage ------------------------------------------------------------------------------------------------

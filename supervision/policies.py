@@ -6,7 +6,7 @@ All pure: time, the attempt and the random number are arguments.
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 from typing import Final, Literal
 
 import attrs
@@ -57,6 +57,7 @@ class RestartWindow:
     """Restarts within the last `period_s` seconds; more than `intensity` of them are too many.
 
     Invariant W1: `admit` says yes at most `intensity` times within any window of `period_s` seconds.
+    Each restart is counted with the name of the child that needed it.
     """
 
     __slots__ = ("_admitted", "_intensity", "_period_s")
@@ -64,17 +65,21 @@ class RestartWindow:
     def __init__(self, intensity: float, period_s: float) -> None:
         self._intensity = intensity
         self._period_s = period_s
-        self._admitted: deque[float] = deque()
+        self._admitted: deque[tuple[float, str]] = deque()
 
-    def admit(self, now: float) -> bool:
-        """Whether one more restart is allowed at `now`; if so, it is counted."""
+    def admit(self, now: float, name: str) -> bool:
+        """Whether one more restart, of the child `name`, is allowed at `now`; if so, it is counted."""
         admitted = self._admitted
-        while admitted and now - admitted[0] > self._period_s:
+        while admitted and now - admitted[0][0] > self._period_s:
             admitted.popleft()
         if len(admitted) >= self._intensity:
             return False
-        admitted.append(now)
+        admitted.append((now, name))
         return True
+
+    def by_name(self) -> Counter[str]:
+        """The restarts that were in the window at the last `admit`, by child."""
+        return Counter(name for _, name in self._admitted)
 
     def clear(self) -> None:
         self._admitted.clear()

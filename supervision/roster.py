@@ -23,6 +23,7 @@ S6  A member that has ended for good leaves the roster, with a Gone step; so doe
 from __future__ import annotations
 
 import math
+from collections import Counter
 from operator import attrgetter
 from typing import Final, Literal
 
@@ -180,6 +181,8 @@ class Roster:
         self._final = False
         self.gave_up: tuple[str, BaseException | None] | None = None
         """The member that exceeded the intensity, and its last failure, when the roster has given up."""
+        self.too_many: Counter[str] = Counter()
+        """How often each member needed a restart within the period when the roster gave up, the last time included."""
 
     # -- requests -------------------------------------------------------------------------------------------
 
@@ -198,6 +201,7 @@ class Roster:
         """Begin, or begin again: every member shall run, and earlier restarts no longer count."""
         self.is_closing = self._final = False
         self.gave_up = None
+        self.too_many.clear()
         self._window.clear()
         for member in self._members.values():
             if member.phase == "failed":
@@ -268,10 +272,11 @@ class Roster:
                 self._remove(member, cause if kind == "crashed" else None)
         elif (member.on_trial and kind == "crashed") or not RESTARTS[terms.restart, kind]:
             self._remove(member, cause)
-        elif (self._window if terms.significant else member.window).admit(now):
+        elif (self._window if terms.significant else member.window).admit(now, name):
             self._plan_restart(member, cause, now, chance)
         elif terms.significant:
             self.gave_up = (member.name, cause)
+            self.too_many = self._window.by_name() + Counter([name])
             self.close(final=False)
         else:
             member.goes("give up")

@@ -23,7 +23,7 @@ import trio
 from callboard.actors.kernel import ActorRef, ActorSystem, Ending
 from callboard.actors.kernel.cell import stopped
 from callboard.actors.kernel.events import Escalated
-from callboard.actors.kernel.failures import describe, place
+from callboard.actors.kernel.failures import describe, place, with_counts
 from callboard.log.errors import ActorStopped, InvalidArgument, RestartLimitReached, join_problems
 from callboard.log.limits import CHILDREN_MAX
 from callboard.log.plain import shown
@@ -297,11 +297,17 @@ class Supervisor:
             return Ending("finished")
         name, cause = self._roster.gave_up
         spec = self.spec
+        counts = self._roster.too_many
+        if len(counts) == 1:
+            whose, last = f"child {name!r}", "("
+        else:
+            whose, last = f"children {with_counts(counts.most_common())}", f"(the last one {name!r}: "
         error = RestartLimitReached(
-            f"Supervisor {self.path or spec.name!r} gave up: child {name!r} needed more than {spec.intensity} restarts "
-            f"in {spec.period:g} s ({describe(cause)}). Repair the cause, or allow more restarts.",
+            f"Supervisor {self.path or spec.name!r} gave up: {whose} needed more than {spec.intensity} restarts "
+            f"in {spec.period:g} s {last}{describe(cause)}). Repair the cause, or allow more restarts.",
             path=self.path,
             child=self._path_of(name),
+            children={self._path_of(each): count for each, count in counts.most_common()},
             restarts=spec.intensity,
         )
         error.__cause__ = cause
@@ -355,7 +361,8 @@ class Supervisor:
         roster.ended(name, ending.kind, ending.error, now=now, chance=chance)
         if roster.gave_up is not None and gave_up is None:
             self._state = "stopping"
-            system.events.emit(Escalated(self.path, self._path_of(name), describe(ending.error)))
+            counts = tuple((self._path_of(each), count) for each, count in roster.too_many.most_common())
+            system.events.emit(Escalated(self.path, self._path_of(name), describe(ending.error), counts))
         self._wake()
 
     def _child_ready(self, name: str, child: Child) -> None:

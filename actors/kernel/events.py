@@ -77,7 +77,10 @@ class Escalated:
 
     path: str
     child: str
+    """The child that needed one restart too many."""
     cause: str
+    restarts: tuple[tuple[str, int], ...] = ()
+    """(child, how many restarts it needed within the period), that one included; most restarts first."""
 
 
 @attrs.frozen

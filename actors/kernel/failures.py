@@ -7,7 +7,7 @@ A nursery wraps the exceptions of its tasks in a group. A *crash* is every `Exce
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from traceback import walk_tb
 from types import FrameType
 from typing import Final
@@ -59,6 +59,14 @@ def describe(error: BaseException | None) -> str:
     named = "; ".join(_line(leaf)[:CAUSE_CHARACTERS] for leaf in found[:CAUSES_NAMED])
     more = f"; and {len(found) - CAUSES_NAMED} more" if len(found) > CAUSES_NAMED else ""
     return f"{type(error).__name__} ({len(found)} errors): {named}{more}"
+
+
+def with_counts(counts: Sequence[tuple[str, int]]) -> str:
+    """The first `CAUSES_NAMED` names, each with its number, and how many more there are: for a line."""
+    named = [f"{name!r} ({count})" for name, count in counts[:CAUSES_NAMED]]
+    if len(counts) > CAUSES_NAMED:
+        named.append(f"{len(counts) - CAUSES_NAMED} more")
+    return " and ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named)
 
 
 def _line(error: BaseException) -> str:

@@ -48,6 +48,11 @@ CAUSE = "LookupError: no table, at shop.py:4 in load"
             "the supervisor 'user' gave up: user/a failed",
         ),
         (events.Escalated("", "user/a", CRASH.cause), "ERROR", "the root supervisor gave up: user/a failed"),
+        (
+            events.Escalated("user", "user/a", CRASH.cause, (("user/b", 3), ("user/c", 2), ("user/a", 1))),
+            "ERROR",
+            "'user' gave up: 'user/b' (3), 'user/c' (2) and 'user/a' (1) together failed more often than it allows",
+        ),
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, str) else "",
 )

@@ -9,6 +9,7 @@ import pytest
 import trio
 
 import callboard
+from callboard.reporting import Reporter
 
 
 async def test_each_dead_letter_is_told_once(autojump_clock: Any, world: Any) -> None:
@@ -48,3 +49,25 @@ def test_it_is_a_line_in_the_log(tmp_path: Any, caplog: pytest.LogCaptureFixture
     (line,) = [record.getMessage() for record in caplog.records if "dead letter" in record.getMessage()]
     assert "1 message of group billing became" in line
     assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    ("records", "reason", "said"),
+    [
+        (1, None, "1 message of group 7 became a dead letter. Look with"),
+        (1, "", "1 message of group 7 became a dead letter: ''. Look with"),
+        (3, None, "3 messages of group 7 became dead letters. Look with"),
+        (
+            3,
+            "no order",
+            "3 messages of group 7 became dead letters, the last one because of: 'no order'. Look with",
+        ),
+    ],
+)
+def test_a_reason_is_said_when_there_is_one(
+    caplog: pytest.LogCaptureFixture, records: int, reason: str | None, said: str
+) -> None:
+    """A message that was nacked without a reason until it died became a dead letter, and no more is said."""
+    caplog.set_level(logging.WARNING, "callboard")
+    Reporter(lambda: 0.0).report(callboard.DeadLettered("topics/orders/0", 7, records, reason))
+    assert said in caplog.text

@@ -105,6 +105,7 @@ EXAMPLES: dict[Any, Any] = {
     "session_timeout": 1.5,
     "frames": ("a.py:1 in a",),
     "damages": ("offset 3",),
+    "restarts": (("user/a", 2), ("user/b", 1)),
 }
 
 
@@ -114,7 +115,7 @@ EXAMPLES: dict[Any, Any] = {
     ids=str,
 )
 def test_every_line_can_be_written(key: Any, caplog: Any) -> None:
-    """Each event that is told has the fields that its line names."""
+    """Each event that is reported has the fields that its line names, and says nothing of those that it lacks."""
     caplog.set_level(logging.DEBUG, logger="callboard")
     kind, *flags = key if isinstance(key, tuple) else (key,)
     names = [field.name for field in attrs.fields(kind)]
@@ -125,6 +126,9 @@ def test_every_line_can_be_written(key: Any, caplog: Any) -> None:
     record = caplog.records[0]
     assert record.name == f"callboard.{LINES[key].logger}"
     assert "{" not in record.getMessage()
+    lacking = values | {field.name: None for field in attrs.fields(kind) if "None" in str(field.type)}
+    Reporter(lambda: 0.0).report(kind(**lacking))
+    assert "None" not in caplog.records[-1].getMessage()
 
 
 def test_every_notice_is_told() -> None:

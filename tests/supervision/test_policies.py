@@ -76,11 +76,11 @@ def test_no_window_holds_more_than_the_intensity(intensity, period, gaps):
         now += gap
         recent = [at for at in admitted if now - at <= period]
         expected = len(recent) < intensity
-        assert window.admit(now) is expected
+        assert window.admit(now, "a") is expected
         if expected:
             admitted.append(now)
     window.clear()
-    assert window.admit(now) is (intensity > 0)
+    assert window.admit(now, "a") is (intensity > 0)
 
 
 @given(count=st.integers(1, 20), data=st.data())
@@ -175,6 +175,6 @@ def test_an_accepted_backoff_can_reach_the_limit(backoff, intensity, period, cha
         assume(False)
     window, now = RestartWindow(intensity, period * (1 + 1e-9)), 0.0
     for attempt in range(1, intensity + 1):
-        assert window.admit(now)
+        assert window.admit(now, "a")
         now += backoff.delay(attempt, 1)
-    assert not window.admit(now)
+    assert not window.admit(now, "a")

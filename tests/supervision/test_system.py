@@ -155,6 +155,30 @@ async def test_escalation_cancels_the_body(autojump_clock, stage, noting):
     assert [e.event.child for e in system.events.recent() if isinstance(e.event, Escalated)] == ["a"]
 
 
+async def test_an_escalation_names_all_that_needed_restarts(autojump_clock, stage, noting):
+    """It names each child with its restarts within the period, and not alone the one that happened to be the last."""
+    with pytest.raises(RestartLimitReached) as caught:
+        async with stage(
+            a=noting("a"),
+            b=noting("b"),
+            c=noting("c"),
+            d=noting("d"),
+            supervisor={"intensity": 3, "period": 10},
+        ) as system:
+            await system.actor("d").tell(ValueError("long ago"))
+            await trio.sleep(11)
+            for name in "abac":
+                await system.actor(name).tell(ValueError(f"{name} is broken"))
+                await trio.sleep(1)
+            pytest.fail("the fourth failure is too much")
+    error = caught.value
+    assert (error.child, error.children) == ("c", {"a": 2, "b": 1, "c": 1})
+    assert "children 'a' (2), 'b' (1) and 'c' (1) needed more than 3 restarts in 10 s" in str(error)
+    assert "(the last one 'c': ValueError: c is broken)" in str(error)
+    (escalated,) = [e.event for e in system.events.recent() if isinstance(e.event, Escalated)]
+    assert escalated.restarts == (("a", 2), ("b", 1), ("c", 1))
+
+
 async def test_escalation_while_opening(autojump_clock, stage):
     """A child that cannot start makes opening fail with RestartLimitReached."""
 

@@ -5,7 +5,7 @@ most `concurrency`, and stay. What the handler is told of a message is settled h
 the disk, failed is nacked.
 
 Cancellation ends the fetching at once and gives back what nobody has begun. The handlers are in a shielded scope: they
-have the grace period to end.
+have the grace period to end. What ends a handler's task, such as `SystemExit`, ends the fetching in that same step.
 
 Invariants
 ----------
@@ -13,7 +13,7 @@ W1  Of the messages of one key in one partition at most one is in a handler's ha
 W2  What waits, for its key or for a task, is at most `concurrency` messages; more, up to `AHEAD_MAX`, only as long as
     handlers are quick.
 W3  What has waited for half of its lease is given back, with those of its key behind it: no attempt is spent on nobody.
-W4  Once fetching has ended no handler is called any more.
+W4  Once fetching has ended, or an exception has left a handler's task, no handler is called any more.
 W5  As long as there is fetching there is a nursery for handlers.
 """
 
@@ -171,6 +171,7 @@ class Working:
     _acked: trio.Event = attrs.Factory(trio.Event)
     _grace: trio.CancelScope = attrs.Factory(lambda: trio.CancelScope(shield=True))
     """What shields the handlers."""
+    _fetching: trio.CancelScope = attrs.Factory(trio.CancelScope)
     _held: trio.Event = attrs.Factory(trio.Event)
     _ended: trio.Event = attrs.Factory(trio.Event)
     _failure: CallboardError | None = None
@@ -205,7 +206,9 @@ class Working:
                     await self._held.wait()
                     task_status.started()
                     nursery.start_soon(self._flush_now_and_then)
-                    await self._fetch()
+                    with self._fetching:
+                        await self._fetch()
+                    nursery.cancel_scope.cancel()  # an exception has left a handler's task, which `_hold` raises
                 except CallboardError as error:
                     self._failure = error
                     nursery.cancel_scope.cancel()
@@ -235,7 +238,10 @@ class Working:
     def _end(self) -> None:
         """Give back what nobody has begun; the handlers have the grace period (W4)."""
         self._give_back_unbegun()
+        if self._ended.is_set():
+            return
         self._ended.set()
+        self._fetching.cancel()
         self._parked.unpark_all()
         self._grace.deadline = trio.current_time() + self.grace_s
 
@@ -306,7 +312,7 @@ class Working:
 
     def _wake(self) -> None:
         """Have another task look, unless one is about to: in its turn it wakes the next."""
-        if self._is_waking:
+        if self._is_waking or self._ended.is_set():  # then the handlers' nursery may be closed
             return
         if self._idle:
             self._is_waking = True
@@ -329,6 +335,11 @@ class Working:
                 if task.left is not None:  # raised beside its cancellation
                     self._after_cancelled(task.left)
                     continue
+                self._end()
+                raise
+            except BaseException:
+                # Now: until the nursery has cancelled the fetching, what was given back would be handled again.
+                self._end()
                 raise
             if task.left is not None:
                 self._after_cancelled(task.left)

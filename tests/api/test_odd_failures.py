@@ -244,7 +244,7 @@ async def test_of_a_deleted_topic_nothing_is_delivered_again(autojump_clock: Any
     assert [] == [event for event in told if "again" in event.outcome]
 
 
-async def raising(error: Exception) -> Never:
+async def raising(error: BaseException) -> Never:
     """A task of a handler."""
     raise error
 
@@ -324,6 +324,48 @@ async def test_what_leaves_a_handler_leaves_work_as_it_is(
             message = await consumer.get()
             assert 1 == message.attempt
             await message.ack()
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_after_an_exception_has_left_no_handler_is_called(
+    autojump_clock: Any, world: Any, is_async: bool
+) -> None:
+    """While another handler ends, what was released and what is published meanwhile is for other consumers."""
+    begun, seen = trio.Event(), []
+
+    def handle(message: ReceivedMessage) -> Any:
+        seen.append(message.offset)
+        if message.offset == 0:
+            return clean_up()
+        return raising(SystemExit(7)) if is_async else None
+
+    async def clean_up() -> None:
+        begun.set()
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(5.0)
+
+    async def work(topic: Any) -> None:
+        with pytest.raises(SystemExit if is_async else callboard.InvalidArgument):
+            await topic.work(handle, "group", concurrency=4)
+
+    async with world.open() as runtime, trio.open_nursery() as nursery:
+        topic = await world.topic_of(runtime, 1)
+        nursery.start_soon(work, topic)
+        await begun.wait()
+        await topic.publish(b"tea")
+        await trio.sleep(1.0)
+        await topic.publish(b"milk")
+        await trio.sleep(1.0)
+        async with topic.subscribe("group") as consumer:
+            with trio.fail_after(1.0):
+                got = [await consumer.get(), await consumer.get()]
+            assert [(1, 1), (2, 1)] == sorted((message.offset, message.attempt) for message in got)
+            for message in got:
+                await message.ack()
+    assert [0, 1] == seen
 
 
 async def test_two_exceptions_leave_work_in_one_group(autojump_clock: Any, world: Any) -> None:

@@ -91,7 +91,7 @@ async def _perform(stage: Stage, act: str) -> dict[str, Any]:
                     if not published:
                         started = trio.current_time()
                     published, acknowledged, to_do, dead, is_over = json.loads(line)
-                    done = to_do if is_over else published if act == TWO else acknowledged
+                    done = published if act == TWO else to_do if is_over else acknowledged
                     told = f"{dead:,} {'dead letters redriven' if act == THREE else 'met the bug'}"
                     advance(f"{published:,} published, {acknowledged:,} acknowledged, {told}", done, to_do)
             finally:
@@ -100,7 +100,7 @@ async def _perform(stage: Stage, act: str) -> dict[str, Any]:
     if not is_over:
         raise DemoFailed(f"the process of {act} ended by itself with status {status}: {child.errors}")
     if act == TWO and not stage.quiet:
-        say(f"{act}: process {child.pid} was killed after {published:,} publishes")
+        say(f"{act}: process {child.pid} was killed after {published:,} of {last - first:,} publishes")
     if act == THREE and not stage.quiet:
         say(f"{act}: {counted(dead, 'dead letter')} delivered again")
     seconds = max(trio.current_time() - started, 1e-9)
@@ -121,7 +121,11 @@ async def _perform(stage: Stage, act: str) -> dict[str, Any]:
     help="Events to make (30,000) or to take of the input (all).",
 )
 @click.option(
-    "--seed", type=click.IntRange(0, 1 << 40), default=1, show_default=True, help="Fixes what fails and when."
+    "--seed",
+    type=click.IntRange(0, 1 << 40),
+    default=1,
+    show_default=True,
+    help="Fixes the events and which of them fail; not the timing.",
 )
 @click.option(
     "--input",

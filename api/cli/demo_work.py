@@ -93,8 +93,8 @@ class Act:
     publishes what the records of act two show no receipt for.
 
     Prints [published, acknowledged, to do, dead, is over] on standard output as it continues. To do is what is to be
-    acknowledged: all that earlier acts have left over. In act two it is what is to be published before the kill. Dead
-    is how many messages have met the bug, or in act three how many dead letters were redriven.
+    acknowledged: all that earlier acts have left over. In act two it is what is to be published, of which the kill
+    leaves some. Dead is how many messages have met the bug, or in act three how many dead letters were redriven.
 
     Act two is over, and ripe for its kill, when much is published and more is about to be, or when nothing more will
     be; the others when all is settled.
@@ -119,7 +119,7 @@ class Act:
         self._given_up: set[int] = set()
         """Events that the handler's bug keeps from being acknowledged."""
         self._published = self._acknowledged = self._redriven = self._busy = 0
-        self._to_do = min(self._kill_after, self._last - self._first) if act == TWO else 0
+        self._to_do = self._last - self._first if act == TWO else 0
 
     async def run(self) -> None:
         """Publish the events and have all that is stored handled and settled."""

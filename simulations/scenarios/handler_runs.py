@@ -1,7 +1,8 @@
 """Handlers: groups whose consumers are `Topic.work`, with handlers that fail, take their time, and are cancelled.
 
 Beside the promises of every broker: never more handlers at once than allowed, never two with one key in a partition,
-none begun once the work was cancelled, and none that outlives its grace period.
+none begun once the work was cancelled or an exception such as `SystemExit` has left another, and none that outlives its
+grace period.
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ GRACES_S: Final = (0.0, 0.05, 0.05, 1.0)
 HANDLING_S: Final = (0.0, 0.01, 0.05, 0.3, 0.3)
 LATE_S: Final = 0.001
 SLACK_S: Final = 1e-6
+REST_S: Final = OPERATOR_S / 4
+LEFT_NTH: Final = 3
+"""What leaves handlers does so at these offsets."""
 
 
 @attrs.frozen(kw_only=True)
@@ -52,13 +56,16 @@ class HandlerTraffic(Traffic):
     grace_s: float = 1.0
     retry_every: int = 0
     """Every so many offsets, a handler asks for the message again at its first attempt."""
+    left_times: int = 0
+    """How often at most an exception that is no `Exception` leaves a handler."""
 
     @property
     def work_s(self) -> float:
         """As of all traffic; with an order those that are asked for again may wait one after the other."""
+        usual_s = self.usual_work_s + self.left_times * (REST_S + self.handling_s)
         if self.ordering == "none" or self.retry_every <= 0:
-            return self.usual_work_s
-        return self.usual_work_s + (self.messages // self.retry_every + 1) * max(0.0, self.nack_delay_s)
+            return usual_s
+        return usual_s + (self.messages // self.retry_every + 1) * max(0.0, self.nack_delay_s)
 
 
 Place = tuple[str, str, int, int]
@@ -106,6 +113,8 @@ class Handlers:
         """When no handler may begin any more."""
         self.over_s = math.inf
         """When none may run any more."""
+        self.is_left = False
+        """An exception has left one."""
 
     def begin(self, message: ReceivedMessage) -> tuple[str, int, bytes | None]:
         """A handler is called."""
@@ -117,6 +126,8 @@ class Handlers:
             problem = f"two handlers run at once with messages of key {message.key!r}"
         elif self._world.now > self.ended_s + LATE_S:
             problem = "a handler was called after the work was cancelled"
+        elif self.is_left:
+            problem = "a handler was called after an exception had left another"
         if problem:
             self._break(problem)
         self._running[place] += 1
@@ -200,11 +211,12 @@ class HandlerWorkload(BrokerWorkload):
         super().__init__(world, traffic)
         self.terms = attrs.evolve(self.terms, gives_back=True)
         self._attempts = Attempts(world)
+        self._left: set[Place] = set()
 
     async def _consumer(self, machine: Machine, topic: Any, group: str, style: str, who: str) -> None:
         while True:
             if await self._work(machine, topic, group, who):
-                await self.world.rest(OPERATOR_S / 4)
+                await self.world.rest(REST_S)
 
     async def _work(self, machine: Machine, topic: Any, group: str, who: str) -> bool:
         """One call of `work`; whether a fault has cancelled it, or an error ended it."""
@@ -234,6 +246,12 @@ class HandlerWorkload(BrokerWorkload):
                         raise
                     except CallboardError as error:
                         failure = type(error).__name__
+                    except LeavesHandler:
+                        pass
+                    except BaseExceptionGroup as group:
+                        _, rest = group.split(LeavesHandler)  # several at once
+                        if rest is not None:
+                            raise rest from None
                     nursery.cancel_scope.cancel()
         finally:
             working.leave()
@@ -259,11 +277,12 @@ class HandlerWorkload(BrokerWorkload):
         try:
             consumer._delivered(message, RECEIVING)
             await self._handle(consumer, message)
+            self._leave(handlers, message)
             fate = self._fate(consumer, message)
             if fate == "release":
                 await consumer.release(message)
                 return
-        except trio.Cancelled:
+        except (trio.Cancelled, LeavesHandler):
             if not message.settled:  # it is given back at once
                 operation, offsets = self.world.history.operation(), (message.offset,)
                 consumer._record("release", operation, message, offsets, attempts=(message.attempt,))
@@ -276,6 +295,23 @@ class HandlerWorkload(BrokerWorkload):
             raise again if message.offset % 2 else ExceptionGroup("of the handler's own nursery", [again])
         if fate == "nack":
             raise await _failure(message.offset)
+
+    def _leave(self, handlers: Handlers, message: ReceivedMessage) -> None:
+        """At a few messages, the first time: raise what ends the work."""
+        traffic: Any = self.traffic
+        place = handlers.place_of(message)
+        if (
+            _is_nth(message.offset, LEFT_NTH)
+            and place not in self._left
+            and len(self._left) < traffic.left_times
+        ):
+            self._left.add(place)
+            handlers.is_left = True
+            raise LeavesHandler
+
+
+class LeavesHandler(BaseException):
+    """As `SystemExit`: it ends the work."""
 
 
 class Untold(Exception):
@@ -343,4 +379,5 @@ class HandlerRun(BrokerRun):
             concurrency=one_of(own, (1, 3, 5, 20)),
             grace_s=one_of(own, GRACES_S),
             retry_every=one_of(own, (0, 0, 5)),
+            left_times=one_of(own, (0, 0, 1, 3)),
         )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from callboard.actors import notices
+from callboard.actors.delivery.receipts import OFFSET_END
 from callboard.log.errors import StorageError
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class Retaining:
         """
         log, settings = self.log, self.spec.settings
         failure: StorageError | None = None
+        floors = {group.group_id: group.delivery.floor for group in self.core.states}
         try:
             await log.retain(
                 now_us=self.context.clock.wall_us(),
@@ -67,13 +69,15 @@ class Retaining:
             )
         except StorageError as error:
             failure = error
-        self._tell()
+        self._tell(floors)
         if failure is not None:
             raise failure
         return self.spec.topic_full(log.size_bytes) if log.is_over_limit else None
 
-    def _tell(self) -> None:
-        """The core where the log begins, groups what they have lost, everybody whether the topic is full."""
+    def _tell(self, floors: Mapping[int, int]) -> None:
+        """The core where the log begins, groups what they have lost, everybody whether the topic is full. `floors`:
+        those of the groups when retention judged what goes.
+        """
         core, log, port, context = self.core, self.log, self.spec.port, self.context
         now = context.clock.monotonic()
         core.log_moved(log.start_offset, log.visible_end, log.durable_end, now)
@@ -82,6 +86,10 @@ class Retaining:
             limit = self.spec.settings.retention_bytes or 0
             context.emit(notices.PartitionFull(context.path, log.size_bytes, limit, port.is_full))
         for group in core.states:
-            if core.drops_unread(group):
+            if not core.drops_unread(group):
+                continue
+            if floors.get(group.group_id, OFFSET_END) < log.start_offset:
                 core.drop_unread(group, now)
+            else:
+                core.begin_behind_dropped(group, now)
         self.dropped()

@@ -8,6 +8,9 @@ from callboard.actors.partition import effects as e
 from callboard.log.errors import OffsetOutOfRange
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from callboard.actors.delivery.receipts import OffsetRange
     from callboard.actors.partition import commands as c
     from callboard.actors.partition.carried import Carried
     from callboard.actors.partition.commands import DeliverySettings, Token
@@ -33,6 +36,7 @@ class SeekRules:
         def _has_changed(self, group: Group, now: float, *, urgent: bool = True) -> None: ...
         def _notify(self, group: Group, now: float) -> None: ...
         def _choose_by(self, group: Group, settings: DeliverySettings) -> None: ...
+        def _settled_in(self, group: Group, ranges: Sequence[OffsetRange], now: float) -> None: ...
         def _is_handed_over(self, group: Group) -> bool: ...
         def look_for_expired(self, group: Group, now: float) -> None: ...
 
@@ -68,3 +72,12 @@ class SeekRules:
         self.look_for_expired(group, now)
         self._notify(group, now)
         self.journal.answer(token, offset, must_sync=True)
+
+    def begin_behind_dropped(self, group: Group, now: float) -> None:
+        """The group was opened, or sought, at records that retention was dropping: it goes on behind them, and has lost
+        none.
+        """
+        group.delivery.skip(0, self.start_offset)
+        self._carried.dropped_below[group.group_id] = self.start_offset
+        self._settled_in(group, [(0, self.start_offset)], now)
+        self._has_changed(group, now, urgent=False)

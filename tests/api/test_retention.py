@@ -174,6 +174,41 @@ async def test_drop_unread_counts_and_tells(autojump_clock: Any, world: Any) -> 
             assert (await consumer.get()).offset == part.start_offset
 
 
+async def test_a_group_that_begins_while_retention_drops_has_lost_nothing(
+    autojump_clock: Any, world: Any
+) -> None:
+    """A new group starts at the first record that stays, and no unread records are reported as dropped."""
+    async with world.open() as runtime:
+        told: list[UnreadDropped] = []
+        runtime.subscribe_events(
+            lambda event: told.append(event) if isinstance(event, UnreadDropped) else None
+        )
+        topic = await runtime.create_topic("log", segment_bytes=SEGMENT)
+        for _ in range(8):
+            await topic.publish(MESSAGE)
+        got: list[int] = []
+
+        async def consume() -> None:
+            async with topic.subscribe("group", start="beginning") as consumer:
+                while (message := await consumer.get(timeout=5.0)) is not None:
+                    got.append(message.offset)
+                    await message.ack()
+
+        async with trio.open_nursery() as nursery:
+            world.disk.hang(".log")
+            nursery.start_soon(lambda: runtime.alter_topic("log", retention_bytes=2 * SEGMENT))
+            await trio.sleep(0.1)
+            nursery.start_soon(consume)
+            await trio.sleep(0.1)
+            world.disk.unhang()
+        start = (await part_of(topic)).start_offset
+        assert start > 0
+        assert got == list(range(start, 8))
+        assert told == []
+        (group,) = (await part_of(topic)).groups
+        assert group.lost_records == 0
+
+
 async def test_ephemeral_groups_hold_nothing_back(autojump_clock: Any, world: Any) -> None:
     """What only an ephemeral group has not read is dropped; it goes on behind it, and the loss is counted."""
     async with world.open() as runtime:

@@ -32,6 +32,19 @@ find_python() {
   die "Python 3.11, 3.12 or 3.13 is needed${old:+; $old}. Install one, or name it in CALLBOARD_PYTHON."
 }
 
+# find_version VERSION: prints a Python of this version that can make virtual environments, from PATH or of pyenv.
+find_version() {
+  local candidate candidates=("python$1")
+  if command -v pyenv >/dev/null; then candidates+=("$(pyenv root)/versions/$1".*/bin/python); fi
+  for candidate in "${candidates[@]}"; do
+    "$candidate" -c "import ensurepip, sys, venv; sys.exit('%d.%d' % sys.version_info[:2] != '$1')" >/dev/null 2>&1 ||
+      continue
+    printf '%s\n' "$candidate"
+    return
+  done
+  return 1
+}
+
 # copy_sources TARGET: the project as a fresh clone would hold it.
 copy_sources() {
   local present=() name

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import enum
 import re
+import warnings
 
 from callboard.message import EPOCH, MICROSECOND
 from callboard.recordings.event import TIME_US_MAX
@@ -60,7 +61,10 @@ def time_form(text: str) -> TimeForm:
                 f"{text[:_SHOWN]!r} is none of {known}, nor a pattern like {_EXAMPLE!r}"
             ) from None
     try:
-        read = dt.datetime.strptime(_PATTERN_SAMPLE.strftime(text), text)  # noqa: DTZ007 # only its date counts
+        with warnings.catch_warnings():
+            # From Python 3.13 on, a day without a year warns: that is refused below.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            read = dt.datetime.strptime(_PATTERN_SAMPLE.strftime(text), text)  # noqa: DTZ007 # only its date counts
     except (ValueError, re.error) as error:
         raise ValueError(f"{text[:_SHOWN]!r} is not a pattern of times: {str(error)[:80]}") from None
     if read.date() != _PATTERN_SAMPLE.date():

@@ -77,16 +77,27 @@ class House:
             pytest.fail("\n".join(problems), pytrace=False)
 
 
+def _listed(root: Path, *options: str) -> set[str]:
+    """Names of files that git lists."""
+    command = ["git", "ls-files", "-z", "--exclude-standard", *options]
+    listed = subprocess.run(command, cwd=root, capture_output=True, check=True)
+    return {name for name in listed.stdout.decode().split("\0") if name}
+
+
+def files_of(root: Path) -> set[str]:
+    """Every file of a clone that is tracked, or that lies untracked beside such files in one of the project's folders.
+
+    A folder of which nothing is tracked was made by a command, such as `./pipeline --out made`, and is no part of it.
+    """
+    tracked = _listed(root, "--cached")
+    folders = {name.partition("/")[0] for name in tracked if "/" in name}
+    return tracked | {name for name in _listed(root, "--others") if name.partition("/")[0] in folders}
+
+
 def _files() -> tuple[str, ...]:
-    """Every file that is tracked, or would be if it were added; of an unpacked sdist, every file."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        check=False,
-    )
-    if listed.returncode == 0 and (ROOT / ".git").exists():
-        names = {name for name in listed.stdout.decode().split("\0") if name}
+    """Every file of the project; of an unpacked sdist, every file."""
+    if (ROOT / ".git").exists():
+        names = files_of(ROOT)
     else:
         names = {
             path.relative_to(ROOT).as_posix()

@@ -21,6 +21,8 @@ from callboard.log.host.disk import HostDisk
 from callboard.log.host.threads import ThreadPool
 from callboard.log.seams.disk import Create, MakeDirectory, Write
 
+QUIET = ("-W", "ignore:This process:DeprecationWarning")
+"""From Python 3.12 on, `os.fork` itself warns where there are threads."""
 FORKING = """
 import os, sys, time, trio
 from callboard import open_runtime
@@ -118,7 +120,7 @@ def test_a_forked_child_is_refused_and_the_parent_keeps_its_lock(tmp_path: Path)
         "trio.run(main)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, tmp_path], capture_output=True, text=True, timeout=60
+        [sys.executable, *QUIET, "-c", script, tmp_path], capture_output=True, text=True, timeout=60
     )
     assert (done.stdout.split(), done.stderr) == (["True"] * 4 + ["locked"], "")
 
@@ -143,7 +145,7 @@ def test_a_runtime_tells_a_forked_child_why_it_refuses(tmp_path: Path) -> None:
         "trio.run(main)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, tmp_path / "data"], capture_output=True, text=True, timeout=60
+        [sys.executable, *QUIET, "-c", script, tmp_path / "data"], capture_output=True, text=True, timeout=60
     )
     assert done.stdout.split() == ["True", "1"], done.stderr
 

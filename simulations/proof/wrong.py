@@ -159,8 +159,8 @@ def starts_at_the_end_of_the_log(original: Original) -> Original:
 def actor_restarts_without_its_state(original: Original) -> Original:
     """A restarted partition begins with the delivery state of a new one, but knows its groups."""
 
-    async def opened(files: Any, place: Any, context: Any) -> Any:
-        journal, states = await original(files, place, context)
+    async def opened(files: Any, place: Any, context: Any, **options: Any) -> Any:
+        journal, states = await original(files, place, context, **options)
         if place.port.opened_before:
             for group in states:
                 group.delivery = type(group.delivery)(0)

@@ -146,11 +146,11 @@ def believes_index_bytes(original: Original) -> Original:
 def starts_at_the_end_of_the_log(original: Original) -> Original:
     """The next offset is the end of what was found, even if a reader or journal knows more."""
 
-    def plan_top(self: Any, directory: str, named_end: int, lost_end: int) -> int:
+    def plan_top(self: Any, directory: str, named_end: int, lost_end: int, begins_at: int) -> int:
         from callboard.log.format.committed import Committed
 
         self._committed = Committed(0, 0)
-        top: int = original(self, directory, 0, 0)
+        top: int = original(self, directory, 0, 0, 0)
         return top
 
     return plan_top

@@ -69,7 +69,7 @@ class TakesBatches:
         return ReceivedBatch(self.leases, await self._take_parts(max_records, max_wait, mixed=False))
 
     async def get_mixed_batch(self, max_records: int, max_wait: float) -> MixedBatch:
-        """One batch of any partitions; see `Consumer.batches`."""
+        """One batch of any partitions: for other modules of the package; see `Consumer.batches`."""
         by_port: dict[PartitionPort, list[LeasedPart]] = {}
         for part in await self._take_parts(max_records, max_wait, mixed=True):
             by_port.setdefault(part.lease.port, []).append(part)

@@ -38,7 +38,7 @@ def analyse(
     memory: str,
     as_json: bool,
 ) -> None:
-    """Show how records were delivered, with latency, redelivery and lag over time.
+    """Show latency, redelivery and lag of deliveries over time.
 
     DIR is a runtime's directory. It is only read, and may be open elsewhere.
     """

@@ -288,7 +288,7 @@ class StepLife:
             raise self._world.broken(Violation(KEPT, words))
 
     async def _all(self, start: Any = "beginning") -> list[Any]:
-        return [record async for record in self._topic.read(start)]
+        return [record async for record in self._topic.read(start, skip_dropped=True)]
 
     async def _is_recovery_owed(self) -> bool:
         """Whether the disk has no space to prove what is stored, which is not shown before. With space, it soon is."""

@@ -515,6 +515,7 @@ async def test_what_was_given_back_is_not_acked_late(autojump_clock: Any, world:
                     nursery.start_soon(_crash_after, runtime, 0.5)
                 with pytest.raises(callboard.LeaseLost):
                     await message.ack()
+        world.disk.unslow()  # a restart takes many steps
         assert (await world.group_of(topic)).pending == 0
 
 

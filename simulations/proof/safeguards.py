@@ -181,7 +181,7 @@ _TABLE: Final = (
         "the journal names records that a power cut has taken",
         "the journal's part of a plan runs first",
         (Patch(f"{ACTORS}.partition.committer.DiskEngine._submit", wrong.journals_first),),
-        ("failing-syncs",),
+        ("lost-leases", "failing-journals", "failing-syncs"),
     ),
     Safeguard(
         "answers in the order of offsets",

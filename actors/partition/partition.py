@@ -579,7 +579,8 @@ class Partition(Actor[c.PartitionCommand]):
             if found is None:
                 self.context.start_task(self._read_leased_cold, pending, reading, name="cold read")
                 return
-            reading.take(found, found[-1].last_offset + 1 if found else stop)
+            behind = found[-1].last_offset + 1 if found else stop
+            reading.take(found, behind if behind > start else stop)
             is_read = False
         self._deliver(pending, reading)
 

@@ -545,6 +545,7 @@ async def test_an_ack_counts_whose_partition_crashes_while_it_is_written(
                 nursery.start_soon(message.ack)
                 await trio.sleep(0.5)
                 runtime.crash("topics/orders/0", ValueError("on purpose"))
+            world.disk.unslow()  # a restart takes many steps
         await trio.sleep(10)
         assert await values(bills) == [b"of 1", b"of 2"]
         assert (await orders.describe())[0].groups[0].floor == 2

@@ -8,13 +8,14 @@ since it can be settled and a record cannot.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar, overload
 
 import attrs
 
+from callboard.actors.partition.commands import Offsets
 from callboard.log import plain
 from callboard.log.errors import InvalidArgument
 from callboard.log.format.columns import FOREVER, Columns
@@ -75,6 +76,9 @@ class Receipt:
     """The partition that has the record."""
     offset: int | None
     """Its number there, which identifies it for ever."""
+    duplicate: bool = attrs.field(default=False, kw_only=True, eq=False)
+    """Whether nothing was stored, as the topic has a message with this `dedup_id` already: the offset is its. For
+    a producer, which publishes again after an indefinite error, whether its first try had stored the message."""
 
 
 def topic_id_field() -> Any:
@@ -113,12 +117,14 @@ class StoredRange:
     partition: int
     first_offset: int | None
     indexes: Sequence[int]
+    duplicates: Set[int] = attrs.field(default=frozenset(), kw_only=True)
+    """Those of `indexes` that were stored before."""
 
     def receipts(self, topic: str) -> Iterator[tuple[int, Receipt]]:
         """The receipt of each of `indexes`."""
         for position, index in enumerate(self.indexes):
             offset = None if self.first_offset is None else self.first_offset + position
-            yield index, Receipt(topic, self.partition, offset)
+            yield index, Receipt(topic, self.partition, offset, duplicate=index in self.duplicates)
 
 
 @attrs.frozen(kw_only=True)
@@ -140,16 +146,18 @@ class WaitingRange(StoredRange):
 
 
 def stored_ranges(
-    partition: int, stored: int | Sequence[int | None] | None, indexes: Sequence[int]
+    partition: int, stored: int | Offsets | None, indexes: Sequence[int]
 ) -> tuple[StoredRange, ...]:
     """Where `indexes` of a batch are stored, by what the partition answers: the first offset, or each one's."""
     if stored is None or isinstance(stored, int):
         return (StoredRange(partition, stored, indexes),)
+    offsets = stored.offsets
+    duplicates = frozenset(indexes[place] for place in stored.duplicates)
     ranges, first = [], 0
-    for at in range(1, len(stored) + 1):
-        before = stored[at - 1]
-        if at == len(stored) or before is None or stored[at] != before + 1:
-            ranges.append(StoredRange(partition, stored[first], indexes[first:at]))
+    for at in range(1, len(offsets) + 1):
+        before = offsets[at - 1]
+        if at == len(offsets) or before is None or offsets[at] != before + 1:
+            ranges.append(StoredRange(partition, offsets[first], indexes[first:at], duplicates=duplicates))
             first = at
     return tuple(ranges)
 

@@ -32,7 +32,7 @@ from typing import Final
 
 import attrs
 
-from callboard.actors.partition.commands import BeginProducer, Guard
+from callboard.actors.partition.commands import BeginProducer, Guard, Offsets
 from callboard.actors.partition.dedup import DedupTable, Placed
 from callboard.actors.partition.producers import Begun, Producer, ProducerTable, heard
 from callboard.actors.partition.queues import Appends, Decided, PublishedBatch, Singles
@@ -158,7 +158,8 @@ class Admission:
             raise self._mismatch(guard.expected_offset, next_offset)
         self._draft.add(draft)
         self.duplicates += columns.count - len(new)
-        appends.decided.append(Decided(part.tokens[0], tuple(offsets), None))
+        duplicates = tuple(sorted(set(range(columns.count)).difference(new)))
+        appends.decided.append(Decided(part.tokens[0], Offsets(tuple(offsets), duplicates), None))
         return _pieces(columns, new)
 
     def _mismatch(self, expected: int, actual: int) -> OffsetMismatch:

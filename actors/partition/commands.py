@@ -69,8 +69,8 @@ class Guard(NamedTuple):
 
 
 class PublishMany(NamedTuple):
-    """Append a batch whose columns the publisher built. Answered with its first offset; with a `guard`, with a tuple of
-    every record's offset: None for a duplicate whose original lies too far back to tell where.
+    """Append a batch whose columns the publisher built. Answered with its first offset; with a `guard`, with a
+    `Offsets`.
     """
 
     columns: Columns
@@ -80,6 +80,15 @@ class PublishMany(NamedTuple):
     guard: Guard | None = None
     """With one, somebody waits (a level above NONE). Raises `ProducerFenced`, `SequenceOutOfOrder`, `OffsetMismatch`;
     then nothing of the batch is stored."""
+
+
+class Offsets(NamedTuple):
+    """The answer to a guarded publish."""
+
+    offsets: tuple[int | None, ...]
+    """Of every record; None for a duplicate whose original lies so far back that its offset is not known."""
+    duplicates: tuple[int, ...] = ()
+    """Which records, by their place in the publish, were not stored, as the log has them already; it rises."""
 
 
 class BeginProducer(NamedTuple):

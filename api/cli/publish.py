@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
@@ -334,10 +334,13 @@ class Feed:
     async def _publish_batch(self, messages: Sequence[Message]) -> None:
         is_delayed = has_delays(messages)
         may_repeat = not is_delayed and any(message.dedup_id is not None for message in messages)
-        ends = await self._ends() if may_repeat else {}
         receipts = await self.topic.publish_batch(messages, partition=self.partition, acks=self.acks)
         if may_repeat:
-            self._count_new(receipts, ends)
+            for receipt in receipts:
+                if receipt.duplicate:
+                    self.fate.duplicates += 1
+                else:
+                    self._count(receipt.partition, 1)
             return
         if is_delayed:
             for message, receipt in zip(messages, receipts, strict=True):
@@ -353,7 +356,6 @@ class Feed:
         self, message: Message, dedup_id: str | None, expected_offset: int | None
     ) -> None:
         """Publish one message that may be a duplicate, or refused for its offset."""
-        ends = {} if dedup_id is None else await self._ends()
         receipt = await self.topic.publish(
             message.value,
             key=message.key,
@@ -365,26 +367,10 @@ class Feed:
             expected_offset=expected_offset,
             acks=self.acks,
         )
-        if dedup_id is not None and receipt.offset is not None and receipt.offset < ends[receipt.partition]:
-            self.fate.duplicate = receipt  # it was there before: nobody else has the directory open
+        if receipt.duplicate:
+            self.fate.duplicate = receipt
         else:
             self._count(receipt.partition, 1)
-
-    async def _ends(self) -> dict[int, int]:
-        """The next offset of each partition: a receipt below it is that of a message that was there before."""
-        return {part.partition: part.next_offset for part in await self.topic.describe()}
-
-    def _count_new(self, receipts: Sequence[Receipt], ends: Mapping[int, int]) -> None:
-        """Count each place from `ends` on once: the other receipts are those of messages that are duplicates."""
-        seen: set[tuple[int, int]] = set()
-        for receipt in receipts:
-            partition, offset = receipt.partition, receipt.offset
-            if offset is not None and (offset < ends[partition] or (partition, offset) in seen):
-                self.fate.duplicates += 1
-                continue
-            if offset is not None:
-                seen.add((partition, offset))
-            self._count(partition, 1)
 
     def _count(self, partition: int, count: int) -> None:
         self.stored[partition] = self.stored.get(partition, 0) + count

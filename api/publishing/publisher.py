@@ -19,6 +19,7 @@ from callboard.actors.partition.commands import (
     BeginProducer,
     Guard,
     Level,
+    Offsets,
     PublishMany,
     PublishOne,
 )
@@ -242,8 +243,8 @@ class Publisher:
             None if key is None else (key,),
             **{name: (item,) for name, item in (stored or {}).items()},
         )
-        offsets = await self._send(port, PublishMany(columns, level, size, Guard(expected_offset)), 1)
-        return Receipt(live.name, port.index, offsets[0])
+        answer: Offsets = await self._send(port, PublishMany(columns, level, size, Guard(expected_offset)), 1)
+        return Receipt(live.name, port.index, answer.offsets[0], duplicate=bool(answer.duplicates))
 
     def placed(
         self,

@@ -21,7 +21,7 @@ from callboard.log.errors import CallboardError, OffsetMismatch, PartialPublish,
 from callboard.log.format.columns import Columns
 from callboard.log.limits import SEGMENT_BYTES_MIN
 from callboard.log.offline.reader import LogReader
-from callboard.message import Message
+from callboard.message import Message, Receipt
 from callboard.publishing.partitioning import consistent
 from callboard.simulations.checkers import no_bugs
 from callboard.simulations.checkers.published_once import PROMISE, StoredRecord, Told, check, repeated
@@ -175,6 +175,8 @@ class _Publishers:
         self._left: dict[str, int] = {}
         self._tries = 0
         self._lives: dict[str, int] = {}
+        self._new: set[tuple[int, int | None]] = set()
+        """Where synced records are that a receipt called new."""
 
     async def watch(self) -> None:
         """Everybody comes to an end when nothing fails any more."""
@@ -276,8 +278,19 @@ class _Publishers:
         for dedup_id, told, receipt in zip(ids, asked, receipts, strict=True):
             if receipt.partition != consistent(dedup_id, topic.partitions):
                 raise self.world.broken(Violation(PROMISE, f"{dedup_id!r} went to {receipt.partition}"))
+            self._check_new(receipt, is_durable=acks == "all")
             self._tell(machine, told("id", partition=receipt.partition, offset=receipt.offset))
         return True
+
+    def _check_new(self, receipt: Receipt, *, is_durable: bool) -> None:
+        """One receipt of a synced record is not a duplicate's, the first one."""
+        place = receipt.partition, receipt.offset
+        if receipt.duplicate:
+            return
+        if place in self._new:
+            raise self.world.broken(Violation(PROMISE, f"{place} was stored as new twice"))
+        if is_durable:
+            self._new.add(place)
 
     # -- producers
 

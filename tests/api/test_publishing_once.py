@@ -70,6 +70,20 @@ async def test_an_id_without_a_key_goes_to_the_partition_of_its_hash(autojump_cl
         assert (await topic.publish(b"v", partition=3, dedup_id=b"none")).partition == 3
 
 
+async def test_a_receipt_says_whether_it_is_a_duplicate(autojump_clock: Any, world: Any) -> None:
+    """Of a message, and in a batch that repeats some of its own ids; it compares equal all the same."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders", dedup_window=3600)
+        first = await topic.publish(b"a", dedup_id="1")
+        again = await topic.publish(b"a", dedup_id="1")
+        assert (first.duplicate, again.duplicate) == (False, True)
+        assert again == first
+        batch = await topic.publish_batch([b"b", b"c", b"d", b"e"], dedup_ids=["2", "1", "2", "3"])
+        assert [receipt.duplicate for receipt in batch] == [False, True, True, False]
+        assert [receipt.offset for receipt in batch] == [1, 0, 1, 2]
+        assert not any(receipt.duplicate for receipt in await topic.publish_batch([b"f", b"g"]))
+
+
 async def test_a_batch_is_stored_without_its_duplicates(autojump_clock: Any, world: Any) -> None:
     """Each message has the receipt of its original; those without an id are stored."""
     async with world.open() as runtime:

@@ -233,11 +233,19 @@ class Publishing(RuleBasedStateMachine):
         self.queue = []
 
     def _check_answer(self, part: Waiting, told: Any, answer: Any, log: list[Stored]) -> None:
-        if part.kind != "producer":
+        if part.kind == "begin":
             assert answer == told
             return
+        before = len(self.model.log)
+        firsts = {offset: place for place, offset in reversed(list(enumerate(told)))}
+        assert answer.duplicates == tuple(
+            place for place, offset in enumerate(told) if offset < before or firsts[offset] != place
+        )
+        if part.kind != "producer":
+            assert answer.offsets == told
+            return
         own = [at for at, row in enumerate(log) if row.producer and row.producer[0] == part.producer[0]]
-        for right, given in zip(told, answer, strict=True):
+        for right, given in zip(told, answer.offsets, strict=True):
             # Only what lies far back may be unknown.
             assert given == right or (given is None and right not in own[-RUNS_KEPT:])
 
@@ -316,7 +324,7 @@ def decided(columns: Columns, guard: Guard = Guard(), admission: Admission | Non
     ((_, answer, refusal),) = appends.decided
     if refusal is not None:
         raise refusal
-    return answer
+    return answer.offsets
 
 
 def one(producer_id: int, epoch: int, sequence: int, count: int = 1) -> Columns:

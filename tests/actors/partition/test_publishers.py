@@ -11,7 +11,14 @@ import trio
 import callboard
 from callboard.actors.notices import ProducerForgotten, PublishersLost
 from callboard.actors.partition.admission import Admission
-from callboard.actors.partition.commands import BeginProducer, ForgetProducer, Guard, Level, PublishMany
+from callboard.actors.partition.commands import (
+    BeginProducer,
+    ForgetProducer,
+    Guard,
+    Level,
+    Offsets,
+    PublishMany,
+)
 from callboard.actors.partition.producers import SOURCE_EPOCH
 from callboard.actors.partition.publishers import PUBLISHERS_NAME, decode
 from callboard.log.format.columns import Columns
@@ -38,8 +45,8 @@ def ask(in_memory: Any, runtime: Any, batch: Columns, level: Level = Level.ALL, 
 async def publish(
     in_memory: Any, runtime: Any, *values: bytes, producer: tuple[int, int, int], **more: Any
 ) -> Any:
-    """The same, and wait."""
-    return await ask(in_memory, runtime, columns(*values, producer=producer), **more).wait()
+    """The same, and wait for the offsets."""
+    return (await ask(in_memory, runtime, columns(*values, producer=producer), **more).wait()).offsets
 
 
 async def stored(runtime: Any) -> Sequence[bytes | None]:
@@ -103,7 +110,8 @@ async def test_a_partition_without_guarded_publishes_has_no_file(autojump_clock:
     async with in_memory.open() as runtime:
         topic = await runtime.create_topic("orders")
         await topic.publish_batch([b"a", b"b"])
-        assert await ask(in_memory, runtime, Columns.build([b"c"]), expected_offset=2).wait() == (2,)
+        answer = await ask(in_memory, runtime, Columns.build([b"c"]), expected_offset=2).wait()
+        assert answer == Offsets((2,))
     assert paths(in_memory) == []
 
 
@@ -163,7 +171,7 @@ async def test_duplicates_and_refusals_share_the_fate_of_the_commit_that_they_sa
         if fails:
             in_memory.disk.fail_next(Sync, "EIO", path_contains="/0/00000", after=1)
         in_memory.disk.unhang()
-        assert await blocker.wait() == (1,)
+        assert (await blocker.wait()).offsets == (1,)
         if fails:
             for reply in (original, duplicate, refused):
                 with pytest.raises(callboard.PublishFailed) as failed:
@@ -171,7 +179,9 @@ async def test_duplicates_and_refusals_share_the_fate_of_the_commit_that_they_sa
                 assert failed.value.indefinite
             assert await publish(in_memory, runtime, b"2", producer=(7, 1, 2)) == (2,)
         else:
-            assert await original.wait() == await duplicate.wait() == (2,)
+            first, second = await original.wait(), await duplicate.wait()
+            assert first.offsets == second.offsets == (2,)
+            assert (first.duplicates, second.duplicates) == ((), (0,))
             with pytest.raises(callboard.OffsetMismatch) as told:
                 await refused.wait()
             assert (told.value.expected_offset, told.value.next_offset) == (2, 3)

@@ -6,6 +6,10 @@ A test compares what lies in the repository with what this would write, so a pag
 from __future__ import annotations
 
 import inspect
+import re
+import subprocess
+import sys
+import tempfile
 import typing
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +27,9 @@ from callboard.simulations.proof.safeguards import filled
 
 HERE = Path(__file__).resolve().parent
 HEAD = "<!-- Made from {source} by docs/generate.py: edit that, and run this again. -->\n"
+TUTORIAL = "tutorial/test-your-first-actor.md"
+TUTORIAL_LEAVES_OUT = (" waits at ", "takes from its mailbox", "from here on nothing fails")
+"""Lines of the story that the tutorial does not need."""
 
 
 API = {
@@ -306,12 +313,28 @@ def proof_page() -> str:
     return filled((HERE / "principles/proof.md").read_text(encoding="utf-8"), caught_by())
 
 
+def tutorial_page() -> str:
+    """The tutorial about a first test, with what pytest prints for it now."""
+    page = (HERE / TUTORIAL).read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "test_till.py").write_text("\n\n".join(blocks), encoding="utf-8")
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "test_till.py"]
+        printed = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False).stdout
+    story = [line.removeprefix("E").removeprefix(" " * 7) for line in printed.splitlines() if line[:1] == "E"]
+    kept = [line.rstrip() for line in story if not any(words in line for words in TUTORIAL_LEAVES_OUT)]
+    kept[0] = kept[0].removeprefix("callboard.simulations.violations.")
+    before, mark, after = page.partition("\n```text\n")
+    return "".join([before, mark, "\n".join(kept), after[after.index("\n```\n") :]])
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "principles/proof.md": proof_page,
     "reference/api.md": api_page,
     "reference/command-line.md": command_line_page,
     "reference/errors.md": errors_page,
     "reference/settings.md": settings_page,
+    TUTORIAL: tutorial_page,
 }
 
 

@@ -142,7 +142,7 @@ GROUP_FIELDS: Final[dict[str, SettingField]] = {
         YEAR_S,
         optional=True,
         fixed=True,
-        meaning="a message that has waited so long comes before those of higher priorities",
+        meaning="a message that has waited for this long comes before those of higher priorities",
     ),
     "max_in_flight": SettingField("int", 1, 1_000_000, meaning="messages a consumer may hold unsettled"),
     "rebalance_timeout": SettingField(
@@ -156,7 +156,7 @@ GROUP_FIELDS: Final[dict[str, SettingField]] = {
         0.01,
         YEAR_S,
         optional=True,
-        meaning="exclusive groups: who does nothing for so long while messages wait loses its partitions",
+        meaning="exclusive groups: a consumer that does nothing for this long while messages wait loses its partitions",
     ),
     "group_expiry": SettingField(
         "seconds", 1, 100 * YEAR_S, optional=True, meaning="a group without members is expired after this"

@@ -41,7 +41,7 @@ class Notice(Reply, Generic[P]):
         """There is something new; False when its asker is not waiting now."""
         if self.done:
             return False
-        self.done = True
+        self.end()
         return self._awaited.noticed(self._partition)
 
     def load(self) -> int:

@@ -195,6 +195,7 @@ class Consumer(TakesBatches, FollowsTopics, FollowsAssignment, Drains):
         self._open = False
         self._awaited.close()
         self._stale.cancel()
+        self.give_back_fetched()  # before its leases can run out: who leaves may have computed for long (U4)
         self.leases.end()
         self._drop_fetched()
         if error is not None:

@@ -130,7 +130,12 @@ class Reply:
             self._abandon()
 
     def _abandon(self) -> None:
-        self.done = self.abandoned = True
+        self.abandoned = True
+        self.end()
+
+    def end(self) -> None:
+        """It is done, and its actor holds it no longer: for other modules of the package, whose replies are notices."""
+        self.done = True
         if self._kept_in is not None:
             self._kept_in.pop(self, None)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -134,6 +135,33 @@ async def test_a_lease_that_is_shortened_fails_nothing_that_was_not_handed_over(
                 got = await consumer.get(timeout=1.0)
                 assert got.attempt == (2 if got.offset == message.offset else 1)
                 await got.ack()
+
+
+@pytest.mark.parametrize("leaves", ["well", "by an exception"])
+@pytest.mark.parametrize("mode", ["shared", "exclusive"])
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_consumer_that_computed_for_long_and_leaves_fails_only_what_it_has(
+    autojump_clock: Any, world: Any, way: str, mode: Any, leaves: str
+) -> None:
+    """What was fetched ahead is given back before the leases run out, which have ended meanwhile."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 100)
+        with suppress(ValueError):
+            async with topic.subscribe("group", visibility_timeout=VISIBILITY_S, mode=mode) as consumer:
+                take, seen = _taking(way, consumer), 0
+                while seen < 40:
+                    for message in (messages := await take()):
+                        await message.ack()
+                    seen += len(messages)
+                held = {message.offset for message in await take()}
+                autojump_clock.jump(2.5 * VISIBILITY_S)
+                if leaves != "well":
+                    raise ValueError("by an exception")
+        async with topic.subscribe("group") as other:
+            for _ in range(100 - seen):
+                message = await other.get(timeout=1.0)
+                assert message.attempt == 1 or message.offset in held
+                await message.ack()
 
 
 async def test_a_batch_is_handed_over_before_its_lease_is_old(autojump_clock: Any, world: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import trio
 
 import callboard
 from callboard.actors.partition.lease_reading import LeaseReading
+from callboard.awaited import Notice
 from callboard.log.limits import MIB, PENDING_BYTES_MAX
 from callboard.log.partition.partition_log import PartitionLog
 
@@ -41,6 +43,27 @@ async def test_one_record_costs_a_few_messages_however_many_wait(autojump_clock:
         assert found == [0]
         assert ref.statistics().received - before <= 6
         nursery.cancel_scope.cancel()
+
+
+async def test_a_partition_keeps_nothing_of_waits_that_are_over(autojump_clock: Any, world: Any) -> None:
+    """However often a consumer or a reader has waited for a record, what it waited with is gone."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 0)
+        async with topic.subscribe("group") as consumer, trio.open_nursery() as nursery:
+
+            async def publish() -> None:
+                for _ in range(50):
+                    await trio.sleep(1.0)
+                    await topic.publish(b"x")
+
+            nursery.start_soon(publish)
+            reader = topic.read(follow=True)
+            for _ in range(50):
+                await (await consumer.get()).ack()
+                await anext(reader)
+        await trio.sleep(1.0)
+        gc.collect()
+        assert sum(isinstance(each, Notice) for each in gc.get_objects()) <= 2
 
 
 async def test_who_waits_for_room_notices_a_lease_that_is_shortened(autojump_clock: Any, world: Any) -> None:

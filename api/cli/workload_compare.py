@@ -13,8 +13,8 @@ from callboard.cli import exits, files
 from callboard.cli.options import FiniteFloat, bucket_option, json_option, spark_options
 from callboard.cli.output import print_json, progress, show, table
 from callboard.log.errors import InvalidArgument
-from callboard.simulations.workload.comparing import Side, compare_sides, measure_side, side_of_profile
-from callboard.simulations.workload.distances import DISTANCES, THRESHOLD, Comparison
+from callboard.simulations.workload.comparing import Side, compare_sides, measure_sides, side_of_profile
+from callboard.simulations.workload.distances import COMPARED, THRESHOLD, Comparison, number_text
 from callboard.simulations.workload.profile_format import PROFILE_BYTES_MAX
 from callboard.simulations.workload.session import open_session
 
@@ -34,10 +34,13 @@ from callboard.simulations.workload.session import open_session
     "--ignore",
     "ignored",
     multiple=True,
-    type=click.Choice(list(DISTANCES)),
-    help="A distance not to judge; may be repeated.",
+    type=click.Choice(COMPARED),
+    metavar="NAME",
+    help="A distance, a row or a queue not to judge; may be repeated.",
 )
-@bucket_option("The length of a bucket of time where a recording is measured.  [default: 1/200 of it]")
+@bucket_option(
+    "The length of a bucket of time where a recording is measured.  [default: 1/200 of it, a second at least]"
+)
 @spark_options
 @json_option
 def compare(
@@ -91,8 +94,8 @@ def _sides(
     folders = sorted({*paths} - {*found})
     if folders:
         with progress("measuring", quiet=as_json), opened() as session:
-            for path in folders:
-                found[path] = measure_side(session, path.rstrip("/"), bucket_us=bucket_us)
+            measured = measure_sides(session, [path.rstrip("/") for path in folders], bucket_us=bucket_us)
+        found |= zip(folders, measured, strict=True)
     return [found[path] for path in paths]
 
 
@@ -112,6 +115,26 @@ def _document(found: Comparison, names: tuple[str, str]) -> dict[str, Any]:
             }
             for each in found.distances
         ],
+        "rows": [
+            {
+                "name": each.name,
+                "values": [None if value is None else float(value) for value in each.values],
+                "verdict": each.verdict.value,
+                "note": each.note,
+            }
+            for each in found.rows
+        ],
+        "queues": [
+            {
+                "name": each.name,
+                "waits": [[float(facts.wait(percent)) for percent in (50, 99)] for facts in each.facts or ()],
+                "depths": [[facts.depth(percent) for percent in (50, 99)] for facts in each.facts or ()],
+                "factor": None if each.factor is None else float(each.factor),
+                "verdict": each.verdict.value,
+                "note": each.note,
+            }
+            for each in found.queues
+        ],
     }
 
 
@@ -126,4 +149,30 @@ def _shown(found: Comparison, names: tuple[str, str]) -> list[Any]:
         for each in found.distances
     ]
     heads, title = ("compared", "distance", "verdict", "note"), f"{names[0]} and {names[1]}"
-    return [table(heads, rows, words=("compared", "verdict", "note"), title=title), *found.notes, found.words]
+    shown = [table(heads, rows, words=("compared", "verdict", "note"), title=title)]
+    if found.rows:
+        shown += [_rows_table(found), _queues_table(found)]
+    return [*shown, *found.notes, found.words]
+
+
+def _rows_table(found: Comparison) -> Any:
+    rows = [(each.name, *map(number_text, each.values), each.verdict.value, each.note) for each in found.rows]
+    heads = ("what joins events", "A", "B", "verdict", "note")
+    return table(heads, rows, words=("what joins events", "verdict", "note"))
+
+
+def _queues_table(found: Comparison) -> Any:
+    rows = []
+    for each in found.queues:
+        waits: tuple[str, ...] = ("", "")
+        depths: tuple[str, ...] = ("", "")
+        if each.facts is not None:
+            waits = tuple(
+                "/".join(number_text(facts.wait(percent)) for percent in (50, 99)) for facts in each.facts
+            )
+            depths = tuple(
+                "/".join(str(facts.depth(percent)) for percent in (50, 99)) for facts in each.facts
+            )
+        rows.append((each.name, *waits, *depths, each.verdict.value, each.note))
+    heads = ("queue, % load", "wait A, p50/p99", "wait B", "depth A", "depth B", "verdict", "note")
+    return table(heads, rows, words=("queue, % load", "verdict", "note"))

@@ -152,7 +152,6 @@ def _plots(topic: Deliveries, parts: Sequence[Deliveries], analysis: Analysis) -
                 Axis("seconds", is_log=True),
                 Axis("part of the records", has_floor=True),
                 title="Latency",
-                names_below=True,
             ),
         ),
         (

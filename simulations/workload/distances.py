@@ -1,5 +1,7 @@
 """Are two recordings alike? Distances between their profiles, and a verdict. Pure; `comparing` measures.
 
+What joins two events, and what that does to queues, is judged in `behaviour`, and is part of the verdict.
+
 A distance is the largest difference between two curves (`curves`), each of which rises from 0 to 1. Scale is taken out
 of all of them, so that ten times the traffic at the same times of day is alike:
 
@@ -26,8 +28,7 @@ A distance above the threshold that the number of events, keys or sessions could
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import accumulate
 from typing import Final
@@ -35,8 +36,10 @@ from typing import Final
 import attrs
 
 from callboard.log.errors import InvalidArgument
+from callboard.simulations.workload.behaviour import QUEUES, ROWS, Behaviour, QueueRow, Row, judge
 from callboard.simulations.workload.curves import Curve, largest_difference
 from callboard.simulations.workload.profile_format import SECOND_US, Histogram, WorkloadProfile, total
+from callboard.simulations.workload.verdicts import Verdict, is_near
 
 THRESHOLD: Final = Fraction(1, 10)
 """Larger distances are differences."""
@@ -45,21 +48,10 @@ STEPS_MIN: Final = 8
 BUCKETS_MIN: Final = 8
 SAME: Final = Fraction(1, 100)
 """A scale that differs by less is not told."""
-RATIO_MAX: Final = Fraction(3, 2)
-"""Rates that differ by less are about the same."""
 CHANCE: Final = Fraction(163, 100)
 """Samples of n and m from one source differ by more than this times sqrt(1/n + 1/m) in one of a hundred cases."""
 
 Pair = tuple[WorkloadProfile, WorkloadProfile]
-
-
-class Verdict(enum.Enum):
-    """What one distance says."""
-
-    ALIKE = "alike"
-    DIFFERENT = "different"
-    TOO_FEW = "too few to tell"
-    NOT_JUDGED = "not judged"
 
 
 @attrs.frozen
@@ -77,16 +69,19 @@ class Distance:
 
 @attrs.frozen
 class Comparison:
-    """All distances between two profiles."""
+    """All distances between two profiles and, of two recordings, all rows and queues of `behaviour`."""
 
     distances: tuple[Distance, ...]
     threshold: Fraction
     notes: tuple[str, ...]
     """What the two differ in that the distances leave out."""
+    rows: tuple[Row, ...] = ()
+    queues: tuple[QueueRow, ...] = ()
 
     def named(self, verdict: Verdict) -> list[str]:
-        """The names of the distances with that verdict."""
-        return [distance.name for distance in self.distances if distance.verdict is verdict]
+        """The names of the distances, rows and queues with that verdict."""
+        judged: tuple[Distance | Row | QueueRow, ...] = (*self.distances, *self.rows, *self.queues)
+        return [each.name for each in judged if each.verdict is verdict]
 
     @property
     def is_alike(self) -> bool:
@@ -96,21 +91,40 @@ class Comparison:
     @property
     def words(self) -> str:
         """The verdict, in one sentence or several."""
-        alike, different, few = map(self.named, (Verdict.ALIKE, Verdict.DIFFERENT, Verdict.TOO_FEW))
+        alike, few = map(self.named, (Verdict.ALIKE, Verdict.TOO_FEW))
         limit = f"{float(self.threshold):g}"
-        if different:
-            found = f"Different in {_listed(different)}: a distance is above {limit}."
-            if alike:
-                found += f" Alike in {_listed(alike)}."
+        found = " ".join(self._differences(limit))
+        if found and alike:
+            found += f" Alike in {_listed(alike)}."
+        elif alike and self.rows:
+            found = f"Alike: no distance that is judged is above {limit}, and no row or queue is apart."
         elif alike:
             found = f"Alike: no distance that is judged is above {limit}."
-        else:
+        elif not found:
             found = "Nothing could be judged."
         if few:
             found += f" Too few to tell: {_listed(few)}."
         if left_out := self.named(Verdict.NOT_JUDGED):
             found += f" Not judged: {_listed(left_out)}."
         return found
+
+    def _differences(self, limit: str) -> Iterator[str]:
+        """A sentence for each kind of difference: which, and by how much."""
+        if far := [each.name for each in self.distances if each.verdict is Verdict.DIFFERENT]:
+            yield f"Different in {_listed(far)}: a distance is above {limit}."
+        if rows := [each for each in self.rows if each.verdict is Verdict.DIFFERENT]:
+            told = (f"{_listed([row.name])} ({' and '.join(map(number_text, row.values))})" for row in rows)
+            yield f"Different in {', '.join(told)}."
+        if queues := [each for each in self.queues if each.verdict is Verdict.DIFFERENT]:
+            told = (f"{_listed([queue.name])} ({queue.note})" for queue in queues)
+            yield f"Different in the queues {', '.join(told)}."
+
+
+def number_text(number: Fraction | None) -> str:
+    """A number of a row."""
+    if number is None:
+        return "none"
+    return f"{round(number):,}" if abs(number) >= 1_000 else f"{float(number):.3g}"
 
 
 def compare(
@@ -119,14 +133,16 @@ def compare(
     *,
     threshold: Fraction = THRESHOLD,
     unjudged: Mapping[str, str] | None = None,
+    behaviours: tuple[Behaviour, Behaviour] | None = None,
 ) -> Comparison:
-    """The distances between two profiles that have events. `unjudged` names distances not to judge, and why.
+    """The distances between two profiles that have events, and the rows and queues of their recordings' behaviours.
 
-    Raises `InvalidArgument` when one has no events, for an unknown name, and for a threshold that is none.
+    `unjudged` names what not to judge, and why. Raises `InvalidArgument` when one has no events, for an unknown name,
+    and for a threshold that is none.
     """
     unjudged = unjudged or {}
-    if unknown := [name for name in unjudged if name not in DISTANCES]:
-        raise InvalidArgument(f"There is no distance {unknown[0]!r}. There are {', '.join(DISTANCES)}.")
+    if unknown := [name for name in unjudged if name not in COMPARED]:
+        raise InvalidArgument(f"There is no distance {unknown[0]!r}. There are {', '.join(COMPARED)}.")
     if not 0 <= threshold <= 1:
         raise InvalidArgument(f"The threshold is {float(threshold):g}. Give one from 0 to 1.")
     for which, profile in (("first", first), ("second", second)):
@@ -135,8 +151,9 @@ def compare(
                 f"The {which} recording holds no events, so there is nothing to compare. Name another."
             )
     pair = first, second
-    judge = _Judge(pair, threshold, unjudged)
-    return Comparison(tuple(judge.distance(name) for name in DISTANCES), threshold, tuple(_notes(pair)))
+    distances = _Judge(pair, threshold, unjudged)
+    rows, queues = ((), ()) if behaviours is None else judge(*behaviours, unjudged)
+    return Comparison(tuple(map(distances.distance, DISTANCES)), threshold, tuple(_notes(pair)), rows, queues)
 
 
 def _listed(names: list[str]) -> str:
@@ -258,6 +275,8 @@ DISTANCES: Final[dict[str, tuple[_Curves, _Count]]] = {
     "session_length": (_session_length, lambda profile: total(profile.session_log2_us)),
 }
 """By name: what makes the curves, and how many things a profile knows for it."""
+COMPARED: Final = (*DISTANCES, *ROWS, *QUEUES)
+"""The names of all that may be judged, and ignored."""
 
 
 # -- judging
@@ -310,24 +329,31 @@ def _is_chance(value: Fraction, counts: list[int]) -> bool:
 
 
 def _hindrance(name: str, pair: Pair) -> str | None:
-    """Why scale cannot be taken out of a distance."""
+    """Why scale cannot be taken out of a distance. Of equal scales there is nothing to take out."""
+    scales: list[list[Fraction]] = [
+        [Fraction(each.events, _seconds(each)) for each in pair],
+        [Fraction(each.events - each.keyless, max(each.distinct_keys, 1) * _seconds(each)) for each in pair],
+        [Fraction(_seconds(each)) for each in pair],
+    ]
+    if (
+        all(is_near(*both) for both in scales)
+        and pair[0].time_step_us == pair[1].time_step_us
+        and pair[0].session_idle_us == pair[1].session_idle_us
+    ):
+        return None
     if name.startswith("session"):
         if pair[0].session_idle_us != pair[1].session_idle_us:
             return "the profiles end sessions after different times"
-        if not _is_near(*map(_key_us, pair)):
+        if not is_near(*map(_key_us, pair)):
             return "keys come at different rates, and a session ends after a fixed silence"
     unit_of = {"arrivals": _arrival_us, "key_gaps": _key_us}.get(name)
     if unit_of is not None:
         units = [unit_of(profile) for profile in pair]
         steps = [profile.time_step_us for profile in pair]
         is_coarse = any(unit < STEPS_MIN * step for unit, step in zip(units, steps, strict=True))
-        if is_coarse and not (_is_near(*units) and steps[0] == steps[1]):
+        if is_coarse and not (is_near(*units) and steps[0] == steps[1]):
             return f"the rates differ, and times have steps of {max(steps) / SECOND_US:g} s"
     return None
-
-
-def _is_near(one: Fraction, two: Fraction) -> bool:
-    return max(one, two) <= RATIO_MAX * min(one, two)
 
 
 def _notes(pair: Pair) -> list[str]:

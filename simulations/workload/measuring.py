@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from callboard.log.errors import InvalidArgument
 from callboard.simulations.workload.profile_format import (
-    BUCKET_US,
     BUCKETS_MAX,
     EPOCH_WEEK_HOUR,
     HOUR_US,
@@ -32,8 +31,8 @@ from callboard.simulations.workload.storage import recording_rows, told_errors
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-BUCKETS_USUAL: Final = 2_016
-"""A week of buckets of five minutes; longer recordings get longer buckets."""
+BUCKETS_USUAL: Final = 200
+"""A recording's time is cut into about so many buckets, of a second at least."""
 _WEEK_HOUR: Final = (
     f"pmod((timestamp - pmod(timestamp, {HOUR_US}L)) div {HOUR_US}L + {EPOCH_WEEK_HOUR}L, {WEEK_HOURS}L)"
 )
@@ -59,8 +58,8 @@ def measure_rows(
 ) -> WorkloadProfile:
     """The profile of `rows`, which have the columns `timestamp` (microseconds since 1970), `key` and `value`.
 
-    `bucket_us` None takes five minutes, or as many of them as keep the buckets below 2,016. `partitions` None counts
-    the column `partition`. Raises `InvalidArgument` for a bucket that is not whole seconds, or makes too many buckets.
+    `bucket_us` None takes whole seconds that make at most 200 buckets. `partitions` None counts the column `partition`.
+    Raises `InvalidArgument` for a bucket that is not whole seconds, or makes too many buckets.
     """
     if bucket_us is not None and (bucket_us < SECOND_US or bucket_us % SECOND_US):
         raise InvalidArgument(
@@ -100,7 +99,7 @@ def _measure(
     start_us = found["first"] if events else 0
     span_us = found["last"] - start_us if events else 0
     if bucket_us is None:
-        bucket_us = BUCKET_US * (span_us // (BUCKET_US * BUCKETS_USUAL) + 1)
+        bucket_us = SECOND_US * (span_us // (SECOND_US * BUCKETS_USUAL) + 1)
     buckets = span_us // bucket_us + 1 if events else 0
     if buckets > BUCKETS_MAX:
         raise InvalidArgument(

@@ -23,7 +23,7 @@ from callboard.replay.positions import Selection
 from callboard.runtime import Runtime, open_runtime
 from callboard.simulations.replays.files import checked_recording
 from callboard.simulations.replays.running import SimulatedReplay, random_plan, simulate_replay
-from callboard.simulations.workload.comparing import Side, compare_sides
+from callboard.simulations.workload.comparing import compare_sides, measure_sides
 from callboard.simulations.workload.distances import Comparison
 from callboard.simulations.workload.generating import generate
 from callboard.simulations.workload.importing import ImportReport, import_traffic
@@ -93,8 +93,8 @@ def run_pipeline(
         tell(f"generating {float(scale):g} times as much")
         manifest = generate(session, [profile], generated, scaling=Scaling(volume=scale), seed=seed)
         tell("comparing")
-        generated_profile = measure_recording(session, generated)
-    comparison = compare_sides(Side(profile), Side(generated_profile, is_generated=True))
+        sides = measure_sides(session, [recorded, generated])
+    comparison = compare_sides(*sides)
     tell("replaying into a runtime")
     replayed, account = trio.run(_replayed, generated, f"{out}/{DATA}", consumers)
     tell("replaying in the simulator, under faults")
@@ -102,7 +102,7 @@ def run_pipeline(
         imported=imported,
         profile=profile,
         generated=manifest,
-        generated_profile=generated_profile,
+        generated_profile=sides[1].profile,
         comparison=comparison,
         replayed=replayed,
         delivered=account.records,

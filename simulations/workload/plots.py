@@ -1,7 +1,10 @@
 """Plots as inline SVG: text in, text out. No script and nothing from a network.
 
-A plot has *series* of points over one x axis, each drawn as a line, an area of steps, or bars. Colours and fonts come
-from the page's style sheet (`STYLE`), which also knows dark screens.
+A plot has *series* of points over one x axis, each drawn as a line, an area of steps, bars, or dots. A count is a bar
+or a dot, never part of a line, which would show counts that there are not. Of two series the second is dashed, or has
+rings for dots, so that equal ones are both seen. Names stand above the plot, where nothing is drawn.
+
+Colours and fonts come from the page's style sheet (`STYLE`), which also knows dark screens.
 """
 
 from __future__ import annotations
@@ -19,11 +22,15 @@ from callboard.message import from_us
 
 WIDTH: Final = 640
 HEIGHT: Final = 240
-LEFT: Final = 56
-RIGHT: Final = 14
-TOP: Final = 10
+LEFT: Final = 70
+RIGHT: Final = 18
+TOP: Final = 26
 BOTTOM: Final = 42
 TICKS: Final = 6
+TICKS_MAX: Final = 14
+"""Of those that an axis names itself."""
+LETTER: Final = 6.2
+"""The mean width of a letter."""
 POINTS_MAX: Final = 4_000
 """A series with more points is thinned: of each stretch its lowest and its highest are drawn."""
 
@@ -38,10 +45,13 @@ h1 { font-size: 1.5rem; margin-bottom: 0; } h2 { font-size: 1.05rem; margin: 0 0
 p { margin: .2rem 0 .6rem; color: var(--soft); }
 .grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 540px), 1fr)); gap: 1.75rem 2rem; }
 table { border-collapse: collapse; margin: 1rem 0 2rem; font-variant-numeric: tabular-nums; }
-td, th { padding: .15rem 1.25rem .15rem 0; text-align: left; } td + td { text-align: right; }
+td, th { padding: .15rem 1.25rem .15rem 0; text-align: left; } td + td, th + th { text-align: right; }
+.wide { overflow-x: auto; } tr.marked td { color: var(--two); font-weight: 600; }
 svg { width: 100%; height: auto; display: block; } svg text { font: 11px system-ui, sans-serif; fill: var(--soft); }
 .axis { stroke: var(--soft); } .rule { stroke: var(--faint); }
 .line { fill: none; stroke-width: 1.6; } .series0 { stroke: var(--one); } .series1 { stroke: var(--two); }
+.line.series1 { stroke-dasharray: 6 4; } .dots { fill: none; stroke-linecap: round; stroke-width: 4; }
+.rings { fill: none; stroke-width: 1.2; }
 .fill0 { fill: var(--one); } .fill1 { fill: var(--two); } .area { fill-opacity: .18; stroke: none; }
 .bar { fill-opacity: .8; } svg text.name { fill: var(--ink); }
 """
@@ -54,6 +64,9 @@ class SeriesStyle(enum.Enum):
     STEPS = "steps"
     """Each point holds from its x to the next one's; the area below is filled."""
     BARS = "bars"
+    """A bar for each point; those of several series stand beside each other."""
+    DOTS = "dots"
+    """A dot for each point, where there would be too many bars."""
 
 
 @attrs.frozen
@@ -95,7 +108,8 @@ class _Scale:
 
     def ticks(self) -> list[float]:
         if self.axis.ticks is not None:
-            return [tick for tick in self.axis.ticks if self.low <= tick <= self.high]
+            inside = [tick for tick in self.axis.ticks if self.low <= tick <= self.high]
+            return inside[:: math.ceil(len(inside) / TICKS_MAX) or 1]
         if self.axis.is_log:
             decades = range(
                 math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9) + 1
@@ -128,11 +142,8 @@ def short_number(number: float) -> str:
     return f"{number:.3g}"
 
 
-def plot(series: Sequence[Series], x: Axis, y: Axis, *, title: str, names_below: bool = False) -> str:
-    """One plot. `title` is what it says to who cannot see it; a series without points is left out.
-
-    Several series are named in the upper right corner, or with `names_below` in the lower.
-    """
+def plot(series: Sequence[Series], x: Axis, y: Axis, *, title: str) -> str:
+    """One plot. `title` is what it says to a reader who cannot see it; a series without points is left out."""
     shown = [
         attrs.evolve(each, points=_thinned(_drawable(each.points, x, y))) for each in series if each.points
     ]
@@ -153,15 +164,23 @@ def plot(series: Sequence[Series], x: Axis, y: Axis, *, title: str, names_below:
     )
     parts = [head, *_axes(across, up)]
     for number, each in enumerate(shown):
-        parts += _drawn(each, number, across, up)
+        parts += _drawn(each, (number, len(shown)), across, up)
     if len(shown) > 1:
-        for number, each in enumerate(shown):
-            top = (HEIGHT - BOTTOM - 4 - 15 * len(shown) if names_below else TOP + 4) + number * 15
-            parts.append(
-                f'<rect x="{WIDTH - 150}" y="{top}" width="10" height="10" class="fill{number % 2}"/>'
-            )
-            parts.append(f'<text x="{WIDTH - 135}" y="{top + 9}" class="name">{escape(each.name)}</text>')
+        parts += _names([each.name for each in shown])
     return "".join([*parts, "</svg>"])
+
+
+def _names(names: Sequence[str]) -> list[str]:
+    """What each series is called, from right to left above the plot."""
+    parts: list[str] = []
+    right = float(WIDTH - RIGHT)
+    for number, name in reversed(list(enumerate(names))):
+        right -= LETTER * len(name)
+        parts.append(f'<text x="{right:.1f}" y="14" class="name">{escape(name)}</text>')
+        right -= 16
+        parts.append(f'<rect x="{right:.1f}" y="5" width="10" height="10" class="fill{number % 2}"/>')
+        right -= 16
+    return parts
 
 
 def _bar_width(series: Series) -> float:
@@ -196,6 +215,10 @@ def _height(point: tuple[float, float]) -> float:
 
 def _scale(axis: Axis, values: list[float], start: float, end: float) -> _Scale:
     low, high = min(values), max(values)
+    if axis.ticks and not any(low <= tick <= high for tick in axis.ticks):
+        # Reach to the nearest numbers, so that the axis has some.
+        low = max((tick for tick in axis.ticks if tick < low), default=low)
+        high = min((tick for tick in axis.ticks if tick > high), default=high)
     if axis.is_log:
         decade = 10.0 ** math.floor(math.log10(low))
         low = decade / 2 if axis.has_floor and low == decade else decade
@@ -216,7 +239,11 @@ def _axes(x: _Scale, y: _Scale) -> list[str]:
     for tick in x.ticks():
         at = x(tick)
         parts.append(f'<line class="axis" x1="{at:.1f}" x2="{at:.1f}" y1="{base}" y2="{base + 4}"/>')
-        parts.append(f'<text x="{at:.1f}" y="{base + 16}" text-anchor="middle">{escape(x.text(tick))}</text>')
+        text = x.text(tick)
+        room = WIDTH - LETTER * len(text) / 2 - 2
+        parts.append(
+            f'<text x="{min(at, room):.1f}" y="{base + 16}" text-anchor="middle">{escape(text)}</text>'
+        )
     parts.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{base}" y2="{base}"/>')
     middle = (LEFT + WIDTH - RIGHT) / 2
     parts.append(f'<text x="{middle}" y="{HEIGHT - 6}" text-anchor="middle">{escape(x.axis.label)}</text>')
@@ -227,17 +254,28 @@ def _axes(x: _Scale, y: _Scale) -> list[str]:
     return parts
 
 
-def _drawn(series: Series, number: int, x: _Scale, y: _Scale) -> list[str]:
+def _drawn(series: Series, place: tuple[int, int], x: _Scale, y: _Scale) -> list[str]:
+    """One series, which is so many of so many."""
     base = HEIGHT - BOTTOM
+    number, among = place
     colour = number % 2
     if series.style is SeriesStyle.BARS:
         first = series.points[0][0]
-        width = max(0.8 * (x(first + _bar_width(series)) - x(first)), 1)
+        all_width = max(0.8 * (x(first + _bar_width(series)) - x(first)), 1)
+        width = max(all_width / among, 1)
+        left = number * width - max(all_width, width * among) / 2
         return [
-            f'<rect class="bar fill{colour}" x="{x(one) - width / 2:.1f}" y="{y(two):.1f}" width="{width:.1f}"'
+            f'<rect class="bar fill{colour}" x="{x(one) + left:.1f}" y="{y(two):.1f}" width="{width:.1f}"'
             f' height="{max(base - y(two), 0.5):.1f}"/>'
             for one, two in series.points
         ]
+    if series.style is SeriesStyle.DOTS and not colour:
+        path = "".join(f"M{x(one):.1f} {y(two):.1f}h0" for one, two in series.points)
+        return [f'<path class="dots series{colour}" d="{path}"/>']
+    if series.style is SeriesStyle.DOTS:
+        ring = "m-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0"
+        path = "".join(f"M{x(one):.1f} {y(two):.1f}{ring}" for one, two in series.points)
+        return [f'<path class="rings series{colour}" d="{path}"/>']
     if series.style is SeriesStyle.LINE:
         path = "L".join(f"{x(one):.1f} {y(two):.1f}" for one, two in series.points)
         return [f'<path class="line series{colour}" d="M{path}"/>']

@@ -79,7 +79,6 @@ HOUR_US: Final = 3_600 * SECOND_US
 WEEK_HOURS: Final = 168
 EPOCH_WEEK_HOUR: Final = 72
 """1970 began on a Thursday."""
-BUCKET_US: Final = 300 * SECOND_US
 VALUE_BIN_BYTES: Final = 16
 SESSION_IDLE_US: Final = 1_800 * SECOND_US
 TIME_STEPS_US: Final = (1_000_000, 1_000, 1)

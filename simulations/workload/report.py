@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from html import escape
 from itertools import accumulate
 from typing import Final
@@ -22,6 +22,8 @@ _LONG_SPANS: Final = ((3_600 * SECOND_US, "1 h"), (86_400 * SECOND_US, "1 d"))
 _CLASS_TEXTS: Final = {us.bit_length(): text for us, text in (*_SPANS, *_LONG_SPANS)}
 _UNITS: Final = ((86_400, "days"), (3_600, "hours"), (60, "minutes"))
 _TOP_SHOWN: Final = 10
+BARS_MAX: Final = 80
+"""Counts of a plot; more are dots."""
 
 
 def profile_page(profile: WorkloadProfile, *, title: str) -> str:
@@ -60,11 +62,13 @@ def grid(sections: Sequence[tuple[str, str, str]]) -> str:
     return f"<div class='grid'>{''.join(shown)}</div>"
 
 
-def table(rows: Sequence[Sequence[str]], heads: Sequence[str] = ()) -> str:
-    """A table of names and values, perhaps with a line of heads."""
-    lines = ["".join(f"<th>{escape(head)}</th>" for head in heads)] if heads else []
-    lines += ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows]
-    return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
+def table(rows: Sequence[Sequence[str]], heads: Sequence[str] = (), marked: Collection[int] = ()) -> str:
+    """A table of names and values, perhaps with a line of heads. Rows with a `marked` number stand out."""
+    lines = [f"<tr>{''.join(f'<th>{escape(head)}</th>' for head in heads)}</tr>"] if heads else []
+    for number, row in enumerate(rows):
+        cells = "".join(f"<td>{escape(cell)}</td>" for cell in row)
+        lines.append(f"<tr{' class=marked' if number in marked else ''}>{cells}</tr>")
+    return f"<div class='wide'><table>{''.join(lines)}</table></div>"
 
 
 def _summary(profile: WorkloadProfile) -> str:
@@ -120,8 +124,7 @@ def _bucket_seconds(profile: WorkloadProfile, number: int) -> float:
 
 def burst_plot(profiles: Named) -> str:
     """How many seconds have so many events."""
-    style = SeriesStyle.BARS if len(profiles) == 1 and len(profiles[0][1].burst) <= 80 else SeriesStyle.LINE
-    series = [Series(name, profile.burst, style) for name, profile in profiles]
+    series = _counts([(name, profile.burst) for name, profile in profiles])
     return plot(series, Axis("events in one second"), Axis("seconds", is_log=True), title="Events per second")
 
 
@@ -153,25 +156,24 @@ def key_plot(profiles: Named) -> str:
 
 def value_plot(profiles: Named) -> str:
     """Sizes of values."""
-    style = (
-        SeriesStyle.BARS if len(profiles) == 1 and len(profiles[0][1].value_bytes) <= 80 else SeriesStyle.LINE
+    series = _counts(
+        [
+            (name, [((size + 0.5) * profile.value_bin_bytes, many) for size, many in profile.value_bytes])
+            for name, profile in profiles
+        ]
     )
-    series = [
-        Series(
-            name,
-            [((size + 0.5) * profile.value_bin_bytes, many) for size, many in profile.value_bytes],
-            style,
-        )
-        for name, profile in profiles
-    ]
     return plot(series, Axis("bytes"), Axis("events"), title="Sizes of values")
 
 
+def _counts(histograms: Sequence[tuple[str, Sequence[tuple[float, float]]]]) -> list[Series]:
+    """Histograms as bars, or as dots where there would be too many."""
+    most = max(len(pairs) for _, pairs in histograms) * len(histograms)
+    style = SeriesStyle.BARS if most <= BARS_MAX else SeriesStyle.DOTS
+    return [Series(name, pairs, style) for name, pairs in histograms]
+
+
 def _class_plot(histograms: Sequence[tuple[str, Histogram]], title: str) -> str:
-    style = SeriesStyle.BARS if len(histograms) == 1 else SeriesStyle.LINE
-    series = [
-        Series(name, [(float(what), many) for what, many in pairs], style) for name, pairs in histograms
-    ]
+    series = _counts(histograms)
     x = Axis("time (0 is at one instant)", write=_class_text, ticks=(0, *_CLASS_TEXTS))
     return plot(series, x, Axis("pairs of events"), title=title)
 
@@ -187,7 +189,7 @@ def _hours_plot(profile: WorkloadProfile) -> str:
         events[hour % 24] += many
     seconds = _hour_seconds(profile.start_us, profile.span_us)
     points = [(float(hour), events[hour] / seconds[hour]) for hour in range(24) if events[hour]]
-    x = Axis("hour", ticks=tuple(range(0, 24, 2)), write=lambda hour: f"{hour:.0f}")
+    x = Axis("hour", ticks=tuple(range(24)), write=lambda hour: f"{hour:.0f}")
     return plot(
         [Series("rate", points, SeriesStyle.BARS)], x, Axis("events per second"), title="Rate by hour of day"
     )
@@ -220,10 +222,7 @@ def _session_length_plot(profile: WorkloadProfile) -> str:
 
 
 def _key_bytes_plot(profile: WorkloadProfile) -> str:
-    style = SeriesStyle.BARS if len(profile.key_bytes) <= 80 else SeriesStyle.LINE
-    return plot(
-        [Series("keys", profile.key_bytes, style)], Axis("bytes"), Axis("keys"), title="Sizes of keys"
-    )
+    return plot(_counts([("keys", profile.key_bytes)]), Axis("bytes"), Axis("keys"), title="Sizes of keys")
 
 
 # -- what is said above a plot

@@ -184,20 +184,29 @@ def test_what_only_one_has_is_a_difference() -> None:
     assert both.is_alike
 
 
-def test_a_generated_recording_is_not_held_to_what_is_not_kept() -> None:
-    """Nobody is told that sessions differ which generating does not keep, unless both are recorded."""
-    other = steady(session_events=((1, 1000),), session_log2_us=((0, 1000),))
-    recorded, generated = Side(steady()), Side(other, is_generated=True)
-    found = compare_sides(recorded, generated)
+def test_every_recording_is_held_to_all_that_can_be_judged() -> None:
+    """Nothing is left out because of what made a recording: only what the user ignores."""
+    recorded, other = Side(steady()), Side(steady(session_events=((1, 1000),), session_log2_us=((0, 1000),)))
+    found = compare_sides(recorded, other)
     assert distance(found, "session_events").value == 1
-    assert distance(found, "session_events").verdict is Verdict.NOT_JUDGED
-    assert found.is_alike
-    assert compare_sides(recorded, Side(other)).named(Verdict.DIFFERENT) == [
-        "session_events",
-        "session_length",
-    ]
-    ignoring = compare_sides(recorded, Side(other), ignored=("session_events", "session_length"))
+    assert found.named(Verdict.DIFFERENT) == ["session_events", "session_length"]
+    ignoring = compare_sides(recorded, other, ignored=("session_events", "session_length"))
     assert ignoring.is_alike
+
+
+def test_at_one_scale_a_coarse_clock_hides_nothing() -> None:
+    """As many events of as many keys in the same time: other gaps of a key are a difference, in whole seconds too."""
+    one = steady(time_step_us=1_000_000, gap_log2_us=((24, 990),))
+    other = attrs.evolve(one, gap_log2_us=((0, 890), (27, 100)))
+    found = distance(compare(one, other), "key_gaps")
+    assert found.verdict is Verdict.DIFFERENT
+
+
+def test_profiles_alone_say_that_the_order_of_events_is_not_known() -> None:
+    """A verdict on profiles does not pass for one on queues."""
+    found = compare_sides(Side(steady()), Side(steady()))
+    assert found.is_alike
+    assert "Name recordings" in found.notes[-1]
 
 
 def test_threshold_names_and_events_are_checked() -> None:

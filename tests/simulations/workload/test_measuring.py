@@ -39,7 +39,7 @@ def measure(spark: Any, rows: Rows, tasks: int = 1, **options: Any) -> WorkloadP
 
 def test_a_web_servers_day_has_its_known_profile(spark: Any, nasa_log: pathlib.Path) -> None:
     """Each number of the profile is the one that shell tools find."""
-    profile = measure(spark, read_rows(nasa_log))
+    profile = measure(spark, read_rows(nasa_log), bucket_us=300_000_000)
     assert (profile.events, profile.keyless) == (30_969, 0)
     assert (profile.start_us, profile.span_us) == (807_256_800_000_000, 46_321_000_000)
     assert profile.time_step_us == 1_000_000
@@ -136,11 +136,13 @@ def test_nothing_has_a_profile_too(spark: Any) -> None:
 
 
 def test_buckets_are_of_a_sensible_length(spark: Any) -> None:
-    """A long recording gets longer buckets by itself; too many buckets, and parts of seconds, are refused."""
+    """A recording gets 200 buckets, of a second at least; too many buckets, and parts of seconds, are refused."""
     year = [(0, None, b""), (366 * 86_400_000_000, None, b"")]
     found = measure(spark, year)
-    assert found.bucket_us % 300_000_000 == 0
-    assert 1_000 < len(found.bucket_counts) <= 2_016
+    assert found.bucket_us % 1_000_000 == 0
+    assert 190 < len(found.bucket_counts) <= 200
+    short = measure(spark, [(0, None, b""), (3_500_000, None, b"")])
+    assert (short.bucket_us, short.bucket_counts) == (1_000_000, (1, 0, 0, 1))
     with pytest.raises(InvalidArgument, match="longer --bucket"):
         measure(spark, year, bucket_us=1_000_000)
     with pytest.raises(InvalidArgument, match="whole seconds"):

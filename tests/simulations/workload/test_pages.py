@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 
 import attrs
 
 from callboard.simulations.workload.analysis import Analysis, Deliveries, Latency
 from callboard.simulations.workload.analysis_page import analysis_page
+from callboard.simulations.workload.behaviour import QUEUES, ROWS, Behaviour, QueueFacts
 from callboard.simulations.workload.comparison_page import comparison_page
 from callboard.simulations.workload.distances import DISTANCES, compare
 from callboard.simulations.workload.profile_format import WorkloadProfile, profile_from_json
@@ -41,11 +43,33 @@ def test_a_comparison_shows_both_curves_of_each_distance(small_profile_text: str
     """There is a plot for each distance and some of the recordings as they are, each with two named series."""
     found = drawings(compared(small_profile_text))
     assert len(found) == len(DISTANCES) + 6
-    for drawing in found:
+    counts = {"Events per second", "Time between events", "Time between events of a key", "Sizes of values"}
+    for number, drawing in enumerate(found):
         assert {"A: one", "B: two"} <= {text.text for text in drawing.iter("text")}
-        assert len(drawing.findall("path[@class='line series0']")) == 1
-        assert len(drawing.findall("path[@class='line series1']")) == 1
+        is_count = number >= len(DISTANCES) and drawing.get("aria-label") in counts
+        for series in range(2):
+            bars = drawing.findall(f"rect[@class='bar fill{series}']")
+            lines = drawing.findall(f"path[@class='line series{series}']")
+            assert (len(lines), bool(bars)) == (not is_count, is_count)
     check_is_safe(compared(small_profile_text, (BAD, "two")))
+
+
+def test_a_comparison_of_recordings_shows_rows_and_queues(small_profile_text: str) -> None:
+    """There are two tables, in which what is different stands out, and a plot of the waits of each queue."""
+    small = profile_from_json(small_profile_text)
+    facts = QueueFacts(100, ((0, 5), (200, 3)), ((0, 8),), False)
+    other = attrs.evolve(facts, waits=((0, 5), (1_400, 3)))
+    behaviours = [
+        Behaviour(2_000, Fraction(1), dict.fromkeys(ROWS, value), dict.fromkeys(QUEUES, queue))
+        for value, queue in ((Fraction(1, 2), facts), (Fraction(1, 4), other))
+    ]
+    found = compare(small, small, behaviours=(behaviours[0], behaviours[1]))
+    page = comparison_page([(BAD, small), ("two", small)], found)
+    assert len(drawings(page)) == len(DISTANCES) + len(QUEUES) + 6
+    assert page.count("<tr class=marked>") == len(ROWS) + len(QUEUES)
+    for text in ("LRU of 10 % of the keys, hits", "8 workers, order per key, 80 % load", "5 times apart"):
+        assert text in page
+    check_is_safe(page)
 
 
 def deliveries(partition: int | None) -> Deliveries:

@@ -9,9 +9,9 @@ from collections.abc import Callable
 import attrs
 import pytest
 
-from callboard.simulations.workload.plots import POINTS_MAX, Axis, Series, SeriesStyle, plot
+from callboard.simulations.workload.plots import POINTS_MAX, TOP, WIDTH, Axis, Series, SeriesStyle, plot
 from callboard.simulations.workload.profile_format import profile_from_json
-from callboard.simulations.workload.report import key_plot, profile_page, rate_plot
+from callboard.simulations.workload.report import key_plot, profile_page, rate_plot, value_plot
 
 DRAWINGS = 10
 MANY = [(number, number % 7) for number in range(9_999)]
@@ -80,6 +80,81 @@ def test_two_profiles_share_a_plot(small_profile_text: str) -> None:
             text.text for text in ElementTree.fromstring(drawing([("a<b", small), ("c", small)])).iter("text")
         ]
         assert {"a<b", "c"} <= set(texts)
+
+
+def drawn_hours(text: str, hour: int) -> ElementTree.Element:
+    """The plot of hours of a recording of one hour."""
+    small = attrs.evolve(profile_from_json(text), start_us=hour * 3_600_000_000, week_hours=((72 + hour, 8),))
+    (hours,) = [
+        drawing
+        for drawing in drawings(profile_page(small, title="short"))
+        if drawing.get("aria-label") == "Rate by hour of day"
+    ]
+    return hours
+
+
+def test_an_axis_of_a_short_recording_has_numbers(small_profile_text: str) -> None:
+    """Below the bar of one hour its number stands, whether it is even or odd."""
+    for hour in (10, 15):
+        texts = {text.text for text in drawn_hours(small_profile_text, hour).iter("text")}
+        assert str(hour) in texts
+
+
+def test_an_axis_reaches_to_the_nearest_of_its_own_numbers() -> None:
+    """An axis whose numbers lie outside of what is drawn has one all the same."""
+    x = Axis("x", ticks=(0, 10, 20))
+    for points in ([(12.0, 1.0)], [(12.0, 1.0), (13.0, 2.0)]):
+        found = ElementTree.fromstring(plot([Series("s", points)], x, Axis("y"), title="t"))
+        assert {"10", "20"} <= {text.text for text in found.iter("text")}
+
+
+def test_counts_that_did_not_occur_are_not_drawn(small_profile_text: str) -> None:
+    """A histogram has a mark for each count, and no line that passes through others."""
+    counts = tuple((number, 1) for number in range(1, 400) if number % 3)
+    small = attrs.evolve(
+        profile_from_json(small_profile_text),
+        value_bytes=tuple((number, 1) for number in range(0, 16, 2)),
+        value_total_bytes=900,
+    )
+    for text, marks in (
+        (value_plot([("one", small)]), 8),
+        (value_plot([("one", small), ("two", small)]), 16),
+    ):
+        assert len(ElementTree.fromstring(text).findall("rect")) - 2 * (marks == 16) == marks
+        assert "line series" not in text
+    text = plot([Series("s", counts, SeriesStyle.DOTS)], Axis("x"), Axis("y"), title="t")
+    assert text.count("h0") == len(counts)
+    assert "L" not in text.partition('d="')[2]
+
+
+def test_equal_series_are_both_seen(small_profile_text: str) -> None:
+    """Bars stand beside each other, the second line is dashed, and the second dots are rings."""
+    points = [(1.0, 3.0), (2.0, 5.0)]
+    for style in SeriesStyle:
+        found = plot(
+            [Series(name, points, style) for name in ("one", "two")], Axis("x"), Axis("y"), title="t"
+        )
+        marks = [
+            re.sub(r"(series|fill)\d", "", ElementTree.tostring(each).decode())
+            for each in ElementTree.fromstring(found)
+            if re.search(r"(series|bar fill)\d", each.get("class", ""))
+        ]
+        if style in {SeriesStyle.BARS, SeriesStyle.DOTS}:
+            assert len(marks) == len(set(marks))
+    assert "stroke-dasharray" in profile_page(profile_from_json(small_profile_text), title="small")
+
+
+def test_names_are_whole_and_above_what_is_drawn() -> None:
+    """The longest names that pages give end before the right border, and nothing of the plot is behind them."""
+    names = ["A: " + "W" * 21, "B: " + "W" * 21]
+    points = [(0.0, 1.0), (1.0, 2.0)]
+    found = ElementTree.fromstring(
+        plot([Series(name, points) for name in names], Axis("x"), Axis("y"), title="t")
+    )
+    for text in found.findall("text[@class='name']"):
+        assert float(text.get("x", 0)) >= 0
+        assert float(text.get("x", 0)) + 6 * len(text.text or "") <= WIDTH
+        assert float(text.get("y", 0)) < TOP
 
 
 @pytest.mark.parametrize("style", list(SeriesStyle))

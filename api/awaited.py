@@ -81,6 +81,10 @@ class AwaitedPartitions(Generic[P]):
             notice.abandon()
             raise
 
+    def awaits_itself(self) -> bool:
+        """See `LateReplies`: no actor waits here."""
+        return False
+
     def noticed(self, partition: P) -> bool:
         """A partition has something new, or is worth another look; whether that is accepted (Z2)."""
         self.ready[partition] = None

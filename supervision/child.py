@@ -109,7 +109,9 @@ class ActorChild:
     def fail(self, cause: BaseException | None) -> None:
         """There will be no next life until a restart is requested."""
         path = self._cell.path
-        self._cell.fail(cause or crashed(path, None, "was stopped or killed too often"), self._spec.on_failed)
+        if cause is None:
+            cause = crashed(path, None, "was stopped or killed too often")
+        self._cell.fail(cause, self._spec.on_failed)
 
     def close(self, cause: BaseException | None) -> None:
         """There will be no next life."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, TypeVarTuple
 import trio
 
 from callboard.log.errors import InvalidArgument
-from callboard.log.plain import refuse_copy
+from callboard.log.plain import is_coroutine_function, refuse_copy
 
 if TYPE_CHECKING:
     from callboard.actors.kernel.cell import ActorStatistics
@@ -100,6 +100,16 @@ class Context(Generic[M]):
     def statistics(self) -> ActorStatistics:
         """What this actor has done so far."""
         return self.ref.statistics()
+
+
+def check_plain_methods(actor: Actor[Any], *names: str) -> None:
+    """Raise `InvalidArgument` where one of these only begins a coroutine, which nobody would await."""
+    for name in names:
+        if is_coroutine_function(getattr(actor, name)):
+            raise InvalidArgument(
+                f"{type(actor).__name__}.{name} is async, and is called where nothing can wait. Make it a plain `def`;"
+                " what waits belongs into receive, or a task."
+            )
 
 
 class Actor(Generic[M]):

@@ -13,16 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import attrs
 import trio
 
-from callboard.actors.kernel.events import ActorEnded, ActorFailed, MessageDropped, call_guarded
-from callboard.actors.kernel.failures import describe
+from callboard.actors.kernel.events import ActorEnded, ActorFailed, HookFailed, MessageDropped, call_guarded
+from callboard.actors.kernel.failures import describe, place, text_of
 from callboard.actors.kernel.mailbox import Mailbox, Rate
 from callboard.actors.kernel.ref import ActorRef
 from callboard.log import errors
+from callboard.log.plain import is_a, shown
 
 if TYPE_CHECKING:
     from callboard.actors.kernel.incarnation import ActorIncarnation
@@ -95,12 +96,23 @@ class Cell(Generic[M]):
         self.last_failure: str | None = None
         self.started_at_us: int | None = None
         self.loop: trio.lowlevel.Task | None = None
-        """The task in which its incarnation handles messages, of an actor that is a class."""
+        """The only task in which its incarnation takes messages."""
+        self.is_shared = False
+        """Several tasks take them: one may answer what another asks."""
         self.closed = False
         self.retried: tuple[Envelope[M], int] | None = None
         """The message that was put back after a crash, and how often that happened."""
         self._watchers: dict[object, Callable[[Terminated], object]] = {}
         self._terminated: Terminated | None = None
+
+    def takes_messages(self, task: trio.lowlevel.Task) -> None:
+        """A task of the incarnation takes messages."""
+        if task is not self.loop and not self.is_shared:
+            self.loop, self.is_shared = (task, False) if self.loop is None else (None, True)
+
+    def awaits_itself(self) -> bool:
+        """Whether the task that runs now would have to do what it is about to wait for."""
+        return self.loop is not None and self.loop is trio.lowlevel.current_task()
 
     # -- messages that are not handled ----------------------------------------------------------------------
 
@@ -145,25 +157,54 @@ class Cell(Generic[M]):
 
         Statements that wait already stay in the mailbox. New messages are refused with the same error.
         """
+        has_reported = False
 
         def refusal() -> errors.CallboardError:
-            error: errors.CallboardError
+            nonlocal has_reported
+            error: Any = None
             if on_failed is not None:
-                error = on_failed(self.path, cause)
-            else:
-                error = errors.RestartLimitReached(
-                    f"Actor {self.path!r} failed more often than its supervisor allows ({self.restarts} restarts) and"
-                    " stays down. Repair the cause of its last failure, then restart it by hand.",
-                    path=self.path,
-                    restarts=self.restarts,
-                )
+                try:
+                    error = on_failed(self.path, cause)
+                    if not is_a(error, Exception):
+                        raise errors.InvalidArgument(f"on_failed made {shown(error)}, which is no exception.")
+                except Exception as problem:  # noqa: BLE001 - a user's hook: reported, once
+                    error = None
+                    if not has_reported:
+                        has_reported = True
+                        self._hook_failed("on_failed", problem)
+            if error is None:
+                error = self._failed(cause)
             error.__cause__ = cause
-            return error
+            return error  # type: ignore[no-any-return]
 
         self.state = "failed"
         self.mailbox.refuse(refusal)
         self._answer_questions(refusal)
         self.system.events.emit(ActorFailed(self.path, describe(cause)))
+
+    def _hook_failed(self, hook: str, problem: Exception) -> None:
+        events = self.system.events
+        events.emit(HookFailed(self.path, hook, describe(problem), place(problem), events.trace(problem)))
+
+    def _failed(self, cause: BaseException) -> errors.RestartLimitReached:
+        """The error of a failed actor: it went over its own limit, or a supervisor above it gave up."""
+        if is_a(cause, errors.RestartLimitReached):
+            above = cast(Any, cause).path
+            if self.path.startswith(f"{above}/"):
+                return errors.RestartLimitReached(
+                    f"Actor {self.path!r} is down with its supervisor: {text_of(cause)} Then restart {above!r} by"
+                    " hand.",
+                    path=above,
+                    child=cast(Any, cause).child,
+                    children=cast(Any, cause).children,
+                    restarts=cast(Any, cause).restarts,
+                )
+        return errors.RestartLimitReached(
+            f"Actor {self.path!r} failed more often than its supervisor allows ({self.restarts} restarts) and"
+            " stays down. Repair the cause of its last failure, then restart it by hand.",
+            path=self.path,
+            restarts=self.restarts,
+        )
 
     def close(self, cause: BaseException | None) -> None:
         """The actor has ended for good (C2)."""

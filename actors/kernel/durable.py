@@ -20,17 +20,20 @@ U7  What several tasks of the actor persist is written in the order in which it 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import cbor2
 import trio
 
-from callboard.actors.kernel.actor import Actor
+from callboard.actors.kernel.actor import Actor, check_plain_methods
 from callboard.actors.kernel.failures import text_of
 from callboard.log.errors import InvalidArgument, StorageError
 from callboard.log.journal.journal import Journal
 from callboard.log.journal.journal_recovery import Owner
 from callboard.log.plain import shown
+
+if TYPE_CHECKING:
+    from callboard.actors.kernel.mailbox import Batch
 
 M = TypeVar("M")
 E = TypeVar("E")
@@ -49,8 +52,10 @@ class DurableActor(Actor[M], Generic[M, E]):
     """Events between two snapshots."""
 
     _journal: Journal
-    _turn: trio.Lock
+    _turn: trio.Lock | None = None
     _events_since_snapshot: int = 0
+    _is_cut_off: bool = False
+    """A `persist` failed: the state may hold what the journal does not, and this incarnation ends (U3)."""
 
     # -- what a subclass defines ----------------------------------------------------------------------------
 
@@ -91,7 +96,9 @@ class DurableActor(Actor[M], Generic[M, E]):
         After either, and when it is cancelled while it writes, the actor restarts from its journal, also where the
         exception is caught.
         """
-        async with self._turn:
+        async with self._opened_turn():
+            if self._is_cut_off:
+                await trio.sleep_forever()  # until the crash cancels it
             records = [self._record(event) for event in events]
             try:
                 for record in records:
@@ -110,8 +117,16 @@ class DurableActor(Actor[M], Generic[M, E]):
 
     async def save_snapshot(self) -> None:
         """Write a snapshot now, and remove journal segments that are no longer needed."""
-        async with self._turn:
+        async with self._opened_turn():
             await self._save_snapshot()
+
+    def _opened_turn(self) -> trio.Lock:
+        if self._turn is None:
+            raise InvalidArgument(
+                f"Actor {self.context.path!r} has no open journal yet. Nothing was done. Where"
+                f" {type(self).__name__} overrides started, it calls `await super().started()` first."
+            )
+        return self._turn
 
     def _record(self, event: E) -> bytes:
         try:
@@ -131,6 +146,7 @@ class DurableActor(Actor[M], Generic[M, E]):
             error = StorageError(
                 f"Actor {self.context.path!r} was cut off while it persisted: it begins anew."
             )
+        self._is_cut_off = True
         self.context.ref.crash(error)
 
     async def _save_snapshot(self) -> None:
@@ -140,6 +156,15 @@ class DurableActor(Actor[M], Generic[M, E]):
 
     # -- life -----------------------------------------------------------------------------------------------
 
+    async def receive_batch(self, batch: Batch[M]) -> None:
+        """As of `Actor`. The message in which `persist` failed is the last one, also where `receive` catches that."""
+        for message, reply in batch:
+            value = await self.receive(message)
+            if reply is not None and not reply.deferred:
+                reply.answer(value)
+            if self._is_cut_off:
+                await trio.sleep_forever()  # until the crash cancels it
+
     async def started(self) -> None:
         """Replay the journal."""
         context = self.context
@@ -147,8 +172,9 @@ class DurableActor(Actor[M], Generic[M, E]):
             raise InvalidArgument(
                 f"Actor {context.path!r} is durable, but its system has no disk. Open it with one."
             )
+        check_plain_methods(self, "apply", "snapshot", "restore", "encode", "decode", "directory")
         files = await context.disk.incarnate(context.path)
-        self._events_since_snapshot, self._turn = 0, trio.Lock()
+        self._events_since_snapshot = 0
         self._journal = await Journal.open(
             files,
             self.directory(),
@@ -157,6 +183,7 @@ class DurableActor(Actor[M], Generic[M, E]):
             entropy=context.entropy,
             limits=context.limits,
         )
+        self._turn = trio.Lock()
         await self._settle_journal()
 
     async def _settle_journal(self) -> None:
@@ -173,7 +200,8 @@ class DurableActor(Actor[M], Generic[M, E]):
                 await self.save_snapshot()
 
     async def stopping(self) -> None:
-        await self._journal.close()
+        if self._turn is not None:
+            await self._journal.close()
 
     def _restored(self, data: bytes) -> None:
         self._events_since_snapshot = 0

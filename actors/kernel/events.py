@@ -130,7 +130,7 @@ class EventLog:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._kept: deque[Logged] = deque(maxlen=EVENTS_KEPT)
-        self._subscribers: list[Callable[[Any], object]] = []
+        self._subscribers: dict[object, Callable[[Any], object]] = {}
         self.total = 0
         """The number of all events."""
         self.trace: Trace = frames
@@ -142,14 +142,14 @@ class EventLog:
         When one raises, the others hear of it; what they raise then is only logged.
         """
         self._log_only(event)
-        for subscriber in tuple(self._subscribers):
-            tell_others = partial(self._tell_others, subscriber)
+        for key, subscriber in tuple(self._subscribers.items()):
+            tell_others = partial(self._tell_others, key)
             call_guarded(partial(subscriber, event), "", "subscriber", tell_others, self.trace)
 
-    def _tell_others(self, broken: Callable[[Any], object], event: HookFailed) -> None:
+    def _tell_others(self, broken: object, event: HookFailed) -> None:
         self._log_only(event)
-        for subscriber in tuple(self._subscribers):
-            if subscriber is not broken:
+        for key, subscriber in tuple(self._subscribers.items()):
+            if key is not broken:
                 call_guarded(partial(subscriber, event), "", "subscriber", self._log_only, self.trace)
 
     def _log_only(self, event: Any) -> None:
@@ -164,13 +164,9 @@ class EventLog:
         Raises `InvalidArgument` for what cannot be called.
         """
         check_callback("a subscriber to events", callback)
-        self._subscribers.append(callback)
-
-        def unsubscribe() -> None:
-            if callback in self._subscribers:
-                self._subscribers.remove(callback)
-
-        return unsubscribe
+        key = object()  # callbacks may compare themselves in any way
+        self._subscribers[key] = callback
+        return lambda: self._subscribers.pop(key, None) and None
 
     def recent(self) -> tuple[Logged, ...]:
         """The events that are kept, oldest first."""

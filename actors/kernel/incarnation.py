@@ -25,7 +25,7 @@ from typing import Any, Generic, Literal, TypeVar, cast
 import attrs
 import trio
 
-from callboard.actors.kernel.actor import Actor, Context
+from callboard.actors.kernel.actor import Actor, Context, check_plain_methods
 from callboard.actors.kernel.cell import Cell, crashed
 from callboard.actors.kernel.events import ActorStarted, IncarnationCrashed, call_guarded
 from callboard.actors.kernel.failures import describe, place, sort_out
@@ -110,22 +110,24 @@ class ActorIncarnation(Generic[M]):
                     nursery.cancel_scope.cancel()
             except BaseException as error:  # noqa: BLE001 - a crash becomes a value here (L4)
                 passing, crash = sort_out(error)
-                ending = Ending("killed" if self._killed else "crashed", crash or passing)
+                ending = Ending("killed" if self._killed else "crashed", passing if crash is None else crash)
                 if passing is not None:
                     raise passing from None
             else:
                 ending = Ending("killed" if self._killed else "finished")
         finally:
-            self.cell.loop = None
+            self.cell.loop, self.cell.is_shared = None, False
             self._settle(ending)
         return ending
 
     async def _run_actor(self, ready: Callable[[], None]) -> None:
-        actor = self._actor = cast("Callable[[], Actor[M]]", self._start)()
+        actor = cast("Callable[[], Actor[M]]", self._start)()
         if not is_a(actor, Actor):
             raise InvalidArgument(f"{shown(self._start)} made {shown(actor)}, which is not an Actor.")
+        check_plain_methods(actor, "crashed")
+        self._actor = actor
         actor.context = self.context
-        self.cell.loop = trio.lowlevel.current_task()
+        self.cell.takes_messages(trio.lowlevel.current_task())
         if actor.defers_interrupts:
             self._call = _call
         await self._call(actor.started)
@@ -184,6 +186,7 @@ class ActorIncarnation(Generic[M]):
             raise InvalidArgument(f"Actor {self.cell.path!r} is not a function. Define receive.")
         if self._batch is not None:
             self._batch.current = None  # who asks for the next message has handled the one before
+        self.cell.takes_messages(trio.lowlevel.current_task())
         while True:
             if self._items is not None:
                 await trio.lowlevel.checkpoint()
@@ -232,6 +235,11 @@ class ActorIncarnation(Generic[M]):
             raise InvalidArgument(
                 f"Actor {self.cell.path!r} does not run yet. Start tasks from `started` on."
             )
+        if not callable(async_fn):
+            raise InvalidArgument(
+                f"a task of actor {self.cell.path!r} is {shown(async_fn)}, not an async function. Nothing was started."
+                " Give the function, and behind it its arguments."
+            )
         scope = trio.CancelScope()
 
         @trio.lowlevel.enable_ki_protection
@@ -239,7 +247,13 @@ class ActorIncarnation(Generic[M]):
             with scope:
                 await self._call(async_fn, *args)
 
-        self._nursery.start_soon(task, name=f"{self.cell.path}: {name or _name(async_fn)}")
+        try:
+            self._nursery.start_soon(task, name=f"{self.cell.path}: {name or _name(async_fn)}")
+        except RuntimeError as error:  # its nursery is closed
+            raise InvalidArgument(
+                f"incarnation {self.number} of actor {self.cell.path!r} has ended, and its tasks with it. Nothing was"
+                " started. Start tasks by the context of the incarnation that runs."
+            ) from error
         return scope
 
     # -- the end --------------------------------------------------------------------------------------------
@@ -281,7 +295,7 @@ class ActorIncarnation(Generic[M]):
         )
         actor = self._actor
         if isinstance(actor, Actor):
-            reason = error or crashed(cell.path, None, "was killed")
+            reason = crashed(cell.path, None, "was killed") if error is None else error
             call_guarded(lambda: actor.crashed(reason), cell.path, "crashed", events.emit, events.trace)
 
     def _settle_in_hand(self, envelope: Envelope[M]) -> None:

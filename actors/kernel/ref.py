@@ -48,6 +48,9 @@ class LateReplies(Protocol):
     path: str
     late_replies: int
 
+    def awaits_itself(self) -> bool:
+        """Whether the task that runs now is the one that would have to answer."""
+
 
 class Reply:
     """The answer to one question, given by the actor and awaited by the asker.
@@ -172,6 +175,9 @@ class Reply:
         if self.done:
             await trio.lowlevel.checkpoint()
         else:
+            if not self.deferred and self._cell.awaits_itself():
+                self.abandon()
+                raise awaits_itself(self._cell.path)
             self._task = trio.lowlevel.current_task()
             await trio.lowlevel.wait_task_rescheduled(self._give_up)
         if self._error is not None:
@@ -226,6 +232,14 @@ def asks_itself(path: str) -> InvalidArgument:
     )
 
 
+def awaits_itself(path: str) -> InvalidArgument:
+    """The error of an actor that waits for its own answer."""
+    return InvalidArgument(
+        f"Actor {path!r} waits for an answer of its own: it handles one message at a time, and would wait for ever. The"
+        " question is in its mailbox, and nobody waits for its answer now. Wait in a task: context.start_task."
+    )
+
+
 def seconds_of(timeout: float) -> float:
     """The timeout as a float. Raises `InvalidArgument`."""
     seconds = math.nan
@@ -269,13 +283,21 @@ class ActorRef(Generic[M_contra]):
             raise self._cell.mailbox.full("wait")
 
     async def tell(self, message: M_contra) -> None:
-        """Enqueue `message`, waiting for room if that is the policy. A cancelled call has not enqueued it."""
+        """Enqueue `message`, waiting for room if that is the policy. A cancelled call has not enqueued it.
+
+        An actor that tells itself does not wait: nobody else makes room. It raises `MailboxFull`.
+        """
         await trio.lowlevel.checkpoint_if_cancelled()
         envelope = Envelope(message, None)
         if self._put(envelope):
             await trio.lowlevel.cancel_shielded_checkpoint()
         else:
-            await self._cell.mailbox.put_waiting(envelope)
+            await self._put_waiting(envelope)
+
+    async def _put_waiting(self, envelope: Envelope[M_contra]) -> None:
+        if self._cell.awaits_itself():
+            raise self._cell.mailbox.full("wait")
+        await self._cell.mailbox.put_waiting(envelope)
 
     # -- questions ------------------------------------------------------------------------------------------
 
@@ -299,7 +321,7 @@ class ActorRef(Generic[M_contra]):
             raise InvalidArgument(f"a reply is what `question` made, not {shown(reply)}. Nothing was sent.")
         envelope = Envelope(message, reply)
         if not self._put(envelope):
-            await self._cell.mailbox.put_waiting(envelope)
+            await self._put_waiting(envelope)
 
     @overload
     async def ask(self, message: Question[A], *, timeout: float | None = None) -> A: ...
@@ -321,8 +343,7 @@ class ActorRef(Generic[M_contra]):
         `Reply.fail`. Cancelling is like a timeout: the actor may still act on the question. `InvalidArgument` for a
         timeout that is no number of seconds from 0; nothing is asked then.
         """
-        loop = self._cell.loop
-        if loop is not None and loop is trio.lowlevel.current_task():
+        if self._cell.awaits_itself():
             raise asks_itself(self.path)
         reply = Reply(self._cell)
         if timeout is None:
@@ -386,7 +407,7 @@ class ActorRef(Generic[M_contra]):
             return False
         try:
             incarnation.start_task(_raise, (error,), "injected crash")
-        except RuntimeError:  # its nursery closes just now
+        except InvalidArgument:  # its nursery closes just now
             return False
         return True
 

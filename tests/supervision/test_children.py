@@ -5,7 +5,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from callboard.actors.kernel import Actor, MailboxSpec
-from callboard.actors.kernel.events import ActorFailed, ActorRestarted
+from callboard.actors.kernel.events import ActorFailed, ActorRestarted, HookFailed
 from callboard.log.errors import (
     ActorCrashed,
     ActorStopped,
@@ -412,3 +412,59 @@ async def test_one_child_in_backoff_does_not_hold_up_others(autojump_clock, stag
             await system.root.start_child(ChildSpec(name="c", start=noting("c")))
             assert trio.current_time() < 1
         assert trio.current_time() == 3
+
+
+@pytest.mark.parametrize("made", ["raises", "makes no exception"])
+async def test_an_on_failed_that_fails_is_reported_once(autojump_clock, stage, made):
+    """The child is failed all the same, waiting and later questions hear of it, and its siblings live on."""
+
+    def on_failed(path, cause):
+        if made == "raises":
+            raise KeyError(path)
+        return path
+
+    class Slow(Actor):
+        async def receive(self, message):
+            await trio.sleep(1)
+            raise ValueError(message)
+
+    spec = {"start": Slow, "significant": False, "intensity": 0, "on_failed": on_failed}
+    hooks = []
+    async with stage(slow=spec, other=Actor) as system:
+        system.events.subscribe(lambda event: hooks.append(event) if isinstance(event, HookFailed) else None)
+        ref = system.actor("slow")
+        replies = [ref.ask_nowait("x") for _ in range(3)]
+        await trio.sleep(5)
+        for reply in replies[1:]:
+            with pytest.raises(RestartLimitReached):
+                reply.value()
+        with pytest.raises(RestartLimitReached):
+            await ref.tell("x")
+        assert [(event.path, event.hook) for event in hooks] == [("slow", "on_failed")]
+        assert system.actor("other").statistics().state == "running"
+
+
+async def test_who_is_down_with_its_supervisor_is_not_blamed(autojump_clock, stage):
+    """The error of a child whose supervisor gave up names the supervisor, the sibling that failed, and why."""
+
+    class Bad(Actor):
+        async def receive(self, message):
+            raise ValueError(message)
+
+    inner = SupervisorSpec(
+        name="inner",
+        significant=False,
+        intensity=0,
+        children=[ChildSpec(name="good", start=Actor), ChildSpec(name="bad", start=Bad)],
+    )
+    async with stage(any=Actor, supervisor={"intensity": 0}) as system:
+        await system.root.start_child(inner)
+        await system.actor("inner/bad").tell("x")
+        await trio.sleep(5)
+        with pytest.raises(RestartLimitReached) as caught:
+            await system.actor("inner/good").ask("x")
+        assert (caught.value.path, caught.value.child) == ("inner", "inner/bad")
+        assert str(caught.value) == (
+            "Actor 'inner/good' is down with its supervisor: Supervisor 'inner' gave up: child 'bad' needed more than 0"
+            " restarts in 10 s (ValueError: x). Repair the cause, or allow more restarts. Then restart 'inner' by hand."
+        )

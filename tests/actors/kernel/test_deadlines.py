@@ -93,6 +93,10 @@ class Owner:
     path = "somebody"
     late_replies = 0
 
+    def awaits_itself(self):
+        """No actor waits for them."""
+        return False
+
 
 async def test_each_question_has_its_own_deadline(autojump_clock, stage):
     """Of questions asked at once each is answered, or given up when its own time is over."""

@@ -202,7 +202,7 @@ class Seen(DurableActor):
 
     async def receive(self, message):
         if message == "what":
-            return self.seen
+            return [*self.seen]
         try:
             await self.persist(*message)
         except (ValueError, InvalidArgument) as error:
@@ -294,3 +294,44 @@ async def test_a_persist_that_is_cut_off_begins_the_actor_anew(autojump_clock, s
         found = await system.actor("hasty").ask("what")
     async with stage(disk=disk, hasty=Hasty) as system:
         assert await system.actor("hasty").ask("what") == found
+
+
+async def test_nothing_is_handled_by_a_state_that_the_journal_does_not_have(autojump_clock, stage, disk):
+    """When an actor catches what `persist` raised, the next message is handled by the next incarnation."""
+    async with stage(disk=disk, seen=Seen) as system:
+        ref = system.actor("seen")
+        replies = [
+            ref.ask_nowait(message) for message in (["one"], ["two", "bad"], "what", ["three"], "what")
+        ]
+        await trio.sleep(10)
+        assert [reply.value() for reply in replies] == [None, "ValueError", ["one"], None, ["one", "three"]]
+    async with stage(disk=disk, seen=Seen) as system:
+        assert await system.actor("seen").ask("what") == ["one", "three"]
+
+
+@pytest.mark.parametrize("name", ["apply", "snapshot", "restore", "encode", "decode"])
+async def test_an_async_hook_is_refused(autojump_clock, stage, disk, name):
+    """Nobody would await it: the events would change nothing."""
+
+    async def hook(self, value=None):
+        return value
+
+    async with stage(disk=disk) as system:
+        with pytest.raises(ActorStopped, match=f"Late.{name} is async"):
+            await system.spawn(type("Late", (Seen,), {name: hook}))
+
+
+@pytest.mark.parametrize("call", ["persist", "save_snapshot"])
+async def test_a_journal_that_nobody_opened_is_named(autojump_clock, stage, disk, call):
+    """A `started` that does not call the inherited one is told to."""
+
+    class Hasty(Seen):
+        async def started(self):
+            pass
+
+        async def receive(self, message):
+            await getattr(self, call)()
+
+    async with stage(disk=disk, hasty=Hasty) as system:
+        with pytest.raises(ActorCrashed, match=r"await super\(\).started\(\)"):
+            await system.actor("hasty").ask("x")

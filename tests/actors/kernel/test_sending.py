@@ -10,7 +10,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from callboard.actors.kernel import Actor, MailboxSpec
 from callboard.actors.kernel.events import MessageDropped
-from callboard.log.errors import ActorCrashed, AskTimeout, InvalidArgument, MailboxFull
+from callboard.log.errors import ActorCrashed, ActorStopped, AskTimeout, InvalidArgument, MailboxFull
 
 
 class Gate(Actor):
@@ -420,3 +420,185 @@ async def test_an_actor_that_asks_itself_is_refused(autojump_clock, stage):
         assert found == ["me"]
         with pytest.raises(ActorCrashed, match="asks itself"):
             await ref.ask("look")
+
+
+@pytest.mark.parametrize("way", ["ask_nowait", "question"])
+async def test_an_actor_that_waits_for_its_own_answer_is_refused(autojump_clock, stage, way):
+    """However it asked; what it has deferred, and a task answers, it may wait for."""
+
+    class Narcissus(Actor):
+        async def receive(self, message):
+            ref = self.context.ref
+            if message == "who":
+                self.context.start_task(self.answer, self.context.defer_reply())
+                return None
+            if message == "kept":
+                return await self.reply.wait()
+            if message == "keep":
+                self.reply = ref.ask_nowait("who")
+                return None
+            if way == "ask_nowait":
+                return await ref.ask_nowait("who").wait()
+            reply = ref.question()
+            await ref.send("who", reply)
+            return await reply.wait(timeout=5.0)
+
+        async def answer(self, reply):
+            await trio.sleep(1)
+            reply.answer("me")
+
+    async with stage(narcissus=Narcissus) as system:
+        ref = system.actor("narcissus")
+        with pytest.raises(ActorCrashed, match="waits for an answer of its own"), trio.fail_after(1):
+            await ref.ask("look")
+        await ref.ask("keep")
+        assert await ref.ask("kept") == "me"
+
+
+async def test_a_function_that_asks_itself_is_refused(autojump_clock, stage):
+    """Unless several tasks take its messages: then another one may answer."""
+
+    async def one(context):
+        await context.next()
+        with pytest.raises(InvalidArgument, match="asks itself"):
+            await context.ref.ask("early")
+        _, reply = await context.next()
+        reply.answer("went on")
+
+    async def two(context):
+        async def take():
+            while True:
+                message, reply = await context.next()
+                reply.answer("me" if message == "who" else await context.ref.ask("who"))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(take)
+            nursery.start_soon(take)
+
+    async with stage(one=one, two=two) as system:
+        with trio.fail_after(1):
+            await system.actor("one").tell("go")
+            assert await system.actor("one").ask("then") == "went on"
+            assert await system.actor("two").ask("look") == "me"
+
+
+@pytest.mark.parametrize("way", ["tell", "send"])
+async def test_an_actor_does_not_wait_for_room_in_its_own_mailbox(autojump_clock, stage, way):
+    """Nobody else makes room there: it hears that the mailbox is full."""
+
+    class Chatty(Actor):
+        async def receive(self, message):
+            ref = self.context.ref
+            if message == "go":
+                for _ in range(2):
+                    await ref.tell("more")
+                with pytest.raises(MailboxFull):
+                    await (ref.tell("more") if way == "tell" else ref.send("more", ref.question()))
+
+    async with stage(chatty={"start": Chatty, "mailbox": MailboxSpec(capacity=2)}) as system:
+        with trio.fail_after(1):
+            await system.actor("chatty").ask("go")
+
+
+async def test_a_task_of_an_incarnation_that_has_ended_is_refused(autojump_clock, stage):
+    """In words, and so is what is no function; the actor's next incarnation goes on."""
+    contexts, refused = [], []
+
+    class Short(Actor):
+        async def receive(self, message):
+            contexts.append(self.context)
+            if message == "task":
+                with pytest.raises(InvalidArgument, match="not an async function"):
+                    self.context.start_task(None)
+            if message == "die":
+                raise ValueError(message)
+
+        def crashed(self, error):
+            with pytest.raises(InvalidArgument, match="has ended"):
+                self.context.start_task(trio.sleep, 0)
+            refused.append(error)
+
+    async with stage(short=Short) as system:
+        ref = system.actor("short")
+        await ref.ask("task")
+        await ref.tell("die")
+        await trio.sleep(5)
+        await ref.ask("again")
+        with pytest.raises(InvalidArgument, match="incarnation 1 of actor 'short' has ended"):
+            contexts[0].start_task(trio.sleep, 0)
+        assert len(refused) == 1
+
+
+class Sized(Exception):
+    """An exception that is false."""
+
+    def __len__(self):
+        return 0
+
+
+class Undecided(Exception):
+    """An exception that is neither true nor false."""
+
+    def __bool__(self):
+        raise RuntimeError("perhaps")
+
+
+@pytest.mark.parametrize("kind", [Sized, Undecided])
+async def test_an_exception_is_a_crash_whatever_its_truth(autojump_clock, stage, kind):
+    """Nobody asks an exception whether it is true."""
+
+    class Raising(Actor):
+        async def receive(self, message):
+            raise kind(message)
+
+    spec = {"start": Raising, "significant": False, "intensity": 0}
+    async with stage(raising=spec) as system:
+        ref = system.actor("raising")
+        with pytest.raises(ActorCrashed) as caught:
+            await ref.ask("x")
+        assert type(caught.value.__cause__) is kind
+        await trio.sleep(1)
+        assert ref.statistics().state == "failed"
+        assert ref.statistics().last_failure == f"{kind.__name__}: x"
+
+
+async def test_an_async_crashed_is_refused(autojump_clock, stage):
+    """Nobody would await it."""
+
+    class Late(Actor):
+        async def crashed(self, error):
+            del error
+
+    async with stage() as system:
+        with pytest.raises(ActorStopped, match=r"Late\.crashed is async"):
+            await system.spawn(Late)
+
+
+async def test_callbacks_are_known_by_themselves(autojump_clock, stage):
+    """A subscriber that cannot be compared keeps nobody from leaving, and leaves itself."""
+
+    class Incomparable:
+        def __init__(self):
+            self.heard = 0
+
+        def __call__(self, event):
+            self.heard += 1
+
+        def __eq__(self, other):
+            raise RuntimeError("compared")
+
+        __hash__ = None
+
+    async with stage(any=Actor) as system:
+        incomparable, others = Incomparable(), []
+        leave = system.events.subscribe(incomparable)
+        leave_other = system.events.subscribe(others.append)
+        leave_again = system.events.subscribe(others.append)
+        leave_other()
+        system.events.emit("one")
+        assert (incomparable.heard, others) == (1, ["one"])
+        leave()
+        leave()
+        leave_again()
+        system.events.emit("two")
+        assert (incomparable.heard, others) == (1, ["one"])

@@ -10,6 +10,8 @@ Invariants
 F1  `end` is never above the durable end of the log when the file is written: the file is never ahead of the log.
 F2  The file and the log from `end` on give the same tables as the ones in memory, but for what was forgotten.
 F3  `end` is never below the first offset that retention has left in the log: the file is written before it would be.
+    So one that is below is an older copy, and does not know what is gone.
+F4  The file names its log: one of another partition is not believed.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ from callboard.actors.partition.queues import Appends, Sequencer
 from callboard.actors.partition.spec import PartitionSpec
 from callboard.log.errors import DiskFull, LogCorrupt, PublishFailed, StorageError, lacks_space
 from callboard.log.format.fields import CBOR_ERRORS, too_new, unknown_fields
+from callboard.log.format.segment import UNBOUND, identity_of
 from callboard.log.format.stamps import is_ahead
 from callboard.log.limits import OFFSET_MAX, PUBLISHED_BYTES_MAX, READ_BYTES_DEFAULT, USUAL, Limits
 from callboard.log.partition.partition_log import PartitionLog
@@ -54,7 +57,19 @@ VERSION: Final = 1
 HEAD_BYTES: Final = 12
 """Magic, version (u32), CRC-32 of both and the body (u32)."""
 IDS_FROM: Final = "ids_from"
-FIELDS: Final = ("end", "producers", "times", "runs", "ids", "id_lengths", "id_offsets", "id_times", IDS_FROM)
+IDENTITY: Final = "identity"
+FIELDS: Final = (
+    "end",
+    "producers",
+    "times",
+    "runs",
+    "ids",
+    "id_lengths",
+    "id_offsets",
+    "id_times",
+    IDS_FROM,
+    IDENTITY,
+)
 WITH_IT: Final = ", and what it knew of records that retention has dropped is forgotten"
 SPACING: Final = 4
 """The log grows by at least so many times the file's size before the file is written again."""
@@ -86,6 +101,11 @@ class Publishers:
     def path(self) -> str:
         """The file's path."""
         return f"{self._directory}/{PUBLISHERS_NAME}"
+
+    @property
+    def identity(self) -> int:
+        """What the file names its log by."""
+        return identity_of(self._directory)
 
     def handlers(self) -> dict[type, Callable[[Any, Token | None, float], object]]:
         """What the partition is asked about publishers, and who answers."""
@@ -159,7 +179,7 @@ class Publishers:
         self.admission.is_guarded = True
         data = await read_whole(self._files, self.path) if size <= PUBLISHED_BYTES_MAX else b""
         try:
-            decode(data or b"", self.admission, self._clock.wall_us())
+            decode(data or b"", self.admission, self._clock.wall_us(), self.identity)
         except CBOR_ERRORS as error:
             self._lose(f"cannot be read ({error})")
             return 0
@@ -170,6 +190,8 @@ class Publishers:
         """Now that the log is open: the file was loaded, or there never was one, or it is gone, which is damage."""
         if log.had_publishers and not self.admission.is_guarded:
             self._lose("is gone")
+        elif self.admission.is_guarded and self._lost is None and self._file_end < log.start_offset:
+            self._lose(f"is an older copy, which ends at {self._file_end} before the log begins")
         if self._lost is not None:
             await log.record.note([self._lost], self._clock.wall_us())
         if self.admission.is_guarded:
@@ -286,7 +308,7 @@ class Publishers:
             await self._write(log.durable_end)
 
     async def _write(self, end: int) -> None:
-        data = encode(self.admission, end)
+        data = encode(self.admission, end, self.identity)
         self._beyond_bytes = SPACING * len(data)
         await replace_whole(self._files, self.path, data)
         self._file_end = end
@@ -342,7 +364,7 @@ def publishers_of(files: Incarnation, spec: PartitionSpec, context: Context[Any]
     )
 
 
-def encode(admission: Admission, end: int) -> bytes:
+def encode(admission: Admission, end: int, identity: int = UNBOUND) -> bytes:
     """The bytes of the file: a head, then a CBOR map of columns, little-endian."""
     producers, ids, void_below = list(admission.producers), list(admission.ids), admission.ids.void_below
     rows = [(each, known.epoch, known.last, len(known.runs)) for each, known in producers]
@@ -359,14 +381,17 @@ def encode(admission: Admission, end: int) -> bytes:
             "id_offsets": array("Q", [offset for _, (offset, _) in ids]).tobytes(),
             "id_times": array("q", [time_us for _, (_, time_us) in ids]).tobytes(),
             **({IDS_FROM: void_below} if void_below else {}),
+            **({IDENTITY: identity} if identity else {}),
         }
     )
     head = MAGIC + VERSION.to_bytes(4, "little")
     return head + zlib.crc32(body, zlib.crc32(head)).to_bytes(4, "little") + body
 
 
-def decode(data: bytes, admission: Admission, now_us: int) -> None:
-    """Put what the file says into the tables. Raises `FormatTooNew`, and one of `CBOR_ERRORS`."""
+def decode(data: bytes, admission: Admission, now_us: int, identity: int = UNBOUND) -> None:
+    """Put what the file says into the tables, unless it names another log than the one with `identity`. Raises `FormatTooNew`, and one of
+    `CBOR_ERRORS`.
+    """
     head, body = data[:HEAD_BYTES], data[HEAD_BYTES:]
     if head[:4] != MAGIC or int.from_bytes(head[8:], "little") != zlib.crc32(body, zlib.crc32(head[:8])):
         raise ValueError("its checksum is wrong")
@@ -375,6 +400,8 @@ def decode(data: bytes, admission: Admission, now_us: int) -> None:
         raise too_new(f"a record of publishers has version {version}", found=version, supported=VERSION)
     found: dict[str, Any] = cbor2.loads(body)
     unknown_fields(found, FIELDS, "the record of publishers")
+    if identity and found.get(IDENTITY, identity) != identity:
+        raise ValueError("it belongs to another log")
     rows, times = numbers("Q", found["producers"]), numbers("q", found["times"])
     runs, at = numbers("Q", found["runs"]), 0
     if len(rows) != 4 * len(times):

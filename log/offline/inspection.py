@@ -17,9 +17,11 @@ from itertools import zip_longest
 from typing import Final
 
 import attrs
+import cbor2
 
 from callboard.log.format.committed import COMMITTED_COPY_AT, PUBLISHERS, decode_committed, decode_copy
 from callboard.log.format.faults import CommittedInvalid, IndexInvalid, SegmentHeaderInvalid
+from callboard.log.format.fields import CBOR_ERRORS
 from callboard.log.format.frame_walk import FrameWalk, Tail
 from callboard.log.format.index import SegmentIndex
 from callboard.log.format.segment import (
@@ -27,6 +29,7 @@ from callboard.log.format.segment import (
     SegmentHeader,
     SegmentKind,
     decode_segment_header,
+    identity_of,
     kind_of,
 )
 from callboard.log.journal.journal_disk import segment_bases
@@ -47,6 +50,8 @@ PUBLISHERS_GONE: Final = (
     " directory makes it again from the records that are there"
 )
 PUBLISHERS_DAMAGED: Final = PUBLISHERS_GONE.replace("is gone", "cannot be read")
+PUBLISHERS_FOREIGN: Final = PUBLISHERS_GONE.replace("is gone", "belongs to another log")
+PUBLISHERS_OLD: Final = PUBLISHERS_GONE.replace("is gone", "is an older copy")
 Tell = Callable[[int], None]
 
 
@@ -355,10 +360,26 @@ class Inspector:
         data = await read_whole(self.files, path)
         if data is not None:
             head, checksum = data[:8], int.from_bytes(data[8:12], "little")
-            if len(data) < 12 or checksum != zlib.crc32(data[12:], zlib.crc32(head)):
-                found.problems.append(Problem(path, "publishers", 0, None, None, PUBLISHERS_DAMAGED))
+            message = PUBLISHERS_DAMAGED
+            if len(data) >= 12 and checksum == zlib.crc32(data[12:], zlib.crc32(head)):
+                message = self._doubt_publishers(path, data[12:])
+            if message:
+                found.problems.append(Problem(path, "publishers", 0, None, None, message))
         elif found.committed is not None and found.committed.had_publishers:
             found.problems.append(Problem(path, "publishers", None, None, None, PUBLISHERS_GONE))
+
+    def _doubt_publishers(self, path: str, body: bytes) -> str:
+        """What is wrong with a record of publishers whose checksum is right: "" for nothing."""
+        try:
+            content = cbor2.loads(body)
+            identity, end = content.get("identity"), content["end"]
+        except (*CBOR_ERRORS, AttributeError):
+            return PUBLISHERS_DAMAGED
+        if identity not in (None, identity_of(path.rpartition("/")[0])):
+            return PUBLISHERS_FOREIGN
+        segments = self.found.segments
+        is_old = type(end) is int and bool(segments) and end < segments[0].base
+        return PUBLISHERS_OLD if is_old else ""
 
     async def _tell_recorded(self) -> None:
         """What was lost earlier, and nobody has acknowledged."""

@@ -105,6 +105,7 @@ class FailingState(DeliveryState):
         "dead",
         "dead_lettered",
         "dead_max",
+        "first_dead",
         "max_deliveries",
         "next_dead",
         "numbering",
@@ -115,7 +116,9 @@ class FailingState(DeliveryState):
         self.max_deliveries: int | None = None
         self.dead_max = DEAD_LETTERS_MAX
         self.next_dead = 0
-        """The number of the next dead letter."""
+        """The number of the next dead letter, or `first_dead` if that is above."""
+        self.first_dead = 0
+        """The numbers that this life of the partition gives begin here (F1)."""
         self.numbering = 0
         """The id of this count of dead letters: another one counts from 0 again (F1). 0 for one that an older version
         began."""
@@ -359,7 +362,7 @@ class FailingState(DeliveryState):
         if not rows:
             return
         flat = tuple(chain.from_iterable((start, stop, history >> 1) for start, stop, history in rows))
-        event = ("D", self.next_dead, now, consumer, cut_reason(reason), flat)
+        event = ("D", max(self.next_dead, self.first_dead), now, consumer, cut_reason(reason), flat)
         self._keep_dead(*event[1:])
         self.events.append(event)
 
@@ -417,7 +420,7 @@ class FailingState(DeliveryState):
                 left += parts
                 continue
             if parts:
-                event = ("E", self.next_dead, now, tuple(chain.from_iterable(parts)))
+                event = ("E", max(self.next_dead, self.first_dead), now, tuple(chain.from_iterable(parts)))
                 self._keep_expired(*event[1:])
                 self.events.append(event)
         return left

@@ -57,6 +57,8 @@ async def open_delivery_journal(
             journal.needs_healing = True  # with the next records
             if isinstance(obstacle, DiskFull):
                 journal.lack = obstacle
+    if journal.next_sequence > 0:
+        states.begin_life()
     return journal, states
 
 

@@ -25,7 +25,8 @@ A journal counts dead letters and entries of the outbox, and whoever takes them 
 numbers; the targets remember the highest. So no number may be used for two things. Each group gets the id of a
 *numbering* when it is opened, which no other opening has, and which is a part of who publishes (`source_ids`). Where
 records are lost and the numbering is known, numbers go on above all that they can have given, which their sequences
-tell (`above_lost`); where it is not known, another one begins.
+tell (`above_lost`); where it is not known, another one begins. A copy of a journal that is older than what the targets
+have taken tells nothing of that: so the numbers of each life of a partition begin at its instant (`begin_life`).
 
 Everything read back is untrusted. A record that cannot have followed those before it raises `JournalInvalid` with the
 group it is about, one that only a later version understands `FormatTooNew`; neither is damage.
@@ -79,8 +80,10 @@ GONE_FROM: Final = 2**31
 """A journal that has lost more records than this has lost all: nobody knows how many it had."""
 GIVEN_PER_RECORD: Final = 2**24
 """More numbers, or ids of leases, than a record of the journal can give."""
-GIVEN_BEFORE: Final = 2**36
-"""More than older versions had given, which did not go by the number of records."""
+GIVEN_BEFORE: Final = 2**53
+"""More than was given that does not go by the number of records: by lives, which begin at their instant until the year
+2255, and by older versions.
+"""
 Stored = tuple[int, int, Any, dict[str, Any]]
 """Kind, group id, body (the events; or whether a group is durable, where it starts, and its numbering), and fields not
 known here."""
@@ -266,6 +269,8 @@ class GroupStates:
         """First and last sequence of the records that the journal lost."""
         self._salvaged: set[int] = set()
         """Groups of whose events some did not fit, after a loss."""
+        self._first_number = 0
+        """Of this life, once it has begun."""
         self._unnumbered: set[int] = set()
         """Groups whose opening the journal lost."""
         self._version = RECORDS_VERSION
@@ -277,7 +282,7 @@ class GroupStates:
     def open(self, group_id: int, durable: bool, start: int, numbering: int = 0) -> tuple[Group, bytes]:
         """Add a group whose floor is `start` and which begins `numbering`; returns it and the record to journal."""
         group = Group(group_id, durable, Delivery(start), opened_at=start)
-        group.delivery.numbering = numbering
+        group.delivery.numbering, group.delivery.first_dead = numbering, self._first_number
         self.groups[group_id] = group
         opened = {"kind": OPEN, "group": group_id, "durable": durable, "start": start}
         return group, cbor2.dumps(opened | ({"numbering": numbering} if numbering else {}))
@@ -318,6 +323,16 @@ class GroupStates:
                 group.delivery.void_all_leases()
                 group.delivery.take_events()
             self.number_on(self.groups, numbering, sequence)
+
+    def begin_life(self) -> None:
+        """What there was is replayed: the numbers given from now on begin at this instant, in microseconds since 1970.
+
+        The files may be an older copy that somebody has put back: what was given after it was made was less than that,
+        since no partition has given a number for every microsecond, and the targets may have taken it.
+        """
+        self._first_number = self.outbox.first_of_life = min(max(0, self._opened_us), GIVEN_BEFORE)
+        for group in self.groups.values():
+            group.delivery.first_dead = self._first_number
 
     def number_on(self, group_ids: Iterable[int], numbering: int, sequence: int) -> None:
         """Some of what records below `sequence` told of these groups, and of the outbox, is lost: ids of leases and

@@ -41,7 +41,9 @@ class OutboxEntries:
 
     def __init__(self) -> None:
         self.next = 0
-        """The number of the next entry."""
+        """The number of the next entry, or `first_of_life` if that is above."""
+        self.first_of_life = 0
+        """The numbers that this life of the partition gives begin here (O1)."""
         self.numbering = 0
         """The id of this count of entries: that of the group which was the first to publish. 0 for one that an older
         version began."""
@@ -51,6 +53,11 @@ class OutboxEntries:
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    @property
+    def free(self) -> int:
+        """The number that the next entry gets."""
+        return max(self.next, self.first_of_life)
 
     def names(self, offset: int) -> bool:
         """Whether the payload at an offset is that of an entry."""

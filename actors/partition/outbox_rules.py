@@ -67,7 +67,7 @@ class OutboxRules:
         accepted: list[OffsetRange] = []
         for lease_id, ranges in message.parts:
             accepted += delivery.ack(lease_id, ranges, now).accepted
-        lease_id, first = message.parts[0][0], outbox.next
+        lease_id, first = message.parts[0][0], outbox.free
         outbox.add(first, message.group_id, lease_id, message.start, message.stop, delivery.numbering)
         delivery.events.append((PUBLISHED, first, lease_id, message.start, message.stop))
         if group.choice is not None:

@@ -389,8 +389,9 @@ def encode(admission: Admission, end: int, identity: int = UNBOUND) -> bytes:
 
 
 def decode(data: bytes, admission: Admission, now_us: int, identity: int = UNBOUND) -> None:
-    """Put what the file says into the tables, unless it names another log than the one with `identity`. Raises `FormatTooNew`, and one of
-    `CBOR_ERRORS`.
+    """Put what the file says into the tables, unless it names another log than the one with `identity`.
+
+    Raises `FormatTooNew`, and one of `CBOR_ERRORS`.
     """
     head, body = data[:HEAD_BYTES], data[HEAD_BYTES:]
     if head[:4] != MAGIC or int.from_bytes(head[8:], "little") != zlib.crc32(body, zlib.crc32(head[:8])):

@@ -2,8 +2,8 @@
 
 A consumer rejects some messages, publishes some with its acks, and some are delayed: each comes to another partition
 under a number that a delivery journal counts. When all have come the directory is closed, and delivery journals are
-lost, whole or in part. Then others are published, and each of them comes, too, as often as that is repeated. What was
-there before may come again: nobody knows any more that it was settled.
+lost, whole or in part, or an older copy of them takes their place. Then others are published, and each of them comes,
+too, as often as that is repeated. What was there before may come again: nobody knows any more that it was settled.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ TARGET: Final = "taken"
 FATES: Final = ("reject", "publish", "delay")
 LOSSES: Final = ("gone", "blank", "headless", "cut")
 """All files are gone; all bytes; the headers of segments; the ends of segments."""
+OLDER: Final = "older"
+"""The files are those that were there before the last life; behind the first life nothing is lost."""
 JOURNALS: Final = ("/0/delivery", "/delayed-0/delivery", "/delivery")
 """Which are lost: those of the topic's folders that end so."""
 DELAY_S: Final = 0.5
@@ -76,6 +78,8 @@ class LostCounters:
     def workload(self, entropy: SeededEntropy) -> CountedTraffic:
         """Some lives, the first with the most messages: it counts furthest."""
         losses = [(one_of(entropy, LOSSES), one_of(entropy, JOURNALS)) for _ in range(between(entropy, 1, 2))]
+        if entropy.integer(3) == 0:
+            losses = [(OLDER, one_of(entropy, JOURNALS))] * 2
         return CountedTraffic(
             messages=between(entropy, 1, 12), later=between(entropy, 1, 6), losses=tuple(losses)
         )
@@ -99,6 +103,8 @@ class _Counting:
         self._fates = [[one_of(fates, FATES) for _ in range(count)] for count in counts]
         """For each life, what becomes of its messages."""
         self._draws = world.entropy.fork("losses")
+        self._older: dict[str, bytes] = {}
+        """What was there before the last life."""
         self._life = 0
         self._folder = ""
         self._is_done = False
@@ -178,16 +184,25 @@ class _Counting:
         publishers lies beside them, and stays.
         """
         disk = self._world.disk
-        for path, content in sorted(disk.files().items()):
+        found = {path: content for path, content in sorted(disk.files().items()) if self._is_of(path, whose)}
+        older, self._older = self._older, found
+        if how == OLDER and not older:
+            return
+        for path, content in found.items():
             folder, _, name = path.rpartition("/")
-            if not (path.startswith(self._folder) and folder.endswith(whose)) or name == PUBLISHERS_NAME:
-                continue
-            if how == "gone":
+            if how in ("gone", OLDER):
                 disk.tree.unlink(path)
                 disk.tree.directory(folder).sync()
             elif name.endswith(SEGMENT_SUFFIX):
                 disk.plant_file(path, self._damaged(content, how))
+        for path, content in older.items() if how == OLDER else ():
+            disk.plant_file(path, content)
         self._world.sometimes("a journal that counts is lost", True)
+        self._world.sometimes("an older copy of a journal that counts is put back", how == OLDER)
+
+    def _is_of(self, path: str, whose: str) -> bool:
+        folder, _, name = path.rpartition("/")
+        return path.startswith(self._folder) and folder.endswith(whose) and name != PUBLISHERS_NAME
 
     def _damaged(self, content: bytes, how: str) -> bytes:
         if how == "blank":

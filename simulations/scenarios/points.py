@@ -166,7 +166,10 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "handlers": BROKER + ORDER,
     "failing-messages": FAILING,
     "forwarded-letters": FORWARDED,
-    "lost-counters": ("a journal that counts is lost",),
+    "lost-counters": (
+        "a journal that counts is lost",
+        "an older copy of a journal that counts is put back",
+    ),
     "wrong-clocks": ("the clock was a year ahead",),
     "delayed-messages": DELAYED,
     "recurring-publishes": RECURRING,

@@ -189,3 +189,58 @@ async def test_a_receipt_from_before_a_journal_was_lost_settles_nothing_new(
                 with pytest.raises(callboard.LeaseLost):
                     await stale.ack()
                 await message.ack()
+
+
+def copy_of(world: Any, folder: str) -> dict[str, bytes]:
+    """All files below a folder."""
+    return {path: data for path, data in world.disk.files().items() if path.startswith(f"{folder}/")}
+
+
+def put_back(world: Any, folder: str, copy: dict[str, bytes]) -> None:
+    """The folder holds what it held when the copy was made."""
+    for path in copy_of(world, folder):
+        world.disk.tree.unlink(path)
+    for path, data in copy.items():
+        world.put(path, data)
+
+
+@pytest.mark.parametrize("below", ["/0/delivery", "/0", ""])
+@pytest.mark.parametrize("is_first", [True, False], ids=["of nothing", "of something"])
+@pytest.mark.parametrize("how", ["rejected", "published"])
+async def test_what_an_older_copy_counts_is_taken(
+    autojump_clock: Any, world: Any, how: str, is_first: bool, below: str
+) -> None:
+    """A folder is restored from a copy of a time when less had been counted: what is counted from then on comes."""
+    before, after, new = ({b"%s %d" % (word, number) for number in range(NEW)} for word in (b"a", b"b", b"c"))
+    async with world.open() as runtime:
+        await runtime.create_topic("taken")
+        orders = await runtime.create_topic("orders")
+        await work(runtime, set() if is_first else before, how)
+    folder = f"topics/{orders.topic_id}{below}"
+    copy = copy_of(world, folder)
+    async with world.open() as runtime:
+        await work(runtime, after, how)
+    put_back(world, folder, copy)
+    async with world.open() as runtime:
+        await work(runtime, new, how)
+        assert new <= await values(runtime, "taken")
+
+
+@pytest.mark.parametrize("below", ["/delivery", ""])
+async def test_what_is_delayed_after_an_older_copy_was_put_back_comes(
+    autojump_clock: Any, world: Any, below: str
+) -> None:
+    """The same of a waiting partition: its numbers go on above those that the topic has taken."""
+    stored, copies = set[bytes](), list[dict[str, bytes]]()
+    for life in range(3):
+        async with world.open() as runtime:
+            orders = runtime.topic("orders") if life else await runtime.create_topic("orders")
+            new = {b"%d in %d" % (number, life) for number in range(NEW)}
+            await orders.publish_batch([callboard.Message(each, delay=1) for each in sorted(new)])
+            await trio.sleep(5)
+            stored |= new
+            assert await values(runtime, "orders") == stored
+        folder = f"topics/{orders.topic_id}/delayed-0{below}"
+        copies.append(copy_of(world, folder))
+        if life:
+            put_back(world, folder, copies[0])

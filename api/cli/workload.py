@@ -15,6 +15,7 @@ from callboard.cli.traffic_options import delimiter_of, empty_key_option, time_f
 from callboard.cli.workload_analyse import analyse
 from callboard.cli.workload_compare import compare
 from callboard.cli.workload_pipeline import pipeline
+from callboard.cli.workload_rescale import rescale
 from callboard.log.errors import InvalidArgument
 from callboard.message import from_us
 from callboard.recordings.lines import LineColumns
@@ -48,6 +49,7 @@ def workload() -> None:
 workload.add_command(compare)
 workload.add_command(analyse)
 workload.add_command(pipeline)
+workload.add_command(rescale)
 
 
 @workload.command("import")

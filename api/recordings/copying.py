@@ -75,7 +75,7 @@ class KeyFilter:
 
     def parts(self, columns: Columns) -> list[tuple[int, int]]:
         """The runs of records that are kept, as (start, stop)."""
-        return _runs(key is not None and self._keeps(key) for key in columns.key_list())
+        return runs_of_kept(key is not None and self._keeps(key) for key in columns.key_list())
 
     def _keeps(self, key: bytes) -> bool:
         found = self._known.get(key)
@@ -105,7 +105,7 @@ class HeaderFilter:
 
     def parts(self, columns: Columns) -> list[tuple[int, int]]:
         """The runs of records that are kept, as (start, stop)."""
-        return _runs(
+        return runs_of_kept(
             any(name in headers and matches(headers[name]) for name, matches in self._matches.items())
             for headers in columns.header_list()
         )
@@ -117,7 +117,7 @@ def _matcher(patterns: Sequence[str]) -> Callable[[bytes], bool]:
     return lambda text: match(text) is not None
 
 
-def _runs(kept: Iterable[bool]) -> list[tuple[int, int]]:
+def runs_of_kept(kept: Iterable[bool]) -> list[tuple[int, int]]:
     """The runs of True, as (start, stop)."""
     runs: list[tuple[int, int]] = []
     for index, is_kept in enumerate(kept):

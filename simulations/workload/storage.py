@@ -40,12 +40,13 @@ def write_recording(
     partitions: int,
     source: Mapping[str, str],
     order: Iterable[str] = (),
+    time: str = "timestamp",
     seed: str = "",
 ) -> Manifest:
     """Write `rows` as the recording `out`, a folder that is not there yet.
 
     The columns are `partition` (0 to `partitions` - 1), `timestamp` (microseconds since 1970), `key`, `value`, perhaps
-    others of a recording, and those that `order` names: within a partition rows lie in the order of `timestamp`, then
+    others of a recording, `time` and those that `order` names: within a partition rows lie in the order of `time`, then
     of these. `seed` tells recordings of the same rows apart. Raises `InvalidArgument` and `StorageError`; then nothing
     of the recording is left.
     """
@@ -55,7 +56,7 @@ def write_recording(
     register(rows.sparkSession)
     tasks = int(rows.sparkSession.sparkContext.defaultParallelism)
     placed = rows.repartition(min(partitions, tasks), "partition")
-    sorted_rows = placed.sortWithinPartitions("partition", "timestamp", *order)
+    sorted_rows = placed.sortWithinPartitions("partition", time, *order)
     with told_errors():
         kept = sorted_rows.select(*[name for name in FIELDS if name in rows.columns])
         writer = kept.write.format("callboard").mode("append").option("partitions", str(partitions))

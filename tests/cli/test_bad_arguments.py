@@ -66,6 +66,7 @@ GIVEN = {
     "workload import": ["file", "--out=made"],
     "workload pipeline": ["--out=made"],
     "workload profile": ["recording", "--out=made"],
+    "workload rescale": ["recording", "--out=made"],
 }
 """What makes sense to each command that must be told something; what is tested comes on top."""
 TEXTS = (

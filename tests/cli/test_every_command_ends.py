@@ -53,7 +53,14 @@ REASONS = {
     ),
     "computes in a world in memory, in the process of the command, and writes nothing": ("simulate replay",),
     "is a job on Spark, which ends as `workload generate` does": (
-        *("workload analyse", "workload compare", "workload import", "workload pipeline", "workload profile"),
+        *(
+            "workload analyse",
+            "workload compare",
+            "workload import",
+            "workload pipeline",
+            "workload profile",
+            "workload rescale",
+        ),
     ),
 }
 """Why a command needs no test of its own."""

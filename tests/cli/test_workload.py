@@ -45,7 +45,7 @@ COMMAND = str(Path(sys.executable).with_name("callboard"))
 
 def test_the_jobs_are_listed(command: Any) -> None:
     """The group names its jobs without starting Spark."""
-    assert {b"import", b"profile", b"generate", b"compare", b"analyse", b"pipeline"} <= {
+    assert {b"import", b"profile", b"rescale", b"generate", b"compare", b"analyse", b"pipeline"} <= {
         line.split()[0] for line in command.run("workload", "--help").lines if line.strip()
     }
 
@@ -100,6 +100,17 @@ def test_a_log_becomes_a_recording_a_profile_and_a_larger_recording(command: Any
     assert made["records"] == 3 * 50
     info = command.run("recording", "info", "g", "--json").json
     assert (info["id"], info["keys"], info["partitions"]) == (made["digest"], 3, 2)
+    rescaled = command.run(
+        "workload", "rescale", "r", "--out", "s", "--scale", "2.5", "--values", "scrub", *job
+    ).json
+    assert (rescaled["out"], rescaled["records"] in range(120, 181)) == ("s", True)
+    info = command.run("recording", "info", "s", "--json").json
+    assert (info["id"], info["keys"], info["source"]["scale"]) == (
+        rescaled["digest"],
+        rescaled["keys"],
+        "5/2",
+    )
+    assert b"GET" not in command.run("recording", "head", "s").out
 
 
 @pytest.mark.parametrize(
@@ -120,6 +131,31 @@ def test_a_generation_that_cannot_be_is_refused_before_spark_starts(
     found = command.run("workload", "generate", "p.json", "--out", "g", *options, code=exits.USAGE)
     assert words in " ".join(found.err.split())
     assert not list(command.folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--scale", "0"), "--scale is '0', and is to be a number above 0"),
+        (("--scale", "200000"), "at most 100,000 times"),
+        (("--partitions", "0"), "a recording has 1 to"),
+        (("--shift", "-1"), "--shift"),
+        (("--values", "hide"), "'keep', 'scrub'"),
+        ((), "r is no recording"),
+    ],
+)
+@pytest.mark.usefixtures("spark_packages")
+def test_a_rescaling_that_cannot_be_is_refused_before_spark_starts(
+    command: Any, options: tuple[str, ...], words: str
+) -> None:
+    """In one message, and nothing is written."""
+    found = command.run("workload", "rescale", "r", "--out", "s", *options, code=None)
+    assert found.code in (exits.USAGE, exits.FAILED)
+    assert words in " ".join(found.err.split())
+    assert not list(command.folder.iterdir())
+    (command.folder / "s").mkdir()
+    found = command.run("workload", "rescale", "r", "--out", "s", code=exits.USAGE)
+    assert "s is there already" in " ".join(found.err.split())
 
 
 def test_profiles_are_compared_without_spark(command: Any) -> None:

@@ -25,6 +25,7 @@ from callboard.cli.streams import write_out
 from callboard.consumer import Consumer
 from callboard.control import socket_problem
 from callboard.log.errors import InvalidArgument, OffsetOutOfRange, TopicNotFound
+from callboard.log.host.clock import HostClock
 from callboard.log.offline.reader import LogReader
 from callboard.message import Record, to_us
 from callboard.offline import OfflineDirectory, require_directory
@@ -211,7 +212,7 @@ class PartitionReading:
 
 async def _resolved(reader: LogReader, start: int | str | datetime) -> int:
     if isinstance(start, datetime):
-        return await reader.offset_at(to_us(start))
+        return await reader.offset_at(to_us(start), HostClock().wall_us())
     if isinstance(start, int):
         return max(start, reader.start_offset)
     return reader.start_offset if start == "beginning" else reader.visible_end

@@ -17,6 +17,7 @@ from callboard.cli.options import bytes_of, directory_option, json_option, parse
 from callboard.cli.output import counted, facts, print_json, say, show, size_text, to_json
 from callboard.cli.streams import write_out
 from callboard.log.errors import InvalidArgument, RecordingInvalid
+from callboard.log.host.clock import HostClock
 from callboard.log.offline.reader import LogReader
 from callboard.message import Record, from_us, to_us
 from callboard.offline import OfflineDirectory, files_below, folder_and_name, is_ours, recording_at
@@ -357,7 +358,7 @@ async def _record(
 
 async def _offset(reader: LogReader, place: int | str | datetime) -> int:
     if isinstance(place, datetime):
-        return await reader.offset_at(to_us(place))
+        return await reader.offset_at(to_us(place), HostClock().wall_us())
     if isinstance(place, int):
         return min(max(place, reader.start_offset), reader.visible_end)
     return reader.start_offset if place == "beginning" else reader.visible_end

@@ -28,11 +28,12 @@ from callboard.log.format.faults import CommittedInvalid, FaultReason, SegmentHe
 from callboard.log.format.frame_walk import CHUNK_BYTES, FrameWalk, run_walk_async
 from callboard.log.format.index import SegmentIndex
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
+from callboard.log.format.stamps import Stamps
 from callboard.log.limits import KIB, READ_BYTES_DEFAULT
 from callboard.log.seams.disk import Close, Incarnation
 from callboard.log.segments.index_file import load_index
 from callboard.log.segments.placing import passed_over, place_segments
-from callboard.log.segments.reading import Reading, ReadRequest
+from callboard.log.segments.reading import Reading, ReadRequest, TimeSearch
 from callboard.log.segments.scanning import OpenSegment, first_at, open_segment, read_headers
 from callboard.log.segments.segment_file import segment_path, segment_sizes
 from callboard.log.segments.small_files import read_whole
@@ -132,12 +133,19 @@ class LogReader:
                 await self._list()
         return request.reading()
 
-    async def offset_at(self, time_us: int) -> int:
-        """The first offset appended at or after `time_us` (microseconds since 1970), else `visible_end`."""
-        await self.refresh()
-        return await self._placed(partial(self._offset_at, time_us))
+    async def offset_at(self, time_us: int, now_us: int | None = None) -> int:
+        """The first offset appended at or after `time_us` (microseconds since 1970), else `visible_end`.
 
-    async def _offset_at(self, time_us: int) -> int:
+        With the time that it is now, stamps that are ahead of it count as of now, or as what follows them (`stamps`);
+        without, all stamps count as they are.
+        """
+        await self.refresh()
+        return await self._placed(partial(self._offset_at, time_us, now_us))
+
+    async def _offset_at(self, time_us: int, now_us: int | None) -> int:
+        search = TimeSearch(time_us)
+        if now_us is not None:
+            search.believed = partial(Stamps().believed, now_us=now_us)
         for base in tuple(self._bases):
             if base >= self.visible_end:
                 break
@@ -149,18 +157,20 @@ class LogReader:
                 continue
             index = view.index
             if index is not None and index.sealed and index.max_time_us < time_us:
+                if index.records:
+                    search.pass_over()
                 continue
-            found = await first_at(
+            if await first_at(
                 self._files,
                 view.opened.handle,
                 view.opened.header.segment_id,
+                base,
                 (SEGMENT_HEADER_BYTES, base) if index is None else index.find_time(time_us),
-                time_us,
+                search,
                 limit=await self._end_of(base),
-            )
-            if found is not None:
-                return found
-        return self.visible_end
+            ):
+                break
+        return search.found(self.visible_end)
 
     async def close(self) -> None:
         """Close the files. A closed reader may be used again."""

@@ -17,13 +17,13 @@ import attrs
 import trio
 
 from callboard.log.errors import LogCorrupt, PlanFailed
-from callboard.log.format.columns import Columns
+from callboard.log.format.columns import NO_TIME, Columns
 from callboard.log.format.frame_walk import EVERYTHING, FrameWalk, run_walk_async, run_walk_cached
 from callboard.log.format.index import SegmentIndex
 from callboard.log.limits import KIB
 from callboard.log.partition.tail_cache import TailCache
 from callboard.log.seams.disk import Close, Incarnation, Open, Verb
-from callboard.log.segments.reading import Reading, ReadRequest
+from callboard.log.segments.reading import Reading, ReadRequest, TimeSearch
 from callboard.log.segments.scanning import first_at, index_stored, scan_stored
 from callboard.log.segments.segments import Damage, SegmentList, StoredSegment
 
@@ -190,32 +190,37 @@ class LogReads:
 
     # -- by time --------------------------------------------------------------------------------------------------
 
-    async def offset_at(self, time_us: int, visible_end: int, durable_end: int) -> int:
-        """The first offset whose append time is at or after `time_us`, else `visible_end`."""
+    async def offset_at(self, search: TimeSearch, visible_end: int, durable_end: int) -> int:
+        """The first offset that `search` finds, else `visible_end`."""
         for segment in tuple(self._segments):
-            if await self.newest_time(segment) < time_us:
+            newest_us = await self.newest_time(segment)
+            if newest_us < search.time_us:
+                if newest_us != NO_TIME:
+                    search.pass_over()
                 continue
             segment.readers += 1
             try:
                 if not await self._open(segment):
                     continue
-                found = await first_at(
+                is_found = await first_at(
                     self._files,
                     segment.file.handle,
                     segment.segment_id,
-                    (await index_stored(self._files, segment)).find_time(time_us),
-                    time_us,
+                    segment.base_offset,
+                    (await index_stored(self._files, segment)).find_time(search.time_us),
+                    search,
                     limit=min(durable_end, segment.end_offset),
                     file_end=segment.file.position,
                 )
             finally:
                 segment.readers -= 1
-            if found is not None:
-                return found
-        for columns in self._tail.from_offset(durable_end):
-            if columns.append_time_us >= time_us:
-                return columns.base_offset
-        return visible_end
+            if is_found:
+                break
+        else:
+            for columns in self._tail.from_offset(durable_end):
+                if search.take(columns):
+                    break
+        return search.found(visible_end)
 
     async def newest_time(self, segment: StoredSegment) -> int:
         """The latest append time of the records in `segment`, in microseconds; without its file, when it was begun."""

@@ -35,6 +35,7 @@ L6  At the moment at which a segment is unlinked, each summary made of it (`rete
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 
 import attrs
@@ -74,7 +75,7 @@ from callboard.log.seams.entropy import Entropy
 from callboard.log.segments.damage_record import DamageRecord
 from callboard.log.segments.index_file import index_room_verbs, index_store_verbs
 from callboard.log.segments.quarantine import Quarantine
-from callboard.log.segments.reading import Reading
+from callboard.log.segments.reading import Reading, TimeSearch
 from callboard.log.segments.segment_file import SegmentFile
 from callboard.log.segments.segments import Damage, Gap, SegmentList, StoredSegment
 from callboard.log.segments.small_files import store_copy, sync_slots
@@ -576,7 +577,8 @@ class PartitionLog:
 
     async def offset_at(self, time_us: int) -> int:
         """The first offset whose append time, in microseconds, is at or after `time_us`; else the visible end."""
-        found = await self._reads.offset_at(time_us, self.visible_end, self.durable_end)
+        search = TimeSearch(time_us, partial(self._ages.stamps.believed, now_us=self._clock.wall_us()))
+        found = await self._reads.offset_at(search, self.visible_end, self.durable_end)
         await self.record.note(self._segments.damages, self._clock.wall_us())
         return found
 

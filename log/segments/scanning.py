@@ -216,15 +216,20 @@ async def first_at(
     files: Incarnation,
     handle: Handle,
     segment_id: int,
+    base_offset: int,
     start: tuple[int, int],
-    time_us: int,
+    search: TimeSearch,
     *,
     limit: int,
     file_end: int | None = None,
-) -> int | None:
-    """The first offset below `limit` appended at or after `time_us`; `start` is what an index finds for that time."""
+) -> bool:
+    """Have `search` look at the records below `limit`; returns whether it has found one.
+
+    `start` is what an index finds for its time: what lies between `base_offset` and there was appended before.
+    """
     position, expected = start
-    search = TimeSearch(time_us)
+    if expected > base_offset:
+        search.pass_over()
     walk = FrameWalk(
         segment_id,
         expected,
@@ -235,4 +240,4 @@ async def first_at(
         chunk_bytes=TIME_CHUNK_BYTES,
     )
     await run_walk_async(walk, partial(files.read, handle))
-    return search.offset
+    return search.offset is not None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
+from callboard.message import from_us
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.scenarios.draws import COUNT_MAX, between, check_counts, one_of
 from callboard.simulations.scenarios.lives import expect_no_bugs, live_until_done
@@ -125,6 +126,7 @@ class _Wrong:
                     await self._publish(old, offers, once)
                     await self._world.rest(PAUSE_S)
                 end = (await old.publish(b"the last of a wrong clock")).offset or 0
+                await once.publish(b"the last of a wrong clock")
                 while self._world.now < self._right_at + AFTER_S:
                     await old.publish(b"later")
                     await self._world.rest(RETENTION_S / 8)
@@ -154,6 +156,17 @@ class _Wrong:
             if (receipt := await once.publish(name, dedup_id=name)).offset < part.visible_end:
                 raise self._broken(f"the id {name!r} counts as a duplicate of offset {receipt.offset}")
         await self._look_at_beats(beats)
+        await self._look_from_now(once)
+
+    async def _look_from_now(self, topic: Any) -> None:
+        await self._world.rest(IDLE_S)  # what was published before is older than the instant
+        then = from_us(self._world.clock.wall_us())
+        last = (await topic.publish(b"much later")).offset
+        found = [record.offset async for record in topic.read(start=then)]
+        if found != [last]:
+            raise self._broken(
+                f"a reader that starts at {then} gets offsets {found[:9]}, and only {last} came since"
+            )
 
     async def _look_at_beats(self, beats: Any) -> None:
         records = [record async for record in beats.read()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ import trio
 import callboard
 from callboard.log.format.stamps import TOLERANCE_US, Stamps, is_ahead
 from callboard.log.limits import STAMPS_NOTICED_MAX
+from callboard.log.offline.reader import LogReader
+from callboard.message import to_us
 
 YEAR_S = 365 * 86_400.0
 HOUR_S = 3600.0
@@ -174,6 +177,89 @@ async def test_a_group_that_was_left_in_a_wrong_year_expires(autojump_clock: Any
     async with world.open() as runtime:
         await trio.sleep(3 * HOUR_S)
         assert await runtime.groups() == ()
+
+
+def now_of(world: Any) -> datetime:
+    """The time on the wall clock."""
+    return datetime.fromtimestamp(world.clock.wall_us() / 1e6, UTC)
+
+
+@pytest.mark.parametrize("reopened", [False, True])
+async def test_who_starts_at_an_instant_gets_what_was_appended_then(
+    autojump_clock: Any, world: Any, reopened: bool
+) -> None:
+    """Readers, groups and seeks pass over what was published in a wrong year, and a `stop` does not end there."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.publish(b"before")
+        await in_a_wrong_year(world, topic.publish(b"in the wrong year"))
+        await trio.sleep(HOUR_S)
+        await topic.publish(b"an hour later")
+        await trio.sleep(HOUR_S)
+        then = now_of(world)
+        await trio.sleep(60)
+        await topic.publish_batch([b"two hours later", b"as well"])
+        if not reopened:
+            await look_from(world, runtime, then)
+    if reopened:
+        async with world.open() as runtime:
+            await look_from(world, runtime, then)
+
+
+async def look_from(world: Any, runtime: Any, then: datetime) -> None:
+    """The last two of five were appended since."""
+    await trio.sleep(1)
+    topic = runtime.topic("orders")
+    since = [b"two hours later", b"as well"]
+    assert [record.value async for record in topic.read(start=then)] == since
+    assert [record.offset async for record in topic.read(stop=then)] == [0, 1, 2]
+    assert [record.offset async for record in topic.read(stop=now_of(world))] == [0, 1, 2, 3, 4]
+    assert [record.offset async for record in topic.read(start=then + timedelta(days=30))] == []
+    async with topic.subscribe("billing", start=then) as consumer:
+        assert [(await consumer.get()).value, (await consumer.get()).value] == since
+    assert await runtime.seek_group("billing", then + timedelta(hours=6)) == {("orders", 0): 5}
+    assert await runtime.seek_group("billing", then) == {("orders", 0): 3}
+
+
+async def test_what_may_have_been_appended_since_is_not_left_out(autojump_clock: Any, world: Any) -> None:
+    """Of what lies before the instant and after it, records of a wrong year in between are read, too."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.publish(b"before")
+        world.clock.shift(YEAR_S)
+        await topic.publish(b"wrong")
+        await trio.sleep(HOUR_S)
+        then = now_of(world) - timedelta(seconds=YEAR_S)
+        await trio.sleep(HOUR_S)
+        await topic.publish(b"wrong, too")
+        world.clock.shift(-YEAR_S)
+        assert [record.offset async for record in topic.read(start=then)] == [1, 2]
+        await topic.publish(b"after")
+        assert [record.offset async for record in topic.read(start=then)] == [1, 2, 3]
+        assert [record.offset async for record in topic.read(start=then - timedelta(hours=5))] == [0, 1, 2, 3]
+
+
+async def test_an_instant_is_found_in_any_segment(autojump_clock: Any, world: Any) -> None:
+    """Also by who reads the files, whichever segments have records of a wrong year, at their ends or alone."""
+    instants = []
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders", segment_bytes=65536)
+        for number in range(24):
+            await trio.sleep(5)
+            instants.append(now_of(world))
+            await trio.sleep(5)
+            publish = topic.publish_batch([b"x" * 6000] * 5)
+            await (in_a_wrong_year(world, publish) if number in (3, 4, 11, 12, 13, 14, 15, 23) else publish)
+        (part,) = await topic.describe()
+        assert part.segments > 8
+        async with topic.subscribe("billing"):
+            pass
+        files = await world.disk.incarnate("reader")
+        reader = LogReader(files, f"topics/{topic.topic_id}/0")
+        for number, then in enumerate(instants):
+            first = 3 if number in (4, 5) else 11 if number in range(12, 17) else number
+            assert await reader.offset_at(to_us(then), world.clock.wall_us()) == 5 * first
+            assert await runtime.seek_group("billing", then) == {("orders", 0): 5 * first}
 
 
 def test_a_stamp_that_is_ahead_counts_as_when_it_was_noticed() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from fractions import Fraction
 from functools import partial
 from typing import Any, Final, Literal
 
@@ -20,7 +21,9 @@ from callboard.cli.streams import check_directory
 from callboard.log.errors import CallboardError, InvalidArgument
 from callboard.message import from_us
 from callboard.offline import OfflineDirectory, recording_at
+from callboard.recordings.sharing import check_fraction
 from callboard.replay import ReplayProgress, ReplayReport, check_recording, check_speed, replay
+from callboard.replay.pacing import check_rate
 from callboard.replay.positions import Selection
 from callboard.runtime import open_runtime
 
@@ -36,6 +39,13 @@ speed_option = click.option(
     show_default=True,
     help="1: as recorded; 10: ten times that; max: without waiting.",
 )
+fraction_option = click.option(
+    "--fraction",
+    metavar="N",
+    default=None,
+    callback=lambda _context, _option, given: None if given is None else check_fraction(given),
+    help="Only this part of the keys, such as 0.1, each with all of its records.",
+)
 keys_option = click.option(
     "--key", "--keys", "keys", multiple=True, help="Only keys that match this pattern, such as 'user-*'."
 )
@@ -47,9 +57,17 @@ keys_option = click.option(
 @click.option("--into", "directory", required=True, help="The directory of the runtime; made when missing.")
 @click.option("--topic", required=True, help="The topic; made when missing, with the settings.")
 @speed_option
+@click.option(
+    "--rate",
+    metavar="N",
+    default=None,
+    callback=lambda _context, _option, given: None if given is None else check_rate(given),
+    help="So many records a second, in the order of their times, instead of a speed.",
+)
 @from_option
 @to_option
 @keys_option
+@fraction_option
 @click.option("--loop", is_flag=True, help="Again and again, until it is interrupted.")
 @click.option("--passes", type=click.IntRange(1), default=None, help="How often, in all. [default: 1]")
 @click.option("--acks", type=click.Choice(["leader", "all"]), default="all", show_default=True)
@@ -60,9 +78,11 @@ def replay_command(
     directory: str,
     topic: str,
     speed: float,
+    rate: float | None,
     start: str | None,
     stop: str | None,
     keys: tuple[str, ...],
+    fraction: Fraction | None,
     loop: bool,
     passes: int | None,
     acks: Literal["leader", "all"],
@@ -75,6 +95,8 @@ def replay_command(
     """
     if loop and passes is not None:
         raise InvalidArgument("--loop and --passes exclude each other. Nothing was written.")
+    if rate is not None and speed != 1:
+        raise InvalidArgument("--speed and --rate exclude each other. Nothing was written.")
     check_name(topic, "topic")
     check_directory(directory)
     given = parse_settings(settings, TOPIC_FIELDS, partial(topic_settings, where=f"topic {topic!r}"))
@@ -89,7 +111,9 @@ def replay_command(
             advance("checking the recording", 0, None)
             limit_bytes = await _max_message_bytes(directory, topic, made)
             checked = await check_recording(
-                recording, Selection(span=span, keys=keys), max_message_bytes=limit_bytes
+                recording,
+                Selection(span=span, keys=keys, fraction=fraction),
+                max_message_bytes=limit_bytes,
             )
             async with open_runtime(directory) as runtime:
                 # Python would look through all that was imported while records are due: up to 50 ms at a time.
@@ -100,9 +124,11 @@ def replay_command(
                     runtime,
                     topic,
                     speed=speed,
+                    rate=rate,
                     start=bounds[0],
                     stop=bounds[1],
                     keys=keys,
+                    fraction=fraction,
                     passes=None if loop else passes or 1,
                     acks=acks,
                     settings=given,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Final
 
 import attrs
@@ -13,7 +14,7 @@ from callboard.cli.files import read_whole
 from callboard.cli.options import json_option
 from callboard.cli.output import facts, print_json, progress, show
 from callboard.cli.recording import from_option, parse_span, to_option
-from callboard.cli.replay import keys_option, speed_option
+from callboard.cli.replay import fraction_option, keys_option, speed_option
 from callboard.log.errors import CallboardError, InvalidArgument
 from callboard.log.limits import PARTITIONS_MAX
 from callboard.recordings.reader import Recording
@@ -35,6 +36,7 @@ HORIZON_MIN_S: Final = 1.0
 @from_option
 @to_option
 @keys_option
+@fraction_option
 @click.option(
     "--partitions", type=click.IntRange(1, PARTITIONS_MAX), help="[default: as many as the recording has]"
 )
@@ -49,6 +51,7 @@ def simulate_replay_command(
     start: str | None,
     stop: str | None,
     keys: tuple[str, ...],
+    fraction: Fraction | None,
     partitions: int | None,
     seed: int,
     file: str | None,
@@ -64,7 +67,7 @@ def simulate_replay_command(
     if file is not None and random_faults:
         raise InvalidArgument("--faults and --random-faults exclude each other. Nothing was run.")
     plan = NO_FAULTS if file is None else Plan.from_json(read_whole(file, PLAN_BYTES_MAX))
-    selection = Selection(span=parse_span(start, stop), keys=keys)
+    selection = Selection(span=parse_span(start, stop), keys=keys, fraction=fraction)
     with progress("simulating", quiet=as_json) as advance:
         advance("checking the recording", 0, None)
         with checked_recording(path, selection) as (recording, selected):

@@ -111,6 +111,24 @@ class HeaderFilter:
         )
 
 
+class AllFilters:
+    """Keeps the records that every one of some filters keeps."""
+
+    def __init__(self, filters: Sequence[RecordFilter]) -> None:
+        self._filters = tuple(filters)
+
+    def parts(self, columns: Columns) -> list[tuple[int, int]]:
+        """The runs of records that are kept, as (start, stop)."""
+        found = [(0, columns.count)]
+        for each in self._filters:
+            found = [
+                (start + first, start + last)
+                for start, stop in found
+                for first, last in each.parts(columns.select(start, stop))
+            ]
+        return found
+
+
 def _matcher(patterns: Sequence[str]) -> Callable[[bytes], bool]:
     joined = "|".join(fnmatch.translate(pattern) for pattern in patterns)
     match = re.compile(joined.encode("utf-8", "surrogateescape"), re.DOTALL).match

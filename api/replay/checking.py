@@ -29,7 +29,7 @@ async def check_recording(recording: Recording, selection: Selection, *, max_mes
         faults[0].add_note(f"{len(faults)} segments differ from the manifest.")
         raise faults[0]
     selected = 0
-    chosen = selection.key_filter()
+    chosen = selection.record_filter()
     for index in range(len(recording.manifest.partitions)):
         async with aclosing(await recording.read(index, span=selection.span)) as batches:
             async for batch in batches:

@@ -1,4 +1,4 @@
-"""All source partitions of a recording brought into one order, and dealt to target partitions by key.
+"""All source partitions of a recording brought into one order, and dealt to target partitions: by key, or one to one.
 
 The order depends on the recording alone: by time (or that of an earlier record of its partition, if that was later),
 then by source partition, then by offset. It is made window by window: what is in hand of all source partitions, up to
@@ -17,7 +17,9 @@ import attrs
 from callboard.log.errors import RecordingInvalid
 from callboard.log.format.columns import Columns
 from callboard.publishing.partitioning import STICKY_RECORDS, Partitioner, checked, consistent
+from callboard.recordings.copying import RecordFilter
 from callboard.replay.joining import joined, published_again
+from callboard.replay.pacing import NUMBER_US
 from callboard.replay.positions import Position
 from callboard.replay.sources import Parts, Source, Timed, times_in
 
@@ -40,13 +42,16 @@ COLUMNS: Final[dict[str, tuple[str, Callable[[Columns, int, int], Sequence[Any]]
 class _Head:
     """How far one source partition has been read in a pass."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, chosen: RecordFilter | None) -> None:
         self._parts = parts
+        self._chosen = chosen
         self.columns = Columns.build([])
         self.times: Sequence[int] = ()
         self.offsets: Sequence[int] = ()
         self.order: list[int] = []
         """Each record's time, or an earlier one's that was later."""
+        self.kept = bytearray()
+        """Whether each record is replayed; empty when all are."""
         self.at = 0
 
     async def advance(self) -> bool:
@@ -59,6 +64,7 @@ class _Head:
         latest = self.order[-1] if self.order else -(2**63)
         self.times = times_in(batches)
         self.offsets = list(chain.from_iterable(batch.offset_list() for batch in batches))
+        self.kept = bytearray() if self._chosen is None else _kept(batches, self._chosen)
         self.columns = published_again(batches[0]) if len(batches) == 1 else joined(batches)
         self.order = list(accumulate(self.times, max, initial=latest))[1:]
         self.at = 0
@@ -67,6 +73,16 @@ class _Head:
     async def aclose(self) -> None:
         """Close the files."""
         await self._parts.aclose()
+
+
+def _kept(batches: Sequence[Columns], chosen: RecordFilter) -> bytearray:
+    found = bytearray()
+    for batch in batches:
+        part = bytearray(batch.count)
+        for first, stop in chosen.parts(batch):
+            part[first:stop] = b"\1" * (stop - first)
+        found += part
+    return found
 
 
 @attrs.define(eq=False)
@@ -78,6 +94,8 @@ class _Window:
     order: list[int] = attrs.Factory(list)
     parts: list[tuple[Columns, int, int]] = attrs.Factory(list)
     times: list[int] = attrs.Factory(list)
+    kept: bytearray = attrs.Factory(bytearray)
+    """Empty when all are."""
 
     def add(self, source: int, head: _Head, stop: int) -> None:
         """Take the records of a head up to `stop`."""
@@ -86,6 +104,7 @@ class _Window:
         self.offsets += head.offsets[start:stop]
         self.order += head.order[start:stop]
         self.times += head.times[start:stop]
+        self.kept += head.kept[start:stop]
         self.parts.append((head.columns, start, stop))
 
     def rows(self) -> dict[str, list[Any]]:
@@ -109,14 +128,23 @@ class Merger:
     """All source partitions on their way into `len(lasts)` target partitions, each from behind its last record."""
 
     def __init__(
-        self, source: Source, lasts: Sequence[Position | None], partitioner: Partitioner = consistent
+        self,
+        source: Source,
+        lasts: Sequence[Position | None],
+        partitioner: Partitioner = consistent,
+        *,
+        is_raw: bool = False,
     ) -> None:
         self._source = source
         self._partitioner = partitioner
-        self._filter = source.selection.key_filter()
+        self._is_raw = is_raw
+        """Whether each record goes to the partition that it comes from."""
+        self._filter = source.selection.record_filter()
         self._lasts = list(lasts)
         """The record up to which everything is passed over; None when that is behind."""
         self._number = min(0 if last is None else last.number for last in lasts)
+        self._count = self._number * (source.numbered or 0)
+        """Records before the next one, where they are numbered."""
         self._heads: dict[int, _Head] | None = None
         self._has_records = False
         self.passed_over = 0
@@ -126,7 +154,9 @@ class Merger:
         while not self._source.is_over(self._number):
             if self._heads is None:
                 sources = range(len(self._source.producer_ids))
-                self._heads = {index: _Head(await self._source.read(index, 0)) for index in sources}
+                self._heads = {
+                    index: _Head(await self._source.read(index, 0), self._filter) for index in sources
+                }
             window = await self._window(self._heads)
             if window is not None:
                 found = self._sent(window)
@@ -168,13 +198,14 @@ class Merger:
         order: Sequence[int] = range(len(window.order))
         if len(window.parts) > 1:  # equal ones keep their places
             order = sorted(order, key=window.order.__getitem__)
+        kept = window.kept if self._filter is not None else None
+        positions = self._positions(window, order, kept)
         begins = self._begins(window, order)
         if min(begins) >= len(order):
             self._note_passed_over(len(order))
             return []
         rows = window.rows()
-        targets = self._targets(window, rows.get("keys") or [None] * len(order))
-        kept = self._kept(window)
+        targets = self._targets(window, rows)
         groups: list[list[int]] = [[] for _ in self._lasts]
         for index in order:
             groups[targets[index]].append(index)
@@ -188,8 +219,19 @@ class Merger:
                 group = [index for index in group if ranks[index] >= begin]
                 self._note_passed_over(whole - len(group))
             if group:
-                sent.append((target, self._timed(window, group, rows)))
+                sent.append((target, self._timed(window, group, rows, positions)))
         return sent
+
+    def _positions(self, window: _Window, order: Sequence[int], kept: bytearray | None) -> Sequence[int]:
+        """On the replay's time line, of each record of the window."""
+        if self._source.numbered is None:
+            origin = self._source.line.origin(self._number)
+            return [time + origin for time in window.order]
+        positions = [0] * len(order)
+        for index in order if kept is None else filter(kept.__getitem__, order):
+            positions[index] = self._count * NUMBER_US
+            self._count += 1
+        return positions
 
     def _note_passed_over(self, records: int) -> None:
         self.passed_over += records
@@ -227,7 +269,10 @@ class Merger:
                     path=self._source.recording.directory,
                 )
 
-    def _targets(self, window: _Window, keys: list[bytes | None]) -> list[int]:
+    def _targets(self, window: _Window, rows: Mapping[str, list[Any]]) -> list[int]:
+        if self._is_raw:
+            return window.sources
+        keys: list[bytes | None] = rows.get("keys") or [None] * len(window.sources)
         count, choose = len(self._lasts), self._partitioner
         if choose is not consistent:
             chosen = [0 if key is None else checked(choose, key, count) for key in keys]
@@ -241,21 +286,11 @@ class Merger:
                     chosen[index] = (window.sources[index] + turn) % count
         return chosen
 
-    def _kept(self, window: _Window) -> bytearray | None:
-        if self._filter is None:
-            return None
-        kept, at = bytearray(len(window.order)), 0
-        for columns, start, stop in window.parts:
-            part = columns.select(start, stop)
-            for first, end in self._filter.parts(part):
-                kept[at + first : at + end] = b"\1" * (end - first)
-            at += stop - start
-        return kept
-
-    def _timed(self, window: _Window, group: list[int], rows: Mapping[str, list[Any]]) -> Timed:
+    def _timed(
+        self, window: _Window, group: list[int], rows: Mapping[str, list[Any]], positions: Sequence[int]
+    ) -> Timed:
         columns = Columns.build(**{name: [column[index] for index in group] for name, column in rows.items()})
         ids = self._source.producer_ids
         number, sources, offsets = self._number, window.sources, window.offsets
         producers = [(1, ids[sources[index]], number, offsets[index]) for index in group]
-        origin = self._source.line.origin(self._number)
-        return Timed(columns, [window.order[index] + origin for index in group], producers)
+        return Timed(columns, [positions[index] for index in group], producers)

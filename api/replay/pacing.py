@@ -3,7 +3,7 @@
 Vocabulary
 ----------
 position   microseconds on the replay's own time line: recorded time since the beginning of the first pass; each pass
-           follows the one before it. Positions never fall.
+           follows the one before it. Positions never fall. At a fixed rate, a second for each record
 due        the monotonic time at which a record is to be handed over; at the highest speed everything is due at once
 lateness   seconds from a record's due time to its hand-over
 
@@ -23,6 +23,8 @@ import attrs
 
 from callboard.log.errors import InvalidArgument
 
+NUMBER_US: Final = 1_000_000
+"""From the position of a record to that of the next, in a replay at a fixed rate: the rate is its speed."""
 MAX_SPEED: Final = math.inf
 """As fast as possible."""
 SPEED_MIN: Final = 1e-6
@@ -51,6 +53,20 @@ def check_speed(speed: float | str) -> float:
         raise InvalidArgument(
             f"the speed is {speed!r:.40}. Nothing was written. Give a number from {SPEED_MIN} to {SPEED_MAX:.0f} (1: as"
             " recorded), or 'max'."
+        )
+    return number
+
+
+def check_rate(rate: float | str) -> float:
+    """`rate` as a number. Raises `InvalidArgument` for anything that is no number of records per second."""
+    try:
+        number = math.nan if isinstance(rate, bool) else float(rate)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not SPEED_MIN <= number <= SPEED_MAX:
+        raise InvalidArgument(
+            f"the rate is {rate!r:.40}. Nothing was written. Give records per second, from {SPEED_MIN} to"
+            f" {SPEED_MAX:.0f}."
         )
     return number
 

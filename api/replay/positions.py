@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from fractions import Fraction
 from typing import Final, NamedTuple
 
 import attrs
 
 from callboard.log.errors import InvalidArgument
 from callboard.log.format.columns import Columns, ProducerRun
-from callboard.recordings.copying import KeyFilter
+from callboard.recordings.copying import AllFilters, KeyFilter, RecordFilter
 from callboard.recordings.reader import EVER, Span
+from callboard.recordings.sharing import Share, ShareFilter
 
 PASSES_MAX: Final = 2**32 - 1
 """Epochs have 32 bits."""
@@ -35,20 +37,27 @@ class Position(NamedTuple):
 
 @attrs.frozen(kw_only=True)
 class Selection:
-    """Which records of a recording are replayed: those in a span of time whose key matches a pattern."""
+    """Which records of a recording are replayed: by a span of time, patterns of keys, and a share of keys."""
 
     span: Span = EVER
     keys: tuple[str, ...] = ()
     """Patterns, as `record --key` takes them; without any, every record is replayed."""
+    fraction: Fraction | None = None
+    """Of the keys, with all of their records (`callboard.recordings.sharing`); None: all."""
 
     @property
     def is_whole(self) -> bool:
         """Whether everything is replayed."""
-        return self.span.is_open and not self.keys
+        return self.span.is_open and not self.keys and self.fraction is None
 
-    def key_filter(self) -> KeyFilter | None:
-        """What picks the keys; None when all are wanted."""
-        return KeyFilter(self.keys) if self.keys else None
+    def record_filter(self) -> RecordFilter | None:
+        """What picks the records, batch by batch as they were recorded; None when all are wanted."""
+        filters: list[RecordFilter] = []
+        if self.keys:
+            filters.append(KeyFilter(self.keys))
+        if self.fraction is not None:
+            filters.append(ShareFilter(Share(self.fraction)))
+        return AllFilters(filters) if filters else None
 
 
 @attrs.frozen
@@ -61,8 +70,8 @@ class ReplayId:
 
     def producer_id(self, source: int) -> int:
         """The producer id of the records that come from the source partition; never 0, which stands for none."""
-        span = self.selection.span
-        parts = (
+        span, fraction = self.selection.span, self.selection.fraction
+        parts: tuple[object, ...] = (
             self.digest,
             self.topic_id,
             span.from_us,
@@ -70,6 +79,8 @@ class ReplayId:
             sorted(set(self.selection.keys)),
             source,
         )
+        if fraction is not None:
+            parts += (str(fraction),)
         digest = hashlib.blake2b(
             repr(parts).encode("utf-8", "surrogateescape"), digest_size=ID_BYTES
         ).digest()

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from fractions import Fraction
 from functools import partial
 from typing import Any, Final, Literal
 
@@ -31,9 +32,10 @@ from callboard.actors.settings import topic_settings
 from callboard.log.errors import CallboardError, InvalidArgument, TopicNotFound
 from callboard.message import to_us
 from callboard.recordings.reader import Recording, Span
+from callboard.recordings.sharing import check_fraction
 from callboard.replay.checking import check_recording
 from callboard.replay.merging import Merger
-from callboard.replay.pacing import MAX_SPEED, Pace, TimeLine, check_speed
+from callboard.replay.pacing import MAX_SPEED, NUMBER_US, Pace, TimeLine, check_rate, check_speed
 from callboard.replay.positions import Position, ReplayId, Selection, check_passes
 from callboard.replay.progress import ReplayProgress, ReplayReport, Tally
 from callboard.replay.resuming import last_positions
@@ -55,9 +57,11 @@ async def replay(
     topic: str,
     *,
     speed: float | str = 1,
+    rate: float | None = None,
     start: datetime | None = None,
     stop: datetime | None = None,
     keys: Sequence[str] = (),
+    fraction: float | str | Fraction | None = None,
     passes: int | None = 1,
     acks: Literal["leader", "all"] = "all",
     settings: Mapping[str, Any] | None = None,
@@ -67,8 +71,9 @@ async def replay(
 ) -> ReplayReport:
     """Publish the records of `recording` into a topic, each when its time comes, and go on where it was interrupted.
 
-    `speed` is 1 for the recorded pace, N for N times that, "max" for no waiting. Only records whose time lies in
-    [`start`, `stop`) and whose key matches one of the patterns `keys` are published. `passes` is how often, in all;
+    `speed` is 1 for the recorded pace, N for N times that, "max" for no waiting; with `rate` so many records a second
+    are published, in the order of their times. Only records whose time lies in [`start`, `stop`), whose key matches
+    one of the patterns `keys`, and whose key is in `fraction` of all keys are published. `passes` is how often, in all;
     None: for ever. With `acks` "leader" a record is handed to the operating system in time, and its sync is not waited
     for; everything is synced in the end. The topic is made with `settings`, by default with as many partitions as the
     recording has; one that is there must have the settings that are named. `checked` is what `check_recording` returned
@@ -78,11 +83,19 @@ async def replay(
     what is missing, and nothing twice. Raises, before anything is written, `InvalidArgument`, `RecordingInvalid`,
     `MessageTooLarge`, `TopicExists`; and whatever `publish` raises.
     """
+    pace, checked_rate = check_speed(speed), None if rate is None else check_rate(rate)
+    if checked_rate is not None and pace != 1:
+        raise InvalidArgument("speed and rate exclude each other. Nothing was written. Give one of them.")
     wanted = _Wanted(
-        speed=check_speed(speed),
+        speed=pace if checked_rate is None else checked_rate,
+        is_numbered=checked_rate is not None,
         passes=check_passes(passes),
         level=_level(acks),
-        selection=Selection(span=_span(start, stop), keys=_patterns(keys)),
+        selection=Selection(
+            span=_span(start, stop),
+            keys=_patterns(keys),
+            fraction=None if fraction is None else check_fraction(fraction),
+        ),
         settings={"partitions": len(recording.manifest.partitions)} | dict(settings or {}),
         named=dict(settings or {}),
     )
@@ -102,6 +115,8 @@ class _Wanted:
     """What was asked for, checked."""
 
     speed: float
+    is_numbered: bool
+    """Whether `speed` is a rate: records are due by their number."""
     passes: int | None
     level: Level
     selection: Selection
@@ -146,7 +161,14 @@ class _Once:
         self._running.discard(self._id)
 
 
-def source_of(recording: Recording, selection: Selection, passes: int | None, topic_id: str) -> Source:
+def source_of(
+    recording: Recording,
+    selection: Selection,
+    passes: int | None,
+    topic_id: str,
+    *,
+    numbered: int | None = None,
+) -> Source:
     """What is replayed into the topic of that id."""
     manifest, span = recording.manifest, selection.span
     first, last = manifest.first_time_us or 0, manifest.last_time_us or 0
@@ -155,8 +177,9 @@ def source_of(recording: Recording, selection: Selection, passes: int | None, to
     return Source(
         recording=recording,
         selection=selection,
-        line=TimeLine(first, max(1, last - first)),
+        line=TimeLine(first, max(1, last - first)) if numbered is None else TimeLine(0, numbered * NUMBER_US),
         passes=passes,
+        numbered=numbered,
         producer_ids=ReplayId(manifest.digest, topic_id, selection).producer_ids(len(manifest.partitions)),
     )
 
@@ -168,7 +191,10 @@ class _Replaying:
         self, recording: Recording, runtime: Runtime, target: Topic, wanted: _Wanted, selected: int
     ) -> None:
         manifest = recording.manifest
-        self._source = source_of(recording, wanted.selection, wanted.passes, target.topic_id)
+        numbered = selected if wanted.is_numbered else None
+        self._source = source_of(
+            recording, wanted.selection, wanted.passes, target.topic_id, numbered=numbered
+        )
         self.id = ReplayId(manifest.digest, target.topic_id, wanted.selection)
         self._runtime = runtime
         self._target = target
@@ -225,9 +251,10 @@ class _Replaying:
     # -- readers and senders
 
     def _feeds(self, lasts: Sequence[Position | None]) -> Sequence[_LaneFeed | _MergedFeed]:
-        if self.is_raw:
+        if self.is_raw and not self._wanted.is_numbered:
             return [_LaneFeed(index, Lane(self._source, index, last)) for index, last in enumerate(lasts)]
-        return [_MergedFeed(Merger(self._source, lasts, self._target.publisher.partitioner))]
+        partitioner = self._target.publisher.partitioner
+        return [_MergedFeed(Merger(self._source, lasts, partitioner, is_raw=self.is_raw))]
 
     def _start(self, nursery: trio.Nursery, feeds: Sequence[_LaneFeed | _MergedFeed], pace: Pace) -> None:
         channels = [trio.open_memory_channel[Timed](CHANNEL_BATCHES) for _ in range(self._target.partitions)]

@@ -64,6 +64,9 @@ class Source:
     """None: for ever."""
     producer_ids: Sequence[int]
     """Of the source partitions."""
+    numbered: int | None = None
+    """When records are due by their number in the order of time, how many a pass has. Positions are numbers then,
+    times `pacing.NUMBER_US`."""
 
     @property
     def part_bytes(self) -> int:
@@ -111,7 +114,7 @@ class Lane:
     def __init__(self, source: Source, index: int, last: Position | None) -> None:
         self._source = source
         self._index = index
-        self._filter = source.selection.key_filter()
+        self._filter = source.selection.record_filter()
         self._number = 0 if last is None else last.number
         self._start = 0 if last is None else last.offset + 1
         self._parts: Parts | None = None

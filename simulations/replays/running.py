@@ -220,6 +220,7 @@ class _Replaying:
                 start=None if span.from_us is None else from_us(span.from_us),
                 stop=None if span.to_us is None else from_us(span.to_us),
                 keys=self._selection.keys,
+                fraction=self._selection.fraction,
                 checked=self._selected,
             )
         except CallboardError as error:

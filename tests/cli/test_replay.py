@@ -120,6 +120,19 @@ def test_parts_are_replayed_by_time_and_key(day: Any) -> None:
     assert len({record["partition"] for record in records}) > 2
 
 
+def test_a_part_of_the_keys_is_replayed_at_a_fixed_rate(day: Any) -> None:
+    """Half of the keys with all of their records, in the order of time."""
+    into = ("replay", "day", "--into", "data", "--topic", "web")
+    report = day.run(*into, "--rate", "10000", "--fraction", "1/2", "--json").json
+    records = held(day)
+    keys = {record["key"] for record in records}
+    assert len(records) == report["records"] == 12 * len(keys)
+    assert 10 < len(keys) < 40
+    assert "exclude each other" in day.run(*into, "--rate", "9", "--speed", "2", code=2).err
+    assert "records per second" in day.run(*into, "--rate", "0", code=2).err
+    assert "above 0 and at most 1" in day.run(*into, "--fraction", "2", code=2).err
+
+
 @pytest.mark.parametrize("speed", ["0", "-1", "nan", "inf", "1e-300", "fast"])
 def test_a_speed_that_is_no_pace_is_refused(day: Any, speed: str) -> None:
     """And nothing is made."""

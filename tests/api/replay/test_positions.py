@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import combinations
 from typing import Any
 
@@ -22,6 +23,8 @@ IDS = (
     ReplayId("a" * 64, "topic-1", Selection(span=Span(None, 5))),
     ReplayId("a" * 64, "topic-1", Selection(keys=("x",))),
     ReplayId("a" * 64, "topic-1", Selection(keys=("x", "y"))),
+    ReplayId("a" * 64, "topic-1", Selection(fraction=Fraction(1, 2))),
+    ReplayId("a" * 64, "topic-1", Selection(fraction=Fraction(1, 3))),
 )
 
 

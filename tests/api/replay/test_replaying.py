@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from callboard.log.errors import (
 from callboard.log.format.columns import Columns
 from callboard.log.seams.disk import Close, Open, Unlink, Write
 from callboard.recordings.reader import open_recording
+from callboard.recordings.sharing import Share
 from callboard.recordings.writer import new_recording
 from callboard.replay import ReplayProgress, replay
 from callboard.simulations.disk.memory_disk import MemoryDisk
@@ -103,6 +105,77 @@ async def test_each_record_is_published_when_its_time_comes(
         assert report.lateness.records == COUNT
         assert report.lateness.max_s == pytest.approx(0.0, abs=1e-6)
         assert report.held_batches == 0
+
+
+@pytest.mark.parametrize("partitions", PARTITIONS)
+async def test_a_fixed_rate_is_kept_whatever_the_times(
+    world: Any, make_recording: Any, autojump_clock: Any, partitions: int
+) -> None:
+    """A record every quarter of a second in all, in the order of their times; also after an interruption."""
+    recorded = await make_recording()
+    async with world.open() as runtime:
+        settings = {"partitions": partitions}
+        began = world.clock.wall_us()
+        with trio.move_on_after(5):
+            await replay(recorded.recording, runtime, "orders", rate=4, settings=settings)
+        again = world.clock.wall_us()
+        report = await replay(recorded.recording, runtime, "orders", rate="4", settings=settings)
+        assert (report.is_resumed, report.is_raw, report.lateness.records) == (
+            True,
+            partitions == 3,
+            report.records,
+        )
+        await recorded.check_whole(runtime.topic("orders"))
+        found = []
+        async for record in runtime.topic("orders").read():
+            appended_us = round(record.append_time.timestamp() * 1e6)
+            start_us = began if appended_us < again else again
+            found.append(
+                (
+                    (appended_us - start_us) / 1e6 + (start_us == again) * (COUNT - report.records) / 4,
+                    record.timestamp,
+                )
+            )
+        found.sort()
+        assert [at for at, _ in found] == pytest.approx([number / 4 for number in range(COUNT)], abs=1e-4)
+        if partitions == 3:
+            held = await recorded.held(runtime.topic("orders"))
+            assert held == [[value for value, _, _ in part] for part in recorded.partitions]
+        with pytest.raises(InvalidArgument, match="exclude each other"):
+            await replay(recorded.recording, runtime, "orders", rate=4, speed=2)
+        for rate in (0, math.nan, "x", True):
+            with pytest.raises(InvalidArgument, match="records per second"):
+                await replay(recorded.recording, runtime, "orders", rate=rate)
+
+
+@pytest.mark.parametrize("partitions", PARTITIONS)
+async def test_a_fraction_is_replayed_by_whole_keys(
+    world: Any, make_recording: Any, autojump_clock: Any, partitions: int
+) -> None:
+    """Those of the share, with all of their records, and others by their offset; each fraction is a replay."""
+    recorded = await make_recording()
+    share = Share(Fraction(1, 2))
+    wanted = [
+        [
+            value
+            for offset, (value, key, _) in enumerate(part)
+            if (share.holds_offset(offset) if key is None else share.holds_key(key))
+        ]
+        for part in recorded.partitions
+    ]
+    async with world.open() as runtime:
+        options = {"speed": "max", "settings": {"partitions": partitions}}
+        report = await replay(recorded.recording, runtime, "orders", fraction="0.5", **options)
+        held = await recorded.held(runtime.topic("orders"))
+        assert 0 < report.records == sum(map(len, wanted)) < COUNT
+        assert sorted(value for part in held for value in part) == sorted(
+            value for part in wanted for value in part
+        )
+        assert partitions == 2 or held == wanted
+        report = await replay(recorded.recording, runtime, "orders", fraction=1, **options)
+        assert (report.records, report.is_resumed) == (COUNT, False)
+        with pytest.raises(InvalidArgument, match="above 0 and at most 1"):
+            await replay(recorded.recording, runtime, "orders", fraction=2, **options)
 
 
 async def test_a_span_and_keys_select(world: Any, make_recording: Any, autojump_clock: Any) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 import callboard.replay.sources as sources
 from callboard.log.errors import RecordingInvalid
 from callboard.recordings.reader import Span
+from callboard.recordings.sharing import Share
 from callboard.replay.merging import Merger
 from callboard.replay.pacing import TimeLine
 from callboard.replay.positions import Position, Selection
@@ -19,6 +22,7 @@ from callboard.replay.sources import Lane, Source, Timed
 START_US = 1_700_000_000_000_000
 IDS = (11, 22, 33)
 AT_TEN = START_US + 10_000_000
+HALF = Selection(fraction=Fraction(1, 2))
 PICKED = sum(1 for count in (25, 18, 9) for number in range(count) if number % 5 and number % 7 in (1, 2, 3))
 
 
@@ -73,21 +77,35 @@ async def test_the_order_depends_on_the_recording_alone(make_recording: Any, mon
 @given(
     st.data(),
     st.integers(1, 5),
-    st.sampled_from([Selection(), Selection(keys=("key-*-[1-3]",))]),
+    st.sampled_from([Selection(), Selection(keys=("key-*-[1-3]",)), HALF]),
     st.integers(1, 3),
+    st.booleans(),
 )
 async def test_a_merger_goes_on_behind_any_last_records(
-    make_recording: Any, data: Any, targets: int, selection: Selection, passes: int
+    make_recording: Any, data: Any, targets: int, selection: Selection, passes: int, is_numbered: bool
 ) -> None:
     """S1: each target partition gets the rest of what it would have got, whatever the others have."""
     recorded = await make_recording((25, 18, 9), frame=4)
-    source = source_of(recorded, selection, passes)
+    wanted = PICKED if selection.keys else sum(_halves(recorded)) if selection.fraction else 52
+    source = attrs.evolve(source_of(recorded, selection, passes), numbered=wanted if is_numbered else None)
     whole = await merged(source, [None] * targets)
-    assert sum(map(len, whole)) == passes * (52 if not selection.keys else PICKED)
+    assert sum(map(len, whole)) == passes * wanted
+    if is_numbered:
+        numbers = sorted(at for part in whole for _, _, at in part)
+        assert numbers == [number * 1_000_000 for number in range(passes * wanted)]
     stored = [data.draw(st.integers(0, len(part))) for part in whole]
     lasts = [part[count - 1][0] if count else None for part, count in zip(whole, stored, strict=True)]
     rest = await merged(source, lasts)
     assert rest == [part[count:] for part, count in zip(whole, stored, strict=True)]
+
+
+def _halves(recorded: Any) -> list[bool]:
+    share = Share(Fraction(1, 2))
+    return [
+        share.holds_offset(offset) if key is None else share.holds_key(key)
+        for part in recorded.partitions
+        for offset, (_, key, _) in enumerate(part)
+    ]
 
 
 @settings(max_examples=40)

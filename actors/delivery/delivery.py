@@ -24,11 +24,12 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import chain, islice
-from typing import Any, Final, Self
+from typing import Any, Self
 
-from callboard.actors.delivery.events import FIELDS, DeliveryEventInvalid, Event, cut_reason
+from callboard.actors.delivery.events import FIELDS, DeliveryEventInvalid, Event, cut_reason, load
 from callboard.actors.delivery.failing import FailingState
 from callboard.actors.delivery.intervals import IntervalMap, length_of
+from callboard.actors.delivery.pieces import encode_in_pieces
 from callboard.actors.delivery.receipts import (
     OFFSET_END,
     HistoryRow,
@@ -42,11 +43,8 @@ from callboard.actors.delivery.receipts import (
     normal_ranges,
 )
 from callboard.actors.delivery.snapshot import restore_snapshot, take_snapshot
-from callboard.actors.delivery.state import HEAP_SLACK, UNANCHORED
+from callboard.actors.delivery.state import HEAP_SLACK, STEP_RANGES, UNANCHORED
 from callboard.log.errors import InternalError, InvalidArgument
-
-STEP_RANGES: Final = 2048
-"""After so many ranges what takes many steps lets others run."""
 
 
 class Delivery(FailingState):
@@ -421,7 +419,7 @@ class Delivery(FailingState):
 
     def void_in_steps(self, now: float | None = None) -> Iterator[None]:
         """The same, yielding after every few thousand ranges; until its end ask the delivery nothing else."""
-        if self._leases or any(row[2] for row in self._ready):
+        if self._leases or self._has_tags():
             self.events.append(("V",))
             yield from self._void(now)
 
@@ -458,7 +456,7 @@ class Delivery(FailingState):
                     raise DeliveryEventInvalid(f"Lease {lease_id} runs out but is not held.")
                 self.expired += self._run_out(lease_id, lease_id)
         elif kind == "V":
-            for _ in self._void():
+            for _ in self.void_replayed():
                 pass
         elif kind == "S":
             self._skip(event[1], event[2])
@@ -476,6 +474,10 @@ class Delivery(FailingState):
             self.failures.name(event[1], event[2])
         else:
             raise DeliveryEventInvalid(f"Event kind {kind!r} is unknown; known are {', '.join(FIELDS)}.")
+
+    def void_replayed(self) -> Iterator[None]:
+        """`apply` of a V, yielding after every few thousand ranges; until its end ask the delivery nothing else."""
+        return self._void()
 
     def _apply_lease(self, lease_id: int, consumer: int, ranges: Sequence[int]) -> None:
         if lease_id < self.next_lease_id:
@@ -518,20 +520,30 @@ class Delivery(FailingState):
 
     def snapshot(self, *, wall_offset_s: float = 0.0) -> dict[str, Any]:
         """The durable state in CBOR's types, columns as bytes; `wall_offset_s` is wall minus monotonic time."""
+        found: dict[str, Any] = load(b"".join(encode_in_pieces(self.taken(wall_offset_s))))
+        return found
+
+    def taken(self, wall_offset_s: float) -> dict[str, Any]:
+        """The same, to be encoded in pieces: quick, however much it is. Later changes do not touch it."""
         return take_snapshot(self, wall_offset_s)
 
     @classmethod
     def restore(cls, snapshot: Any, *, wall_offset_s: float = 0.0) -> Self:
         """The delivery that `snapshot` was taken of. Raises DeliveryEventInvalid for anything else."""
         delivery = cls(0)
+        for _ in delivery.restore_in_steps(snapshot, wall_offset_s=wall_offset_s):
+            pass
+        return delivery
+
+    def restore_in_steps(self, snapshot: Any, *, wall_offset_s: float = 0.0) -> Iterator[None]:
+        """The same for one that is new, yielding now and then; until its end ask the delivery nothing else."""
         try:
-            restore_snapshot(delivery, snapshot, wall_offset_s)
-            delivery.check_invariants()
+            yield from restore_snapshot(self, snapshot, wall_offset_s)
+            yield from self.check_in_steps()
         except (ValueError, TypeError, OverflowError, InternalError) as error:
             raise DeliveryEventInvalid(
                 f"A delivery snapshot is not valid: {error}. Replay the journal."
             ) from error
-        return delivery
 
     # -- the moves behind calls and events ------------------------------------------------------------------
 
@@ -601,12 +613,17 @@ class Delivery(FailingState):
                 yield
         self._expiry.clear()
         # Receipts are dead, so tags go; ranges that differed only by tag become one.
-        if any(row[2] for row in self._ready):
+        if self._has_tags():
+            yield
             tagged, self._ready = self._ready, IntervalMap("qq")
             rows = iter(tagged)
             while untagged := [(row[0], row[1], row[3]) for row in islice(rows, STEP_RANGES)]:
                 self._make_ready(untagged, 0)
                 yield
+
+    def _has_tags(self) -> bool:
+        """Whether a late settlement may name something that is ready."""
+        return any(any(chunk[2]) for chunk in self._ready.chunks())
 
 
 def _joined(rows: Iterable[HistoryRow]) -> list[HistoryRow]:

@@ -478,8 +478,8 @@ class FailingState(DeliveryState):
     def note_failure(self, ranges: Sequence[OffsetRange], now: float, consumer: int | None) -> None:
         """Attempts of `consumer` have failed, and the records are unsettled: their dead letters will tell."""
         who = self.failures.name_of(consumer)
-        self.failures.note(ranges, now, who)
-        self.events.append(("t", now, who, tuple(chain.from_iterable(ranges))))
+        if noted := self.failures.note(ranges, now, who):
+            self.events.append(("t", now, who, tuple(chain.from_iterable(noted))))
 
     def name_consumer(self, consumer: int, name: str) -> None:
         """The consumer has this name, also when its process is gone."""

@@ -12,16 +12,19 @@ N2  What is kept of a record is never later than its first failure that was note
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from callboard.actors.delivery.intervals import IntervalMap
+from callboard.actors.delivery.intervals import IntervalMap, Row
+from callboard.actors.delivery.pieces import Many
 from callboard.actors.delivery.receipts import OFFSET_END, OffsetRange, between
 from callboard.log.limits import FAILED_IN_MAX, FAILURE_RANGES_MAX, NAMED_CONSUMERS_MAX
 
 NAME_CHARACTERS_MAX: Final = 255
 TABLE_SLACK: Final = 64
 """Entries that the table of names may hold beyond twice the ranges, before what no range needs is thrown out."""
+RESTORED_PER_STEP: Final = 1024
+"""So many ranges are restored in one step."""
 Told = tuple[int, int, float, tuple[str, ...]]
 """Start, stop, first failure, and who failed."""
 
@@ -50,14 +53,16 @@ class FailureNotes:
         """The consumer's name, or else its id as text; None for nobody."""
         return None if consumer is None else self.consumers.get(consumer, str(consumer))
 
-    def note(self, ranges: Iterable[OffsetRange], failed_at: float, who: str | None) -> None:
-        """Unsettled records have failed in `who`; the ranges are sorted and do not touch."""
+    def note(self, ranges: Iterable[OffsetRange], failed_at: float, who: str | None) -> Sequence[OffsetRange]:
+        """Unsettled records have failed in `who`; the ranges are sorted and do not touch. To note what is returned does
+        the same as to note them all.
+        """
         ranges = list(ranges)
         if ranges and ranges[0][0] > self.ranges.last_stop:
             if kept := ranges[: max(0, FAILURE_RANGES_MAX - self.ranges.rows)]:
                 count, alone = len(kept), self._id_of((), who)
                 self.ranges.put_all(*zip(*kept, strict=True), [failed_at] * count, [alone] * count)
-            return
+            return kept
         for start, stop in ranges:
             carved = self.ranges.carve(start, stop)
             known = [(first, last, since, self._names[names]) for first, last, since, names in carved]
@@ -66,6 +71,7 @@ class FailureNotes:
             if self.ranges.rows < FAILURE_RANGES_MAX:
                 for first, last in between(start, stop, carved):
                     self.ranges.put(first, last, failed_at, self._id_of((), who))
+        return ranges
 
     def forget(self, start: int, stop: int) -> None:
         """These records are settled."""
@@ -102,43 +108,76 @@ class FailureNotes:
     # -- snapshots ------------------------------------------------------------------------------------------
 
     def stored(self, wall_offset_s: float) -> dict[str, Any] | None:
-        """All of it in CBOR's types, instants as wall time; None when there is nothing."""
+        """All of it in CBOR's types (see `pieces`), instants as wall time; None when there is nothing. Later changes do
+        not touch it.
+        """
         if not self.ranges.rows and not self.consumers:
             return None
+        ranges, names_of = self.ranges.copied(), dict(self._names)
+        some = (
+            [
+                [start, stop, since + wall_offset_s, list(names_of[names])]
+                for start, stop, since, names in zip(*chunk, strict=True)
+            ]
+            for chunk in ranges.chunks()
+        )
         return {
-            "ranges": [
-                [start, stop, since + wall_offset_s, list(self._names[names])]
-                for start, stop, since, names in self.ranges
-            ],
+            "ranges": Many(ranges.rows, some),
             "consumers": [[consumer, name] for consumer, name in self.consumers.items()],
         }
 
-    def restore(self, found: Any, wall_offset_s: float) -> None:
-        """Take what `stored` gave once. Raises ValueError for anything else."""
+    def restore_in_steps(self, found: Any, wall_offset_s: float) -> Iterator[None]:
+        """Take what `stored` gave once, yielding now and then. Raises ValueError for anything else."""
         if type(found) is not dict or type(found.get("ranges")) is not list:
             raise ValueError("failures are not a map with ranges")
         if type(found.get("consumers")) is not list:
             raise ValueError("the names of consumers are not a list")
         before = 0
-        for row in found["ranges"][:FAILURE_RANGES_MAX]:
+        kept: list[Row] = []
+        for place, row in enumerate(found["ranges"][:FAILURE_RANGES_MAX]):
             if type(row) is not list or len(row) < 4 or not all(type(bound) is int for bound in row[:2]):
                 raise ValueError("a failure has no range")
             start, stop, since, names = row[:4]
             if not before <= start < stop <= OFFSET_END:
                 raise ValueError("failures are not in order")
-            if type(since) is not float or not math.isfinite(since) or not are_names(names):
+            if type(since) is not float or not math.isfinite(since) or type(names) is not list:
                 raise ValueError("a failure has no instant, or names that are none")
-            self.ranges.put(start, stop, since - wall_offset_s, self._id_of(tuple(names), None))
+            who = self._ids.get(key := tuple(names))
+            if who is None:
+                if not are_names(names):
+                    raise ValueError("a failure has no instant, or names that are none")
+                self._put_all(kept)  # whose names would be forgotten otherwise
+                who = self._id_of(key, None)
+            kept.append((start, stop, since - wall_offset_s, who))
             before = stop
+            if not place % RESTORED_PER_STEP:
+                self._put_all(kept)
+                yield
+        self._put_all(kept)
         for row in found["consumers"][-NAMED_CONSUMERS_MAX:]:
             if type(row) is not list or len(row) < 2 or type(row[0]) is not int or not are_names(row[1:2]):
                 raise ValueError("a consumer has no name")
             self.name(row[0], row[1])
 
-    def keep_only(self, unsettled: Sequence[OffsetRange], end: int) -> None:
-        """Forget all below `end` that is not among these sorted ranges, and all that lies beyond."""
-        for start, stop in between(0, OFFSET_END, [row for row in unsettled if row[0] < end]):
-            self.ranges.carve(start, stop)
+    def _put_all(self, rows: list[Row]) -> None:
+        """Put them behind all others, and empty the list."""
+        if rows:
+            self.ranges.put_all(*zip(*rows, strict=True))
+            rows.clear()
+
+    def keep_unsettled(self, settled: IntervalMap, start: int, end: int) -> Iterator[None]:
+        """Forget all that is settled or outside `[start, end)`, yielding now and then."""
+        self.ranges.carve(0, start)
+        self.ranges.carve(end, OFFSET_END)
+        at = start
+        while (row := self.ranges.first_from(at)) is not None:
+            for _ in range(RESTORED_PER_STEP):
+                for first, last in list(settled.overlapping(row[0], row[1])):
+                    self.ranges.carve(first, last)
+                at = row[1]
+                if (row := self.ranges.first_from(at)) is None:
+                    return
+            yield
 
 
 def are_names(found: Any) -> bool:

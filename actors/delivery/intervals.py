@@ -32,6 +32,10 @@ COLUMNS: Final = {values: "qq" + values for values in ("", "q", "d", "qq", "qd",
 CHUNK_ROWS_MAX: Final = 1024
 NOTHING: Final[Any] = ()
 """In place of the lists of a map that is empty, as most are: it has none of its own."""
+NUMBER_BYTES: Final = 8
+"""Of a number in a column."""
+CHUNKS_PER_STEP: Final = 8
+"""So many chunks are loaded in one step."""
 MANY_ROWS: Final = 8
 """From so many rows on, putting them as columns pays."""
 
@@ -303,69 +307,105 @@ class IntervalMap:
 
     def columns(self) -> list[bytes]:
         """Every column as the little-endian bytes of its numbers, eight each."""
-        whole = self._whole()
-        if sys.byteorder == "big":
-            for column in whole:
-                column.byteswap()
-        return [column.tobytes() for column in whole]
+        return [b"".join(parts) for parts in self.column_parts()]
+
+    def column_parts(self) -> list[Iterator[bytes]]:
+        """The same in parts. Do not change the map meanwhile."""
+        return [_stored([chunk[index] for chunk in self._chunks]) for index in range(len(self._typecodes))]
+
+    def copied(self) -> IntervalMap:
+        """A map of its own."""
+        copy = IntervalMap(self._typecodes[2:])
+        if self._chunks:
+            copy._chunks = [tuple([column[:] for column in chunk]) for chunk in self._chunks]
+            copy._heads, copy._counts = self._heads[:], self._counts[:]
+            copy.count, copy.rows = self.count, self.rows
+        return copy
 
     def load(self, columns: Sequence[bytes]) -> None:
         """Replace everything by what `columns()` once gave. Raises ValueError when I1 or I2 would not hold."""
+        for _ in self.load_in_steps(columns):
+            pass
+
+    def load_in_steps(self, columns: Sequence[bytes]) -> Iterator[None]:
+        """The same, yielding after every few thousand rows; ask for nothing else until its end."""
         if len(columns) != len(self._typecodes):
             raise ValueError(f"{len(columns)} columns where {len(self._typecodes)} are needed")
-        whole = [array(code) for code in self._typecodes]
-        for column, stored in zip(whole, columns, strict=True):
-            column.frombytes(stored)
-            if sys.byteorder == "big":
-                column.byteswap()
-        starts, stops = whole[0], whole[1]
-        if any(len(column) != len(starts) for column in whole):
-            raise ValueError("columns of different lengths")
-        if starts and (starts[0] < 0 or not all(map(lt, starts, stops))):
-            raise ValueError("an empty or negative range")
-        if not all(map(le, stops, islice(starts, 1, None))):
-            raise ValueError("ranges overlap or are not sorted")
+        views = [memoryview(column) for column in columns]
+        if any(len(view) != len(views[0]) or len(view) % NUMBER_BYTES for view in views):
+            raise ValueError("columns of different lengths, or not of whole numbers")
         self.clear()
-        if _touches_its_equal(whole):
-            raise ValueError("two touching ranges are not merged")
+        last: tuple[array[Any], ...] = ()
         step = CHUNK_ROWS_MAX // 2
-        for index in range(0, len(starts), step):
-            chunk = tuple(column[index : index + step] for column in whole)
-            self._add_chunk(chunk, sum(chunk[1]) - sum(chunk[0]))
-        self.rows = len(starts)
-        self.count = sum(self._counts)
+        for index in range(0, len(views[0]), step * NUMBER_BYTES):
+            chunk = tuple(
+                _loaded(code, view[index : index + step * NUMBER_BYTES])
+                for code, view in zip(self._typecodes, views, strict=True)
+            )
+            starts, stops = chunk[:2]
+            if starts[0] < 0 or not all(map(lt, starts, stops)):
+                raise ValueError("an empty or negative range")
+            if not all(map(le, stops, islice(starts, 1, None))) or (last and last[1][-1] > starts[0]):
+                raise ValueError("ranges overlap or are not sorted")
+            if _touches_its_equal(chunk) or (last and _touches_its_equal(_seam(last, chunk))):
+                raise ValueError("two touching ranges are not merged")
+            self._add_chunk(chunk, sum(stops) - sum(starts))
+            self.rows += len(starts)
+            self.count += self._counts[-1]
+            last = chunk
+            if not len(self._chunks) % CHUNKS_PER_STEP:
+                yield
+
+    def bounds(self) -> tuple[array[int], array[int]]:
+        """All starts and all stops."""
+        starts, stops = array("q"), array("q")
+        for chunk in self._chunks:
+            starts.extend(chunk[0])
+            stops.extend(chunk[1])
+        return starts, stops
+
+    def chunks(self) -> Sequence[tuple[array[Any], ...]]:
+        """A few hundred rows at a time, as columns. Change neither them nor the map meanwhile."""
+        return self._chunks
 
     def check(self) -> None:
         """Raise InternalError when an invariant does not hold. The cost grows with the number of ranges."""
-        if not self._chunks:  # most are empty, most of the time
-            if self._heads or self.rows or self.count:
-                raise InternalError(
-                    "counters differ from the ranges, of which there are none", invariant="I4"
-                )
-            return
-        whole = self._whole()
-        starts, stops = whole[:2]
-        if not all(map(lt, starts, stops)) or not all(map(le, stops, islice(starts, 1, None))):
-            raise InternalError("ranges are empty, unsorted or overlap", invariant="I1")
-        if _touches_its_equal(whole):
-            raise InternalError("touching ranges of equal values", invariant="I2")
-        lengths = [len(column) for chunk in self._chunks for column in chunk]
-        if lengths and not 0 < min(lengths) <= max(lengths) <= CHUNK_ROWS_MAX:
-            raise InternalError("a chunk is empty or too long", invariant="I3")
-        if self._heads != [chunk[0][0] for chunk in self._chunks]:
-            raise InternalError("chunk heads differ from the chunks", invariant="I3")
-        if self._counts != [sum(chunk[1]) - sum(chunk[0]) for chunk in self._chunks]:
-            raise InternalError("the counts of chunks differ from the chunks", invariant="I4")
-        if self.rows != len(starts) or self.count != sum(self._counts):
+        for _ in self.check_in_steps():
+            pass
+
+    def check_in_steps(self) -> Iterator[None]:
+        """The same, yielding after every few thousand rows."""
+        last: tuple[array[Any], ...] = ()
+        rows = count = 0
+        for place, chunk in enumerate(self._chunks):
+            starts, stops = chunk[:2]
+            if not 0 < len(starts) <= CHUNK_ROWS_MAX or any(len(column) != len(starts) for column in chunk):
+                raise InternalError("a chunk is empty or too long", invariant="I3")
+            if not all(map(lt, starts, stops)) or not all(map(le, stops, islice(starts, 1, None))):
+                raise InternalError("ranges are empty, unsorted or overlap", invariant="I1")
+            if last and last[1][-1] > starts[0]:
+                raise InternalError("ranges are empty, unsorted or overlap", invariant="I1")
+            if _touches_its_equal(chunk) or (last and _touches_its_equal(_seam(last, chunk))):
+                raise InternalError("touching ranges of equal values", invariant="I2")
+            if len(self._heads) <= place or self._heads[place] != starts[0]:
+                raise InternalError("chunk heads differ from the chunks", invariant="I3")
+            length = sum(stops) - sum(starts)
+            if len(self._counts) <= place or self._counts[place] != length:
+                raise InternalError("the counts of chunks differ from the chunks", invariant="I4")
+            rows += len(starts)
+            count += length
+            last = chunk
+            if not (place + 1) % CHUNKS_PER_STEP:
+                yield
+        if not len(self._chunks) == len(self._heads) == len(self._counts):
+            raise InternalError("there are heads or counts of no chunk", invariant="I3")
+        if self.rows != rows or self.count != count:
             raise InternalError("counters differ from the ranges", invariant="I4")
 
-    def _whole(self) -> list[array[Any]]:
-        """Each column in one piece."""
-        whole = [array(code) for code in self._typecodes]
-        for chunk in self._chunks:
-            for column, part in zip(whole, chunk, strict=True):
-                column.extend(part)
-        return whole
+
+def _seam(before: tuple[array[Any], ...], behind: tuple[array[Any], ...]) -> tuple[array[Any], ...]:
+    """The last row of a chunk and the first of the next, as columns."""
+    return tuple([column[-1:] + more[:1] for column, more in zip(before, behind, strict=True)])
 
 
 def _touches_its_equal(columns: Sequence[array[Any]]) -> bool:
@@ -373,6 +413,21 @@ def _touches_its_equal(columns: Sequence[array[Any]]) -> bool:
     starts, stops, *values = columns
     touching = compress(range(1, len(starts)), map(eq, stops, islice(starts, 1, None)))
     return any(all(column[index - 1] == column[index] for column in values) for index in touching)
+
+
+def _stored(arrays: Iterable[array[Any]]) -> Iterator[bytes]:
+    for column in arrays:
+        if sys.byteorder == "big":
+            column = column[:]
+            column.byteswap()
+        yield column.tobytes()
+
+
+def _loaded(code: str, stored: memoryview) -> array[Any]:
+    numbers = array(code, stored.tobytes())
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
 
 
 class IntervalSet(IntervalMap):

@@ -9,14 +9,17 @@ kept, and are in the next snapshot.
 from __future__ import annotations
 
 import math
+from collections.abc import Generator, Iterator, Sequence
+from itertools import chain
 from typing import Any, Final
 
 from callboard.actors.delivery.events import REASON_CHARACTERS_MAX
 from callboard.actors.delivery.failing import DeadLetter, FailingState, since_untold
 from callboard.actors.delivery.failures import are_names
-from callboard.actors.delivery.intervals import IntervalMap, length_of
+from callboard.actors.delivery.intervals import CHUNKS_PER_STEP, NUMBER_BYTES, IntervalMap, length_of
+from callboard.actors.delivery.pieces import Later, Long, Many, weighed
 from callboard.actors.delivery.receipts import OFFSET_END, HistoryRow, LeaseState
-from callboard.actors.delivery.state import COUNTERS, UNANCHORED
+from callboard.actors.delivery.state import COUNTERS, STEP_RANGES, UNANCHORED
 from callboard.log.format.fields import MUST, unknown_fields
 
 HISTORY_MAX: Final = 2**62
@@ -38,12 +41,11 @@ _VERSION: Final = "version"
 
 
 def take_snapshot(state: FailingState, wall_offset_s: float) -> dict[str, Any]:
-    """The durable state. Later changes to `state` do not touch it."""
+    """The durable state, to be encoded in pieces (`pieces`). Later changes to `state` do not touch it."""
     leases = [
-        [lease_id, lease.consumer, lease.alone, [number for row in lease.rows for number in row]]
-        for lease_id, lease in state._leases.items()
+        (lease_id, lease.consumer, lease.alone, lease.rows[:]) for lease_id, lease in state._leases.items()
     ]
-    optional: dict[str, Any] = {_PASSED: state._passed.columns()} if state._passed.rows else {}
+    optional: dict[str, Any] = {_PASSED: _columns(state._passed.copied())} if state._passed.rows else {}
     if state.next_dead:
         optional[_DEAD] = {
             "next": state.next_dead,
@@ -68,18 +70,34 @@ def take_snapshot(state: FailingState, wall_offset_s: float) -> dict[str, Any]:
         "floor": state.floor,
         "next": state.next,
         "next_lease_id": state.next_lease_id,
-        "settled": state._settled.columns(),
-        "ready": state._ready.columns(),
-        "delayed": _moved(state._delayed, wall_offset_s).columns(),
-        "leases": leases,
+        "settled": _columns(state._settled.copied()),
+        "ready": _columns(state._ready.copied()),
+        "delayed": Later(_moved_columns(state._delayed.copied(), wall_offset_s)),
+        "leases": Many(len(leases), map(_stored_leases, weighed(leases, lambda lease: 1 + len(lease[3])))),
         "counters": [getattr(state, name) for name in COUNTERS],
         **optional,
         **state.unknown_fields,
     }
 
 
-def restore_snapshot(state: FailingState, snapshot: Any, wall_offset_s: float) -> None:
-    """Fill an empty state. Raises ValueError or TypeError when `snapshot` is malformed."""
+def _columns(intervals: IntervalMap) -> list[Long]:
+    size_bytes = NUMBER_BYTES * intervals.rows
+    return [Long(size_bytes, parts) for parts in intervals.column_parts()]
+
+
+def _moved_columns(delayed: IntervalMap, wall_offset_s: float) -> Generator[bytes, None, list[Long]]:
+    moved = IntervalMap("qd")
+    for _ in _move(delayed, moved, wall_offset_s):
+        yield b""
+    return _columns(moved)
+
+
+def _stored_leases(leases: list[Any]) -> list[list[Any]]:
+    return [[*lease[:3], list(chain.from_iterable(lease[3]))] for lease in leases]
+
+
+def restore_snapshot(state: FailingState, snapshot: Any, wall_offset_s: float) -> Iterator[None]:
+    """Fill an empty state, yielding now and then. Raises ValueError or TypeError when `snapshot` is malformed."""
     state.unknown_fields = unknown_fields(
         snapshot, (*_FIELDS, _PASSED, *_DEAD_FIELDS, _FAILURES, _VERSION), "a delivery snapshot"
     )
@@ -88,33 +106,36 @@ def restore_snapshot(state: FailingState, snapshot: Any, wall_offset_s: float) -
     state.floor = number(snapshot["floor"])
     state.next = number(snapshot["next"])
     state.next_lease_id = number(snapshot["next_lease_id"])
+    stored = IntervalMap("qd")
     for intervals, name in (
         (state._settled, "settled"),
         (state._passed, _PASSED),
         (state._ready, "ready"),
-        (state._delayed, "delayed"),
+        (stored, "delayed"),
     ):
         columns = snapshot[name] if name in _FIELDS else snapshot.get(name, [b"", b""])
         if type(columns) is not list or any(type(column) is not bytes for column in columns):
             raise ValueError(f"{name} is not a list of columns")
-        intervals.load(columns)
-    for _, _, tag, history in state._ready:
-        if not 0 <= tag < state.next_lease_id:
+        yield from intervals.load_in_steps(columns)
+    for place, (_, _, tags, histories) in enumerate(state._ready.chunks()):
+        if min(tags) < 0 or max(tags) >= state.next_lease_id:
             raise ValueError("a ready range names a lease that was never granted")
-        _history(history)
-    for _, _, history, not_before in state._delayed:
-        _history(history)
-        if not math.isfinite(not_before):
+        _check_histories(histories)
+        if not place % CHUNKS_PER_STEP:
+            yield
+    for _, _, histories, instants in stored.chunks():
+        _check_histories(histories)
+        if not all(map(math.isfinite, instants)):
             raise ValueError("a delayed range has no instant")
-    state._delayed = _moved(state._delayed, -wall_offset_s)
+    yield from _move(stored, state._delayed, -wall_offset_s)
     state._rebuild_due()
-    _restore_leases(state, snapshot["leases"])
+    yield from _restore_leases(state, snapshot["leases"])
     if _DEAD in snapshot:
         _restore_dead(state, snapshot, wall_offset_s)
     if _FAILURES in snapshot:
-        state.failures.restore(snapshot[_FAILURES], wall_offset_s)
+        yield from state.failures.restore_in_steps(snapshot[_FAILURES], wall_offset_s)
         # A version that keeps the field without knowing it has settled some of these.
-        state.failures.keep_only(state._settled.missing(state.floor, state.next), state.next)
+        yield from state.failures.keep_unsettled(state._settled, state.floor, state.next)
     counters = snapshot["counters"]
     if type(counters) is not list:
         raise ValueError("counters are not a list")
@@ -123,9 +144,10 @@ def restore_snapshot(state: FailingState, snapshot: Any, wall_offset_s: float) -
         setattr(state, name, number(count))
 
 
-def _restore_leases(state: FailingState, leases: Any) -> None:
+def _restore_leases(state: FailingState, leases: Any) -> Iterator[None]:
     if type(leases) is not list:
         raise ValueError("leases are not a list")
+    ranges = 0
     for stored in leases:
         if type(stored) is not list or len(stored) < 4:
             raise ValueError("a lease does not have four fields")
@@ -141,6 +163,10 @@ def _restore_leases(state: FailingState, leases: Any) -> None:
             rows.append((start, stop, _history(history)))
         state._leases[lease_id] = LeaseState(number(consumer), UNANCHORED, alone, rows)
         state.leased += length_of(rows)
+        ranges += len(rows)
+        if ranges >= STEP_RANGES:
+            ranges = 0
+            yield
     state._rebuild_expiry()
 
 
@@ -195,12 +221,11 @@ def _untold(letter: DeadLetter) -> tuple[float | None, tuple[str, ...]]:
     return since_untold(letter.attempts, letter.failed_at, who), () if who is None else (str(who),)
 
 
-def _moved(delayed: IntervalMap, seconds: float) -> IntervalMap:
-    """A copy with every `not_before` moved by `seconds`."""
-    moved = IntervalMap("qd")
-    for start, stop, history, not_before in delayed:
-        moved.put(start, stop, history, not_before + seconds)
-    return moved
+def _move(delayed: IntervalMap, into: IntervalMap, seconds: float) -> Iterator[None]:
+    """Put every row into an empty map, its `not_before` moved by `seconds`: rows that then agree are merged."""
+    for starts, stops, histories, instants in delayed.chunks():
+        into.put_all(starts, stops, histories, [not_before + seconds for not_before in instants])
+        yield
 
 
 def number(found: Any) -> int:
@@ -208,6 +233,11 @@ def number(found: Any) -> int:
     if type(found) is not int or not 0 <= found <= OFFSET_END:
         raise ValueError(f"{found!r:.40} is not a number from 0 to {OFFSET_END}")
     return found
+
+
+def _check_histories(histories: Sequence[int]) -> None:
+    for found in {*histories}:
+        _history(found)
 
 
 def _history(found: Any) -> int:

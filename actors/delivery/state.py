@@ -30,12 +30,20 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
-from itertools import pairwise
+from itertools import islice
+from operator import le, lt
 from typing import Final
 
 from callboard.actors.delivery.failures import FailureNotes
 from callboard.actors.delivery.intervals import IntervalMap, IntervalSet, length_of
-from callboard.actors.delivery.receipts import HistoryRow, LeaseState, OffsetRange, Settlement, between
+from callboard.actors.delivery.receipts import (
+    OFFSET_END,
+    HistoryRow,
+    LeaseState,
+    OffsetRange,
+    Settlement,
+    between,
+)
 from callboard.log.errors import InternalError
 
 COUNTERS: Final = ("delivered", "redelivered", "acked", "nacked", "released", "expired", "voided", "skipped")
@@ -44,6 +52,8 @@ COUNTERS: Final = ("delivered", "redelivered", "acked", "nacked", "released", "e
 UNANCHORED: Final = float("-inf")
 """The deadline of a lease that came out of a journal or snapshot: due at once, unless renewed or voided first."""
 
+STEP_RANGES: Final = 2048
+"""After so many ranges what takes many steps lets others run."""
 HEAP_SLACK: Final = 64
 """Entries that a heap may hold beyond twice what it stands for, before what is stale is thrown out."""
 
@@ -351,7 +361,7 @@ class DeliveryState:
     def _settle_all(self, ranges: Sequence[OffsetRange]) -> None:
         """`_settle` for sorted ranges that do not touch: quickly, when they lie behind all that is settled."""
         settled, failures = self._settled, self.failures.ranges
-        if ranges and self.floor < ranges[0][0] and ranges[-1][1] < self.next and not failures.rows:
+        if ranges and self.floor < ranges[0][0] and ranges[-1][1] <= self.next and not failures.rows:
             settled.put_all(*zip(*ranges, strict=True))
             return
         for start, stop in ranges:
@@ -445,27 +455,35 @@ class DeliveryState:
 
     def check_invariants(self) -> None:
         """Raise InternalError when an invariant does not hold. The cost grows with the number of ranges."""
+        for _ in self.check_in_steps():
+            pass
+        self._check_heaps()
+
+    def check_in_steps(self) -> Iterator[None]:
+        """The same for all but the heaps, yielding now and then."""
         self._check_cheaply()
         settled_in = self._settled.count_in
         for intervals in (self._settled, self._passed, self._ready, self._delayed, self.failures.ranges):
-            intervals.check()
+            yield from intervals.check_in_steps()
         if self._settled.contains(self.floor) or self._settled.contains(self.next):
             raise InternalError("floor or next is settled", invariant="D1")
-        held = [row[:2] for intervals in (self._passed, self._ready, self._delayed) for row in intervals]
-        held += [row[:2] for lease in self._leases.values() for row in lease.rows]
-        if any(not self.floor <= start < stop <= self.next for start, stop in held):
-            raise InternalError("an offset outside floor and next is in hand", invariant="D3")
-        everything = sorted([*held, *(row[:2] for row in self._settled)])
-        if any(stop > start for (_, stop), (start, _) in pairwise(everything)):
-            raise InternalError("an offset is in two states", invariant="D3")
-        if everything and everything[0][0] < self.floor:
+        leased = sorted([row[:2] for lease in self._leases.values() for row in lease.rows])
+        held = [each.bounds() for each in (self._passed, self._ready, self._delayed)]
+        held += [tuple(zip(*leased, strict=True))] if leased else []
+        for starts, stops in held:
+            if starts and (min(starts) < self.floor or max(stops) > self.next):
+                raise InternalError("an offset outside floor and next is in hand", invariant="D3")
+            yield
+        settled = self._settled.bounds()
+        if settled[0] and settled[0][0] < self.floor:
             raise InternalError("an offset below floor is kept", invariant="D3")
+        yield from _check_disjoint([*held, settled])
         if any(not lease.rows or not 0 < key < self.next_lease_id for key, lease in self._leases.items()):
             raise InternalError("a lease is empty or has an id to come", invariant="D4")
-        noted = [(row[0], row[1]) for row in self.failures.ranges]
-        if any(start < self.floor or stop > self.next or settled_in(start, stop) for start, stop in noted):
-            raise InternalError("a failure of a settled or untouched offset is noted", invariant="D3")
-        self._check_heaps()
+        for starts, stops, *_ in self.failures.ranges.chunks():
+            if starts[0] < self.floor or stops[-1] > self.next or any(map(settled_in, starts, stops)):
+                raise InternalError("a failure of a settled or untouched offset is noted", invariant="D3")
+            yield
         if self.leased != sum(length_of(lease.rows) for lease in self._leases.values()):
             raise InternalError("leased differs from the leases", invariant="D6")
 
@@ -482,3 +500,29 @@ class DeliveryState:
                     due.add(row[0], row[1])
         if due.count != self._delayed.count:
             raise InternalError("a delayed offset may never fall due", invariant="D5")
+
+
+def _check_disjoint(columns: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Iterator[None]:
+    """Raise InternalError when two of these ranges overlap; each pair of columns holds starts, sorted, and stops."""
+    marks = sorted([start for starts, _ in columns for start in starts[::STEP_RANGES]])
+    yield
+    done, latest = [0] * len(columns), 0
+    for mark in (*marks, OFFSET_END + 1):
+        begins: list[int] = []
+        ends: list[int] = []
+        for index, (starts, stops) in enumerate(columns):
+            end = bisect_left(starts, mark, done[index])
+            begins += starts[done[index] : end]
+            ends += stops[done[index] : end]
+            done[index] = end
+        # They are disjoint if, and only if, the first that ends does so before the second begins, and so on.
+        begins.sort()
+        ends.sort()
+        if begins and (
+            begins[0] < latest
+            or not all(map(lt, begins, ends))
+            or not all(map(le, ends, islice(begins, 1, None)))
+        ):
+            raise InternalError("an offset is in two states", invariant="D3")
+        latest = ends[-1] if ends else latest
+        yield

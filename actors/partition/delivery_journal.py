@@ -7,7 +7,7 @@ from typing import Any, Final
 from callboard.actors.kernel import Context
 from callboard.actors.notices import JournalSalvaged
 from callboard.actors.partition.group_states import RECORDS_VERSION, GroupStates, invalid_journal
-from callboard.actors.partition.participants import wall_offset
+from callboard.actors.partition.participants import in_steps, wall_offset
 from callboard.actors.partition.spec import PartitionSpec
 from callboard.log.errors import DiskFull, JournalInvalid, LogCorrupt, StorageError, lacks_space
 from callboard.log.journal.journal import Journal
@@ -52,7 +52,8 @@ async def open_delivery_journal(
         states.replayed(journal.next_id, journal.next_sequence)
         context.emit(JournalSalvaged(context.path, str(damage or "; ".join(states.losses))))
         try:
-            await journal.heal(states.snapshot(wall_offset(context.clock)))
+            pieces = states.snapshot_in_pieces(wall_offset(context.clock))
+            await journal.heal(await in_steps(pieces, context.limits))
         except StorageError as obstacle:
             journal.needs_healing = True  # with the next records
             if isinstance(obstacle, DiskFull):
@@ -67,7 +68,12 @@ async def _opened(
 ) -> tuple[Journal, GroupStates]:
     states = GroupStates(wall_offset(context.clock), opened_us=context.clock.wall_us())
     owner = Owner(
-        states.restore, states.apply, RECORDS_VERSION, states.versioned, states.written, states.lost
+        states.restore_in_steps,
+        states.apply_in_steps,
+        RECORDS_VERSION,
+        states.versioned,
+        states.written,
+        states.lost,
     )
     try:
         journal = await Journal.open(

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import Any, Final, Literal, NamedTuple
 
 import attrs
@@ -51,6 +51,7 @@ from callboard.actors.delivery.events import (
     decode_events,
     load,
 )
+from callboard.actors.delivery.pieces import decode_in_pieces, encode_in_pieces
 from callboard.actors.delivery.receipts import Lease, OffsetRange, Settlement
 from callboard.actors.delivery.snapshot import number
 from callboard.actors.partition.choice import KeyOrder
@@ -372,6 +373,24 @@ class GroupStates:
         """Replay one journal record. Raises `JournalInvalid`, `FormatTooNew`."""
         self.replay(*self.parsed(record))
 
+    def apply_in_steps(self, record: bytes) -> Iterator[None] | None:
+        """The same; steps that are still to be taken when a single event takes many, before anything else is asked."""
+        kind, group_id, body, unknown = self.parsed(record)
+        group = self.groups.get(group_id)
+        if kind == EVENTS and group is not None and len(body) > 0 and any(event[0] == "V" for event in body):
+            return self._apply_events_in_steps(group_id, group.delivery, body)
+        self.replay(kind, group_id, body, unknown)
+        return None
+
+    def _apply_events_in_steps(
+        self, group_id: int, delivery: Delivery, events: list[Event]
+    ) -> Iterator[None]:
+        for event in events:
+            if event[0] == "V" and group_id not in self._salvaged:
+                yield from delivery.void_replayed()
+            else:
+                self._apply_events(group_id, [event])
+
     def replay(self, kind: int, group_id: int, body: Any, unknown: dict[str, Any]) -> None:
         """Replay what a record says. Raises `JournalInvalid`."""
         if kind == OPEN:
@@ -456,10 +475,14 @@ class GroupStates:
 
     def snapshot(self, wall_offset_s: float) -> bytes:
         """Everything, as one CBOR map; `wall_offset_s` as for `Group.events_record`."""
+        return b"".join(self.snapshot_in_pieces(wall_offset_s))
+
+    def snapshot_in_pieces(self, wall_offset_s: float) -> Iterator[bytes]:
+        """The same in pieces, each quickly made. What changes after this call does not touch them."""
         groups = {
             group.group_id: {
                 "durable": group.durable,
-                "delivery": group.delivery.snapshot(wall_offset_s=wall_offset_s),
+                "delivery": group.delivery.taken(wall_offset_s),
                 **({"numbering": group.delivery.numbering} if group.delivery.numbering else {}),
                 **group.unknown_fields,
             }
@@ -468,14 +491,19 @@ class GroupStates:
         named: dict[str, Any] = {"named_end": self.salvaged_end} if self.salvaged_end else {}
         if self.outbox.next:
             named |= {"outbox": self.outbox.snapshot(), MUST: ["outbox"]}
-        return cbor2.dumps({"groups": groups, **named, **self._unknown_fields})
+        return encode_in_pieces({"groups": groups, **named, **self._unknown_fields})
 
     def restore(self, data: bytes) -> None:
         """Replace everything by a snapshot. Raises `JournalInvalid`, `FormatTooNew`."""
+        for _ in self.restore_in_steps(data):
+            pass
+
+    def restore_in_steps(self, data: bytes) -> Iterator[None]:
+        """The same, yielding now and then; until its end ask for nothing else."""
         self.groups, self._unknown_fields = {}, {}
         self._unnumbered.clear()
         try:
-            decoded: Any = load(data)
+            decoded: Any = yield from decode_in_pieces(data)
             if not self._version:
                 decoded = {
                     "groups": {
@@ -492,14 +520,14 @@ class GroupStates:
             self.outbox = outbox
             groups: dict[Any, Any] = decoded["groups"]
             for group_id, stored in groups.items():
-                self.groups[_group_id(group_id)] = self._restored(group_id, stored)
+                self.groups[_group_id(group_id)] = yield from self._restored(group_id, stored)
         except (DeliveryEventInvalid, ValueError, TypeError, KeyError, AttributeError) as error:
             raise _invalid(f"a snapshot does not parse: {error}", None) from error
 
-    def _restored(self, group_id: int, stored: Any) -> Group:
-        unknown = unknown_fields(stored, GROUP_FIELDS, "a group's state")
+    def _restored(self, group_id: int, stored: Any) -> Generator[None, None, Group]:
+        unknown, delivery = unknown_fields(stored, GROUP_FIELDS, "a group's state"), Delivery(0)
         try:
-            delivery = Delivery.restore(stored["delivery"], wall_offset_s=self._wall_offset_s)
+            yield from delivery.restore_in_steps(stored["delivery"], wall_offset_s=self._wall_offset_s)
             delivery.numbering = number(stored.get("numbering", 0))
         except DeliveryEventInvalid as error:
             raise _invalid(f"the state of group {group_id} makes no sense: {error}", group_id) from error

@@ -17,11 +17,13 @@ W4  Retention drops a segment when the journal has what memory knew then of what
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final
 
 import attrs
+import trio
 
+from callboard.actors.delivery.pieces import gathered
 from callboard.actors.partition.core import PartitionCore
 from callboard.actors.partition.expiry import stamp
 from callboard.actors.partition.publishers import Publishers, not_stored
@@ -40,6 +42,9 @@ OWED_RETRY_MAX_S: Final = 60.0
 second."""
 SNAPSHOT_SPACING: Final = 4
 """No snapshot before so many times the last one's size was journalled: large states are not written over and over."""
+
+PIECES_PER_SNAPSHOT: Final = 8
+"""A snapshot is made in pieces of this part of what is journalled between two: 128 KiB, unless a limit is changed."""
 
 
 @attrs.define(eq=False)
@@ -315,7 +320,7 @@ class JournalParticipant:
         self._retry = OwedRetry()
         """For what only the state in memory has."""
         self._is_closing = False
-        self._snapshot_every_bytes = limits.snapshot_every_bytes
+        self._limits = limits
         self._snapshot_beyond = limits.snapshot_every_bytes
         self._snapshots = 0
         self._history_bytes = limits.journal_history_bytes
@@ -404,15 +409,16 @@ class JournalParticipant:
             self._perform()
 
     async def _write_state(
-        self, write: Callable[[bytes], Awaitable[None]], *, is_equal: bool = False
+        self, write: Callable[[Sequence[bytes]], Awaitable[None]], *, is_equal: bool = False
     ) -> StorageError | None:
         """Have the journal write the whole state. It covers what still waits, which must not follow it (W3).
 
         With `is_equal` what waits goes before it: should the state be damaged, the events before it say the same.
         """
         covered = self._core.journal.take()
-        state = self._core.states.snapshot(wall_offset(self._clock))
+        pieces = self._core.states.snapshot_in_pieces(wall_offset(self._clock))
         try:
+            state = await in_steps(pieces, self._limits)
             if is_equal and covered is not None and covered.entries:
                 await self._journal.append(self._records(covered), sync=covered.sync)
                 written, covered = covered, None
@@ -427,7 +433,9 @@ class JournalParticipant:
             raise
         self._retry.end()
         self._snapshots += 1
-        self._snapshot_beyond = max(self._snapshot_every_bytes, SNAPSHOT_SPACING * len(state))
+        self._snapshot_beyond = max(
+            self._limits.snapshot_every_bytes, SNAPSHOT_SPACING * sum(map(len, state))
+        )
         if covered is not None:
             self._core.journalled(covered)
             self._perform()
@@ -480,7 +488,7 @@ class JournalParticipant:
                 and not journal.needs_healing
                 and await self._write_state(journal.snapshot, is_equal=True) is not None
             ):
-                self._snapshot_beyond = journal.bytes_since_snapshot + self._snapshot_every_bytes
+                self._snapshot_beyond = journal.bytes_since_snapshot + self._limits.snapshot_every_bytes
             if self._pruned_for != (self._log.start_offset, self._snapshots) and not journal.needs_healing:
                 await self._prune()
         except StorageError:
@@ -502,6 +510,16 @@ class JournalParticipant:
         self._is_closing = True
         if self._retry.at < NEVER:
             self.due.at = self._retry.at = 0.0
+
+
+async def in_steps(pieces: Iterator[bytes], limits: Limits) -> list[bytes]:
+    """Make all pieces of a snapshot, each in a step of its own."""
+    made: list[bytes] = []
+    for piece in gathered(pieces, max(1, limits.snapshot_every_bytes // PIECES_PER_SNAPSHOT)):
+        if made:
+            await trio.lowlevel.checkpoint()
+        made.append(piece)
+    return made
 
 
 def wall_offset(clock: Clock) -> float:

@@ -318,6 +318,28 @@ def encode_values(
     return sealed + CHECKSUM.pack(zlib.crc32(sealed, seed)) + body
 
 
+def encode_value(
+    parts: Sequence[bytes], *, segment_id: int, base_offset: int, append_time_us: int
+) -> list[Buffer]:
+    """The uncompressed frame of one record that has a value and nothing else; the value is given in parts, which are
+    not copied.
+    """
+    length = sum(map(len, parts))
+    ends = array("I", (0, length)).tobytes()
+    body = [VALUES_HEAD + bytes_head(length), *parts, COLUMN_HEADS[1] + SHORT_HEADS[len(ends)] + ends]
+    size = sum(map(len, body))
+    if size > limits.FRAME_BODY_BYTES_MAX:
+        raise InvalidArgument(f"a batch of {size} bytes: at most {limits.FRAME_BODY_BYTES_MAX}. Split it.")
+    checksum = seed = seed_of(segment_id)
+    for part in body:
+        checksum = zlib.crc32(part, checksum)
+    sealed = SEALED.pack(
+        FRAME_MAGIC, FRAME_VERSION, PLAIN, 0, 1, checksum, size, size,
+        base_offset, base_offset, append_time_us, append_time_us,
+    )  # fmt: skip
+    return [sealed + CHECKSUM.pack(zlib.crc32(sealed, seed)), *body]
+
+
 def frame_length(buffers: Iterable[Buffer]) -> int:
     """The bytes of a frame given as buffers."""
     return sum(map(len, buffers))

@@ -57,7 +57,7 @@ from callboard.log.errors import (
 from callboard.log.format.columns import Columns
 from callboard.log.format.committed import COMMITTED_BYTES, COMMITTED_NAME, decode_committed, encode_committed
 from callboard.log.format.faults import CommittedInvalid, SegmentHeaderInvalid
-from callboard.log.format.frame import encode_frame, encode_values, frame_length
+from callboard.log.format.frame import encode_frame, encode_value, encode_values, frame_length
 from callboard.log.format.segment import SegmentKind, encode_segment_header, identity_of
 from callboard.log.journal.journal_disk import (
     close_quietly,
@@ -215,7 +215,7 @@ class Journal:
         )
         await journal._open_mark()
         try:
-            await journal._change_segment("replacing", Kind.HEAL, snapshot, allocate_or_fail=False)
+            await journal._change_segment("replacing", Kind.HEAL, (snapshot,), allocate_or_fail=False)
             await journal.close()
         finally:
             journal._close_mark()
@@ -247,7 +247,7 @@ class Journal:
         self._next = self._proven = found.next
         if found.segment is None:
             try:
-                await self._change_segment("opening", None, b"", allocate_or_fail=False)
+                await self._change_segment("opening", None, allocate_or_fail=False)
             except DiskFull as error:  # the journal is without a segment until it is healed
                 self._segment, self.lack = self._new_segment(), error
                 self.needs_healing = self.is_short_of_space = True
@@ -439,29 +439,29 @@ class Journal:
 
     # -- snapshots, healing, space ------------------------------------------------------------------------------
 
-    async def snapshot(self, data: bytes) -> None:
-        """Begin a new segment with `data`, which must equal the replay of everything applied so far.
+    async def snapshot(self, data: bytes | Sequence[bytes]) -> None:
+        """Begin a new segment with `data`, which must equal the replay of everything applied so far, maybe in parts.
 
         Earlier segments stay until `prune`. Raises `InvalidArgument` when the snapshot is too large, `DiskFull` when
         there is no space (the journal goes on as before), `StorageError` else.
         """
-        self._check_snapshot(data)
+        parts = self._checked(data)
         self._check_idle("snapshot")
         if self.needs_healing:
-            await self.heal(data)
+            await self.heal(parts)
         else:
-            await self._change_segment("taking a snapshot", Kind.SNAPSHOT, data)
+            await self._change_segment("taking a snapshot", Kind.SNAPSHOT, parts)
 
-    async def heal(self, snapshot: bytes) -> None:
+    async def heal(self, snapshot: bytes | Sequence[bytes]) -> None:
         """After a failure: begin a new segment with the owner's state, synced, that replaces all earlier ones.
 
         Raises `StorageError` while the disk still refuses: the journal then still needs healing.
         """
-        self._check_snapshot(snapshot)
+        parts = self._checked(snapshot)
         self._check_idle("heal")
         # What is only of an older version is as good as its snapshot, should that be damaged.
         kind = Kind.SNAPSHOT if self._is_outdated else Kind.HEAL
-        await self._change_segment("healing", kind, snapshot, allocate_or_fail=False)
+        await self._change_segment("healing", kind, parts, allocate_or_fail=False)
 
     def _plan_maintenance(self, earliest: int = 0) -> None:
         """Maintain when the segment is long or its reserve short, but not before it has grown to `earliest`."""
@@ -476,7 +476,7 @@ class Journal:
         segment, limits = self._segment, self._limits
         try:
             if segment.position >= limits.journal_segment_bytes:
-                await self._change_segment("beginning a segment", None, b"")
+                await self._change_segment("beginning a segment", None)
             elif self.reserve_bytes < limits.journal_reserve_bytes:
                 await self._top_up(segment)
         except DiskFull:
@@ -603,7 +603,7 @@ class Journal:
     # -- inner --------------------------------------------------------------------------------------------------
 
     async def _change_segment(
-        self, doing: str, kind: Kind | None, data: bytes, *, allocate_or_fail: bool = True
+        self, doing: str, kind: Kind | None, data: Sequence[bytes] = (), *, allocate_or_fail: bool = True
     ) -> None:
         """Begin a new segment, with a snapshot unless `kind` is None, and leave the present one (J3)."""
         segment = self._new_segment()
@@ -612,7 +612,8 @@ class Journal:
         if kind is not None:
             announcement = columns_of_control(kind, end + 2)
             frames += self._encode(announcement, end, segment.segment_id)
-            frames += self._encode(Columns.build([data]), end + 1, segment.segment_id)
+            now_us, segment_id = self._clock.wall_us(), segment.segment_id
+            frames += encode_value(data, segment_id=segment_id, base_offset=end + 1, append_time_us=now_us)
             end += 2
         earlier: SegmentFile | None = getattr(self, "_segment", None)
         first = (
@@ -669,14 +670,18 @@ class Journal:
             columns, segment_id=segment_id, base_offset=sequence, append_time_us=self._clock.wall_us()
         )
 
-    def _check_snapshot(self, data: bytes) -> None:
-        if len(data) > limits.SNAPSHOT_BYTES_MAX:
+    def _checked(self, data: bytes | Sequence[bytes]) -> Sequence[bytes]:
+        """The parts of a snapshot. Raises `InvalidArgument` when it is too large."""
+        parts: Sequence[bytes] = (data,) if isinstance(data, bytes) else data
+        size = sum(map(len, parts))
+        if size > limits.SNAPSHOT_BYTES_MAX:
             raise InvalidArgument(
-                f"journal {self.directory}: a snapshot of {len(data)} bytes, at most {limits.SNAPSHOT_BYTES_MAX} are "
+                f"journal {self.directory}: a snapshot of {size} bytes, at most {limits.SNAPSHOT_BYTES_MAX} are "
                 "allowed. Nothing was written; the journal continues. Keep less state, or split it.",
-                size_bytes=len(data),
+                size_bytes=size,
                 limit_bytes=limits.SNAPSHOT_BYTES_MAX,
             )
+        return parts
 
     def _check_idle(self, doing: str) -> None:
         if self._staged is not None or self._busy is not None:

@@ -12,7 +12,7 @@ from callboard.log.format.faults import FrameInvalid, SegmentHeaderInvalid
 from callboard.log.format.frame import FrameFields, FrameHeader, decode_body
 from callboard.log.journal.journal_placing import find_places
 from callboard.log.journal.journal_records import Kind, decode_control
-from callboard.log.journal.journal_recovery import Owner, check_version
+from callboard.log.journal.journal_recovery import Owner, check_version, finish
 from callboard.log.seams.disk import Close, Incarnation
 from callboard.log.segments.scanning import open_segment, scan_file
 from callboard.log.segments.segment_file import segment_path
@@ -72,7 +72,7 @@ class JournalReading:
             if base == at:
                 self.next_sequence = header.last_offset + 1
                 self.faults.clear()
-                owner.restore(columns.value(0) or b"")
+                finish(owner.restore(columns.value(0) or b""))
                 return
             self.next_sequence = base if first_lost is None and base == at + 1 else first_lost or at
         control = decode_control(columns.value(0), behind_gap=base > self.next_sequence)
@@ -90,7 +90,7 @@ class JournalReading:
             self._lost(base, header.last_offset)
         elif control.kind is Kind.EVENTS:
             for event in columns.value_list(1):
-                owner.apply(event or b"")
+                finish(owner.apply(event or b""))
 
     def _lost(self, first: int, last: int) -> None:
         self.faults.append(f"records {first} to {last} are lost")

@@ -21,11 +21,12 @@ rotten byte in the very last appends is not taken for a torn write. What is past
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
 import attrs
+import trio
 
 from callboard.log.errors import LogCorrupt, PlanFailed, lacks_space
 from callboard.log.format.columns import Columns
@@ -53,11 +54,19 @@ from callboard.log.segments.segment_file import SegmentFile, segment_path
 REPLAY_BYTES: Final = 16 * KIB
 """Events are replayed so many bytes at a time, or a frame when that is larger: to do again what they tell may cost much
 more than to read them, and others are to run meanwhile."""
-Sink = Callable[[bytes], None]
+Sink = Callable[[bytes], Iterator[None] | None]
+"""Hears a snapshot or an event. What takes long it does in steps, which it returns: others run between them, and
+the owner hears nothing else before their end."""
 
 
 def ignore(*_: object) -> None:
     """For owners that do not want to know."""
+
+
+def finish(steps: Iterator[None] | None) -> None:
+    """Take all steps of a sink at once."""
+    for _ in steps or ():
+        pass
 
 
 @attrs.frozen
@@ -127,6 +136,10 @@ class Replay:
     hole: str | None = None
     """Where events are missing in that segment, in words."""
     _is_moved: bool = False
+    _steps: Iterator[None] | None = None
+    """Which the owner has still to take before it hears anything else."""
+    _unheard: deque[tuple[Callable[..., Iterator[None] | None], tuple[object, ...]]] = attrs.Factory(deque)
+    """What it has to hear behind them."""
 
     async def run(self, bases: list[int]) -> None:
         """Find the start, replay to the end, make the end fit to be appended to. `bases`: of all segments, rising."""
@@ -209,10 +222,29 @@ class Replay:
         self.end, self.hole = SEGMENT_HEADER_BYTES, None
         self.owner.versioned(segment.header.records_version)
 
+    def _tell(self, hears: Callable[..., Iterator[None] | None], *told: object) -> None:
+        """Have the owner hear something, behind what it has not finished."""
+        if self._steps is not None:
+            self._unheard.append((hears, told))
+        else:
+            self._steps = hears(*told)
+
+    async def _catch_up(self) -> None:
+        """Have the owner finish what takes many steps, and hear what came behind it, while others run."""
+        while self._steps is not None:
+            for _ in self._steps:
+                await trio.lowlevel.checkpoint()
+            self._steps = None
+            while self._unheard and self._steps is None:
+                hears, told = self._unheard.popleft()
+                self._steps = hears(*told)
+
     async def _replay_sealed(self, segment: OpenSegment, successor: int) -> None:
         """Apply a segment that has a successor: all its events must be there."""
         visit = partial(self._visit, segment, successor)
-        await scan_file(self.files, segment, visit=visit, chunk_bytes=REPLAY_BYTES)
+        await scan_file(
+            self.files, segment, visit=visit, chunk_bytes=REPLAY_BYTES, between_chunks=self._catch_up
+        )
         if self.next + 1 == successor and self.next - 1 in self.recovery.skipped_snapshots:
             self.next = successor
         if self.next < successor:
@@ -221,7 +253,9 @@ class Replay:
     async def _replay_last(self, segment: OpenSegment) -> None:
         """Apply the segment in use, and make its end fit to be appended to."""
         visit = partial(self._visit, segment, None)
-        scan = await scan_file(self.files, segment, visit=visit, chunk_bytes=REPLAY_BYTES)
+        scan = await scan_file(
+            self.files, segment, visit=visit, chunk_bytes=REPLAY_BYTES, between_chunks=self._catch_up
+        )
         recovery = self.recovery
         is_skipped = segment.header.base_offset in recovery.skipped_snapshots
         found = max(self.next, segment.header.base_offset + 2) if is_skipped else self.next
@@ -295,9 +329,9 @@ class Replay:
         self.next = header.last_offset + 1
         self.unproven.append((sequence, position))
         self.mark_at = None
-        self.owner.written(header.max_time_us)
+        self._tell(self.owner.written, header.max_time_us)
         if self.snapshot_at is not None and sequence == self.snapshot_at + 1:
-            self.owner.restore(columns.value(0) or b"")
+            self._tell(self.owner.restore, columns.value(0) or b"")
             self.replayed_bytes = 0
             return
         control_record, *events = columns.value_list()
@@ -313,11 +347,11 @@ class Replay:
             self.replayed_bytes += header.frame_bytes  # a mark says nothing that a snapshot could replace
         if control.kind is Kind.EVENTS:
             for event in events:
-                self.owner.apply(event or b"")
+                self._tell(self.owner.apply, event or b"")
         elif control.kind is Kind.MARK:
             self.mark_at = position
         elif control.kind is Kind.GAP:
-            self.owner.lost(header.base_offset, header.last_offset)
+            self._tell(self.owner.lost, header.base_offset, header.last_offset)
         elif header.base_offset not in self.recovery.skipped_snapshots:
             self.snapshot_at = header.base_offset
 

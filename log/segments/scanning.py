@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final
 
@@ -102,10 +102,12 @@ async def scan_file(
     resync: bool = True,
     progress: Callable[[int], None] | None = None,
     chunk_bytes: int = CHUNK_BYTES,
+    between_chunks: Callable[[], Awaitable[None]] | None = None,
 ) -> FrameWalk:
     """Walk through the whole segment, checking every byte. `progress` is told the bytes of each chunk.
 
-    Other tasks run between two chunks, and what is visited in one is visited in one step.
+    Other tasks run between two chunks, and what is visited in one is visited in one step. `between_chunks` is awaited
+    after each.
     """
 
     async def pread(position: int, length: int) -> bytes:
@@ -125,7 +127,12 @@ async def scan_file(
         # Who searches for the next frame reads to the end.
         first_bytes=chunk_bytes if resync else FIRST_BYTES,
     )
-    return await run_walk_async(walk, pread)
+    if between_chunks is None:
+        return await run_walk_async(walk, pread)
+    while (need := walk.need) is not None:
+        walk.feed(await pread(need.position, need.length))
+        await between_chunks()
+    return walk
 
 
 async def ensure_open(files: Incarnation, segment: StoredSegment) -> None:

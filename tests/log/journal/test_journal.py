@@ -303,3 +303,47 @@ async def append_as(owner, version, event):
     journal = await open_as(owner, version)
     await owner.append(journal, event)
     await journal.close()
+
+
+class Stepping:
+    """An owner that takes a snapshot, and some events, in steps."""
+
+    def __init__(self):
+        self.heard = []
+
+    def hear(self, told):
+        """In three steps when there is an s in it."""
+        return self._in_steps(told) if b"s" in told else self.heard.append(told)
+
+    def _in_steps(self, told):
+        for step in range(3):
+            self.heard.append(b"%s %d" % (told, step))
+            yield
+
+
+async def test_others_run_between_the_steps_of_an_owner(owner):
+    """An owner that takes something in steps hears what comes behind it after them, and others run meanwhile."""
+    journal = await owner.open()
+    await owner.append(journal, b"a")
+    await journal.snapshot([b"sn", b"ap"])
+    await owner.append(journal, b"b", b"slow", b"c")
+    await owner.append(journal, b"d")
+    await journal.close()
+
+    stepping, seen = Stepping(), []
+
+    async def look():
+        while True:
+            seen.append(len(stepping.heard))
+            await trio.lowlevel.checkpoint()
+
+    files = await owner.disk.incarnate("owner")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(look)
+        seams = {"clock": owner.clock, "entropy": owner.entropy}
+        journal = await Journal.open(files, "catalog", Owner(stepping.hear, stepping.hear), **seams)
+        await journal.close()
+        nursery.cancel_scope.cancel()
+    snap, slow = [[b"%s %d" % (each, step) for step in range(3)] for each in (b"snap", b"slow")]
+    assert stepping.heard == [*snap, b"b", *slow, b"c", b"d"]
+    assert {1, 2, 5, 6} <= {*seen}

@@ -213,16 +213,17 @@ class Publishing(RuleBasedStateMachine):
         self.admission.decide(appends, before, self.now_us)
         log, expected = list(self.model.log), []
         for part in self.queue:
+            next_offset = len(log)
             told = self.model.decide(log, part, self.now_us)
             if part.kind != "unguarded":
-                expected.append((part, told))
-        assert [(part, _kind(told)) for part, told in expected] == [
+                expected.append((part, told, next_offset))
+        assert [(part, _kind(told)) for part, told, _ in expected] == [
             (decided.token, _kind(decided.answer if decided.refusal is None else type(decided.refusal)))
             for decided in appends.decided
         ]
-        for (part, told), decided in zip(expected, appends.decided, strict=True):
+        for (part, told, next_offset), decided in zip(expected, appends.decided, strict=True):
             if decided.refusal is None:
-                self._check_answer(part, told, decided.answer, log)
+                self._check_answer(part, told, decided.answer, log, next_offset)
         assert [value for batch in appends.batches for value in batch.value_list()] == [
             row.value for row in log[before:]
         ]
@@ -232,14 +233,15 @@ class Publishing(RuleBasedStateMachine):
             self._store(appends, log)
         self.queue = []
 
-    def _check_answer(self, part: Waiting, told: Any, answer: Any, log: list[Stored]) -> None:
+    def _check_answer(
+        self, part: Waiting, told: Any, answer: Any, log: list[Stored], next_offset: int
+    ) -> None:
         if part.kind == "begin":
             assert answer == told
             return
-        before = len(self.model.log)
         firsts = {offset: place for place, offset in reversed(list(enumerate(told)))}
         assert answer.duplicates == tuple(
-            place for place, offset in enumerate(told) if offset < before or firsts[offset] != place
+            place for place, offset in enumerate(told) if offset < next_offset or firsts[offset] != place
         )
         if part.kind != "producer":
             assert answer.offsets == told

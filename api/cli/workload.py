@@ -23,7 +23,13 @@ from callboard.recordings.reading import Format
 from callboard.recordings.times import time_form
 from callboard.reporting import mute_spark
 from callboard.simulations.workload.generating import generate as generate_recording
-from callboard.simulations.workload.importing import PARQUET, WINDOW_S, ImportReport, import_traffic
+from callboard.simulations.workload.importing import (
+    PARQUET,
+    WINDOW_S,
+    ImportReport,
+    check_sources,
+    import_traffic,
+)
 from callboard.simulations.workload.measuring import measure_recording
 from callboard.simulations.workload.profile_format import (
     PROFILE_BYTES_MAX,
@@ -33,6 +39,7 @@ from callboard.simulations.workload.profile_format import (
 )
 from callboard.simulations.workload.scaling import Scaling, exact
 from callboard.simulations.workload.session import open_session
+from callboard.spark.files import check_new
 
 FORMATS = [*(form.value for form in Format), PARQUET]
 
@@ -114,6 +121,8 @@ def import_command(
         year,
         keeps_empty_keys=empty_key == "keep",
     )
+    check_new(out)
+    check_sources(sources)
     with progress("importing", quiet=as_json), open_session(master, memory=memory) as session:
         report = import_traffic(
             session,
@@ -249,6 +258,7 @@ def generate(
     )
     shares = [exact(weight, "--weight") for weight in weights]
     read = [profile_from_json(files.read_whole(path, PROFILE_BYTES_MAX)) for path in profiles]
+    check_new(out)
     with progress("generating", quiet=as_json), open_session(master, memory=memory) as session:
         manifest = generate_recording(
             session,

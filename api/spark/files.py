@@ -133,6 +133,11 @@ def is_there(path: str) -> bool:
     return os.path.lexists(path)
 
 
+def is_file(path: str) -> bool:
+    """Whether a file, and no folder, has that name."""
+    return os.path.isfile(path)
+
+
 def split(path: str) -> tuple[str, str]:
     """The absolute folder of `path`, and its name there."""
     return os.path.split(absolute(path))

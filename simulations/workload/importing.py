@@ -44,7 +44,7 @@ from callboard.simulations.workload.storage import (
     told_errors,
     write_recording,
 )
-from callboard.spark.files import absolute, check_new, is_there
+from callboard.spark.files import absolute, check_new, is_file, is_there
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -56,12 +56,14 @@ REASONS_SHOWN_MAX: Final = 10
 BAD_SUFFIX: Final = ".bad.jsonl"
 ZSTD_BYTES_MAX: Final = 128 * MIB
 """A task holds a file of Zstandard as it is, packed: they cannot be divided."""
-_HEAD_BYTES: Final = 64 * KIB
-_PACKED_HEAD_BYTES: Final = 1 * MIB
-"""Of what is read to tell arrays: the first block of bzip2 is up to 900 kB, packed or not."""
+_HEAD_BYTES: Final = (64 * KIB, SAMPLE_LINES * 64 * KIB)
+"""Of what is read to tell formats: at first, and when these are too few lines."""
+_PACKED_HEAD_BYTES: Final = (1 * MIB,)
+"""The first block of bzip2 is up to 900 kB, packed or not."""
 _PACKED: Final = (".gz", ".bz2", ZSTD_SUFFIX)
 _PARQUET_SUFFIX = ".parquet"
 _WITH_HEADER = (Format.CSV, Format.TSV)
+_LOOKED_INTO = (None, Format.JSONL, *_WITH_HEADER)
 _SCHEMES = ("file", "hdfs", "s3a", "gs", "abfss")
 
 
@@ -156,7 +158,14 @@ def _list_files(session: SparkSession, files: Sequence[str]) -> dict[str, str]:
     from pyspark.errors import AnalysisException
 
     found: dict[str, str] = {}
+    # A listing costs a tenth of a second, so files with plain names are listed together.
+    plain = {absolute(name): name for name in files if _is_plain(name)}
+    if plain:
+        listed = session.read.text([_read_address(path) for path in plain]).inputFiles()
+        found.update((path_of(one), one) for one in listed)
     for name in files:
+        if _is_plain(name) and absolute(name) in found:
+            continue
         address = name
         if urlsplit(name).scheme not in _SCHEMES:
             address = _read_address(absolute(name)) if is_there(name) else absolute(name)
@@ -178,6 +187,18 @@ def _list_files(session: SparkSession, files: Sequence[str]) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
+def _is_plain(name: str) -> bool:
+    return urlsplit(name).scheme not in _SCHEMES and is_file(name)
+
+
+def check_sources(files: Sequence[str]) -> None:
+    """Raise `InvalidArgument` for a name that is neither there nor a pattern or an address. Needs no Spark."""
+    for name in files:
+        is_pattern = any(character in name for character in "*?[{")
+        if urlsplit(name).scheme not in _SCHEMES and not is_pattern and not is_there(name):
+            raise InvalidArgument(f"There is no traffic to read at {name}: there is none. Check the name.")
+
+
 def _read_address(path: str) -> str:
     """A path as Spark takes it: characters that would make it a pattern are escaped."""
     return "".join(f"\\{character}" if character in "*?[]{}\\" else character for character in path)
@@ -196,12 +217,13 @@ def _line_rows(
     arrays: list[str] = []
     for index, (path, address) in enumerate(addresses.items()):
         first_line = None
-        if form in (None, Format.JSONL) and _is_array(session, path, address):
+        head = _Head.of(session, path, address) if form in _LOOKED_INTO else None
+        if head and form in (None, Format.JSONL) and parsing.begins_array(path, head.data):
             form = Format.JSONL
             check_options(form, columns)
             arrays.append(path)
-        elif form is None or form in _WITH_HEADER:
-            sample = _sample(session, path)
+        elif head and (form is None or form in _WITH_HEADER):
+            sample = head.sample()
             if sample:
                 if form is None:
                     form = _detected(path, sample, columns)
@@ -237,16 +259,38 @@ def _line_rows(
     return reduce(lambda some, more: some.unionAll(more), rows), job
 
 
-def _is_array(session: SparkSession, path: str, address: str) -> bool:
-    """Whether a file is one JSON array. Its line, which may be all of it, is not read."""
-    context: Any = session.sparkContext
-    file = context._jvm.org.apache.hadoop.fs.Path(context._jvm.java.net.URI(address))
-    stream = file.getFileSystem(context._jsc.hadoopConfiguration()).open(file)
-    try:
-        head = bytes(stream.readNBytes(_PACKED_HEAD_BYTES if path.lower().endswith(_PACKED) else _HEAD_BYTES))
-    finally:
-        stream.close()
-    return parsing.begins_array(path, head)
+@attrs.frozen
+class _Head:
+    """The first bytes of a file, as it lies there. A job of Spark for each file would take a third of a second."""
+
+    path: str
+    data: bytes
+    is_whole: bool
+
+    @classmethod
+    def of(cls, session: SparkSession, path: str, address: str) -> _Head:
+        """Enough of it for arrays to be told, and for as many lines as a sample has."""
+        context: Any = session.sparkContext
+        file = context._jvm.org.apache.hadoop.fs.Path(context._jvm.java.net.URI(address))
+        system = file.getFileSystem(context._jsc.hadoopConfiguration())
+        length = system.getFileStatus(file).getLen()
+        if path.lower().endswith(ZSTD_SUFFIX) and length > ZSTD_BYTES_MAX:
+            raise _too_large(path, length)
+        stream = system.open(file)
+        try:
+            data = b""
+            for more in _PACKED_HEAD_BYTES if path.lower().endswith(_PACKED) else _HEAD_BYTES:
+                piece = bytes(stream.readNBytes(more))
+                data += piece
+                if len(piece) < more or data.count(b"\n") > SAMPLE_LINES:
+                    return cls(path, data, len(piece) < more)
+            return cls(path, data, False)
+        finally:
+            stream.close()
+
+    def sample(self) -> list[bytes]:
+        """The first lines, each cut to what a line may have. Raises `InvalidArgument` for a damaged file."""
+        return parsing.first_lines(self.path, self.data, SAMPLE_LINES, is_whole=self.is_whole)
 
 
 def _with_open_quotes(session: SparkSession, paths: Iterable[str], separator: str) -> list[str]:
@@ -299,6 +343,13 @@ def _text_rows(session: SparkSession, paths: list[str], between: str) -> DataFra
     )
 
 
+def _too_large(path: str, length: int) -> InvalidArgument:
+    return InvalidArgument(
+        f"{path} has {length} bytes, and Zstandard files of at most {ZSTD_BYTES_MAX} bytes are unpacked here. Unpack it"
+        " (zstd -d), or split it. Nothing was read."
+    )
+
+
 def _unpacked_rows(
     session: SparkSession, paths: list[str], cut: Callable[[Iterable[bytes]], Iterator[bytes]]
 ) -> DataFrame:
@@ -308,21 +359,9 @@ def _unpacked_rows(
     sizes = files.select(f.col("_metadata.file_path").alias("path"), "length")
     large = sizes.where(f.col("length") > ZSTD_BYTES_MAX).first()
     if large is not None:
-        raise InvalidArgument(
-            f"{path_of(large['path'])} has {large['length']} bytes, and Zstandard files of at most"
-            f" {ZSTD_BYTES_MAX} bytes are unpacked here. Unpack it (zstd -d), or split it. Nothing was read."
-        )
+        raise _too_large(path_of(large["path"]), large["length"])
     contents = files.select(f.col("_metadata.file_path").alias("path"), "content")
     return contents.mapInArrow(partial(parsing.unpack_files, cut), parsing.LINES)
-
-
-def _sample(session: SparkSession, path: str) -> list[bytes]:
-    """The first lines of a file."""
-    from pyspark.sql import functions as f
-
-    start = _lines(session, [path]).where(f.col("block") == 0)
-    cut = f.substring(f.col("line"), 1, LINE_BYTES_MAX + 1).alias("line")
-    return [bytes(row["line"]) for row in start.select(cut).limit(SAMPLE_LINES).collect()]
 
 
 def _detected(path: str, sample: list[bytes], columns: LineColumns) -> Format:

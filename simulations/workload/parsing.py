@@ -36,7 +36,7 @@ from callboard.recordings.lines import BadLine, LineColumns, Parse
 from callboard.recordings.reading import Format, bare_line, parser_of
 from callboard.recordings.records import LINE_BYTES_MAX, elements, is_left_open, joined
 from callboard.recordings.times import parse_time
-from callboard.recordings.unpacking import UNPACKED_BYTES_MAX, ZSTD_FED_BYTES, unpacked_zstd
+from callboard.recordings.unpacking import UNPACKED_BYTES_MAX, ZSTD_FED_BYTES, cut_lines, unpacked_zstd
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -214,6 +214,30 @@ def begins_array(path: str, head: bytes) -> bool:
     return False
 
 
+def first_lines(path: str, head: bytes, many: int, *, is_whole: bool) -> list[bytes]:
+    """Up to so many lines of a file, packed or not, from its first bytes. A line that these may cut short is left out,
+    unless it is the only one. Raises `InvalidArgument` for a packed file that cannot be read.
+    """
+    import pyarrow as pa
+
+    found: list[bytes] = []
+    lines = cut_lines(_pieces(path.lower(), pa.py_buffer(head)))
+    try:
+        found.extend(islice(lines, many + 1))
+    except _UNREADABLE as error:
+        if is_whole or not found:
+            raise _damaged(path, error) from None
+        return found[:many]
+    is_cut = not is_whole and len(found) <= many
+    return found[:-1] if is_cut and len(found) > 1 else found[:many]
+
+
+def _damaged(path: str, error: BaseException) -> InvalidArgument:
+    return InvalidArgument(
+        f"{path} cannot be read: it is not what its name says, or it is damaged ({error}). Check the file."
+    )
+
+
 def _unpacked(path: str, content: pa.Buffer) -> Iterator[bytes]:
     unpacked_bytes = 0
     try:
@@ -223,9 +247,7 @@ def _unpacked(path: str, content: pa.Buffer) -> Iterator[bytes]:
                 raise InvalidArgument(f"{path} holds more than {UNPACKED_BYTES_MAX} bytes. Split it.")
             yield piece
     except _UNREADABLE as error:
-        raise InvalidArgument(
-            f"{path} cannot be read: it is not what its name says, or it is damaged ({error}). Check the file."
-        ) from None
+        raise _damaged(path, error) from None
 
 
 def _pieces(name: str, content: pa.Buffer) -> Iterator[bytes]:

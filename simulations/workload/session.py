@@ -7,9 +7,10 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from callboard.log.errors import InvalidArgument
 from callboard.simulations.workload.shipping import shipped
@@ -21,6 +22,8 @@ MASTER: Final = "local[*]"
 SHUFFLES_A_CORE: Final = 4
 """On this machine; Spark's usual 200 cost more than a small job itself."""
 _LOOPBACK: Final = "127.0.0.1"
+_SAID_BYTES: Final = 65_536
+"""Of what Java wrote before it ended, so many are looked at."""
 
 
 @contextlib.contextmanager
@@ -40,28 +43,28 @@ def open_session(master: str | None = None, *, memory: str = "1g") -> Iterator[S
         yield active
         return
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName("callboard workload")
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    settings = {"spark.app.name": "callboard workload"}
     if master is not None or not submitted:
-        builder = builder.master(master or MASTER)
+        settings["spark.master"] = master or MASTER
     if not submitted:
         if (master or MASTER).startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
-            for name in ("spark.driver.bindAddress", "spark.driver.host"):
-                builder = builder.config(name, _LOOPBACK)
-            shuffles = SHUFFLES_A_CORE * (os.cpu_count() or 1)
-            builder = builder.config("spark.sql.shuffle.partitions", shuffles)
-        builder = builder.config("spark.driver.memory", memory).config("spark.ui.enabled", "false")
-    for name, value in _SETTINGS.items():
-        builder = builder.config(name, value)
+            settings |= dict.fromkeys(("spark.driver.bindAddress", "spark.driver.host"), _LOOPBACK)
+            settings["spark.sql.shuffle.partitions"] = str(SHUFFLES_A_CORE * (os.cpu_count() or 1))
+        settings |= {"spark.driver.memory": memory, "spark.ui.enabled": "false"}
+    settings |= _SETTINGS
     interrupts = signal.getsignal(signal.SIGINT)
-    try:
-        session = builder.getOrCreate()
-    except (PySparkException, Py4JError, RuntimeError) as error:
-        raise InvalidArgument(
-            f"Spark could not be started at {master or MASTER}: {_reason(error):.200}. Check"
-            " --master, and that `java -version` says 17 or later."
-        ) from error
+    with tempfile.TemporaryFile() as said:
+        try:
+            if not submitted:
+                _start_java(settings, said)
+            session = SparkSession.builder.config(map=settings).getOrCreate()
+        except (PySparkException, Py4JError, RuntimeError) as error:
+            raise InvalidArgument(
+                f"Spark could not be started at {master or MASTER}: {_reason(error, said):.200}. Check"
+                " --master, and that `java -version` says 17 or later."
+            ) from error
     # Spark takes Ctrl-C for itself, and trio leaves a handler alone that is not Python's own.
     with contextlib.suppress(ValueError):  # in another thread Spark takes nothing
         signal.signal(signal.SIGINT, interrupts)
@@ -74,10 +77,33 @@ def open_session(master: str | None = None, *, memory: str = "1g") -> Iterator[S
         session.stop()
 
 
-def _reason(error: Exception) -> str:
-    """One line of it: the exception of Java, where there is one."""
+def _start_java(settings: Mapping[str, str], said: IO[bytes]) -> None:
+    """Start Spark's Java, unless one is running. What it writes to standard error goes to a file that nobody reads
+    once Spark is there: errors of jobs come as exceptions, and the rest would tear a progress bar.
+    """
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is None:
+        conf = SparkConf()
+        conf.setAll(list(settings.items()))
+        # Spark's own hook for this ("capturing stdout/stderr"), in the way in which it calls it itself.
+        gateway = launch_gateway(conf, {"stderr": said})
+        SparkContext._ensure_initialized(gateway=gateway, conf=conf)
+
+
+def _reason(error: Exception, said: IO[bytes]) -> str:
+    """One line: the exception of Java, where there is one, or what Java said when it ended."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    return next((line[2:] for line in lines if line.startswith(": ")), lines[0]).rstrip(".")
+    found = next((line[2:] for line in lines if line.startswith(": ")), None)
+    if found is None:
+        said.seek(0)
+        spoken = [
+            line for line in said.read(_SAID_BYTES).decode(errors="replace").splitlines() if line.strip()
+        ]
+        errors = [line for line in spoken if "ERROR" in line or "Exception" in line or "rror:" in line]
+        found = (errors or spoken[-1:] or lines)[0]
+    return found.strip().rstrip(".")
 
 
 _SETTINGS: Final = {

@@ -69,6 +69,29 @@ def test_without_java_the_command_says_what_to_install(command: Any) -> None:
     assert [path.name for path in command.folder.iterdir()] == ["a.log"]
 
 
+@pytest.mark.usefixtures("spark_packages")
+def test_a_name_that_is_taken_is_refused_before_spark_starts(command: Any) -> None:
+    """So is a file that is not there: where there is no Java, the message is of the name and not of Java."""
+    (command.folder / "a.log").write_bytes(b"x\n")
+    (command.folder / "r").mkdir()
+    (command.folder / "p.json").write_text(json.dumps(PROFILE))
+    for arguments, words in (
+        (["import", "a.log", "--out", "r"], "is there already"),
+        (["import", "b.log", "--out", "new"], "no traffic to read at b.log"),
+        (["generate", "p.json", "--out", "r"], "is there already"),
+    ):
+        done = subprocess.run(
+            [COMMAND, "workload", *arguments],
+            cwd=command.folder,
+            env={"PATH": str(command.folder), "HOME": str(command.folder)},
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == exits.USAGE
+        assert words in " ".join(done.stderr.decode().split())
+        assert b"Java" not in done.stderr
+
+
 def test_places_are_checked_before_spark_starts(command: Any) -> None:
     """A profile that could not be written is refused before any work."""
     found = command.run("workload", "profile", "r", "--out", "no/such/folder.json", code=exits.FAILED)
@@ -205,7 +228,8 @@ def test_a_recording_is_compared_with_its_profile_and_deliveries_are_analysed(or
     orders.run("consume", "orders", "--group", "billing", "--durable", "--max", "30")
     orders.run("record", "--topic", "orders", "--out", "r")
     job = ("--master", "local[1]", "--json")
-    orders.run("workload", "profile", "r", "--out", "p.json", "--bucket", "1", *job)
+    done = orders.run("workload", "profile", "r", "--out", "p.json", "--bucket", "1", *job)
+    assert done.err == "", "what Spark says by itself is not for standard error"
     found = orders.run("workload", "compare", "r", "p.json", "--bucket", "1", *job).json
     assert {each["distance"] for each in found["distances"]} <= {0.0, None}
     assert found["is_alike"]

@@ -91,6 +91,22 @@ def test_the_division_among_tasks_leaves_no_trace(
     assert files_of(tmp_path / "one") == files_of(tmp_path / "two")
 
 
+def test_many_files_take_as_many_jobs_as_one(spark: Any, tmp_path: pathlib.Path) -> None:
+    """A job costs more than a small file: formats are detected without any, and all files are read together."""
+    counts = []
+    for many in (2, 30):
+        folder = tmp_path / f"files{many}"
+        folder.mkdir()
+        for number in range(many):
+            (folder / f"{number:02}.csv").write_bytes(b"time,key\n%d,a\n%d,b\n" % (number, number + 1))
+        files = sorted(map(str, folder.iterdir()))
+        before = len(spark.sparkContext.statusTracker().getJobIdsForGroup())
+        report = import_traffic(spark, files, str(tmp_path / f"recording{many}"))
+        counts.append(len(spark.sparkContext.statusTracker().getJobIdsForGroup()) - before)
+        assert (report.files, report.records, report.skipped) == (many, 2 * many, many)
+    assert counts[0] == counts[1] > 0
+
+
 def test_events_without_keys_are_spread(spark: Any, azure_code: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """Of traffic without keys every partition gets a share, and the last line counts although it has no end."""
     report = import_traffic(spark, [str(azure_code)], str(tmp_path / "code"), partitions=4)

@@ -35,7 +35,8 @@ class Stamps:
     count: int = 0
     """How often one was noticed."""
     _noticed: list[tuple[int, int]] = attrs.Factory(list)
-    """(Stamp, when it was noticed): the stamps fall, the times rise. What is stamped up to there was stamped before."""
+    """(Stamp, when it was noticed): the stamps fall, the times rise unless the clock is set back once more. What is
+    stamped up to there was stamped before."""
 
     def notice(self, stamp_us: int, now_us: int) -> None:
         """This was stamped last, or is read now; what is ahead up to there was stamped before now."""
@@ -55,7 +56,8 @@ class Stamps:
         if stamp_us - now_us <= TOLERANCE_US:
             return stamp_us
         for noticed_us, at_us in reversed(self._noticed):
-            if noticed_us >= stamp_us:
-                return min(at_us, now_us)
+            if noticed_us >= stamp_us > at_us:
+                # That was ahead itself when the clock was set back once more since.
+                return min(self.believed(at_us, now_us), now_us)
         self.notice(stamp_us, now_us)
         return now_us

@@ -53,6 +53,8 @@ class DamageTraffic(Traffic):
     """Whose folder is gone in the end: that of the "partition", or of its "delivery" journal."""
     settled: int = 0
     """How many messages a group has acked before."""
+    is_unmarked: bool = False
+    """Whether nothing says where the log begins, as in what earlier versions have written."""
 
 
 class DamageLife:
@@ -82,6 +84,8 @@ class DamageLife:
         world, history = self._world, self._world.history
         await self._fill(machine)
         damaging = self._damaging = Damaging(world.disk, self._directory, self._entropy)
+        if self._traffic.is_unmarked:
+            damaging.unmark()
         self._damage(self._traffic.damages)
         world.sometimes("records were lost to damage at rest", bool(self._lost))
         await self._look_offline("verify")
@@ -348,6 +352,7 @@ class DamageAtRest:
             limits["snapshot_every_bytes"] = between(journal, 200, 2_000)
         repairs = one_of(entropy, (False, True))
         kinds = AT_REPAIRED if repairs else KINDS
+        is_unmarked = one_of(entropy.fork("marks"), (False, False, False, True))
         return DamageTraffic(
             messages=messages,
             batch=one_of(entropy, (1, 2, 5)),
@@ -359,12 +364,16 @@ class DamageAtRest:
             value_bytes=one_of(entropy, (20, 100, 400)),
             pause_s=one_of(entropy, (0.0, 0.001)),
             styles=(),
-            damages=tuple(one_of(entropy, KINDS) for _ in range(between(entropy, 1, 3))),
+            damages=(
+                *(("beginning",) if is_unmarked else ()),
+                *(one_of(entropy, KINDS) for _ in range(between(entropy, 1, 3))),
+            ),
             later=tuple(one_of(later, kinds) for _ in range(between(later, 0, 3))),
             repairs=repairs,
             settled=one_of(entropy, (0, between(entropy, 0, messages))),
             once=entropy.fork("once").random() < 0.6,
             folder=one_of(entropy.fork("folder"), ("", "partition", "delivery")),
+            is_unmarked=is_unmarked,
             limits=tuple(limits.items()),
         )
 

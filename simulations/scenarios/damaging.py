@@ -8,6 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from callboard.log.format.committed import (
+    COMMITTED_NAME,
+    HAS_START,
+    decode_committed,
+    encode_committed_file,
+)
 from callboard.log.format.faults import SegmentHeaderInvalid
 from callboard.log.format.frame import (
     BASE_OFFSET,
@@ -54,7 +60,7 @@ zeros, the end of a file, one of the two copies of a segment's header, an index,
 the index; a bit of any frame of the delivery journal, of one of the last ones that was synced, of its last snapshot;
 two segments of the log or the journal that have exchanged names, a blank file, a copy or noise with the name of a
 segment there, or in the catalog; the record of publishers, of which a bit is
-wrong, or which is cut or gone."""
+wrong, or which is cut or gone. "beginning" is "headless" for the first segment."""
 PLACES: Final = ("exchanged", "stray", "journal exchanged", "journal stray", "catalog stray")
 """Those that cost nothing: files in a wrong place."""
 AT_REPAIRED: Final = ("copy", "index", "journal", "journal end", "journal snapshot", "publishers", *PLACES)
@@ -182,7 +188,16 @@ class Damaging:
         self._has_misplaced = False
         """Whether a segment of the log has another's name, or a second one."""
         self._is_journal_misplaced = False
+        self._is_unmarked = False
+        """Whether nothing says where the log begins: then nobody misses a first segment that is gone."""
         self._exchanged: list[dict[str, str]] = []
+
+    def unmark(self) -> None:
+        """Take from the file `committed` of a log that was closed where the log begins: that costs nothing."""
+        self._is_unmarked = True
+        path = f"{self._directory}/{COMMITTED_NAME}"
+        found = decode_committed(self._disk.file(path))
+        self._disk.plant_file(path, encode_committed_file(found.durable_end, found.marks & ~HAS_START))
 
     def appended(self, end: int) -> None:
         """The directory was used, and records were appended, from offset `end` on."""
@@ -213,8 +228,8 @@ class Damaging:
             return self._damage_journal(kind)
         if kind == "publishers":
             return self._damage_publishers()
-        if kind == "headless":
-            return self._behead(frame.path)
+        if kind in ("headless", "beginning"):
+            return self._behead(frame.path if kind == "headless" else self._paths[0])
         if kind == "neighbours":
             place = frames.index(frame)
             here = [other for other in frames[place : place + 4] if other.path == frame.path]
@@ -267,7 +282,7 @@ class Damaging:
 
     def _behead(self, path: str) -> str | None:
         """Spoil both copies of a segment's header, and its index, but never those of the one in use."""
-        if path == self._paths[-1] or self._has_misplaced:
+        if path == self._paths[-1] or path in self._gone or self._has_misplaced:
             return None
         self._gone.add(path)
         self.has_headless = self._has_missing = True
@@ -387,6 +402,8 @@ class Damaging:
         there = set(self._disk.paths())
         in_place = [path for path in self._paths if path in there]
         found = [path for path in in_place if path not in self._gone and path != self._paths[-1]]
+        if self._is_unmarked and self._paths[0] in found:
+            found.remove(self._paths[0])
         if not found or self._has_misplaced:
             return None
         path = one_of(self._entropy, found)

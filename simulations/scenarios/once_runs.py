@@ -124,8 +124,12 @@ class PublishedOnce:
     )
 
     def aimed(self, entropy: SeededEntropy) -> list[Fault]:
-        """In some seeds the actors crash that do not hold the records, at any step."""
-        return aimed.at_steps(entropy, self.space, ("timer-wheel", "catalog"))
+        """In some seeds the actors crash that do not hold the records, at any step, or the power is lost when somebody
+        has just been told once more where a message is: that is an answer for which nothing is written.
+        """
+        found = aimed.at_steps(entropy, self.space, ("timer-wheel", "catalog"))
+        again = entropy.fork("told again")
+        return [*found, *aimed.between_syncs(again, "told again", 8)] if again.random() < 0.5 else found
 
     def workload(self, entropy: SeededEntropy) -> OnceTraffic:
         """Few messages, and many repetitions; in one of three runs, what was published is dropped soon."""
@@ -172,6 +176,7 @@ class _Publishers:
         self.is_done = False
         self.dropped = DroppedRecords(world)
         self.told: list[Told] = []
+        self._known: set[tuple[int, int]] = set()
         self._left: dict[str, int] = {}
         self._tries = 0
         self._lives: dict[str, int] = {}
@@ -219,10 +224,15 @@ class _Publishers:
 
     def _tell(self, machine: Machine, told: Told) -> None:
         """Somebody was told something."""
+        is_known = told.is_durable and (told.partition, told.offset) in self._known
         self.told.append(told)
+        if told.kind == "id":
+            self._known.add((told.partition, told.offset))
         words = f"{told.kind} {told.value.decode()} at {told.partition}@{told.offset}"
         self.world.history.record(machine.number, "is told", told.who, detail=words)
         self.world.probe("told", told.who)
+        if is_known:
+            self.world.probe("told again", told.who)
 
     def _asks(self, machine: Machine, who: str, acks: str, value: bytes) -> partial[Told]:
         """What will have been told, but for what only the answer says."""

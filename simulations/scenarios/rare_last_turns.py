@@ -8,10 +8,12 @@ its process is to go on with a copy of the disk from before the runtime was clos
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from callboard.actors.notices import UnreadDropped
 from callboard.log.errors import CallboardError, LogCorrupt, PublishFailed, StorageError
 from callboard.log.segments.segment_file import NEW_SUFFIX
 from callboard.simulations.clock import VirtualClock
@@ -234,6 +236,35 @@ async def close_before_a_partition_opens(at: MomentClient) -> None:
     )
 
 
+async def begin_a_group_as_segments_go(at: MomentClient) -> None:
+    """A group that begins while retention drops segments has lost nothing: it begins at the first record that stays."""
+    disk, lost = at.own_disk(), list[UnreadDropped]()
+    async with at.own_runtime(disk) as runtime:
+        runtime.subscribe_events(
+            lambda event: lost.append(event) if isinstance(event, UnreadDropped) else None
+        )
+        topic = await runtime.create_topic(TOPIC, segment_bytes=SEGMENT)
+        await fill(topic, between(at.draws, 2 * PER_SEGMENT, 5 * PER_SEGMENT))
+        first: list[int] = []
+
+        async def begin() -> None:
+            async with topic.subscribe("group") as consumer:
+                message = await consumer.get(timeout=WAIT_S)
+                first.extend([] if message is None else [message.offset])
+
+        async with trio.open_nursery() as nursery:
+            stall = disk.hang(segments_of(topic))
+            nursery.start_soon(partial(runtime.alter_topic, TOPIC, retention_bytes=SEGMENT))
+            await trio.sleep(one_of(at.draws, (0.0, 0.1)))
+            nursery.start_soon(begin)
+            await trio.sleep(one_of(at.draws, (0.0, 0.1)))
+            disk.unhang(stall)
+        (partition,) = await topic.describe()
+        at.expect_undisturbed(first, [partition.start_offset], "where a group begins as segments go")
+        found = len(lost), sum(group.lost_records for group in partition.groups)
+        at.expect_undisturbed(found, (0, 0), "what a group has lost that began as segments went")
+
+
 LAST_MOMENT_TURNS: Final = (
     alter_a_group_at_a_full_mailbox,
     publish_again_after_a_crash,
@@ -245,4 +276,5 @@ LAST_DISK_TURNS: Final = (
     close_while_settlements_are_owed,
     close_as_a_partition_finds_no_space,
     close_before_a_partition_opens,
+    begin_a_group_as_segments_go,
 )

@@ -11,6 +11,7 @@ from callboard.log.format.faults import SegmentHeaderInvalid
 from callboard.log.format.frame import BASE_OFFSET, FrameFields, FrameHeader, decode_body
 from callboard.log.format.frame_walk import FrameWalk, run_walk_cached
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES, decode_segment_header
+from callboard.log.format.stamps import is_ahead
 from callboard.log.segments.segment_file import base_offset_of, segment_path
 from callboard.simulations.checkers import retention
 from callboard.simulations.disk.inodes import Inode
@@ -78,7 +79,8 @@ class RetentionWatch:
             return  # what a failed plan left, at the end
         content = bytes(self._world.disk.tree.inode(segment_path(directory, base)).volatile)
         self._dropped_bytes[directory] = self._dropped_bytes.get(directory, 0) + len(content)
-        newest_us = max((frame.max_time_us for frame in _frames(content, sizes.bases[1])), default=0)
+        times_us = [frame.max_time_us for frame in _frames(content, sizes.bases[1])]
+        age_us = min(map(self._age_us, times_us), default=self._latest_us)
         topic, partition = self._places[directory]
         self._world.history.record(
             0,
@@ -88,8 +90,22 @@ class RetentionWatch:
             topic,
             partition,
             offsets=tuple(range(base, sizes.bases[1])),
-            attempts=(sizes.size_bytes, newest_us, max(self._latest_us, self._world.clock.wall_us())),
+            attempts=(sizes.size_bytes, self._latest_us - age_us, self._latest_us),
         )
+
+    def _age_us(self, stamp_us: int) -> int:
+        """How old what was stamped then may count as: by the latest wall time that there was, or if the clock was wrong
+        that stamped it, from when it was set back, which is when that can be noticed.
+        """
+        clock, was_shown = self._world.clock, False
+        now_us, believed_us = clock.wall_us(), stamp_us
+        if not is_ahead(stamp_us, now_us):
+            return self._latest_us - stamp_us
+        for before_us, after_us in clock.jumps:
+            was_shown = was_shown or before_us >= stamp_us
+            if was_shown and is_ahead(believed_us, after_us):
+                believed_us = after_us
+        return now_us - believed_us
 
     # -- publishes that are refused
 

@@ -285,6 +285,36 @@ def test_what_was_stamped_before_the_clock_was_set_right_counts_as_of_then() -> 
     assert stamps.count == 2
 
 
+def test_what_a_clock_has_noticed_that_is_set_back_once_more_grows_old() -> None:
+    """It counts as of the second time, not as now for as long as the first lasted."""
+    read, stamped = Stamps(), Stamps()
+    stamps_us = [each * TOLERANCE_US for each in (100, 60, 30)]
+    for stamps in (read, stamped):
+        stamps.notice(100 * TOLERANCE_US, 50 * TOLERANCE_US)
+    stamped.notice(50 * TOLERANCE_US, 1)  # what was stamped last was ahead
+    assert [read.believed(each_us, 1) for each_us in stamps_us] == [1, 1, 1]
+    for stamps in (read, stamped):
+        assert [stamps.believed(each_us, 9) for each_us in stamps_us] == [1, 1, 1]
+
+
+async def test_retention_by_age_goes_on_when_the_clock_is_set_back_twice(
+    autojump_clock: Any, world: Any
+) -> None:
+    """What was stamped by a clock that was set back, and back once more, is dropped when it is old."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders", retention_age=2 * HOUR_S, segment_age=HOUR_S)
+        for shift_s in (2 * YEAR_S, -YEAR_S, -YEAR_S):
+            world.clock.shift(shift_s)
+            await topic.publish(b"in one of three years")
+            await trio.sleep(1.5 * HOUR_S)
+            await topic.publish(b"in another segment")
+        for _ in range(12):
+            await topic.publish(b"hourly")
+            await trio.sleep(HOUR_S)
+        (part,) = await topic.describe()
+        assert part.start_offset >= 14
+
+
 def test_what_is_noticed_is_bounded() -> None:
     """What was noticed first is forgotten, and noticed again."""
     stamps = Stamps()

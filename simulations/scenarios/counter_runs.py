@@ -40,6 +40,7 @@ OLDER: Final = "older"
 JOURNALS: Final = ("/0/delivery", "/delayed-0/delivery", "/delivery")
 """Which are lost: those of the topic's folders that end so."""
 DELAY_S: Final = 0.5
+SET_BACK_S: Final = (0.0, 0.0, 0.0, 5.0, 100_000.0)
 LIVENESS_S: Final = 300.0
 LOOK_S: Final = 0.5
 
@@ -52,6 +53,8 @@ class CountedTraffic:
     later: int = 4
     losses: tuple[tuple[str, str], ...] = (("gone", "/delivery"),)
     """How, and of which journals."""
+    set_back_s: float = 0.0
+    """By how much the wall clock is set back with each loss, as on a machine that was restored."""
 
     def __attrs_post_init__(self) -> None:
         check_counts(
@@ -76,12 +79,20 @@ class LostCounters:
     )
 
     def workload(self, entropy: SeededEntropy) -> CountedTraffic:
-        """Some lives, the first with the most messages: it counts furthest."""
+        """Some lives, the first with the most messages: it counts furthest. Where the clock is set back, whole journals
+        are gone: then not even the time says where the next one is to begin.
+        """
         losses = [(one_of(entropy, LOSSES), one_of(entropy, JOURNALS)) for _ in range(between(entropy, 1, 2))]
+        set_back_s = one_of(entropy.fork("clock"), SET_BACK_S)
+        if set_back_s > 0:
+            losses = [("gone", whose) for _, whose in losses]
         if entropy.integer(3) == 0:
-            losses = [(OLDER, one_of(entropy, JOURNALS))] * 2
+            losses, set_back_s = [(OLDER, one_of(entropy, JOURNALS))] * 2, 0.0
         return CountedTraffic(
-            messages=between(entropy, 1, 12), later=between(entropy, 1, 6), losses=tuple(losses)
+            messages=between(entropy, 1, 12),
+            later=between(entropy, 1, 6),
+            losses=tuple(losses),
+            set_back_s=set_back_s,
         )
 
     async def main(self, world: World, workload: CountedTraffic) -> None:
@@ -98,6 +109,7 @@ class _Counting:
     def __init__(self, world: World, workload: CountedTraffic) -> None:
         self._world = world
         self._losses = workload.losses
+        self._set_back_s = workload.set_back_s
         counts = [max(0, workload.messages), *[max(0, workload.later)] * len(workload.losses)]
         fates = world.entropy.fork("fates")
         self._fates = [[one_of(fates, FATES) for _ in range(count)] for count in counts]
@@ -184,6 +196,8 @@ class _Counting:
         publishers lies beside them, and stays.
         """
         disk = self._world.disk
+        if self._set_back_s > 0:
+            self._world.clock.shift(-self._set_back_s)
         found = {path: content for path, content in sorted(disk.files().items()) if self._is_of(path, whose)}
         older, self._older = self._older, found
         if how == OLDER and not older:

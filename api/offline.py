@@ -24,6 +24,7 @@ from callboard.log.errors import (
     StorageError,
     TopicNotFound,
 )
+from callboard.log.host.clock import HostClock
 from callboard.log.host.disk import HostDisk
 from callboard.log.journal.journal_reading import JournalReading
 from callboard.log.journal.journal_recovery import Owner
@@ -48,6 +49,7 @@ class OfflineDirectory:
     def __init__(self, directory: str, *, writable: bool = False) -> None:
         require_directory(directory)
         self.disk = HostDisk(directory, read_only=not writable)
+        self.clock = HostClock()
         self._directory = directory
         self.files: Incarnation
 

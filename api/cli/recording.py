@@ -345,7 +345,9 @@ async def _record(
                 def note(first: int, last: int, index: int = index) -> None:
                     lost.append(f"{topic_name}/{index}: {first} to {last}")
 
-                whole = LogBatches(reader, max(begin, reader.start_offset), end, note)
+                whole = LogBatches(
+                    reader, max(begin, reader.start_offset), end, note, now_us=offline.clock.wall_us()
+                )
                 async with aclosing(_picked(whole, chosen) if chosen else whole) as batches:
                     async for columns in batches:
                         await writer.append(index, privacy.hide(columns))

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from array import array
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from typing import Final, Self
 
 import attrs
 
 from callboard.log.errors import InvalidArgument, PlanFailed, RecordingInvalid
-from callboard.log.format.columns import Columns
+from callboard.log.format.columns import NO_TIME, Columns
+from callboard.log.format.stamps import is_ahead
 from callboard.log.limits import MIB
 from callboard.log.offline.reader import LogReader
 from callboard.log.seams.disk import Close, Incarnation, Open
@@ -77,6 +79,19 @@ class Span:
 EVER: Final = Span()
 
 
+def restamped(columns: Columns, append_times: Sequence[int]) -> Columns:
+    """The same records, as if appended at these times; each lives as long as it did."""
+    expiries = columns.expiries
+    if expiries is not None:
+        expiries = array("q", expiries)
+        for index, append_us in enumerate(append_times):
+            if expiries[index] != NO_TIME:
+                expiries[index] += append_us - columns.append_time(index)
+    if len(set(append_times)) == 1:
+        return attrs.evolve(columns, append_time_us=append_times[0], append_times=None, expiries=expiries)
+    return attrs.evolve(columns, append_times=array("q", append_times), expiries=expiries)
+
+
 class Batches(ABC):
     """Batches, one after the other: `async for`. Whoever does not read to the end calls `aclose`."""
 
@@ -95,7 +110,9 @@ class Batches(ABC):
 class LogBatches(Batches):
     """What a log holds in `[start, stop)`; of each batch what lies in `span`.
 
-    `lost(first, last)` is called for the offsets that cannot be read.
+    `lost(first, last)` is called for the offsets that cannot be read. With the time that it is now, what was appended
+    by a clock that was ahead counts as appended with the record before it, or the first one that follows (`stamps`):
+    it would hold up a replay until that time, and all that follows with it.
     """
 
     def __init__(
@@ -106,7 +123,11 @@ class LogBatches(Batches):
         lost: Callable[[int, int], object],
         span: Span = EVER,
         read_bytes: int = READ_BYTES,
+        now_us: int | None = None,
     ) -> None:
+        self._now_us = now_us
+        self._right_us: int | None = None
+        """The last stamp of a clock that was right."""
         self._reader = reader
         self._offset = start
         self._stop = stop
@@ -135,8 +156,39 @@ class LogBatches(Batches):
         for columns in reading.batches:
             if columns.last_offset >= self._stop:
                 columns = columns.select(0, columns.index_at(self._stop))
+            if self._now_us is not None:
+                columns = await self._put_right(columns, self._now_us)
             self._ready += [part for part in self._span.parts(columns) if part.count]
         self._offset = reading.next_offset if reading.next_offset > self._offset else self._stop
+
+    async def _put_right(self, columns: Columns, now_us: int) -> Columns:
+        stamps = [columns.append_time(index) for index in range(columns.count)]
+        if not any(is_ahead(stamp_us, now_us) for stamp_us in stamps):
+            self._right_us = stamps[-1]
+            return columns
+        right_us = self._right_us
+        if right_us is None:
+            right_us = await self._first_right(now_us)
+        moved = []
+        for stamp_us in stamps:
+            right_us = right_us if is_ahead(stamp_us, now_us) else stamp_us
+            moved.append(right_us)
+        self._right_us = right_us
+        return restamped(columns, moved)
+
+    async def _first_right(self, now_us: int) -> int:
+        """The first stamp from here on that is not ahead."""
+        offset = self._offset
+        while offset < self._stop:
+            reading = await self._reader.read(offset, max_records=READ_RECORDS, max_bytes=self._read_bytes)
+            for columns in reading.batches:
+                for index in range(columns.count):
+                    if not is_ahead(stamp_us := columns.append_time(index), now_us):
+                        return stamp_us
+            if reading.next_offset <= offset:
+                break
+            offset = reading.next_offset
+        return now_us
 
 
 @attrs.frozen

@@ -252,7 +252,7 @@ async def figures_of(directory: str, topic: str, group: str) -> Figures:
             lost: list[tuple[int, int]] = []
             reader = await offline.reader(record, place.partition)
             note = partial(_note_lost, lost)
-            batches = LogBatches(reader, place.log_start, place.log_end, note)
+            batches = LogBatches(reader, place.log_start, place.log_end, note, now_us=offline.clock.wall_us())
             async with aclosing(batches):
                 partition = _Partition(place, batches, lag, delivery, settling)
                 openings = await _walk(place, partition)

@@ -204,7 +204,13 @@ async def _copy(
             for index in range(count):
                 reader = await offline.reader(record, index)
                 start = max(starts[index], reader.start_offset)
-                batches = LogBatches(reader, start, reader.visible_end, lambda first, last: None)
+                batches = LogBatches(
+                    reader,
+                    start,
+                    reader.visible_end,
+                    lambda first, last: None,
+                    now_us=offline.clock.wall_us(),
+                )
                 async with aclosing(batches):
                     async for columns in batches:
                         taken = _addressed(columns, found.group_id)

@@ -13,6 +13,8 @@ from callboard.log.format.stamps import TOLERANCE_US, Stamps, is_ahead
 from callboard.log.limits import STAMPS_NOTICED_MAX
 from callboard.log.offline.reader import LogReader
 from callboard.message import to_us
+from callboard.recordings.reader import LogBatches
+from callboard.replay.joining import ttls_of
 
 YEAR_S = 365 * 86_400.0
 HOUR_S = 3600.0
@@ -260,6 +262,29 @@ async def test_an_instant_is_found_in_any_segment(autojump_clock: Any, world: An
             first = 3 if number in (4, 5) else 11 if number in range(12, 17) else number
             assert await reader.offset_at(to_us(then), world.clock.wall_us()) == 5 * first
             assert await runtime.seek_group("billing", then) == {("orders", 0): 5 * first}
+
+
+async def test_a_copy_has_no_times_of_a_wrong_year(autojump_clock: Any, world: Any) -> None:
+    """Records are copied with the time of the one before them, or of the first that follows, and live as long."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        for number in range(6):
+            publish = topic.publish(b"x", ttl=60)
+            await (in_a_wrong_year(world, publish) if number in (0, 1, 4) else publish)
+            await trio.sleep(10)
+        now_us = world.clock.wall_us()
+        files = await world.disk.incarnate("copy")
+        for start, wanted in ((0, [20, 20, 20, 30, 30, 50]), (4, [50, 50])):
+            reader = LogReader(files, f"topics/{topic.topic_id}/0")
+            await reader.refresh()
+            batches = LogBatches(reader, start, 6, lambda first, last: None, now_us=now_us)
+            times, lives = [], []
+            async for columns in batches:
+                times += [columns.append_time(index) for index in range(columns.count)]
+                lives += ttls_of(columns)
+            begun_us = now_us - 60_000_000
+            assert [(time_us - begun_us) // 1_000_000 for time_us in times] == wanted
+            assert lives == [60_000_000] * len(wanted)
 
 
 def test_a_stamp_that_is_ahead_counts_as_when_it_was_noticed() -> None:

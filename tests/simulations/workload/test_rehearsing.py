@@ -12,6 +12,7 @@ import trio
 
 import callboard
 from callboard.log.errors import GroupNotFound, TopicNotFound
+from callboard.log.host.clock import HostClock
 from callboard.simulations.workload.analysis import Latency
 from callboard.simulations.workload.figures import Figures, _Timeline, figures_of
 from callboard.simulations.workload.rehearsing import Rehearsal, rehearse
@@ -227,3 +228,46 @@ async def reject_one(topic: callboard.Topic, group: str) -> None:
     """Give up the first message."""
     async with topic.subscribe(group, dead_letter_topic="orders.dlq") as consumer:
         await (await consumer.get()).reject(reason="not now")
+
+
+class Settable:
+    """The clock of the machine, with a wall clock that may be set wrong."""
+
+    def __init__(self) -> None:
+        self._clock = HostClock()
+        self.ahead_us = 0
+
+    def monotonic(self) -> float:
+        """Seconds."""
+        return self._clock.monotonic()
+
+    def wall_us(self) -> int:
+        """Microseconds since 1970."""
+        return self._clock.wall_us() + self.ahead_us
+
+
+async def test_a_rehearsal_does_not_wait_for_a_wrong_year(tmp_path: Path) -> None:
+    """What was published while the clock was a year ahead comes with what was published before it."""
+    clock = Settable()
+    async with callboard.open_runtime(tmp_path / "data", clock=clock) as runtime:
+        topic = await runtime.create_topic("orders")
+        for number in range(5):
+            clock.ahead_us = 365 * 86_400_000_000 if number in (0, 2) else 0
+            await topic.publish(b"tea")
+        clock.ahead_us = 0
+        async with trio.open_nursery() as nursery:
+            await nursery.start(partial(topic.work, nothing, "billing"))
+            await settled(runtime)
+            nursery.cancel_scope.cancel()
+    again = tmp_path / "again"
+    again.mkdir()
+    found = None
+    with trio.move_on_after(60):
+        found = await rehearse(str(tmp_path / "data"), "orders", "billing", nothing, into=str(again), speed=1)
+    assert found is not None
+    assert found.now.settled == 5
+    assert found.is_finished
+
+
+async def nothing(message: callboard.ReceivedMessage) -> None:
+    """Take it."""

@@ -17,6 +17,7 @@ NONDETERMINISTIC: Final = 9
 UNPROVED: Final = 10
 UNFINISHED: Final = 11
 DIFFERENT: Final = 12
+WORSE: Final = 13
 INTERRUPTED: Final = 130
 PIPE_CLOSED: Final = 141
 TERMINATED: Final = 143
@@ -37,6 +38,7 @@ MEANINGS: Final = {
     UNPROVED: "`simulate --prove`: a safeguard was disabled and no seed failed without it",
     UNFINISHED: "`simulate --time-limit`: the time limit came before any seed had ended",
     DIFFERENT: "`workload compare`: the recordings are not alike; the table names the distances above the threshold",
+    WORSE: "`rehearse`: something is worse now than it was then; the table says what",
     INTERRUPTED: "interrupted from the keyboard; the directory was closed cleanly",
     PIPE_CLOSED: "the reader of standard output closed it, as `head` does",
     TERMINATED: "ended by SIGTERM; the directory was closed cleanly",

@@ -90,16 +90,16 @@ def summary(path: str, manifest: Manifest) -> dict[str, Any]:
 def info(path: str, as_json: bool) -> None:
     """Show what a recording holds, by its manifest."""
 
-    async def work() -> Manifest:
-        async with recording_at(path) as opened:
-            return opened.manifest
-
-    manifest = run(work)
-    found = summary(path, manifest)
+    found = summary(path, run(partial(_manifest, path)))
     if as_json:
         print_json(found)
         return
     show(facts(_facts(found)))
+
+
+async def _manifest(path: str) -> Manifest:
+    async with recording_at(path) as opened:
+        return opened.manifest
 
 
 def _facts(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -182,6 +182,7 @@ def parse_span(start: str | None, stop: str | None) -> Span:
 @to_option
 @key_option
 @header_option
+@json_option
 def cut(
     path: str,
     out: str,
@@ -189,6 +190,7 @@ def cut(
     stop: str | None,
     keys: tuple[str, ...],
     headers: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Copy a part of a recording. It lies in a span of time, or has certain keys or headers."""
     span, filters = parse_span(start, stop), _filters(keys, headers)
@@ -206,7 +208,15 @@ def cut(
                             await writer.append(index, columns)
                 return writer.records
 
-    say(f"{out} holds {counted(run(work), 'record')}")
+    _tell_made(out, f"{out} holds {counted(run(work), 'record')}", as_json)
+
+
+def _tell_made(out: str, words: str, as_json: bool, **more: object) -> None:
+    """Tell of a recording that was made; as JSON, what `info` prints of it, and `more`."""
+    if as_json:
+        print_json(summary(out, run(partial(_manifest, out))) | more)
+    else:
+        say(words)
 
 
 def _filters(keys: tuple[str, ...], headers: tuple[str, ...]) -> list[RecordFilter]:
@@ -229,7 +239,8 @@ def _picked(batches: Batches, filters: Sequence[RecordFilter]) -> Batches:
 @recording.command()
 @click.argument("paths", metavar="RECORDING...", nargs=-1, required=True)
 @out_option
-def merge(paths: tuple[str, ...], out: str) -> None:
+@json_option
+def merge(paths: tuple[str, ...], out: str, as_json: bool) -> None:
     """Merge recordings with equal numbers of partitions. Each partition is merged by time."""
 
     async def work(opened: Sequence[Recording] = ()) -> int:
@@ -238,6 +249,9 @@ def merge(paths: tuple[str, ...], out: str) -> None:
                 return await work([*opened, following])
         partitions = check_alike(opened)
         source = {"merged_from": " ".join(each.manifest.digest for each in opened)}
+        topics = {each.manifest.source.get("topic") for each in opened}
+        if len(topics) == 1 and (topic := topics.pop()) is not None:
+            source["topic"] = topic
         async with made_at(out, partitions, source) as writer:
             for index in range(partitions):
                 merged = Merged([await each.read(index) for each in opened])
@@ -246,7 +260,8 @@ def merge(paths: tuple[str, ...], out: str) -> None:
                         await writer.append(index, columns)
             return writer.records
 
-    say(f"{out} holds {counted(run(work), 'record')} of {counted(len(paths), 'recording')}")
+    words = f"{out} holds {counted(run(work), 'record')} of {counted(len(paths), 'recording')}"
+    _tell_made(out, words, as_json)
 
 
 @asynccontextmanager
@@ -284,6 +299,7 @@ async def made_at(out: str, partitions: int, source: dict[str, str]) -> AsyncIte
 @click.option("--hash-keys", "salt", default=None, help="Replace keys by hashes; the salt keeps them secret.")
 @click.option("--scrub-payloads", is_flag=True, help="Replace values, and those of headers, by zeros.")
 @directory_option
+@json_option
 def record(
     directory_argument: str | None,
     topic: str,
@@ -295,6 +311,7 @@ def record(
     salt: str | None,
     scrub_payloads: bool,
     directory: str,
+    as_json: bool,
 ) -> None:
     """Copy a topic into a recording. Another process may have the directory open, and is not disturbed.
 
@@ -308,7 +325,12 @@ def record(
     chosen = _filters(keys, headers)
     places = parse_start(start), parse_start(stop)
     _check_order(*places)
-    run(partial(_record, directory_argument or directory, topic, out, places, chosen, privacy))
+    records, lost = run(
+        partial(_record, directory_argument or directory, topic, out, places, chosen, privacy)
+    )
+    for words in lost:
+        say(f"nothing can be read at these offsets, and the recording lacks them: {words}")
+    _tell_made(out, f"{out} holds {counted(records, 'record')} of topic {topic}", as_json, lost=lost)
 
 
 def _check_order(begin: int | str | datetime, end: int | str | datetime) -> None:
@@ -332,7 +354,8 @@ async def _record(
     places: tuple[int | str | datetime, int | str | datetime],
     chosen: Sequence[RecordFilter],
     privacy: Privacy,
-) -> None:
+) -> tuple[int, list[str]]:
+    """How many records were copied, and where some cannot be read."""
     async with OfflineDirectory(directory) as offline:
         topic = await offline.topic(topic_name)
         lost: list[str] = []
@@ -353,9 +376,7 @@ async def _record(
                         await writer.append(index, privacy.hide(columns))
             if lost:
                 writer.source["lost"] = "; ".join(lost[:20])
-    for words in lost:
-        say(f"nothing can be read at these offsets, and the recording lacks them: {words}")
-    say(f"{out} holds {counted(writer.records, 'record')} of topic {topic_name}")
+    return writer.records, lost
 
 
 async def _offset(reader: LogReader, place: int | str | datetime) -> int:

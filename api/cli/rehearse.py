@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from callboard.actors.kernel.failures import describe
+from callboard.cli import exits
 from callboard.cli.files import empty_directory, temporary_directory, working_folder
 from callboard.cli.group import first_error, run
 from callboard.cli.options import FiniteFloat, json_option
@@ -80,11 +81,12 @@ def rehearse_command(
     patience: float,
     keep: str | None,
     as_json: bool,
-) -> None:
+) -> int:
     """Try a handler on what was published to a topic. It is compared with how its group went then.
 
     DIR is a runtime's directory, or a copy of one. It is only read, and may be open elsewhere. What is compared comes
-    from delivery journals: lag, redeliveries, dead letters, and how long messages took.
+    from delivery journals: lag, redeliveries, dead letters, and how long messages took. Exits with 13 when something is
+    worse now.
     """
     require_directory(directory)
     function = handler_named(handler)
@@ -113,6 +115,7 @@ def rehearse_command(
         print_json(found.document())
     else:
         show(*_shown(found, directory))
+    return exits.WORSE if "worse" in found.verdict().values() else exits.OK
 
 
 def _shown(found: Rehearsal, directory: str) -> list[Any]:
@@ -128,6 +131,8 @@ def _shown(found: Rehearsal, directory: str) -> list[Any]:
     if not found.is_finished:
         left = found.now.messages - found.now.settled
         lines.append(f"Now {left:,} messages were not settled when the patience was over.")
+    if not found.has_its_pace:
+        lines.append("At another speed lags and times are those of another load, and are not judged.")
     worse = dict.fromkeys(name.split(",")[0] for name, word in verdict.items() if word == "worse")
     lines.append(f"Worse now: {', '.join(worse)}." if worse else "Nothing is worse now.")
     return lines

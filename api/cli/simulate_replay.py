@@ -12,7 +12,7 @@ import click
 from callboard.cli import exits
 from callboard.cli.files import read_whole
 from callboard.cli.options import json_option
-from callboard.cli.output import facts, print_json, progress, show
+from callboard.cli.output import facts, print_json, progress, say, show
 from callboard.cli.recording import from_option, parse_span, to_option
 from callboard.cli.replay import fraction_option, keys_option, speed_option
 from callboard.log.errors import CallboardError, InvalidArgument
@@ -23,7 +23,7 @@ from callboard.replay.positions import Selection
 from callboard.simulations.faults import NO_FAULTS, Plan
 from callboard.simulations.faults.plan import PLAN_BYTES_MAX
 from callboard.simulations.replays.files import checked_recording
-from callboard.simulations.replays.running import SimulatedReplay, random_plan, simulate_replay
+from callboard.simulations.replays.running import SimulatedReplay, random_plan, simulate_replay, topic_of
 from callboard.simulations.violations import Violation
 
 HORIZON_MAX_S: Final = 3_600.0
@@ -73,7 +73,10 @@ def simulate_replay_command(
         with checked_recording(path, selection) as (recording, selected):
             if random_faults:
                 plan = random_plan(
-                    seed, partitions or len(recording.manifest.partitions), _horizon(recording, speed)
+                    seed,
+                    partitions or len(recording.manifest.partitions),
+                    _horizon(recording, speed),
+                    topic_of(recording),
                 )
             found = simulate_replay(
                 recording,
@@ -111,12 +114,15 @@ def _show(found: SimulatedReplay, plan: Plan, as_json: bool) -> None:
         print_json(fields | {"failure": words, "plan": plan.to_data()})
         return
     show(facts(_lines(found)), *([] if plan == NO_FAULTS else [plan.words()]))
+    for fault in found.idle:
+        say(f"without effect: {fault}")
     if words is not None:
         show(words if isinstance(failure, Violation) else f"the run failed: {words}")
 
 
 def _lines(found: SimulatedReplay) -> Sequence[tuple[str, str]]:
     lines = [
+        ("topic", found.topic),
         ("records", f"{found.records:,} as recorded, once each"),
         ("lost by the disk", f"{found.missing:,}"),
         ("calls of replay", f"{found.runs:,}, in {found.lives:,} lives of the machine"),

@@ -11,7 +11,7 @@ runs into the topic's limit waits until the group has caught up.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ import attrs
 import trio
 
 import callboard
+from callboard.actors.names import OWN, name_problem
 from callboard.log.errors import CallboardError, InvalidArgument
 from callboard.log.limits import MESSAGE_BYTES_MAX, MIB, PARTITIONS_MAX
 from callboard.message import from_us
@@ -29,12 +30,14 @@ from callboard.replay.positions import Selection
 from callboard.replay.replaying import source_of
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults import NO_FAULTS, FaultSpace, Plan, draw_plan
+from callboard.simulations.faults.when import At
 from callboard.simulations.replays.audit import PROMISE, Audit
 from callboard.simulations.scenarios.operator import OPERATOR_S, is_passing, leaves, restart_failed
 from callboard.simulations.violations import Violation
 from callboard.simulations.world import Machine, Run, Settings, World, run
 
 TOPIC: Final = "replayed"
+"""Of a recording that does not say which topic it was made from."""
 GROUP: Final = "audit"
 RETENTION_BYTES_ALL: Final = 32 * MIB
 """Of all partitions together, but for the least of each, in which a batch fits several times."""
@@ -76,6 +79,9 @@ class SimulatedReplay:
     """Of the last call that published anything."""
     faults: Mapping[str, int]
     """How often each kind of fault had an effect."""
+    topic: str = TOPIC
+    idle: tuple[str, ...] = ()
+    """Faults of the plan that had none, each with the reason."""
     scheduler: str
     digest: str
     """Of the run's trace, when there is one: the same seed, plan and code give the same."""
@@ -97,9 +103,9 @@ def simulate_replay(
     """Replay `recording` into a topic of a simulated machine, under `plan`, and account for every record.
 
     `recording` is opened over `files.RecordedFiles`; `selected` is what `check_recording` returned for it. The topic
-    has `partitions` (None: as many as the recording). `scheduler` None is drawn from the seed. With `trace` the result
-    has a digest of all that happened. `on_progress(records, virtual seconds)` is called now and then. Raises
-    `InvalidArgument`, before anything is run.
+    has the name that it was recorded under (`topic_of`), and `partitions` (None: as many as the recording). `scheduler`
+    None is drawn from the seed. With `trace` the result has a digest of all that happened. `on_progress(records,
+    virtual seconds)` is called now and then. Raises `InvalidArgument`, before anything is run.
     """
     replaying = _Replaying(recording, selected, check_speed(speed), selection, partitions, on_progress)
     settings = Settings(
@@ -112,9 +118,27 @@ def simulate_replay(
     return replaying.result(run(replaying.main, seed=seed, plan=plan, settings=settings), trace=trace)
 
 
-def random_plan(seed: int, partitions: int, horizon_s: float) -> Plan:
+def topic_of(recording: Recording) -> str:
+    """The name of the topic that was recorded, if the recording has one that a topic can have; else `TOPIC`."""
+    name = recording.manifest.source.get("topic", TOPIC)
+    return TOPIC if name_problem(name) is not None or name.startswith(OWN) else name
+
+
+def idle_faults(ended: Run) -> Iterator[str]:
+    """The faults of a run that had no effect, in words."""
+    for index, fault in enumerate(ended.plan.faults):
+        if ended.hits.get(index):
+            continue
+        if isinstance(fault.when, At) and fault.when.seconds > ended.virtual_s:
+            reason = f"its time never came: the run ended after {ended.virtual_s:,.1f} s"
+        else:
+            reason = "its moment never came, or nothing that it names was there"
+        yield f"{fault.words()}: {reason}"
+
+
+def random_plan(seed: int, partitions: int, horizon_s: float, topic: str = TOPIC) -> Plan:
     """A plan drawn from the seed: faults of every kind that a log survives, within so many virtual seconds."""
-    actors = tuple(f"topics/{TOPIC}/{index}" for index in range(partitions))
+    actors = tuple(f"topics/{topic}/{index}" for index in range(partitions))
     space = FaultSpace(
         actors=(*actors, "catalog", "renewals", "timer-wheel", f"groups/{GROUP}"),
         messages=("", "PublishMany", "Read", "Flush", "Fetch", "Settle"),
@@ -141,6 +165,7 @@ class _Replaying:
         if not 1 <= self._partitions <= PARTITIONS_MAX:
             raise InvalidArgument(f"{self._partitions} partitions: a topic has 1 to 1024. Nothing was run.")
         self._recording = recording
+        self._topic = topic_of(recording)
         self._selected = selected
         self._speed = speed
         self._selection = selection
@@ -192,7 +217,7 @@ class _Replaying:
     async def _session(self, world: World, runtime: callboard.Runtime) -> int:
         retention_bytes = max(RETENTION_BYTES_LEAST, RETENTION_BYTES_ALL // self._partitions)
         topic = await runtime.create_topic(
-            TOPIC,
+            self._topic,
             partitions=self._partitions,
             segment_bytes=retention_bytes // SEGMENTS,
             retention_bytes=retention_bytes,
@@ -215,7 +240,7 @@ class _Replaying:
             report: ReplayReport = await replay(
                 self._recording,
                 runtime,
-                TOPIC,
+                self._topic,
                 speed=self._speed,
                 start=None if span.from_us is None else from_us(span.from_us),
                 stop=None if span.to_us is None else from_us(span.to_us),
@@ -297,6 +322,8 @@ class _Replaying:
             virtual_s=ended.virtual_s,
             lateness=self._lateness,
             faults=dict(ended.fault_counts),
+            topic=self._topic,
+            idle=tuple(idle_faults(ended)),
             scheduler=ended.scheduler,
             digest=ended.trace.digest if trace else "",
         )

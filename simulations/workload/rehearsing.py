@@ -80,17 +80,23 @@ class Rehearsal:
                 rows.append((f"{words}, {percent} %", first, second, "us"))
         return rows
 
+    @property
+    def has_its_pace(self) -> bool:
+        """Whether messages were published at the pace of then: at another, lags and times cannot be compared."""
+        return self.speed == 1
+
     def verdict(self) -> dict[str, str]:
-        """By name, of what differs: "worse" or "better"."""
+        """By name, of what differs and can be compared: "worse" or "better"."""
         found: dict[str, str] = {}
         unsettled = [figures.messages - figures.settled for figures in (self.then, self.now)]
         for name, then, now, unit in self.rows():
-            if then is None or now is None or name == "messages":
+            is_of_pace = bool(unit) or name.startswith("lag")
+            if then is None or now is None or name == "messages" or (is_of_pace and not self.has_its_pace):
                 continue
             if name == "settled":
                 then, now = unsettled
             least = LATENCY_LEAST_US if unit else LAG_LEAST if name.startswith("lag") else 1
-            factor = WORSE if unit or name.startswith("lag") else 1.0
+            factor = WORSE if is_of_pace else 1.0
             if now >= then + least and now >= then * factor:
                 found[name] = "worse"
             elif then >= now + least and then >= now * factor:
@@ -126,8 +132,8 @@ async def rehearse(
 
     `directory` is only read. `into` is an empty folder, which then holds the copied recording and the new directory.
     `speed` is that of a replay: 1 for the recorded pace, N for N times that, "max"; with others than 1 latencies and
-    lags are those of another load. `concurrency` is that of `work`. When nothing was settled for `patience` seconds
-    after all was published, it ends. Raises as `figures_of`, `replay` and `Topic.work` do.
+    lags are those of another load, and are not judged. `concurrency` is that of `work`. When nothing was settled for
+    `patience` seconds after all was published, it ends. Raises as `figures_of`, `replay` and `Topic.work` do.
     """
     if not patience > 0:  # NaN, too: no time would ever exceed it
         raise InvalidArgument(f"patience is {patience!r}, not seconds above 0. Nothing was run.")

@@ -98,6 +98,21 @@ def test_a_part_is_recorded_cut_and_merged(topic: Any) -> None:
     assert topic.run("recording", "info", "users", "--json").json["records"] == RECORDS // 50
 
 
+def test_what_was_made_is_told_as_json(topic: Any) -> None:
+    """As `info` does; what two recordings of one topic are merged into is of that topic."""
+    made = topic.run("record", "data", "--topic", "web", "--out", "day", "--json").json
+    assert made.pop("lost") == []
+    assert made == topic.run("recording", "info", "day", "--json").json
+    part = topic.run("recording", "cut", "day", "--out", "part", "--key", "user-1", "--json").json
+    assert (part["recording"], part["records"], part["source"]["cut_from"]) == (
+        "part",
+        RECORDS // 50,
+        made["id"],
+    )
+    both = topic.run("recording", "merge", "part", "day", "--out", "both", "--json").json
+    assert (both["records"], both["source"]["topic"]) == (RECORDS + RECORDS // 50, "web")
+
+
 def test_damage_is_found(topic: Any) -> None:
     """One byte is enough; the exit code says so."""
     topic.run("record", "--topic", "web", "--out", "day")

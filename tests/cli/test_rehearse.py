@@ -9,6 +9,7 @@ import pytest
 import trio
 
 import callboard
+from callboard.cli import exits
 
 MODULE = """
 import callboard
@@ -16,6 +17,13 @@ import callboard
 async def handle(message):
     if message.attempt == 1:
         raise callboard.Retry(0.01)
+
+async def always(message):
+    pass
+
+async def unready(message):
+    if message.attempt == 1:
+        raise ValueError("not yet")
 
 def not_async(message):
     pass
@@ -51,18 +59,31 @@ ARGUMENTS = ("rehearse", "tuesday", "--topic=orders", "--group=billing", "--spee
 def test_then_and_now_are_side_by_side(tuesday: Any) -> None:
     """As JSON and for people; nothing is left."""
     before = sorted(path.name for path in tuesday.folder.iterdir())
-    found = tuesday.run(*ARGUMENTS, "--handler=todays_code:handle", "--json").json
+    arguments = (*ARGUMENTS, "--handler=todays_code:handle")
+    found = tuesday.run(*arguments, "--json", code=exits.WORSE).json
     assert (found["then"]["dead_letters"], found["now"]["dead_letters"]) == (2, 0)
     assert (found["then"]["redelivered"], found["now"]["redelivered"]) == (0, 20)
     assert (found["then"]["messages"], found["now"]["messages"], found["now"]["settled"]) == (20, 20, 20)
     assert found["verdict"]["dead letters"] == "better"
     assert found["verdict"]["redelivered"] == found["verdict"]["nacked"] == "worse"
-    told = tuesday.run(*ARGUMENTS, "--handler=todays_code:handle").out.decode()
+    told = tuesday.run(*arguments, code=exits.WORSE).out.decode()
     assert "then and now" in told
-    assert "Worse now: redelivered, nacked" in told
+    assert "Worse now: redelivered, nacked.\n" in told
+    assert "are not judged" in told
     assert max(map(len, told.splitlines())) <= 80
     after = sorted(path.name for path in tuesday.folder.iterdir())
     assert [name for name in after if name != "__pycache__"] == before
+
+
+def test_lags_and_times_are_judged_at_the_recorded_pace_alone(tuesday: Any) -> None:
+    """Faster, they are those of another load; a handler that does better is worse in nothing, and exits with 0."""
+    found = tuesday.run(*ARGUMENTS, "--handler=todays_code:always", "--json").json
+    assert found["verdict"] == {"dead letters": "better"}
+
+
+def test_failures_that_are_counted_are_not_logged_too(tuesday: Any) -> None:
+    """Nor is the number of log lines told that were left out."""
+    assert tuesday.run(*ARGUMENTS, "--handler=todays_code:unready", code=exits.WORSE).err == ""
 
 
 @pytest.mark.parametrize(

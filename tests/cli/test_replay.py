@@ -198,6 +198,24 @@ def test_a_recording_is_replayed_in_the_simulator(day: Any) -> None:
     assert [path.name for path in day.folder.iterdir() if path.is_dir()] == ["day"]
 
 
+def test_faults_aim_at_the_recorded_topic_and_idle_ones_are_told(day: Any) -> None:
+    """One at the topic's partition hits; one at a topic that is not there, and one after the end, are listed."""
+    faults = [
+        {"kind": "CrashActor", "when": {"at": 100.0}, "path": "topics/web/1"},
+        {"kind": "CrashActor", "when": {"at": 200.0}, "path": "topics/replayed/1"},
+        {"kind": "PowerCut", "when": {"at": 99_000.0}},
+    ]
+    (day.folder / "plan.json").write_text(json.dumps({"callboard_plan": 1, "faults": faults}))
+    found = day.run("simulate", "replay", "day", "--faults", "plan.json", "--json").json
+    assert (found["topic"], found["faults"], found["failure"]) == ("web", {"CrashActor": 1}, None)
+    assert ["topics/replayed/1" in found["idle"][0], "its time never came" in found["idle"][1]] == [
+        True,
+        True,
+    ]
+    told = day.run("simulate", "replay", "day", "--faults", "plan.json").err
+    assert told.count("without effect: ") == 2
+
+
 def test_what_the_simulator_cannot_replay_is_refused(day: Any) -> None:
     """A wrong speed, no recording, a damaged one, a plan that is none, two plans."""
     (day.folder / "plan.json").write_text("{}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -32,18 +32,29 @@ FIELDS: Final = {
     "producer_sequence": pa.int64(),
 }
 """The columns of a frame by name, in order; times are microseconds since 1970."""
+TIMES: Final = frozenset({"timestamp", "append_time", "expiry"})
+"""The columns that may be instants instead of numbers."""
+INSTANT: Final = pa.timestamp("us", tz="UTC")
 Place = tuple[str, int]
 """A topic and a partition."""
 
 
-def arrow_schema(names: Sequence[str]) -> pa.Schema:
-    """The Arrow schema of these columns. Raises `InvalidArgument` for a name that is none."""
+def arrow_schema(names: Sequence[str], instants: Collection[str] = ()) -> pa.Schema:
+    """The Arrow schema of these columns, some perhaps as instants. Raises `InvalidArgument` for a name that is none."""
     unknown = [name for name in names if name not in FIELDS]
     if unknown or not names:
         raise InvalidArgument(
             f"there is no column {unknown[0] if unknown else ''!r}. There are {', '.join(FIELDS)}."
         )
-    return pa.schema([pa.field(name, FIELDS[name]) for name in names])
+    return pa.schema([pa.field(name, INSTANT if name in instants else FIELDS[name]) for name in names])
+
+
+def with_instants(batch: pa.RecordBatch, instants: Collection[str]) -> pa.RecordBatch:
+    """The same rows, with these columns as instants."""
+    for at, name in enumerate(batch.schema.names):
+        if name in instants:
+            batch = batch.set_column(at, name, batch.column(at).cast(INSTANT))
+    return batch
 
 
 def to_arrow(columns: Columns, place: Place, schema: pa.Schema) -> pa.RecordBatch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Final
 
@@ -10,16 +11,19 @@ import attrs
 from callboard.log.errors import InvalidArgument
 from callboard.message import parse_instant, to_us
 from callboard.recordings.reader import Span
-from callboard.spark.arrow import FIELDS, arrow_schema
+from callboard.spark.arrow import FIELDS, TIMES, arrow_schema
 from callboard.spark.slices import Wanted
 
 OPTIONS: Final = frozenset(
     {"path", "topic", "columns", "partitions", "startOffset", "endOffset", "from", "to", "appendedFrom"}
-    | {"appendedTo", "mode", "report", "pushdown"}
+    | {"appendedTo", "mode", "report", "failOnDataLoss", "timestampType", "pushdown"}
 )
 STREAM_OPTIONS: Final = frozenset(
-    {"path", "topic", "columns", "partitions", "startOffset", "mode", "report", "maxRecordsPerTrigger"}
+    {"path", "topic", "columns", "partitions", "startOffset", "appendedFrom", "mode", "report"}
+    | {"failOnDataLoss", "timestampType", "maxRecordsPerTrigger"}
 )
+SCHEMA_OPTIONS: Final = frozenset({"columns", "timestampType"})
+"""What the types of a frame depend on."""
 BEGINNING: Final = 0
 END: Final = -1
 """As `start_offset` of a stream: what comes from now on."""
@@ -82,17 +86,39 @@ class Options:
         text = self.text("partitions")
         return None if text is None else frozenset(_number("partitions", each) for each in text.split(","))
 
-    def report(self) -> str | None:
-        """The folder for reports of damage: named if, and only if, the mode is permissive."""
+    def instants(self) -> frozenset[str]:
+        """The columns that are instants: none, or all times."""
+        kind = self.text("timestampType") or "bigint"
+        if kind not in ("bigint", "timestamp"):
+            raise InvalidArgument(f"timestampType is {kind!r:.40}: it is bigint (the default) or timestamp.")
+        return TIMES if kind == "timestamp" else frozenset()
+
+    def losses(self) -> Losses:
+        """What may be passed over: with a folder to report it in, or nothing without one."""
         mode, report = self.text("mode") or "strict", self.text("report")
         if mode not in ("strict", "permissive"):
             raise InvalidArgument(f"mode is {mode!r:.40}: it is strict (the default) or permissive.")
-        if (report is not None) != (mode == "permissive"):
+        fails = (self.text("failOnDataLoss") or ("false" if mode == "permissive" else "true")).lower()
+        if fails not in ("true", "false"):
+            raise InvalidArgument(f"failOnDataLoss is {fails!r:.40}: it is true (the default) or false.")
+        found = Losses(mode == "permissive", fails == "false", report)
+        if (report is not None) != (found.passes_damage or found.passes_removed):
             raise InvalidArgument(
-                "mode permissive passes over what is damaged, and names it in files: give it a folder for them,"
-                " .option('report', ...); in mode strict there is no report."
+                "mode permissive passes over what is damaged, failOnDataLoss=false over what retention removed, and"
+                " both name it in files: give a folder for them, .option('report', ...). In mode strict, which fails"
+                " when records are lost, there is no report."
             )
-        return report
+        return found
+
+
+@attrs.frozen
+class Losses:
+    """What a read passes over, and the folder in which it names that."""
+
+    passes_damage: bool
+    passes_removed: bool
+    """What retention took before it was read."""
+    report: str | None
 
 
 def _number(name: str, text: str) -> int:
@@ -107,8 +133,24 @@ class ReadOptions:
 
     wanted: Wanted
     names: tuple[str, ...]
-    report: str | None = None
-    """In permissive mode: the folder in which each task names what it could not read."""
+    instants: frozenset[str] = frozenset()
+    """Which of the columns are instants, not numbers."""
+    losses: Losses = Losses(False, False, None)
+
+    @property
+    def report(self) -> str | None:
+        """The folder in which each task names what it could not read; None: what is lost fails the read."""
+        return self.losses.report
+
+    @property
+    def passes_damage(self) -> bool:
+        """Whether damaged records are passed over."""
+        return self.losses.passes_damage
+
+    @property
+    def passes_removed(self) -> bool:
+        """Whether records that retention removed are passed over."""
+        return self.losses.passes_removed
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -136,7 +178,8 @@ class ReadOptions:
                 appended=found.span("appendedFrom", "appendedTo"),
             ),
             names=found.names(),
-            report=found.report(),
+            instants=found.instants(),
+            losses=found.losses(),
         )
 
 
@@ -146,7 +189,11 @@ class StreamOptions:
 
     reads: ReadOptions
     start_offset: int = BEGINNING
-    """Of a new query, in every partition; `END` is what comes from now on."""
+    """Of a new query, in every partition that `starts` does not name; `END` is what comes from now on."""
+    starts: Mapping[int, int] = {}
+    """The same by partition."""
+    appended_from_us: int | None = None
+    """Where a new query begins, by the time at which the log took the records."""
     records_max: int | None = None
     """In one micro-batch."""
 
@@ -154,9 +201,14 @@ class StreamOptions:
     def parse(cls, options: Mapping[str, str]) -> StreamOptions:
         """From Spark's options. Raises `InvalidArgument`."""
         found = Options(options, STREAM_OPTIONS)
-        places = {"beginning": BEGINNING, "end": END}
-        place = found.text("startOffset") or "beginning"
-        start = places[place] if place in places else found.number("startOffset") or 0
+        place, begin_us = found.text("startOffset"), found.span("appendedFrom", "").from_us
+        if place is not None and begin_us is not None:
+            raise InvalidArgument(
+                "startOffset and appendedFrom both say where a query begins. Give one of them."
+            )
+        is_by_partition = place is not None and place.lstrip().startswith("{")
+        starts = _starts(place) if place is not None and is_by_partition else {}
+        start = BEGINNING if place is None or is_by_partition else _start(place)
         records_max = found.number("maxRecordsPerTrigger")
         if records_max == 0:
             raise InvalidArgument(
@@ -165,6 +217,31 @@ class StreamOptions:
         reads = ReadOptions(
             wanted=Wanted(path=found.path(), topic=found.text("topic"), partitions=found.partitions()),
             names=found.names(),
-            report=found.report(),
+            instants=found.instants(),
+            losses=found.losses(),
         )
-        return cls(reads=reads, start_offset=start, records_max=records_max)
+        return cls(
+            reads=reads,
+            start_offset=start,
+            starts=starts,
+            appended_from_us=begin_us,
+            records_max=records_max,
+        )
+
+
+_PLACES: Final = {"beginning": BEGINNING, "end": END}
+
+
+def _start(place: str) -> int:
+    return _PLACES[place] if place in _PLACES else _number("startOffset", place)
+
+
+def _starts(text: str) -> dict[int, int]:
+    """By partition, from JSON such as `{"0": 17, "1": "end"}`."""
+    try:
+        found = json.loads(text)
+        return {_number("startOffset", partition): _start(str(place)) for partition, place in found.items()}
+    except (ValueError, RecursionError):
+        raise InvalidArgument(
+            f'option startOffset: {text!r:.60} is no JSON object such as {{"0": 17, "1": "end"}}.'
+        ) from None

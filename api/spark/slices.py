@@ -28,11 +28,11 @@ from callboard.log.segments.segment_file import segment_path
 from callboard.offline import OfflineDirectory, files_below, is_recording, recording_at
 from callboard.recordings.manifest import Manifest
 from callboard.recordings.reader import EVER, Recording, Span, overlaps
-from callboard.spark.files import absolute, opened, split
+from callboard.spark.files import absolute, is_there, opened, split
 from callboard.spark.segment_frames import CHUNK_BYTES, segment_frames
 
 Lost = Callable[[int, int], object]
-"""Called with the first and the last offset of what is damaged."""
+"""Called with the first and the last offset of what is damaged, or was removed."""
 
 
 @attrs.frozen
@@ -189,11 +189,12 @@ async def _of_partition(origin: Origin, partition: int, wanted: Wanted) -> list[
 # -- reading one slice -------------------------------------------------------------------------------------------------
 
 
-def read_slice(piece: Slice, lost: Lost | None = None) -> Iterator[Columns]:
+def read_slice(piece: Slice, lost: Lost | None = None, removed: Lost | None = None) -> Iterator[Columns]:
     """The batches of a slice, in order; memory is bounded by the largest, and `CHUNK_BYTES` of the file.
 
-    What is damaged is named to `lost`; without it, `LogCorrupt` is raised. Raises `OffsetOutOfRange` when retention
-    has removed the segment, `RecordingInvalid` when a recording lacks it, `StorageError`.
+    What is damaged is named to `lost`; without it, `LogCorrupt` is raised. What retention has removed since the read
+    was planned is named to `removed`; without it, `OffsetOutOfRange` is raised. Raises `RecordingInvalid` when a
+    recording lacks the segment, `StorageError`.
     """
     lost = lost or _refuse(piece)
     offset = piece.start
@@ -210,7 +211,7 @@ def read_slice(piece: Slice, lost: Lost | None = None) -> Iterator[Columns]:
     if piece.is_recorded:
         lost(offset, piece.stop - 1)
     else:
-        yield from _moved(piece, offset, lost)
+        yield from _moved(piece, offset, lost, removed)
 
 
 def _between(columns: Columns, start: int, stop: int) -> Columns:
@@ -238,7 +239,7 @@ def _frames(piece: Slice) -> Generator[Columns, None, None]:
             yield columns
 
 
-def _moved(piece: Slice, offset: int, lost: Lost) -> Iterator[Columns]:
+def _moved(piece: Slice, offset: int, lost: Lost, removed: Lost | None) -> Iterator[Columns]:
     """The rest of a topic's slice, from where the log has it by now."""
     while offset < piece.stop:
         try:
@@ -249,9 +250,16 @@ def _moved(piece: Slice, offset: int, lost: Lost) -> Iterator[Columns]:
             # A segment whose header is damaged: none of its records can be read.
             reading = Reading([], damage.offsets[1] + 1, ((offset, damage.offsets[1]),))
         except OffsetOutOfRange as error:
+            if removed is not None:
+                start = error.fields.get("start")
+                begin = min(start, piece.stop) if isinstance(start, int) and start > offset else piece.stop
+                removed(offset, begin - 1)
+                offset = begin
+                continue
             raise OffsetOutOfRange(
                 f"{piece.label}: offset {offset} is there no more: retention removed it after the read was planned, or"
-                f" the topic was deleted ({piece.path}). Load again, and read what is left.",
+                f" the topic was deleted ({piece.path}). Load again, or read what is left with"
+                " .option('failOnDataLoss', 'false').",
                 offset=offset,
                 **{name: error.fields.get(name) for name in ("start", "end")},
             ) from error
@@ -269,6 +277,10 @@ def _moved(piece: Slice, offset: int, lost: Lost) -> Iterator[Columns]:
 
 
 async def _read_again(piece: Slice, offset: int) -> Reading:
+    if not is_there(f"{piece.root}/{piece.directory}"):
+        raise OffsetOutOfRange(
+            f"{piece.label}: its folder is gone.", offset=offset, start=piece.stop, end=piece.stop
+        )
     async with files_below(piece.root) as files:
         reader = await LogReader.open(files, piece.directory)
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import attrs
 import pyarrow as pa
 import trio
 from pyspark.sql.datasource import (
@@ -16,9 +17,10 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from callboard.spark.arrow import arrow_schema
+from callboard.log.errors import InvalidArgument
+from callboard.spark.arrow import FIELDS, TIMES, arrow_schema
 from callboard.spark.batches import read_batches
-from callboard.spark.options import Options, ReadOptions, StreamOptions
+from callboard.spark.options import SCHEMA_OPTIONS, Options, ReadOptions, StreamOptions
 from callboard.spark.slices import plan
 from callboard.spark.tasks import SliceTask
 
@@ -49,27 +51,52 @@ class CallboardSource(DataSource):
         return "callboard"
 
     def schema(self) -> StructType:
-        """The columns asked for, or all."""
-        return from_arrow_schema(arrow_schema(self._names()))
-
-    def _names(self) -> tuple[str, ...]:
-        names = self.options.get("columns")
-        return Options({} if names is None else {"columns": names}, frozenset({"columns"})).names()
+        """The columns asked for, or all. Raises `InvalidArgument` for a table of the catalog."""
+        if "provider" in self.options:
+            raise InvalidArgument(
+                "Spark up to 4.3 forgets the options of a table of the catalog whose source is in Python, its path too,"
+                " so it could not be read. Make a view: CREATE TEMPORARY VIEW name USING callboard OPTIONS (path '...',"
+                " topic '...')."
+            )
+        given = {name: self.options[name] for name in SCHEMA_OPTIONS if name in self.options}
+        found = Options(given, SCHEMA_OPTIONS)
+        return from_arrow_schema(arrow_schema(found.names(), found.instants()))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read."""
-        del schema
-        return SliceReader(ReadOptions.parse(self.options))
+        return SliceReader(_with_schema(ReadOptions.parse(self.options), schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A stream of what is published to a topic."""
         from callboard.spark.streaming import StreamReader
 
-        del schema
-        return StreamReader(StreamOptions.parse(self.options))
+        options = StreamOptions.parse(self.options)
+        return StreamReader(attrs.evolve(options, reads=_with_schema(options.reads, schema)))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """A new recording."""
         from callboard.spark.writing import RecordingTasks, WriteOptions
 
         return RecordingTasks(WriteOptions.parse(self.options, schema.names, overwrite))
+
+
+def _with_schema(options: ReadOptions, schema: StructType) -> ReadOptions:
+    """Read the columns of a schema, which may be a user's. Raises `InvalidArgument` for one that cannot be had."""
+    types = {
+        field.name: field.dataType.simpleString() for field in from_arrow_schema(arrow_schema(tuple(FIELDS)))
+    }
+    instants = set()
+    for field in schema:
+        found, wanted = field.dataType.simpleString(), types.get(field.name)
+        if field.name in TIMES and found == "timestamp":
+            instants.add(field.name)
+        elif wanted is not None and found != wanted:
+            raise InvalidArgument(
+                f"the schema has {field.name} as {found:.60}, and it is {wanted}"
+                f"{' or timestamp' if field.name in TIMES else ''}. Correct .schema(...), or leave it away and cast."
+            )
+    names = tuple(schema.names)
+    arrow_schema(names)
+    if len(set(names)) < len(names):
+        raise InvalidArgument("the schema names a column twice. Name each column once.")
+    return attrs.evolve(options, names=names, instants=frozenset(instants))

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 
 from callboard.log.errors import InvalidArgument, OffsetOutOfRange, TopicNotFound
 from callboard.log.limits import OFFSET_MAX
-from callboard.spark.batches import read_batches
+from callboard.spark.batches import read_batches, report_losses
 from callboard.spark.options import END, StreamOptions
 from callboard.spark.slices import Slice, origin_of, plan
 from callboard.spark.tasks import SliceTask
@@ -84,11 +84,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query begins."""
         extent = trio.run(self._extent)
-        begin = self._options.start_offset
+        if self._options.appended_from_us is not None:
+            return _encoded(extent.identity, trio.run(self._offsets_at, self._options.appended_from_us))
+        unknown = sorted(self._options.starts.keys() - extent.partitions.keys())
+        if unknown:
+            raise InvalidArgument(
+                f"startOffset names partition {unknown[0]}, which is not read. Read are"
+                f" {', '.join(map(str, extent.partitions))}."
+            )
+        begin = {
+            each: self._options.starts.get(each, self._options.start_offset) for each in extent.partitions
+        }
         return _encoded(
             extent.identity,
             {
-                partition: end if begin == END else min(max(begin, first), end)
+                partition: end if begin[partition] == END else min(max(begin[partition], first), end)
                 for partition, (first, end) in extent.partitions.items()
             },
         )
@@ -124,6 +134,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 await reader.close()
             return Extent(origin.identity, found)
 
+    async def _offsets_at(self, time_us: int) -> Positions:
+        """In each partition the first offset that the log took at a time, or later."""
+        wanted = self._options.reads.wanted
+        async with origin_of(wanted) as origin:
+            found: Positions = {}
+            for partition in filter(wanted.takes, range(len(origin.directories))):
+                reader = await origin.open_log(partition)
+                found[partition] = await reader.offset_at(time_us)
+                await reader.close()
+            return found
+
     async def _plan(self, start: dict[str, Any], end: dict[str, Any]) -> list[Slice]:
         extent = await self._extent()
         begin, stop = (self._positions(each, extent.identity) for each in (start, end))
@@ -132,15 +153,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             low, high = begin.get(partition, 0), stop.get(partition, 0)
             if low >= high:
                 continue
-            if low < first and self._options.reads.report is None:
+            if low < first and not self._options.reads.passes_removed:
                 raise OffsetOutOfRange(
                     f"{self._name}/{partition}: retention removed offsets {low} to {min(first, high) - 1} before the"
                     " stream read them. Begin a new query with another checkpoint, or go on behind them with"
-                    " .option('mode', 'permissive'). Let the topic keep more (retention_age, retention_bytes).",
+                    " .option('failOnDataLoss', 'false'). Let the topic keep more (retention_age, retention_bytes).",
                     offset=low,
                     start=first,
                     end=high,
                 )
+            if low < first and self._options.reads.report is not None:
+                gone, where = [(low, min(first, high) - 1)], self._options.reads.wanted.path
+                report_losses(self._options.reads.report, self._name, partition, low, where, [], gone)
             wanted = attrs.evolve(
                 self._options.reads.wanted,
                 partitions=frozenset({partition}),

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
-from callboard.log.errors import InvalidArgument
+import callboard
+from callboard.log.errors import InvalidArgument, OffsetOutOfRange
 from callboard.log.format.columns import Columns
 from callboard.log.format.compression import Compression
 from callboard.log.limits import MIB
@@ -119,3 +121,87 @@ def test_columns_are_named_once_each(options: Any, columns: str, words: str) -> 
     """None at all is no choice."""
     with pytest.raises(InvalidArgument, match=words):
         options.ReadOptions.parse({"path": "day", "columns": columns})
+
+
+def test_what_retention_removed_is_passed_over_and_reported(options: Any, read: Any, tmp_path: Path) -> None:
+    """With `failOnDataLoss=false` a planned read goes on behind it; without, it fails and says how to go on."""
+    directory = str(tmp_path / "data")
+
+    async def publish(rounds: int, **settings: int) -> None:
+        async with callboard.open_runtime(directory) as runtime:
+            topic = await runtime.create_topic("web", partitions=1, segment_bytes=65_536)
+            if settings:
+                topic = await runtime.alter_topic("web", **settings)
+            for _ in range(rounds):
+                await topic.publish(bytes(20_000))
+            with trio.fail_after(120):
+                while settings and (await topic.describe())[0].start_offset < 5:
+                    await topic.publish(bytes(20_000))
+
+    trio.run(publish, 12)
+    pieces = trio.run(plan, Wanted(path=directory, topic="web"))
+    trio.run(partial(publish, 0, retention_bytes=131_072))
+    report = tmp_path / "report"
+    with pytest.raises(OffsetOutOfRange, match="'failOnDataLoss', 'false'"):
+        list(read(pieces[0], columns="offset"))
+    found: list[int] = []
+    for piece in pieces:
+        for batch in read(piece, columns="offset", failOnDataLoss="false", report=str(report)):
+            found += batch.column("offset").to_pylist()
+    reports = [json.loads(each.read_text()) for each in report.iterdir()]
+    assert all(each["lost"] == [] for each in reports)
+    removed = {
+        offset for each in reports for first, last in each["removed"] for offset in range(first, last + 1)
+    }
+    assert removed
+    assert sorted([*found, *removed]) == list(range(12))
+
+
+def test_a_topic_that_was_deleted_is_removed_to_the_end(read: Any, tmp_path: Path) -> None:
+    """The read ends, and its report names all that it did not get."""
+    directory = str(tmp_path / "data")
+
+    async def story() -> None:
+        async with callboard.open_runtime(directory) as runtime:
+            topic = await runtime.create_topic("web", partitions=1)
+            await topic.publish_batch([b"x"] * 10)
+
+    async def delete() -> None:
+        async with callboard.open_runtime(directory) as runtime:
+            await runtime.delete_topic("web")
+
+    trio.run(story)
+    (piece,) = trio.run(plan, Wanted(path=directory, topic="web"))
+    trio.run(delete)
+    with pytest.raises(OffsetOutOfRange, match="the topic was deleted"):
+        list(read(piece))
+    report = tmp_path / "report"
+    assert list(read(piece, failOnDataLoss="false", report=str(report))) == []
+    (found,) = [json.loads(each.read_text()) for each in report.iterdir()]
+    assert (found["removed"], found["lost"]) == ([[0, 9]], [])
+
+
+def test_times_become_instants(read: Any, tmp_path: Path) -> None:
+    """Microseconds stay what they are; what was not given is null."""
+    (piece,) = recording(tmp_path, 3, b"x")
+    (batch,) = read(piece, timestampType="timestamp", columns="timestamp,value,expiry")
+    assert str(batch.schema.field("timestamp").type) == "timestamp[us, tz=UTC]"
+    assert batch.column("timestamp").cast("int64").to_pylist() == [0, 1, 2]
+    assert batch.column("expiry").to_pylist() == [None] * 3
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"startOffset": '{"0": "noon"}'}, "is no JSON object such as"),
+        ({"startOffset": '{"x": 1}'}, "is no JSON object such as"),
+        ({"startOffset": "noon"}, "'noon' is no number"),
+        ({"startOffset": '{"0": 1'}, "is no JSON object such as"),
+        ({"startOffset": "7", "appendedFrom": "2023-11-15"}, "Give one of them"),
+        ({"appendedFrom": "noon"}, "is no instant"),
+    ],
+)
+def test_a_start_that_cannot_be_is_refused(options: Any, asked: dict[str, str], words: str) -> None:
+    """Before a stream begins."""
+    with pytest.raises(InvalidArgument, match=words):
+        options.StreamOptions.parse({"path": "data", "topic": "web", **asked})

@@ -112,7 +112,7 @@ def test_damage_fails_the_read_or_is_reported(reads: Any, recording: str, tmp_pa
     ("options", "words"),
     [
         ({"mode": "hopeful"}, "mode is 'hopeful'"),
-        ({"mode": "permissive"}, "give it a folder"),
+        ({"mode": "permissive"}, "give a folder for them"),
         ({"columns": "colour"}, "no column 'colour'"),
         ({"colour": "red"}, "no option 'colour'"),
         ({"startOffset": "-1"}, "no number from 0"),
@@ -121,6 +121,9 @@ def test_damage_fails_the_read_or_is_reported(reads: Any, recording: str, tmp_pa
         ({"startOffset": "7", "endOffset": "7"}, "nothing lies between"),
         ({"from": "2023-11-15", "to": "2023-11-14"}, "the span of time is empty"),
         ({"pushdown": "true"}, "keeps the filters of the first query"),
+        ({"timestampType": "date"}, "it is bigint"),
+        ({"failOnDataLoss": "perhaps"}, "it is true"),
+        ({"failOnDataLoss": "false"}, "give a folder for them"),
     ],
 )
 def test_an_option_that_cannot_be_is_refused(
@@ -129,3 +132,42 @@ def test_an_option_that_cannot_be_is_refused(
     """Before any task runs."""
     with pytest.raises(Exception, match=words):
         reads(recording, **options).count()
+
+
+def test_a_schema_chooses_the_columns(reads: Any, spark: Any, recording: str) -> None:
+    """Those that it names are read, in its order; what cannot be had is refused before any task runs."""
+    reader = spark.read.format("callboard")
+    frame = reader.schema("offset bigint, timestamp timestamp, partition int").load(recording)
+    assert frame.columns == ["offset", "timestamp", "partition"]
+    assert frame.where("partition = 1 and timestamp >= '2023-11-14'").count() == RECORDS
+    for schema, words in (
+        ("offset bigint, colour string", "no column 'colour'"),
+        ("offset int", "the schema has offset as int, and it is bigint"),
+        ("expiry string", "as string, and it is bigint or timestamp"),
+    ):
+        with pytest.raises(Exception, match=words):
+            reader.schema(schema).load(recording).count()
+
+
+def test_times_may_be_instants(reads: Any, recording: str, start_us: int) -> None:
+    """All of them with one option; those that are null stay so."""
+    frame = reads(recording, timestampType="timestamp", columns="timestamp,append_time,expiry,value")
+    assert [kind for _, kind in frame.dtypes] == ["timestamp", "timestamp", "timestamp", "binary"]
+    row = frame.selectExpr("unix_micros(min(timestamp)) AS first", "count(expiry) AS expiries").first()
+    assert (row["first"], row["expiries"]) == (start_us, 0)
+    late = {"from": "2023-11-14T22:15:00+00:00", "to": "2023-11-14T22:16:00+00:00"}
+    assert reads(recording, timestampType="timestamp", columns="timestamp", **late).count() == 120
+
+
+def test_sql_reads_a_view_and_refuses_a_table(spark: Any, reads: Any, recording: str) -> None:
+    """A view keeps its options; a table of the catalog would lose them, so making one is refused with the reason."""
+    del reads
+    options = f"USING callboard OPTIONS (path '{recording}', columns 'partition,offset')"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW days {options}")
+    assert spark.sql("SELECT count(*), max(offset) FROM days WHERE partition = 1").first()[:] == (
+        RECORDS,
+        RECORDS - 1,
+    )
+    with pytest.raises(Exception, match="CREATE TEMPORARY VIEW name USING callboard"):
+        spark.sql(f"CREATE TABLE lost {options}")
+    assert not spark.catalog.tableExists("lost")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ class Stream:
     """A topic with two partitions, and a query that reads what is new into a folder of Parquet, once per `read`."""
 
     def __init__(self, spark: Any, folder: Path) -> None:
-        self._spark = spark
+        self.spark = spark
         self.folder = folder
         self.data = str(folder / "data")
 
@@ -55,7 +56,7 @@ class Stream:
 
     def read(self, **options: str) -> list[int]:
         """All that the query has ever read, after it has read what is there now."""
-        reader = self._spark.readStream.format("callboard").option("topic", "web")
+        reader = self.spark.readStream.format("callboard").option("topic", "web")
         for name, value in options.items():
             reader = reader.option(name, value)
         frame = reader.load(self.data).selectExpr("partition", "offset", "string(value) as value")
@@ -67,9 +68,20 @@ class Stream:
         )
         query.awaitTermination()
         self.batches = len([each for each in query.recentProgress if each.numInputRows])
+        return sorted(int(row.value) for row in self._rows() if row.value.isdecimal())
+
+    def _rows(self) -> Any:
         schema = "partition int, offset bigint, value string"
-        rows = self._spark.read.schema(schema).parquet(str(self.folder / "out")).collect()
-        return sorted(int(row.value) for row in rows)
+        return self.spark.read.schema(schema).parquet(str(self.folder / "out")).collect()
+
+    def places(self) -> set[tuple[int, int]]:
+        """Partitions and offsets of all that was ever read."""
+        return {(row.partition, row.offset) for row in self._rows()}
+
+    def read_of(self, data: str, **options: str) -> list[int]:
+        """The same of another directory."""
+        self.data = data
+        return self.read(**options)
 
 
 @pytest.fixture
@@ -125,3 +137,31 @@ def test_what_retention_removed_is_told(stream: Stream) -> None:
     trio.run(drop)
     with pytest.raises(Exception, match=r"retention removed offsets \d+ to \d+ before the stream read them"):
         stream.read()
+    report = stream.folder / "report"
+    stream.read(failOnDataLoss="false", report=str(report))
+    found = [json.loads(each.read_text()) for each in report.iterdir()]
+    removed = {
+        (each["partition"], offset)
+        for each in found
+        for first, last in each["removed"]
+        for offset in range(first, last + 1)
+    }
+    assert removed
+    assert removed.isdisjoint(stream.places())
+    ends = {partition: max(offset for own, offset in removed if own == partition) for partition, _ in removed}
+    assert {(partition, end + 1) for partition, end in ends.items()} <= stream.places()
+
+
+def test_a_new_query_may_begin_by_partition_or_by_time(stream: Stream) -> None:
+    """At offsets, at the end, or with what the log took from an instant on."""
+    stream.publish(0, 20)
+    rows = stream.read(startOffset='{"0": 3, "1": "end"}')
+    assert rows
+    assert {partition for partition, _ in stream.places()} == {0}
+    assert min(offset for _, offset in stream.places()) == 3
+    other = Stream(stream.spark, stream.folder / "later")
+    assert other.read_of(stream.data, appendedFrom="2100-01-01") == []
+    stream.publish(20, 25)
+    assert other.read() == [20, 21, 22, 23, 24]
+    with pytest.raises(Exception, match="names partition 7, which is not read"):
+        Stream(stream.spark, stream.folder / "wrong").read_of(stream.data, startOffset='{"7": 3}')

@@ -60,7 +60,7 @@ class LeaseReading:
     def take(self, batches: list[Columns], next_offset: int) -> None:
         """A read from `wanted` found `batches`, and the next one starts at `next_offset`."""
         at, stop = self._at, self._spans[self._span][1]
-        position = stop
+        position, next_offset = stop, read_up_to(at, stop, next_offset)
         for start, end in [
             *((columns.base_offset, columns.last_offset + 1) for columns in batches),
             (next_offset, 0),
@@ -87,6 +87,14 @@ class LeaseReading:
         if self._at >= self._spans[-1][1]:
             return []
         return [(max(start, self._at), stop) for start, stop in self._leased if self._at < stop]
+
+
+def read_up_to(start: int, stop: int, next_offset: int) -> int:
+    """How far a read of `[start, stop)` has come that goes on at `next_offset`.
+
+    One that does not get on would be repeated for ever: it counts as having found that nothing is there.
+    """
+    return next_offset if next_offset > start else stop
 
 
 def _among(ranges: Sequence[OffsetRange], limit: int, batches: list[Columns]) -> list[Columns]:

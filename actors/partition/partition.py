@@ -34,7 +34,7 @@ from callboard.actors.partition.delivery_journal import open_delivery_journal
 from callboard.actors.partition.expiry import has_expired
 from callboard.actors.partition.group_states import PendingLease
 from callboard.actors.partition.kept_letters import tells_dead
-from callboard.actors.partition.lease_reading import LeaseReading
+from callboard.actors.partition.lease_reading import LeaseReading, read_up_to
 from callboard.actors.partition.openings import Turn
 from callboard.actors.partition.participants import JournalParticipant, LogParticipant, wall_offset
 from callboard.actors.partition.publishers import Publishers, publishers_of
@@ -579,14 +579,13 @@ class Partition(Actor[c.PartitionCommand]):
             if found is None:
                 self.context.start_task(self._read_leased_cold, pending, reading, name="cold read")
                 return
-            behind = found[-1].last_offset + 1 if found else stop
-            reading.take(found, behind if behind > start else stop)
+            reading.take(found, found[-1].last_offset + 1 if found else stop)
             is_read = False
         self._deliver(pending, reading)
 
     async def _read_leased_cold(self, pending: PendingLease, reading: LeaseReading) -> None:
         def taken(found: Reading) -> None:
-            reading.take(found.batches, found.next_offset if found.next_offset > start else stop)
+            reading.take(found.batches, found.next_offset)
 
         def fails(error: StorageError) -> None:
             self._core.lease_not_read(pending, error, self.context.clock.monotonic())
@@ -624,7 +623,7 @@ class Partition(Actor[c.PartitionCommand]):
 
     def _window_read(self, effect: e.ReadWindow, batches: list[Columns], next_offset: int) -> None:
         group_id, start, stop, names, unless_uniform = effect
-        end = next_offset if next_offset > start else stop
+        end = read_up_to(start, stop, next_offset)
         records = window_records(start, end, batches, names, unless_uniform=unless_uniform)
         self._core.window_read(group_id, records, self.context.clock.monotonic())
 

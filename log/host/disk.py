@@ -91,9 +91,7 @@ class HostIncarnation(IncarnationBase):
                 await trio.lowlevel.cancel_shielded_checkpoint()
             await self.landed(flight)
         finally:
-            del self._flights[waiting]
-            if self._drained is not None and not self._flights:
-                self._drained.set()
+            self._has_landed(waiting)
 
     @trio.lowlevel.enable_ki_protection
     def start(self, plan: Plan) -> Job | None:
@@ -133,9 +131,8 @@ class HostIncarnation(IncarnationBase):
         try:
             failure = await self._disk.pool.finish(flight)
         finally:
-            self._flights.pop(flight, None)
-            if self._drained is not None and not self._flights:
-                self._drained.set()
+            if flight in self._flights:
+                self._has_landed(flight)
         if failure is not None:
             index, error = failure
             verb = flight.arguments[0][index]

@@ -49,7 +49,6 @@ from callboard.log.seams.disk import (
 from callboard.log.seams.plans import (
     IncarnationBase,
     check_path,
-    check_plan,
     plan_failed,
     storage_error,
     unstorable,
@@ -233,25 +232,14 @@ class OverlayIncarnation(IncarnationBase):
         check_path(path)
         return OverlayHandle(path, self)
 
-    async def submit(self, plan: Plan) -> None:
-        self._check()
-        plan = tuple(plan)
-        check_plan(plan, self)
-        await trio.lowlevel.checkpoint_if_cancelled()
-        flight = object()
-        self._flights[flight] = trio.current_time()
-        try:
-            await trio.lowlevel.cancel_shielded_checkpoint()
-            with trio.CancelScope(shield=True):  # D1
-                for index, verb in enumerate(plan):
-                    try:
-                        await self._run(verb)
-                    except OSError as error:
-                        raise plan_failed(self._disk.root, index, verb, error) from error
-        finally:
-            del self._flights[flight]
-            if self._drained is not None and not self._flights:
-                self._drained.set()
+    async def _run_plan(self, plan: tuple[Verb, ...]) -> None:
+        await trio.lowlevel.cancel_shielded_checkpoint()
+        with trio.CancelScope(shield=True):  # D1
+            for index, verb in enumerate(plan):
+                try:
+                    await self._run(verb)
+                except OSError as error:
+                    raise plan_failed(self._disk.root, index, verb, error) from error
 
     def start(self, plan: Plan) -> None:
         """Nothing is started without waiting."""

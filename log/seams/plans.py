@@ -13,7 +13,7 @@ import trio
 
 from callboard.log.errors import CallboardError, InvalidArgument, PlanFailed, StaleIncarnation, StorageError
 
-from .disk import FileVerb, Handle, NameVerb, SyncDirectory, TwoNamesVerb, Verb
+from .disk import FileVerb, Handle, NameVerb, Plan, SyncDirectory, TwoNamesVerb, Verb
 
 HANDLE_VERBS = frozenset(get_args(FileVerb))
 PATH_VERBS = frozenset(get_args(NameVerb))
@@ -37,6 +37,33 @@ class IncarnationBase:
     @property
     def in_flight_since(self) -> float | None:
         return next(iter(self._flights.values()), None)
+
+    async def submit(self, plan: Plan) -> None:
+        """Run the plan (D1, D2), on a disk that does so in the task which submits it."""
+        self._check()
+        plan = tuple(plan)
+        check_plan(plan, self)
+        await trio.lowlevel.checkpoint_if_cancelled()
+        flight = object()
+        self._flights[flight] = self._now()
+        try:
+            await self._run_plan(plan)
+        finally:
+            self._has_landed(flight)
+
+    async def _run_plan(self, plan: tuple[Verb, ...]) -> None:
+        """Run all verbs, whatever is cancelled meanwhile. Raises `PlanFailed`."""
+        raise NotImplementedError
+
+    def _now(self) -> float:
+        """By the clock that `in_flight_since` is compared with."""
+        return trio.current_time()
+
+    def _has_landed(self, flight: object) -> None:
+        """A plan has ended."""
+        del self._flights[flight]
+        if self._drained is not None and not self._flights:
+            self._drained.set()
 
     async def _all_landed(self) -> None:
         """Wait until no plan is in flight."""

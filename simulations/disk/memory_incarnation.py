@@ -12,7 +12,7 @@ import attrs
 import trio
 
 from callboard.log.errors import PlanFailed
-from callboard.log.seams.disk import Entry, Handle, Plan, Write
+from callboard.log.seams.disk import Entry, Handle, Plan, Verb, Write
 from callboard.log.seams.plans import (
     IncarnationBase,
     check_path,
@@ -93,20 +93,12 @@ class MemoryIncarnation(IncarnationBase):
         check_path(path)
         return MemoryHandle(path, self)
 
-    async def submit(self, plan: Plan) -> None:
-        self._check()
-        plan = tuple(plan)
-        check_plan(plan, self)
-        await trio.lowlevel.checkpoint_if_cancelled()
-        flight = object()
-        self._flights[flight] = self._disk.now()
-        try:
-            await self._disk.pause(map(path_of, plan))
-            await self._disk.run(self, plan)
-        finally:
-            del self._flights[flight]
-            if self._drained is not None and not self._flights:
-                self._drained.set()
+    async def _run_plan(self, plan: tuple[Verb, ...]) -> None:
+        await self._disk.pause(map(path_of, plan))
+        await self._disk.run(self, plan)
+
+    def _now(self) -> float:
+        return self._disk.now()
 
     def start(self, plan: Plan) -> MemoryFlight | None:
         """Run a plan that only writes, at once, as a quick disk does; None for others, and where it would take time."""

@@ -54,3 +54,12 @@ def test_what_is_lost_between_leased_ranges_is_told() -> None:
     assert reading.lost == [(1, 6)]
     assert found(reading) == [(0, 0), (6, 7)]
     assert (reading.wanted(0), reading.rest()) == (None, [])
+
+
+def test_a_read_that_does_not_get_on_is_not_repeated() -> None:
+    """A read that goes on where it began counts as one that found nothing, and the next range is read."""
+    reading = LeaseReading(lease((2, 5), (500, 501)), 1000)
+    assert reading.wanted(0) == (2, 5, 1000)
+    reading.take([], 2)
+    assert reading.lost == [(2, 5)]
+    assert reading.wanted(0) == (500, 501, 1000)

@@ -51,6 +51,10 @@ class Pending:
         self._delays.add(delays)
         self._instants.add(instants)
 
+    def spread(self, now_s: float, wall_s: float) -> bool:
+        """Do a part of what `take` would have to do first; whether there is more of it."""
+        return self._delays.spread(SHIFT + tick_at(now_s)) or self._instants.spread(tick_at(wall_s))
+
     def take(self, now_s: float, wall_s: float, limit: int) -> list[int]:
         """At most `limit` records that are due, in order of when they were, on one clock after the other."""
         taken = self._delays.take(SHIFT + tick_at(now_s), limit)

@@ -12,6 +12,8 @@ Vocabulary
 ----------
 cursor     no record in a bucket lies before it. It only moves when something is taken, and never past the time given.
 earlier    records before the cursor: a clock went back, or a record came, or was handed back, that was due already.
+spread     what becomes of a bucket of many ticks whose time has come: its records go to buckets of lower levels, a part
+           of them at a time (`spread`), and what comes meanwhile goes behind them.
 moving     taken, and not yet known to be stored in the main log: it cannot be cancelled any more.
 gone       moved or cancelled: its place in the columns is empty until they are compacted.
 
@@ -50,6 +52,10 @@ EARLIER_PART: Final = 8
 """The buckets are made anew when more than this part of the records is earlier than the cursor."""
 
 
+SPREAD_AT_A_TIME: Final = 8192
+"""Records that one call of `spread` moves to other buckets."""
+
+
 class Taken(NamedTuple):
     """A record that is due."""
 
@@ -72,6 +78,10 @@ class Schedule:
         """A heap of (tick, id)."""
         self._moving: set[int] = set()
         self._kept = 0
+        self._spreading = array("I")
+        """Places of records that are in no bucket yet, in order of id."""
+        self._spread_to = 0
+        """So many of these are in their buckets, or need none."""
 
     def __len__(self) -> int:
         """How many records are pending."""
@@ -118,7 +128,10 @@ class Schedule:
         ticks = [0 if row[1] < 0 else min(TICK_MAX, row[1]) for row in rows]
         ids.extend(new_ids)
         self._ticks.extend(ticks)
-        self._file(range(first, len(ids)), ticks)
+        if self._spreading:
+            self._wait_behind(range(first, len(ids)), ticks)
+        else:
+            self._file(range(first, len(ids)), ticks)
         self._kept += len(rows)
         if len(self._earlier) > max(SPARE, self._kept // EARLIER_PART):
             self._rebuild()
@@ -135,8 +148,21 @@ class Schedule:
         self._compact()
         return answers
 
+    def spread(self, now: int) -> bool:
+        """Do a part of what `take` would have to do first; whether there is more of it. To call this until there is not
+        keeps each step short.
+        """
+        if not self._spreading:
+            number = self._first_bucket()
+            if number is None or not number >> BITS or self._start(number) > now:
+                return False
+            self._spread(number)
+        self._spread_part(SPREAD_AT_A_TIME)
+        return True
+
     def take(self, now: int, limit: int) -> list[Taken]:
         """At most `limit` records that are due at `now`; they are moving from now on."""
+        self._spread_rest()
         taken: list[Taken] = []
         while len(taken) < limit and self._earlier and self._earlier[0][0] <= now:
             tick, schedule_id = heappop(self._earlier)
@@ -150,6 +176,7 @@ class Schedule:
                 break
             if number >> BITS:
                 self._spread(number)
+                self._spread_rest()
             else:
                 self._take_bucket(number, taken, limit)
         self._moving.update(record.schedule_id for record in taken)
@@ -167,6 +194,7 @@ class Schedule:
 
     def handed_back(self, schedule_ids: Iterable[int]) -> None:
         """These could not be stored: they are pending again, and due."""
+        self._spread_rest()
         buckets: dict[int, list[int]] = {}
         for schedule_id in schedule_ids:
             self._let_go(schedule_id)
@@ -184,6 +212,8 @@ class Schedule:
     def next_look(self) -> int | None:
         """The tick at which to look again: never after the first pending record, and sometimes before it."""
         earlier = self._earlier[0][0] if self._earlier else None
+        if self._spreading:
+            return self._cursor if earlier is None else min(self._cursor, earlier)
         number = self._first_bucket()
         if number is None:
             return earlier
@@ -240,11 +270,33 @@ class Schedule:
         return self._buckets.pop(number)
 
     def _spread(self, number: int) -> None:
-        """Move the cursor to the start of the first bucket, and its records to lower levels."""
+        """Move the cursor to the start of the first bucket; its records are to be spread."""
         self._cursor = self._start(number)
-        ticks = self._ticks
-        kept = [index for index in self._drop(number) if ticks[index] != GONE]
+        self._spreading, self._spread_to = self._drop(number), 0
+
+    def _spread_part(self, most: int) -> None:
+        """Put so many of the records that are to be spread into their buckets."""
+        ids, ticks, moving = self._ids, self._ticks, self._moving
+        stop = self._spread_to + most
+        part = self._spreading[self._spread_to : stop]
+        kept = [index for index in part if ticks[index] != GONE and ids[index] not in moving]
         self._file(kept, [ticks[index] for index in kept])
+        if stop < len(self._spreading):
+            self._spread_to = stop
+        else:
+            self._spreading, self._spread_to = array("I"), 0
+
+    def _wait_behind(self, indexes: Iterable[int], ticks: Iterable[int]) -> None:
+        """Records that come while others are spread go to their buckets behind them, in order of id."""
+        for index, tick in zip(indexes, ticks, strict=True):
+            if tick < self._cursor:
+                heappush(self._earlier, (tick, self._ids[index]))
+            else:
+                self._spreading.append(index)
+
+    def _spread_rest(self) -> None:
+        while self._spreading:
+            self._spread_part(SPREAD_AT_A_TIME)
 
     def _take_bucket(self, number: int, taken: list[Taken], limit: int) -> None:
         """Take from a bucket of one tick; what does not fit stays in it."""
@@ -285,14 +337,13 @@ class Schedule:
         self._rebuild()
 
     def _rebuild(self) -> None:
-        """Make the buckets anew, from the earliest record on."""
+        """Make the buckets anew, from the earliest record on: all are to be spread."""
+        if self._earlier:
+            self._cursor = self._earlier[0][0]
         self._buckets.clear()
         self._occupied = [0] * LEVELS
         self._earlier.clear()
-        ids, ticks, moving = self._ids, self._ticks, self._moving
-        self._cursor = min((tick for tick in ticks if tick != GONE), default=0)
-        kept = [index for index, tick in enumerate(ticks) if tick != GONE and ids[index] not in moving]
-        self._file(kept, [ticks[index] for index in kept])
+        self._spreading, self._spread_to = array("I", range(len(self._ids))), 0
 
     def _clear(self) -> None:
         """Forget everything that is gone; nothing is kept."""
@@ -300,3 +351,4 @@ class Schedule:
         self._buckets.clear()
         self._occupied = [0] * LEVELS
         self._earlier.clear()
+        self._spreading, self._spread_to = array("I"), 0

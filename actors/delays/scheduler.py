@@ -24,6 +24,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import trio
+
 from callboard.actors.delays.pending import Pending
 from callboard.actors.delays.stored import moments_of, moved
 from callboard.actors.delays.unread import Unread
@@ -263,6 +265,8 @@ class Line:
                     await self._answer()
                 clock = self._context.clock
                 limit = min(AT_A_TIME, max(1, limits.dead_letters))
+                while self._moves and self._pending.spread(clock.monotonic(), timers.wall()):
+                    await trio.lowlevel.checkpoint()
                 due = self._pending.take(clock.monotonic(), timers.wall(), limit) if self._moves else []
                 if due:
                     await self._move(await self._calls.ask(self._waiting.port, c.SetAside(WAITING, due)))

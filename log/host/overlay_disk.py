@@ -232,6 +232,9 @@ class OverlayIncarnation(IncarnationBase):
         check_path(path)
         return OverlayHandle(path, self)
 
+    async def submit(self, plan: Plan) -> None:
+        await self._submit(plan, self._run_plan)
+
     async def _run_plan(self, plan: tuple[Verb, ...]) -> None:
         await trio.lowlevel.cancel_shielded_checkpoint()
         with trio.CancelScope(shield=True):  # D1

@@ -6,6 +6,7 @@ failure reads the same on both disks.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any, get_args
 
 import attrs
@@ -38,8 +39,8 @@ class IncarnationBase:
     def in_flight_since(self) -> float | None:
         return next(iter(self._flights.values()), None)
 
-    async def submit(self, plan: Plan) -> None:
-        """Run the plan (D1, D2), on a disk that does so in the task which submits it."""
+    async def _submit(self, plan: Plan, run: Callable[[tuple[Verb, ...]], Awaitable[None]]) -> None:
+        """Check the plan and `run` it in this task, whatever is cancelled meanwhile."""
         self._check()
         plan = tuple(plan)
         check_plan(plan, self)
@@ -47,13 +48,9 @@ class IncarnationBase:
         flight = object()
         self._flights[flight] = self._now()
         try:
-            await self._run_plan(plan)
+            await run(plan)
         finally:
             self._has_landed(flight)
-
-    async def _run_plan(self, plan: tuple[Verb, ...]) -> None:
-        """Run all verbs, whatever is cancelled meanwhile. Raises `PlanFailed`."""
-        raise NotImplementedError
 
     def _now(self) -> float:
         """By the clock that `in_flight_since` is compared with."""

@@ -93,6 +93,9 @@ class MemoryIncarnation(IncarnationBase):
         check_path(path)
         return MemoryHandle(path, self)
 
+    async def submit(self, plan: Plan) -> None:
+        await self._submit(plan, self._run_plan)
+
     async def _run_plan(self, plan: tuple[Verb, ...]) -> None:
         await self._disk.pause(map(path_of, plan))
         await self._disk.run(self, plan)

@@ -99,6 +99,25 @@ def test_a_clock_that_went_back_makes_nothing_due() -> None:
     assert [1] == ids(schedule.take(20 * YEAR, 9))
 
 
+def test_a_large_bucket_is_spread_a_part_at_a_time() -> None:
+    """Before what is due is taken, a hundred thousand records are spread in steps; what comes meanwhile is in order."""
+    count = 100_000
+    schedule = filled(0)
+    assert [0] == ids(schedule.take(0, 1))
+    schedule.add([(number, 2**30 + number % 7) for number in range(1, count)])
+    steps = 0
+    while schedule.spread(2**30 + 7):
+        steps += 1
+        look = schedule.next_look()
+        assert look is not None
+        assert look <= 2**30
+        if steps == 3:
+            schedule.add([(count, 2**30), (count + 1, 5)])
+    assert steps >= count // 8192
+    assert [count + 1, 7, 14] == ids(schedule.take(2**30, 3))
+    assert count == ids(schedule.take(2**30, count))[-1]
+
+
 def test_ids_only_grow() -> None:
     """An id that came before is a bug of the caller, found at once; so is settling what is not moving."""
     schedule = filled(1, 2)
@@ -132,6 +151,10 @@ class ScheduleModel(RuleBasedStateMachine):
         for tick, number in due:
             self.moving[number] = tick
             del self.pending[number]
+
+    @rule(now=st.integers(0, 300) | st.integers(0, 2**40))
+    def spread(self, now: int) -> None:
+        self.schedule.spread(now)
 
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
@@ -167,10 +190,10 @@ class CompactingModel(ScheduleModel):
 
     def __init__(self) -> None:
         super().__init__()
-        schedule_module.SPARE = 2  # type: ignore[misc]
+        schedule_module.SPARE, schedule_module.SPREAD_AT_A_TIME = 2, 3  # type: ignore[misc]
 
     def teardown(self) -> None:
-        schedule_module.SPARE = 1024  # type: ignore[misc]
+        schedule_module.SPARE, schedule_module.SPREAD_AT_A_TIME = 1024, 8192  # type: ignore[misc]
 
 
 ScheduleModel.TestCase.settings = CompactingModel.TestCase.settings = settings(

@@ -19,6 +19,11 @@ from callboard.actors.partition.delayed import waiting_folder
 from callboard.actors.partition.outbox import outbox_folder
 from callboard.actors.partition.port import label_of
 from callboard.actors.partition.spec import partition_directory
+from callboard.log.format.faults import SegmentHeaderInvalid
+from callboard.log.format.segment import SEGMENT_HEADER_BYTES, belongs_to, decode_segment_header
+from callboard.log.seams.disk import Close, Incarnation
+from callboard.log.segments.segment_file import segment_path, segment_sizes
+from callboard.log.segments.small_files import open_file
 
 
 @attrs.frozen
@@ -79,3 +84,39 @@ def folders_of(topics: Iterable[TopicRecord]) -> list[PartitionFolder]:
         if kind.is_used(topic)
         for index in range(topic.settings.partitions)
     ]
+
+
+async def unknown_folders(files: Incarnation, topics: Iterable[TopicRecord]) -> list[PartitionFolder]:
+    """Logs of waiting and outbox partitions that lie in the folders of `topics`, and that the topics should not have.
+
+    The catalog has lost that they were made, or it is an older copy. A copy of another log is none of them. Raises
+    `PlanFailed`, `StorageError`.
+    """
+    found = []
+    for topic in topics:
+        kinds = [kind for kind in FOLDER_KINDS if not kind.is_used(topic)]
+        if topic.deleting or not kinds:
+            continue
+        names = {entry.name for entry in await files.list(f"topics/{topic.topic_id}")}
+        for kind in kinds:
+            for index in range(topic.settings.partitions):
+                directory = partition_directory(topic.topic_id, kind.name(index))
+                if kind.name(index) in names and await _is_own_log(files, directory):
+                    found.append(PartitionFolder(topic, index, kind.holds, directory))
+    return found
+
+
+async def _is_own_log(files: Incarnation, directory: str) -> bool:
+    """Whether a segment in the folder says that it belongs there."""
+    for base in segment_sizes(await files.list(directory)):
+        handle = files.handle(segment_path(directory, base))
+        if not await open_file(files, handle):
+            continue
+        data = await files.read(handle, 0, SEGMENT_HEADER_BYTES)
+        await files.submit((Close(handle),))
+        try:
+            if belongs_to(decode_segment_header(data), directory):
+                return True
+        except SegmentHeaderInvalid:
+            continue
+    return False

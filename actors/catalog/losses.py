@@ -6,11 +6,12 @@ gap. Events after a gap that are about topics and groups which the gap has taken
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
-from callboard.actors.catalog.state import TOPIC_ID, CatalogState
+from callboard.actors.catalog.folders import unknown_folders
+from callboard.actors.catalog.state import TOPIC_DELAYS, TOPIC_ID, TOPIC_OUTBOX, CatalogState
 from callboard.actors.kernel import Context
 from callboard.actors.notices import CatalogDamaged
 from callboard.log.limits import LOSSES_NAMED
@@ -18,6 +19,10 @@ from callboard.log.offline.repair import GIVEN_UP
 from callboard.log.seams.disk import Incarnation
 from callboard.log.segments.damage_record import DamageRecord
 from callboard.log.segments.segments import Damage
+
+SERVES: Final = {"delayed": TOPIC_DELAYS, "outbox": TOPIC_OUTBOX}
+"""The event by which a topic has the partitions of that kind."""
+NOT_KNOWN: Final = "the catalog did not know of the folder; what is in it is served again"
 
 
 @attrs.frozen
@@ -36,6 +41,10 @@ async def tell_losses(context: Context[Any], files: Incarnation, state: CatalogS
     """Say what is known to be lost, now that `state` was replayed. Raises `FormatTooNew`, `StorageError`."""
     record = await DamageRecord.load(files, "catalog")
     lost = [Damage("catalog", 0, 0, first, last, GIVEN_UP) for first, last in state.lost_records]
+    for folder in await unknown_folders(files, list(state.topics.values())):
+        # It is found again at each start, until a snapshot of the catalog has it.
+        state.apply((SERVES[folder.holds], folder.topic.topic_id))
+        lost.append(Damage(folder.directory, 0, 0, 0, -1, NOT_KNOWN))
     await record.note(lost, context.clock.wall_us())
     if not record.unaccepted:
         return CatalogStatistics()

@@ -279,7 +279,9 @@ class CatalogState:
         if type(made) is not list or not all(type(each) is str for each in made):
             raise ValueError("folders that no catalog writes")
         topic = self.topics[topic_id]
-        return attrs.evolve(topic, made=topic.made.union(made))
+        # What was made is there for something: the event that says so may be lost.
+        delays, outbox = topic.delays or "delayed" in made, topic.outbox or "outbox" in made
+        return attrs.evolve(topic, made=topic.made.union(made), delays=delays, outbox=outbox)
 
     def _schedule_added(
         self, topic_id: str, schedule_id: int, stored: dict[str, Any], since_us: int

@@ -7,7 +7,7 @@ from typing import Final
 
 import attrs
 
-from callboard.actors.catalog.folders import PartitionFolder, folders_of
+from callboard.actors.catalog.folders import PartitionFolder, folders_of, unknown_folders
 from callboard.actors.partition.delivery_reset import DeliveryReading, reset_deliveries
 from callboard.actors.partition.group_states import invalid_journal
 from callboard.log.errors import GroupNotFound, JournalInvalid, PlanFailed
@@ -22,6 +22,10 @@ EVERY_GROUP = "*"
 NAMELESS = (
     "the catalog does not name the topic of these files: its name and settings are lost. Restore the folder `catalog`"
     " from a copy, or move the topic's folder away"
+)
+UNKNOWN: Final = (
+    "the catalog does not know of this folder of a topic that it knows: it has lost that, or is an older copy. Opening"
+    " the directory serves what is in the folder again"
 )
 
 RESTORED: Final = "Restore it from a copy before the directory is opened"
@@ -74,6 +78,8 @@ async def content_problems(offline: OfflineDirectory) -> list[Problem]:
     replay = await offline.catalog()
     problems = [_senseless("catalog", words) for words in replay.senseless]
     problems += await _nameless(offline, replay)
+    unknown = await unknown_folders(offline.files, replay.state.topics.values())
+    problems += [Problem(each.directory, "nameless", None, None, None, UNKNOWN) for each in unknown]
     for folder in folders_of(replay.state.topics.values()):
         path = folder.journal_directory
         if (missing := await _missing(offline, folder)) is not None:

@@ -560,6 +560,7 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
                 )
             group_id, now_us = found.next_group_id, self.context.clock.wall_us()
             events.append((state.GROUP_OPENED, message.name, group_id, state.changed(wanted), now_us))
+            events.append((state.GROUP_BORN, group_id, max(now_us, 1)))
             if (pattern := message.pattern) is not None:
                 events.append((state.GROUP_PATTERN, group_id, pattern.words, pattern.dead_letters))
                 topics, _ = matching(found, message.name, pattern, wanted, found.topics.values())

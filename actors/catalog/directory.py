@@ -177,7 +177,7 @@ class Directory:
         """A group's settings and members; shared by all incarnations of its coordinator."""
         found = self._memberships.get(record.group_id)
         if found is None:
-            found = self._memberships[record.group_id] = Membership(record.settings)
+            found = self._memberships[record.group_id] = Membership(record.settings, record.birth)
             if record.pattern is not None:
                 found.read({}, record.found)
         return found

@@ -46,7 +46,8 @@ async def seek_group(
     async def seek(port: PartitionPort) -> None:
         try:
             start = membership.start_in(port.topic_id)
-            opened = c.OpenGroup(group_id, settings.durable, start, membership.delivery_settings())
+            delivery, birth = membership.delivery_settings(), membership.birth
+            opened = c.OpenGroup(group_id, settings.durable, start, delivery, birth)
             await calls.ask(port, opened)  # a crash may have left it out
             offset, takes_nearest = start if to is None else to, True
             if isinstance(offset, datetime):

@@ -63,6 +63,8 @@ SCHEDULE_RESUMED: Final = 18
 TOPIC_OUTBOX_DELAYS: Final = 19
 TOPIC_MADE: Final = 131
 """Optional: an older version skips it, and then nobody knows whether a folder that is not there is gone."""
+GROUP_BORN: Final = 132
+"""Optional: an older version skips it, and then nobody knows which group of this id it is."""
 
 TOPIC_STATE: Final = ("name", "topic", "settings", "deleting")
 TOPIC_BESIDES: Final = ("delays", "outbox", "outbox_delays")
@@ -76,6 +78,8 @@ SCHEDULES: Final = "schedules"
 """What a topic with recurring publishes has besides, mandatory: what is due would never come."""
 SCHEDULE_STATE: Final = ("schedule", "settings", "created_us", "since_us", "paused")
 GROUP_STATE: Final = ("name", "group", "settings", "idle_since_us", "topics")
+BIRTH: Final = "birth"
+"""What tells a group from those that an older copy of the catalog does not know, and that have had its id."""
 PATTERN_STATE: Final = ("words", "dead_letters", "found")
 SNAPSHOT: Final = ("next_group", "topics", "groups", "consumers_reserved")
 
@@ -124,6 +128,8 @@ class GroupRecord:
     """Which topics it reads, when they are not named by its consumers."""
     found: frozenset[str] = frozenset()
     """Ids of the topics among them that came after the group: they are read from their beginning."""
+    birth: int = 0
+    """When it was made, in microseconds since 1970, which no other group of its id has; 0: nobody knows."""
     unknown_fields: dict[str, Any] = attrs.field(factory=dict)
 
     @property
@@ -279,9 +285,7 @@ class CatalogState:
         if type(made) is not list or not all(type(each) is str for each in made):
             raise ValueError("folders that no catalog writes")
         topic = self.topics[topic_id]
-        # What was made is there for something: the event that says so may be lost.
-        delays, outbox = topic.delays or "delayed" in made, topic.outbox or "outbox" in made
-        return attrs.evolve(topic, made=topic.made.union(made), delays=delays, outbox=outbox)
+        return attrs.evolve(topic, made=topic.made.union(made))
 
     def _schedule_added(
         self, topic_id: str, schedule_id: int, stored: dict[str, Any], since_us: int
@@ -331,6 +335,11 @@ class CatalogState:
         group = GroupRecord(name, group_id, *group_settings_of(stored), idle_since_us=_instant(since_us))
         self._name_dead_letter_topic(group.settings)
         return group
+
+    def _group_born(self, group_id: int, birth: int) -> GroupRecord:
+        if type(birth) is not int or not 0 <= birth < 2**62:
+            raise ValueError("a birth that no catalog writes")
+        return attrs.evolve(self.groups[group_id], birth=birth)
 
     def _group_joined(self, group_id: int, topic_id: str) -> GroupRecord:
         group = self.groups[group_id]
@@ -382,7 +391,10 @@ class CatalogState:
         for group in self.groups.values():
             settings = stored_settings(group, group.settings)
             items = (group.name, group.group_id, settings, group.idle_since_us, group.topic_ids)
-            groups.append(_map(GROUP_STATE, items, {**group.unknown_fields, **_pattern_fields(group)}))
+            birth = {BIRTH: group.birth} if group.birth else {}
+            groups.append(
+                _map(GROUP_STATE, items, {**group.unknown_fields, **birth, **_pattern_fields(group)})
+            )
         all_items = (self.next_group_id, topics, groups, self.consumers_reserved)
         return cbor2.dumps(_map(SNAPSHOT, all_items, self._unknown_fields))
 
@@ -424,9 +436,10 @@ class CatalogState:
                 record = self.topics[topic["topic"]]
                 self.topics[record.topic_id] = attrs.evolve(record, takes_dead_letters=True)
         for group in found["groups"]:
-            unknown = unknown_fields(group, (*GROUP_STATE, "pattern"), "a group in the catalog")
+            unknown = unknown_fields(group, (*GROUP_STATE, BIRTH, "pattern"), "a group in the catalog")
             opened = (GROUP_OPENED, group["name"], group["group"], group["settings"], group["idle_since_us"])
             self.apply(opened, unknown)
+            self.apply((GROUP_BORN, group["group"], group.get(BIRTH, 0)))
             found_later: set[str] = set()
             if (pattern := group.get("pattern")) is not None:
                 unknown_fields(pattern, PATTERN_STATE, "the pattern of a group")
@@ -468,6 +481,7 @@ EVENTS: Final[dict[int, tuple[Callable[..., TopicRecord | GroupRecord | None], t
     GROUP_ALTERED: (CatalogState._group_altered, ("group", "settings")),
     GROUP_PATTERN: (CatalogState._group_pattern, ("group", "pattern", "dead_letters")),
     GROUP_FOUND: (CatalogState._group_found, ("group", "topic")),
+    GROUP_BORN: (CatalogState._group_born, ("group", BIRTH)),
 }
 """By kind: what applies it, and its items. Settings are those that differ from the defaults, instants wall time in
 microseconds, or None. Ids of consumers `below` may have been given away."""

@@ -209,7 +209,8 @@ class Coordinator(Actor[CoordinatorCommand]):
         """With the settings of now: they may be altered while a partition restarts."""
         membership = self._membership
         durable, start = membership.settings.durable, membership.start_in(port.topic_id)
-        return c.OpenGroup(self._group_id, durable, start, membership.delivery_settings())
+        settings = membership.delivery_settings()
+        return c.OpenGroup(self._group_id, durable, start, settings, membership.birth)
 
     async def _follow_topics(self) -> None:
         """Of a group of a pattern: have new topics know it, also while nobody reads, and members know what they read.

@@ -98,8 +98,10 @@ class Joined:
 class Membership:
     """One group: its settings and its members."""
 
-    def __init__(self, settings: GroupSettings) -> None:
+    def __init__(self, settings: GroupSettings, birth: int = 0) -> None:
         self.settings = settings
+        self.birth = birth
+        """Which group it is of those that have had its id; 0: nobody knows."""
         self._delivery_settings: DeliverySettings | None = None
         self.version = 0
         """How often they were altered in this process."""

@@ -324,6 +324,8 @@ class OpenGroup:
     durable: bool
     start: str | int | datetime
     settings: DeliverySettings = DeliverySettings()
+    birth: int = 0
+    """Tells the group from another one that had the same id; 0: nobody knows."""
 
 
 @attrs.frozen

@@ -246,10 +246,13 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
     ) -> None:
         """Answer with the group's floor; a new one starts where it says, or at `start`, and begins the `numbering`."""
         group = self._groups.get(message.group_id)
+        if group is not None and group.is_of_another(message.birth):
+            group = self._close(group, "")
         if group is None:
             if start is None:
                 start = self._start_offset(message.start)
-            group, record = self.states.open(message.group_id, message.durable, start, numbering)
+            who = message.group_id, message.durable
+            group, record = self.states.open(*who, start, numbering, message.birth)
             # It may be one that the journal lost in this process: consumers still have receipts of it.
             given = self._carried.next_leases.get(message.group_id, 0)
             group.delivery.next_lease_id = max(group.delivery.next_lease_id, given)
@@ -260,10 +263,7 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
         self.journal.answer(token, group.delivery.floor, must_sync=True)
 
     def _start_offset(self, start: Any) -> int:
-        if start == "beginning":
-            return self.start_offset
-        if start == "end":
-            return self.visible_end
+        start = {"beginning": self.start_offset, "end": self.visible_end}.get(start, start)
         return min(max(int(start), self.start_offset), self.visible_end)
 
     def alter_delivery(self, message: c.AlterDelivery, token: Token, now: float) -> None:
@@ -289,20 +289,20 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
 
     def close_group(self, message: c.CloseGroup, token: Token, now: float) -> None:
         """Forget the group. Whoever waits for it looks again, and hears that it is gone."""
-        group = self._groups.get(message.group_id)
-        if group is not None:
-            self.journal.close(group)
-            self._drop_dead(group, message.name)
-            self.effects.append(e.Answer([(token, True) for token in group.stop_waiting()]))
-            self._end_hand_over(group)
-            if group.choice is not None:
-                for token in group.choice.close():
-                    self._refuse_unknown(group.group_id, token)
+        if (group := self._groups.get(message.group_id)) is not None:
+            self._close(group, message.name)
         self._carried.forget(message.group_id)
-        record = self.states.close(message.group_id)
-        if record is not None:
-            self.journal.entries.append(record)
         self.journal.answer(token, None, must_sync=True)
+
+    def _close(self, group: Group, name: str) -> None:
+        self.journal.close(group)
+        self._drop_dead(group, name)
+        self.effects.append(e.Answer([(token, True) for token in group.stop_waiting()]))
+        self._end_hand_over(group)
+        if group.choice is not None:
+            for token in group.choice.close():
+                self._refuse_unknown(group.group_id, token)
+        self.journal.entries += [self.states.close(group.group_id)]
 
     def list_numberings(self, _: c.ListNumberings, token: Token, now: float) -> None:
         """Answer with the numberings of what others take elsewhere."""

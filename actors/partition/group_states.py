@@ -7,15 +7,16 @@ journal record (version 1) is one CBOR item:
 kind    record
 ======  ===================================================================================
 EVENTS  array [EVENTS, group id, the delivery events of one step], see `delivery.events`
-OPEN    map: kind, group, durable, start (an offset), numbering; what else it has is kept
+OPEN    map: kind, group, durable, start (an offset), numbering, birth; what else it has is kept
 CLOSE   map: kind, group
 SENT    map: kind, numbers (ranges of them): these entries of the outbox are forwarded
 ======  ===================================================================================
 
-A snapshot is the map {"groups": {group id: {"durable", "delivery", "numbering"}}, "named_end", "outbox"}; the last but
-one is there when an offset above all that the groups still name was named once, the last when an ack has published
-something (`outbox_entries`). In version 0 a record is a 5-byte prefix (group id u32, kind u8, little-endian) and a
-body: the events, CBOR [durable, start offset], or nothing; a snapshot is {group id: [durable, delivery snapshot]}.
+A snapshot is the map {"groups": {group id: {"durable", "delivery", "numbering", "birth"}}, "named_end", "outbox"}; the
+last but one is there when an offset above all that the groups still name was named once, the last when an ack has
+published something (`outbox_entries`). In version 0 a record is a 5-byte prefix (group id u32, kind u8, little-endian)
+and a body: the events, CBOR [durable, start offset], or nothing; a snapshot is {group id: [durable, delivery
+snapshot]}.
 
 Where the journal lost records (`lost`), what follows may not fit. A group is *salvaged* from its first such event on:
 what is settled stays settled, and nothing else is believed. Attempts and delays since are forgotten, all leases have
@@ -70,9 +71,9 @@ OPEN: Final = 1
 CLOSE: Final = 2
 SENT: Final = 3
 KINDS: Final = (EVENTS, OPEN, CLOSE)
-OPEN_FIELDS: Final = ("kind", "group", "durable", "start", "numbering")
+OPEN_FIELDS: Final = ("kind", "group", "durable", "start", "numbering", "birth")
 CLOSE_FIELDS: Final = ("kind", "group")
-GROUP_FIELDS: Final = ("durable", "delivery", "numbering")
+GROUP_FIELDS: Final = ("durable", "delivery", "numbering", "birth")
 SENT_FIELDS: Final = ("kind", "numbers")
 SNAPSHOT_FIELDS: Final = ("groups", "named_end", "outbox")
 GROUP_ID_END: Final = 2**32
@@ -86,8 +87,8 @@ GIVEN_BEFORE: Final = 2**53
 2255, and by older versions.
 """
 Stored = tuple[int, int, Any, dict[str, Any]]
-"""Kind, group id, body (the events; or whether a group is durable, where it starts, and its numbering), and fields not
-known here."""
+"""Kind, group id, body (the events; or whether a group is durable, where it starts, its numbering and its birth), and
+fields not known here."""
 
 
 @attrs.define(eq=False)
@@ -111,6 +112,8 @@ class Group:
     """By consumer, the last of its pending leases."""
     returning: dict[int, Token | None] = attrs.field(factory=dict)
     """Consumers that get nothing until their last lease has come back; the token, when one waits for that."""
+    birth: int = 0
+    """Which group of this id it is; 0 for one that an older version opened."""
     opened_at: int = 0
     """The floor with which it was opened; 0 when a snapshot was read, which does not tell it."""
     lost_records: int = 0
@@ -240,6 +243,10 @@ class Group:
             opened_at=self.opened_at,
         )
 
+    def is_of_another(self, birth: int) -> bool:
+        """Whether the group of this birth is another one, and the catalog has forgotten this one, which had its id."""
+        return bool(birth and self.birth) and birth != self.birth
+
     def stop_waiting(self) -> list[Token]:
         """Forget all who wait; returns their tokens."""
         tokens = [*self.waiting.values(), *(token for token in self.returning.values() if token is not None)]
@@ -280,18 +287,19 @@ class GroupStates:
         self._wall_offset_s = wall_offset_s
         self._unknown_fields: dict[str, Any] = {}
 
-    def open(self, group_id: int, durable: bool, start: int, numbering: int = 0) -> tuple[Group, bytes]:
+    def open(
+        self, group_id: int, durable: bool, start: int, numbering: int = 0, birth: int = 0
+    ) -> tuple[Group, bytes]:
         """Add a group whose floor is `start` and which begins `numbering`; returns it and the record to journal."""
-        group = Group(group_id, durable, Delivery(start), opened_at=start)
+        group = Group(group_id, durable, Delivery(start), opened_at=start, birth=birth)
         group.delivery.numbering, group.delivery.first_dead = numbering, self._first_number
         self.groups[group_id] = group
         opened = {"kind": OPEN, "group": group_id, "durable": durable, "start": start}
-        return group, cbor2.dumps(opened | ({"numbering": numbering} if numbering else {}))
+        return group, cbor2.dumps(opened | besides(numbering, birth))
 
-    def close(self, group_id: int) -> bytes | None:
-        """Forget a group; returns the record to journal, or None when there is no such group."""
-        if self.groups.pop(group_id, None) is None:
-            return None
+    def close(self, group_id: int) -> bytes:
+        """Forget a group; returns the record to journal."""
+        del self.groups[group_id]
         return cbor2.dumps({"kind": CLOSE, "group": group_id})
 
     def forget_sent(self, numbers: Iterable[int]) -> bytes | None:
@@ -394,9 +402,8 @@ class GroupStates:
     def replay(self, kind: int, group_id: int, body: Any, unknown: dict[str, Any]) -> None:
         """Replay what a record says. Raises `JournalInvalid`."""
         if kind == OPEN:
-            durable, start, numbering = body
             if group_id not in self.groups:
-                group, _ = self.open(group_id, durable, start, numbering)
+                group, _ = self.open(group_id, *body)
                 group.unknown_fields = unknown
         elif kind == CLOSE:
             self.groups.pop(group_id, None)
@@ -483,7 +490,7 @@ class GroupStates:
             group.group_id: {
                 "durable": group.durable,
                 "delivery": group.delivery.taken(wall_offset_s),
-                **({"numbering": group.delivery.numbering} if group.delivery.numbering else {}),
+                **besides(group.delivery.numbering, group.birth),
                 **group.unknown_fields,
             }
             for group in self.groups.values()
@@ -528,10 +535,10 @@ class GroupStates:
         unknown, delivery = unknown_fields(stored, GROUP_FIELDS, "a group's state"), Delivery(0)
         try:
             yield from delivery.restore_in_steps(stored["delivery"], wall_offset_s=self._wall_offset_s)
-            delivery.numbering = number(stored.get("numbering", 0))
+            delivery.numbering, birth = number(stored.get("numbering", 0)), number(stored.get("birth", 0))
         except DeliveryEventInvalid as error:
             raise _invalid(f"the state of group {group_id} makes no sense: {error}", group_id) from error
-        return Group(group_id, _flag(stored["durable"]), delivery, unknown_fields=unknown)
+        return Group(group_id, _flag(stored["durable"]), delivery, birth=birth, unknown_fields=unknown)
 
     def named_end(self) -> int:
         """One above the highest offset that any group names."""
@@ -548,6 +555,11 @@ class GroupStates:
 
     def __iter__(self) -> Iterator[Group]:
         return iter(self.groups.values())
+
+
+def besides(numbering: int, birth: int) -> dict[str, int]:
+    """The fields of a group that one of an older version does not have."""
+    return {name: found for name, found in (("numbering", numbering), ("birth", birth)) if found}
 
 
 def above_lost(sequence: int) -> int:
@@ -576,7 +588,8 @@ def _record(record: bytes) -> Stored:
         unknown_fields(found, CLOSE_FIELDS, "the end of a group")
         return CLOSE, _group_id(found.get("group")), None, {}
     unknown = unknown_fields(found, OPEN_FIELDS, "the opening of a group")
-    opened = _flag(found.get("durable")), number(found.get("start")), number(found.get("numbering", 0))
+    ids = number(found.get("numbering", 0)), number(found.get("birth", 0))
+    opened = _flag(found.get("durable")), number(found.get("start")), *ids
     return OPEN, _group_id(found.get("group")), opened, unknown
 
 

@@ -131,6 +131,12 @@ def catalog_made() -> list[bytes]:
     return [*events, replayed_catalog(events).snapshot()]
 
 
+def catalog_births() -> list[bytes]:
+    made = (catalog.GROUP_OPENED, "workers", 1, {}, None), (catalog.GROUP_BORN, 1, NOON_US)
+    events = [catalog.encode(event) for event in made]
+    return [*events, replayed_catalog(events).snapshot()]
+
+
 def catalog_outbox_delays() -> list[bytes]:
     created = (catalog.TOPIC_CREATED, "orders", "00ff", {})
     enabled = (catalog.TOPIC_OUTBOX, "00ff"), (catalog.TOPIC_OUTBOX_DELAYS, "00ff")
@@ -261,6 +267,11 @@ def delivery_dead() -> list[bytes]:
     return [*records, replayed_deliveries(records).snapshot(0.0)]
 
 
+def delivery_births() -> list[bytes]:
+    records = [GroupStates().open(1, True, 0, 7, NOON_US)[1]]
+    return [*records, replayed_deliveries(records).snapshot(0.0)]
+
+
 def delivery_expired() -> list[bytes]:
     _, opened = GroupStates().open(1, True, 0)
     events = [
@@ -283,6 +294,7 @@ CASES: dict[str, Callable[[], list[bytes]]] = {
     "catalog_outbox": catalog_outbox,
     "catalog_outbox_delays": catalog_outbox_delays,
     "catalog_made": catalog_made,
+    "catalog_births": catalog_births,
     "catalog_patterns": catalog_patterns,
     "catalog_schedules": catalog_schedules,
     "outbox_headers": outbox_headers,
@@ -297,6 +309,7 @@ CASES: dict[str, Callable[[], list[bytes]]] = {
     "delivery_passed": delivery_passed,
     "delivery_dead": delivery_dead,
     "delivery_sought": delivery_sought,
+    "delivery_births": delivery_births,
     "delivery_expired": delivery_expired,
     "delivery_later": delivery_later,
     "delivery_later_snapshot": delivery_later_snapshot,
@@ -459,7 +472,7 @@ def test_every_kind_has_a_golden_record() -> None:
     events = golden("catalog_events") + golden("catalog_group_altered")[:-1] + golden("catalog_delays")[:-1]
     events += golden("catalog_outbox")[:-1] + golden("catalog_patterns")[:-1]
     events += golden("catalog_schedules")[:-1] + golden("catalog_outbox_delays")[:-1]
-    events += golden("catalog_made")[:-1]
+    events += golden("catalog_made")[:-1] + golden("catalog_births")[:-1]
     assert set(catalog.EVENTS) == {cbor2.loads(event)["kind"] for event in events}
     written = golden("delivery_records") + golden("delivery_passed")[:-1] + golden("delivery_dead")[:-1]
     written += golden("delivery_sought")[:-1] + golden("delivery_outbox")[:-1]
@@ -503,6 +516,22 @@ def test_the_golden_folders_are_read() -> None:
             state.restore(found)
         assert state.topics["00ff"].made == {"", "delayed", "outbox"}
         assert state.snapshot() == found
+
+
+def test_the_golden_births_are_read() -> None:
+    """Replayed or restored, catalog and delivery journal know which group of the id it is."""
+    *events, found = golden("catalog_births")
+    restored = CatalogState()
+    restored.restore(found)
+    for state in (replayed_catalog(events), restored):
+        assert state.groups[1].birth == NOON_US
+        assert state.snapshot() == found
+    *records, stored = golden("delivery_births")
+    again = GroupStates()
+    again.restore(stored)
+    for states in (replayed_deliveries(records), again):
+        assert (states.groups[1].birth, states.groups[1].delivery.numbering) == (NOON_US, 7)
+        assert states.snapshot(0.0) == stored
 
 
 def test_the_golden_outbox_with_delays_is_read() -> None:

@@ -52,6 +52,8 @@ PUBLISHERS_GONE: Final = (
 PUBLISHERS_DAMAGED: Final = PUBLISHERS_GONE.replace("is gone", "cannot be read")
 PUBLISHERS_FOREIGN: Final = PUBLISHERS_GONE.replace("is gone", "belongs to another log")
 PUBLISHERS_OLD: Final = PUBLISHERS_GONE.replace("is gone", "is an older copy")
+ACTORS: Final = "actors/"
+"""Where journals of users' actors are, unless they say otherwise."""
 Tell = Callable[[int], None]
 
 
@@ -82,6 +84,8 @@ class Inspector:
         expected = kind_of(self.found.directory)
         if expected is not None:
             kinds = {expected}
+        elif not kinds and found.directory.startswith(ACTORS):
+            kinds = {SegmentKind.JOURNAL}  # no header is left to say so
         if SegmentKind.JOURNAL in kinds and SegmentKind.LOG not in kinds:
             found.kind = "journal"
         if committed is not None:

@@ -1,0 +1,57 @@
+"""The journal of a durable actor loses every segment, or their headers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import callboard
+from callboard.log.offline.repair import repair_directory
+from callboard.log.offline.verify import verify_directory
+
+
+class Counter(callboard.DurableActor[int, int]):
+    """Adds up."""
+
+    def __init__(self) -> None:
+        self.total = 0
+
+    async def receive(self, message: int) -> int:
+        """Add; returns the total."""
+        if message:
+            await self.persist(message)
+        return self.total
+
+    def apply(self, event: int) -> None:
+        """Add."""
+        self.total += event
+
+
+@pytest.mark.parametrize("way", ["removed", "blank", "garbage"])
+async def test_an_actor_whose_journal_is_lost_starts_once_it_is_repaired(
+    autojump_clock: Any, world: Any, way: str
+) -> None:
+    """Until then it does not start; repair names what is lost, and leaves a journal that takes events again."""
+    async with world.open() as runtime:
+        counter = await runtime.spawn(Counter, name="counter")
+        for total in range(1, 4):
+            assert await counter.ask(1) == total
+    (path,) = [path for path in world.disk.files() if path.startswith("actors/") and path.endswith(".log")]
+    if way == "removed":
+        world.disk.tree.unlink(path)
+    else:
+        size = len(world.disk.file(path))
+        world.put(path, bytes(size) if way == "blank" else b"\xa5" * size)
+    async with world.open() as runtime:
+        with pytest.raises(callboard.ActorStopped):
+            await runtime.spawn(Counter, name="counter")
+    report = await verify_directory(world.disk)
+    assert not report.ok
+    assert {log.path: log.kind for log in report.logs}["actors/user/counter"] == "journal"
+    assert ("actors/user/counter", 0, 5) in (await repair_directory(world.disk)).lost
+    assert (await verify_directory(world.disk)).ok
+    for total in (1, 2):
+        async with world.open() as runtime:
+            counter = await runtime.spawn(Counter, name="counter")
+            assert await counter.ask(1) == total

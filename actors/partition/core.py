@@ -247,10 +247,10 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
         """Answer with the group's floor; a new one starts where it says, or at `start`, and begins the `numbering`."""
         group = self._groups.get(message.group_id)
         if group is not None and group.is_of_another(message.birth):
-            group = self._close(group, "")
+            self._close(group, "")
+            group = None
         if group is None:
-            if start is None:
-                start = self._start_offset(message.start)
+            start = self._start_offset(message.start) if start is None else start
             who = message.group_id, message.durable
             group, record = self.states.open(*who, start, numbering, message.birth)
             # It may be one that the journal lost in this process: consumers still have receipts of it.

@@ -11,7 +11,7 @@ gaps, indexes that have to be built again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 import attrs
@@ -19,7 +19,13 @@ import attrs
 from callboard.log.errors import InvalidArgument
 from callboard.log.format.committed import COMMITTED_NAME, Committed, proven_ends
 from callboard.log.format.faults import SegmentHeaderInvalid
-from callboard.log.format.segment import SEGMENT_HEADER_BYTES, belongs_to, decode_segment_header
+from callboard.log.format.segment import (
+    SEGMENT_HEADER_BYTES,
+    UNBOUND,
+    belongs_to,
+    decode_segment_header,
+    identity_of,
+)
 from callboard.log.journal.journal_disk import segment_bases
 from callboard.log.offline.found import Inspection, Problem
 from callboard.log.offline.inspection import inspect_log
@@ -114,14 +120,27 @@ async def verify_directory(disk: Disk, *, progress: Callable[[Progress], None] |
     files = await disk.incarnate("verify")
     logs = await find_logs(files)
     meter = Meter(progress, sum(logs.values()))
-    reports = []
+    reports, owners = [], {identity_of(directory): directory for directory in logs}
     for directory in logs:
         meter.path = directory
         inspection = await inspect_log(files, directory, progress=meter.add)
+        _name_owners(inspection, owners)
         reports.append(report_of(inspection))
     if lacks_catalog(logs):
         reports.insert(0, LOST_CATALOG)
     return VerifyReport(tuple(reports))
+
+
+def _name_owners(found: Inspection, owners: Mapping[int, str]) -> None:
+    """Say of segments of other logs whose they are, as far as there is such a folder: somebody may move them there."""
+    for state in found.refused:
+        identity = UNBOUND if state.header is None else state.header.identity
+        if identity not in (UNBOUND, identity_of(found.directory)) and identity in owners:
+            words = f", {owners[identity]}"
+            found.problems = [
+                attrs.evolve(each, message=each.message + words) if each in state.problems else each
+                for each in found.problems
+            ]
 
 
 def lacks_catalog(logs: Collection[str]) -> bool:

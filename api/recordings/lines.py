@@ -39,8 +39,10 @@ BEGINS_WITH_VHOST = re.compile(
 SYSLOG = re.compile(
     rb"(?:<\d{1,3}>)?(?:1 (?P<new>\S+)|(?P<old>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d)"
     rb"|(?P<iso>\d{4}-\d\d-\d\dT[\d:]+(?:[.,]\d+)?(?:Z|[+-][\d:]+)?))"
-    rb" (?P<host>\S+) (?P<app>[^\s:\[]+)(?:\[[^\]]*\])?(?:[: ].*)?"
+    rb" (?P<host>\S+)(?: (?P<app>[^\s:\[]+)?(?:\[[^\]]*\])?(?:[: ].*)?)?"
 )
+_NIL = b"-"
+"""Stands for what syslog does not know."""
 
 
 class BadLine(ValueError):
@@ -83,21 +85,29 @@ def access_log(pattern: re.Pattern[bytes], columns: LineColumns) -> Parse:
 
 
 def syslog(columns: LineColumns) -> Parse:
-    """For syslog as RFC 5424 and RFC 3164 write it, with or without the priority, and with times in ISO 8601."""
-    key = columns.key or "host"
+    """For syslog as RFC 5424 and RFC 3164 write it, with or without the priority, and with times in ISO 8601.
+
+    A line may lack the name of the process; where that is the key, it has none.
+    """
+    name = columns.key or "host"
+
+    def key_of(matched: re.Match[bytes]) -> bytes | None:
+        found: bytes | None = matched[name]
+        return None if found in (None, _NIL) else _key(found)
 
     def parse(line: bytes) -> Event:
         matched = SYSLOG.fullmatch(line)
         if matched is None:
             raise BadLine("not a syslog line (<priority>time host app[process]: message)")
+        key = key_of(matched)
         if matched["old"] is None:
             time = (matched["new"] or matched["iso"]).decode("latin-1")
-            return Event(_time(time, TimeFormat.ISO), _key(matched[key]), line)
+            return Event(_time(time, TimeFormat.ISO), key, line)
         if columns.year is None:
             raise BadLine("the time has no year: name one (--year)")
         month, day, clock = matched["old"].decode().split()
         time = f"{int(day):02d}/{month}/{columns.year:04d}:{clock} +0000"
-        return Event(_time(time, TimeFormat.CLF), _key(matched[key]), line)
+        return Event(_time(time, TimeFormat.CLF), key, line)
 
     return parse
 

@@ -51,6 +51,24 @@ def test_a_line_is_told_by_its_looks(line: bytes, form: Format, columns: dict[st
     assert one(line, **columns) == (NOON_US, key, line)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"<34>May  1 12:00:00 mail.example : failed",
+        b"May  1 12:00:00 mail.example [411]: failed",
+        b"May  1 12:00:00 mail.example  failed",
+        b"May  1 12:00:00 mail.example",
+        b"2026-05-01T12:00:00Z mail.example : failed",
+        b"<34>1 2026-05-01T12:00:00Z mail.example - - - - failed",
+    ],
+)
+def test_syslog_may_lack_the_process(line: bytes) -> None:
+    """Its name is no key then."""
+    assert detect([line]) is Format.SYSLOG
+    assert one(line, Format.SYSLOG, year=2026) == (NOON_US, b"mail.example", line)
+    assert one(line, Format.SYSLOG, year=2026, key="app") == (NOON_US, None, line)
+
+
 def test_a_virtual_host_without_a_port_may_stand_before_a_name() -> None:
     """Then the format has to be named, because the second word may be what a client says of itself."""
     line = VHOST.replace(b":443", b"").replace(b"192.0.2.7", b"client.example")

@@ -68,6 +68,11 @@ workload.add_command(rescale)
 @click.option(
     "--value-column", metavar="NAME", help="The column that is the value.  [default: the whole line]"
 )
+@click.option(
+    "--records",
+    metavar="NAME",
+    help="The file is one JSON object: its member, an array, whose elements are the records.",
+)
 @time_format_option
 @empty_key_option
 @click.option("--delimiter", metavar="CHARACTER", help="What separates the fields of CSV; 'tab' for a tab.")
@@ -95,6 +100,7 @@ def import_command(
     time_column: str | None,
     key_column: str | None,
     value_column: str | None,
+    records: str | None,
     time_format: str,
     empty_key: str,
     delimiter: str | None,
@@ -119,6 +125,7 @@ def import_command(
         time_form(time_format),
         delimiter_of(delimiter),
         year,
+        records,
         keeps_empty_keys=empty_key == "keep",
     )
     check_new(out)

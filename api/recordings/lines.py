@@ -61,6 +61,8 @@ class LineColumns:
     """What separates the fields of CSV: one character; None for a comma."""
     year: int | None = None
     """Of syslog lines whose times have none."""
+    records: str | None = None
+    """The file is one JSON object: the name of its member, an array, whose elements are the records."""
     keeps_empty_keys: bool = False
     """Whether an empty key field is the key `b""`; else the event has no key."""
 

@@ -123,6 +123,8 @@ def check_options(form: Format, columns: LineColumns) -> None:
             problems.append(
                 f"--delimiter is {columns.delimiter!r:.60}, not one character that separates fields"
             )
+    if columns.records is not None and form is not Format.JSONL:
+        problems.append("--records is for jsonl")
     if columns.year is not None and form is not Format.SYSLOG:
         problems.append("--year is for syslog")
     if columns.year is not None and not 1970 <= columns.year <= 9999:

@@ -1,18 +1,26 @@
-"""The records of a text file that are not one line each, sans I/O: elements of a JSON array, and CSV with line breaks
-between quotes. What they hold at a time is bounded, whatever the file says.
+"""The records of a text file that are not one line each, sans I/O: elements of a JSON array, which is the file or a
+member of the object that is, and CSV with line breaks between quotes. What they hold at a time is bounded, whatever the
+file says.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from callboard.log.errors import InvalidArgument
+
 LINE_BYTES_MAX: Final = 65_536
 """A longer record is a bad line. Readers may hand over `LINE_BYTES_MAX + 1` bytes of it and drop the rest."""
 
+NAME_BYTES_MAX: Final = 1_024
+"""A member of an object with a longer name is not the one that is looked for."""
+
 _OUTSIDE: Final = re.compile(rb'["\[\]{},]')
+_SIGNS: Final = re.compile(rb'["\[\]{},:]')
 _INSIDE: Final = re.compile(rb'["\\]')
 _CLOSING: Final = re.compile(rb'(?>(?:[^"]|"")*)"')
 
@@ -26,6 +34,11 @@ class Elements:
         self._is_text = False
         self._is_escaped = False
         self._is_over = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the array has ended."""
+        return self._is_over
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
         """The elements that end in `piece`; one that is longer than `LINE_BYTES_MAX` is cut."""
@@ -72,13 +85,81 @@ class Elements:
         return taken
 
 
-def elements(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The elements of a file that holds one JSON array, from its pieces."""
+class Member:
+    """Looks for an array that is a member of the object that a file holds."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._text = bytearray()
+        """The string that began last outside of all members, as it is written."""
+        self._depth = 0
+        self._is_text = self._is_escaped = self._is_named = False
+
+    def feed(self, piece: bytes) -> int | None:
+        """Where the array begins in `piece`; None when it does not."""
+        at = 0
+        while at < len(piece):
+            if self._is_escaped:
+                self._text += piece[at : at + 1]
+                self._is_escaped, at = False, at + 1
+                continue
+            found = (_INSIDE if self._is_text else _SIGNS).search(piece, at)
+            end = len(piece) if found is None else found.end()
+            if self._is_text and self._depth == 1:
+                self._text += piece[at : min(end, at + max(0, NAME_BYTES_MAX - len(self._text)))]
+            at = end
+            if found is None:
+                break
+            sign = found[0]
+            if sign == b"\\":
+                self._is_escaped = True
+            elif sign == b'"':
+                self._is_text = not self._is_text
+                if self._is_text:
+                    self._text.clear()
+            elif sign == b":":
+                self._is_named = self._depth == 1 and self._is_its_name()
+            elif sign == b"[" and self._is_named and self._depth == 1:
+                return at - 1
+            else:
+                self._depth += (sign in b"[{") - (sign in b"]}")
+                self._is_named = False
+        return None
+
+    def _is_its_name(self) -> bool:
+        try:
+            return bool(json.loads(b'"' + self._text) == self._name)
+        except ValueError:
+            return False
+
+
+def elements(pieces: Iterable[bytes], within: str | None = None) -> Iterator[bytes]:
+    """The elements of a file that holds one JSON array, from its pieces.
+
+    With `within` it holds one object, and the array is its member of that name; what follows the array is not looked
+    at. Raises `InvalidArgument` when there is none.
+    """
     array = Elements()
-    for piece in pieces:
+    for piece in pieces if within is None else _inside(iter(pieces), within):
         yield from array.feed(piece)
+        if within is not None and array.is_over:
+            return
     if rest := array.end():
         yield rest
+
+
+def _inside(pieces: Iterator[bytes], name: str) -> Iterator[bytes]:
+    """The pieces from the beginning of the member on."""
+    member = Member(name)
+    for piece in pieces:
+        start = member.feed(piece)
+        if start is not None:
+            yield piece[start:]
+            yield from pieces
+            return
+    raise InvalidArgument(
+        f"a file holds no JSON object with an array {name!r:.80}. Name the member whose elements are the records."
+    )
 
 
 def joined(lines: Iterable[bytes], separator: str) -> Iterator[tuple[int, bytes]]:

@@ -131,9 +131,9 @@ def import_traffic(
             form is None and all(path.lower().endswith(_PARQUET_SUFFIX) for path in addresses)
         )
         if is_parquet:
-            if columns.delimiter is not None or columns.year is not None:
+            if columns.delimiter is not None or columns.year is not None or columns.records is not None:
                 raise InvalidArgument(
-                    "Parquet has neither lines nor a --delimiter or --year. Nothing was read."
+                    "Parquet has neither lines nor a --delimiter, --year or --records. Nothing was read."
                 )
             rows, job = _parquet_rows(session, addresses, columns, partitions)
         else:
@@ -218,7 +218,8 @@ def _line_rows(
     for index, (path, address) in enumerate(addresses.items()):
         first_line = None
         head = _Head.of(session, path, address) if form in _LOOKED_INTO else None
-        if head and form in (None, Format.JSONL) and parsing.begins_array(path, head.data):
+        is_within = columns.records is not None
+        if head and form in (None, Format.JSONL) and (is_within or parsing.begins_array(path, head.data)):
             form = Format.JSONL
             check_options(form, columns)
             arrays.append(path)
@@ -247,10 +248,11 @@ def _line_rows(
         rows.append(_lines(session, by_lines).mapInArrow(parse_lines, parsing.COLUMNS))
     if plain_arrays:
         pieces = _in_order(_text_rows(session, plain_arrays, parsing.BETWEEN.decode()), len(plain_arrays))
-        found_elements = pieces.mapInArrow(parsing.cut_arrays, parsing.LINES)
+        cut_arrays = partial(parsing.cut_arrays, columns.records)
+        found_elements = pieces.mapInArrow(cut_arrays, parsing.LINES)
         rows.append(found_elements.mapInArrow(parse_lines, parsing.COLUMNS))
     if packed_arrays:
-        found_elements = _unpacked_rows(session, packed_arrays, elements)
+        found_elements = _unpacked_rows(session, packed_arrays, partial(elements, within=columns.records))
         rows.append(found_elements.mapInArrow(parse_lines, parsing.COLUMNS))
     if joined:
         cut = f.substring(f.col("line"), 1, LINE_BYTES_MAX + 1).alias("line")

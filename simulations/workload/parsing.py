@@ -173,10 +173,10 @@ def unpack_files(
             yield from _batches(path, cut(_unpacked(path_of(path), content.as_buffer())))
 
 
-def cut_arrays(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def cut_arrays(within: str | None, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """In a task: rows of `path` and `line`, files cut at `BETWEEN`, in order, become rows of `LINES`: elements."""
     for path, pieces in groupby(_path_lines(batches), key=itemgetter(0)):
-        yield from _batches(path, elements(_with_between(map(itemgetter(1), pieces))))
+        yield from _batches(path, elements(_with_between(map(itemgetter(1), pieces)), within))
 
 
 def _with_between(pieces: Iterator[bytes]) -> Iterator[bytes]:

@@ -136,6 +136,21 @@ def test_a_log_becomes_a_recording_a_profile_and_a_larger_recording(command: Any
     assert b"GET" not in command.run("recording", "head", "s").out
 
 
+@pytest.mark.usefixtures("one_java")
+def test_the_records_may_lie_within_an_object(command: Any) -> None:
+    """As in GeoJSON; a member that is not there is named."""
+    features = [{"properties": {"time": second, "id": f"q{second}"}} for second in range(5)]
+    (command.folder / "a.json").write_text(
+        json.dumps({"type": "FeatureCollection", "features": features, "x": [1]})
+    )
+    columns = ("--time-column", "properties.time", "--key-column", "properties.id", "--master", "local[1]")
+    job = ("workload", "import", "a.json", *columns)
+    made = command.run(*job, "--records", "features", "--out", "r", "--json").json
+    assert (made["lines"], made["records"], made["bad"]) == (5, 5, 0)
+    refused = command.run(*job, "--records", "feature", "--out", "s", code=exits.USAGE)
+    assert "no JSON object with an array 'feature'" in " ".join(refused.err.split())
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

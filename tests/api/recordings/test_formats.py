@@ -185,6 +185,7 @@ def test_fields_may_be_separated_by_anything(delimiter: str) -> None:
         (Format.CSV, {"delimiter": '"'}, "not one character"),
         (Format.CSV, {"delimiter": ""}, "not one character"),
         (Format.JSONL, {"year": 2026}, "--year is for syslog"),
+        (Format.CSV, {"records": "features"}, "--records is for jsonl"),
     ],
 )
 def test_an_option_that_says_nothing_is_refused(form: Format, columns: dict[str, Any], words: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from callboard.log.errors import InvalidArgument
 from callboard.recordings.lines import LineColumns
 from callboard.recordings.reading import Format, Tally, read_events
 from callboard.recordings.records import LINE_BYTES_MAX, elements, is_left_open, joined
@@ -42,6 +43,32 @@ def test_the_elements_of_an_array_are_found_however_it_is_laid_out_and_read(
     content = json.dumps(array, indent=indent, ensure_ascii=is_ascii).encode()
     for start in (b"", b"\xef\xbb\xbf", b" \n"):
         assert [json.loads(found) for found in elements(cut(start + content + b"\n", size))] == array
+
+
+@given(
+    st.dictionaries(st.text(max_size=4) | st.just("features"), JSON, max_size=4),
+    st.lists(JSON.filter(lambda each: each is not None), max_size=4),
+    st.text(max_size=4) | st.sampled_from(["features", "a.b", 'a"b', "\\", "[", ":"]),
+    st.integers(1, 40),
+    st.booleans(),
+)
+def test_the_elements_of_a_member_are_found_wherever_it_stands(
+    others: dict[str, object], array: list[object], name: str, size: int, is_ascii: bool
+) -> None:
+    """The one outside of all others, whatever these hold; what follows it is not looked at."""
+    others = {"first": [[{name: [0]}], {name: [1]}, name], **others, name: array, "last": [{name: [2]}, name]}
+    content = json.dumps(others, ensure_ascii=is_ascii).encode(errors="surrogatepass")
+    assert [json.loads(found) for found in elements(cut(content, size), name)] == array
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"[1]", b'{"a": [1], "feature": [2]}', b'{"features": 1}', b'{"x": "features", "y": [1]}'],
+)
+def test_a_file_without_the_member_is_refused(content: bytes) -> None:
+    """And so is one whose member is no array."""
+    with pytest.raises(InvalidArgument, match="no JSON object with an array 'features'"):
+        list(elements([content], "features"))
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,7 @@ class DurableActor(Actor[M], Generic[M, E]):
             if reply is not None and not reply.deferred:
                 reply.answer(value)
             if self._is_cut_off:
+                batch.current = None  # it is handled: no dead letter
                 await trio.sleep_forever()  # until the crash cancels it
 
     async def started(self) -> None:

@@ -1,6 +1,7 @@
 """A durable actor finds in each life what it answered in those before: all of it, whole, in order, and nothing else.
 
-What `persist` wrote for one message is there completely or not at all. What one life found, the next ones find too.
+What `persist` wrote for one message is there completely or not at all. What one life found, in its journal or when it
+began with a message, the next ones find too.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     handled: dict[int, list[int]] = {}
     earlier: dict[str, tuple[int, ...]] = {}
     found = []
-    for entry in history.of("handled", "writes", "written", "journal read"):
+    for entry in history.of("handled", "writes", "written", "finds", "journal read"):
         match entry.kind:
             case "handled":
                 handled.setdefault(entry.ids[0], []).append(entry.number)
@@ -31,6 +32,8 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
                 whole[entry.ids[0]] = entry.offsets[0]
             case "written":
                 answered.setdefault(entry.who, set()).add(entry.ids[0])
+            case "finds":
+                earlier[entry.who] = entry.ids
             case "journal read":
                 found += _recovered(entry, answered.get(entry.who, set()), whole, handled)
                 before = earlier.get(entry.who, ())

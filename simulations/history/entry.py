@@ -185,6 +185,7 @@ _WORDS: Final[dict[str, Callable[[HistoryEntry], str]]] = {
     "replied": lambda e: f"actor {e.who} answers question {e.ids[0]}",
     "written": lambda e: f"actor {e.who} was told that what message {e.ids[0]} asked for is written",
     "journal read": lambda e: f"actor {e.who} finds {len(e.ids)} events in its journal",
+    "finds": lambda e: f"actor {e.who} begins with a message, and has {len(e.ids)} events",
     "stopping": lambda e: f"actor {e.who} stops",
     "stopped": lambda e: f"actor {e.who} has stopped",
     "dead letter": lambda e: f"message {e.ids[0]} to {e.who} is a dead letter ({e.detail})",

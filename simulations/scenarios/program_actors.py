@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import attrs
 import trio
 
 from callboard.actors.kernel import Actor, ActorStart, Batch, Context, DurableActor, Envelope, Reply
-from callboard.log.errors import CallboardError
+from callboard.log.errors import CallboardError, StorageError
 from callboard.simulations.scenarios.actor_plans import ActorPlan
 from callboard.simulations.scenarios.actor_workload import Poisoned
 
@@ -216,14 +216,21 @@ class DurableOrders(DurableActor[Order, "list[int]"]):
             "journal read", self.context.path, ids=tuple(self.written), life=self.context.incarnation
         )
 
-    receive = Plain.receive
+    async def receive(self, message: Order) -> int:
+        """Do what it says, by the state that the journal has."""
+        self.around.tell("finds", self.context.path, ids=tuple(self.written), life=self.context.incarnation)
+        return await Plain.receive(cast(Any, self), message)
 
     async def write(self, order: Order) -> None:
-        """So many events, all or none."""
+        """So many events, all or none; a disk that fails is nothing to crash for, as this program sees it."""
         around, path = self.around, self.context.path
         around.tell("writes", path, number=order.number, offsets=(order.events,))
-        await self.persist(*([order.number, index] for index in range(order.events)))
-        around.tell("written", path, number=order.number)
+        try:
+            await self.persist(*([order.number, index] for index in range(order.events)))
+        except StorageError:
+            around.tell("not written", path, number=order.number)
+        else:
+            around.tell("written", path, number=order.number)
 
     def apply(self, event: list[int]) -> None:
         """One more."""

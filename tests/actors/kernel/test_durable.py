@@ -335,3 +335,16 @@ async def test_a_journal_that_nobody_opened_is_named(autojump_clock, stage, disk
     async with stage(disk=disk, hasty=Hasty) as system:
         with pytest.raises(ActorCrashed, match=r"await super\(\).started\(\)"):
             await system.actor("hasty").ask("x")
+
+
+async def test_a_message_whose_persist_failed_is_no_dead_letter_where_that_was_caught(
+    autojump_clock, stage, disk
+):
+    """The actor has handled it; those that waited are handled by the next incarnation."""
+    async with stage(disk=disk, seen=Seen) as system:
+        ref = system.actor("seen")
+        for message in (["bad"], ["one"]):
+            await ref.tell(message)
+        await trio.sleep(10)
+        assert system.dead_letters.total == 0
+        assert await ref.ask("what") == ["one"]

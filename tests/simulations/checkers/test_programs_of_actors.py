@@ -315,6 +315,15 @@ def test_what_one_life_found_the_next_ones_find(program, left):
     assert len(words(durable_state, program, left, Terms())) == 1
 
 
+def test_what_a_message_met_the_next_life_finds(program, left):
+    """The state by which a durable actor begins with a message is the one of its journal."""
+    write(program, 1, 1)
+    program.tell("finds", "t/a", ids=(1,)).tell("journal read", "t/a", ids=(1,))
+    assert words(durable_state, program, left, Terms()) == []
+    program.tell("finds", "t/a", ids=(1, 2)).tell("journal read", "t/a", ids=(1,))
+    assert len(words(durable_state, program, left, Terms())) == 1
+
+
 # -- order --------------------------------------------------------------------------------------------------
 
 

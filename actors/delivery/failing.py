@@ -102,6 +102,7 @@ class FailingState(DeliveryState):
         "_dead",
         "_expired_rows",
         "_isolated",
+        "_reserving",
         "dead",
         "dead_lettered",
         "dead_max",
@@ -130,6 +131,8 @@ class FailingState(DeliveryState):
         self._expired_rows = 0
         self._isolated: frozenset[int] = frozenset()
         """Leases of suspect records, and some that are gone."""
+        self._reserving: set[int] = set()
+        """Leases of records in their last attempt, and some that are gone."""
 
     # -- questions ------------------------------------------------------------------------------------------
 
@@ -200,7 +203,10 @@ class FailingState(DeliveryState):
     def _room(self) -> int:
         """Dead letters that may still come, less those that leased records may become (F2)."""
         room = self.dead_max - self.failed
-        return room - sum([self._last_attempts(lease.rows) for lease in self._leases.values()])
+        if self.max_deliveries == 1:
+            return room - self.leased
+        self._reserving = {lease_id for lease_id in self._reserving if lease_id in self._leases}
+        return room - sum([self._last_attempts(self._leases[lease_id].rows) for lease_id in self._reserving])
 
     def has_room_for(self, lease_id: int, ranges: Sequence[OffsetRange]) -> bool:
         """Whether so many dead letters may be kept, beside those that other leased records may become (F2)."""
@@ -223,6 +229,7 @@ class FailingState(DeliveryState):
         self._isolated = frozenset(
             [key for key, lease in self._leases.items() if self._is_suspect(lease.rows[0][2])]
         )
+        self._reserving = {key for key, lease in self._leases.items() if self._last_attempts(lease.rows)}
 
     def _is_suspect(self, history: int) -> bool:
         """Whether this may be leased alone only."""
@@ -238,8 +245,11 @@ class FailingState(DeliveryState):
         return any(lease.consumer == consumer or self._is_accused(lease.rows[0][2]) for lease in isolated)
 
     def _isolate(self, lease_id: int) -> None:
-        """Note a lease of a suspect record; those that are gone are forgotten."""
-        if self._is_suspect(self._leases[lease_id].rows[0][2]):
+        """Note a lease of a suspect record, or of one in its last attempt; those that are gone are forgotten."""
+        rows = self._leases[lease_id].rows
+        if self._last_attempts(rows):
+            self._reserving.add(lease_id)
+        if self._is_suspect(rows[0][2]):
             self._isolated = frozenset([each for each in self._isolated if each in self._leases] + [lease_id])
 
     def choose_judged(
@@ -556,6 +566,7 @@ class FailingState(DeliveryState):
     def _seek(self, offset: int) -> None:
         super()._seek(offset)
         self._isolated = frozenset()
+        self._reserving.clear()
 
     def go_on_above(self, floor: int) -> None:
         """Part of the journal is lost: no number or lease below `floor`, which it may have named, is given again."""

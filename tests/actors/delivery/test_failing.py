@@ -40,6 +40,16 @@ class Life:
         delivery.check_invariants()
         assert self.shadow.snapshot() == delivery.snapshot()
         assert delivery.dead <= self.limits[1]
+        limit, dead_max = self.limits
+        reserved = sum(
+            stop - start
+            for lease in delivery.leases()
+            for start, stop, attempt in lease.ranges
+            if attempt >= limit
+        )
+        room = dead_max - delivery.failed - reserved
+        assert delivery.has_room_for(0, [(0, max(0, room))]) is (room >= 0)
+        assert not delivery.has_room_for(0, [(0, room + 1)]) or room < 0
 
     def lease(self, count: int, draw: Random) -> bool:
         """Lease up to so many; the count that is told beforehand is right."""

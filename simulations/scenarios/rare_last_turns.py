@@ -13,14 +13,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from callboard import Backoff, ChildSpec, DurableActor, SupervisorSpec
 from callboard.actors.notices import UnreadDropped
-from callboard.log.errors import CallboardError, LogCorrupt, PublishFailed, StorageError
+from callboard.log.errors import (
+    ActorCrashed,
+    CallboardError,
+    LogCorrupt,
+    PublishFailed,
+    RestartLimitReached,
+    StorageError,
+)
 from callboard.log.segments.segment_file import NEW_SUFFIX
 from callboard.simulations.clock import VirtualClock
 from callboard.simulations.scenarios.damaging import journal_frames
 from callboard.simulations.scenarios.draws import between, one_of
 from callboard.simulations.scenarios.rare_disk_turns import journal_of, segments_of
 from callboard.simulations.scenarios.rare_partition_turns import PIECE, SEGMENT, fill
+from callboard.supervision import open_system
 
 if TYPE_CHECKING:
     from callboard.simulations.disk.file_tree import FileTree
@@ -32,6 +41,7 @@ LONG_S: Final = 600.0
 SHORT_S: Final = 0.5
 TOPIC: Final = "topic"
 """In a runtime of its own, which has no other."""
+SENSELESS: Final = "senseless"
 PER_SEGMENT: Final = 7
 """So many pieces fill a segment, but for less than a piece."""
 
@@ -266,10 +276,54 @@ async def begin_a_group_as_segments_go(at: MomentClient) -> None:
         at.expect_undisturbed(found, (0, 0), "what a group has lost that began as segments went")
 
 
+class Ledger(DurableActor[Any, Any]):
+    """Keeps what it is given, as `apply` gets it, but for what cannot be applied."""
+
+    def __init__(self) -> None:
+        self.kept: list[Any] = []
+
+    async def receive(self, message: Any) -> list[Any]:
+        """Keep it, unless it is None; what is kept then."""
+        if message is not None:
+            await self.persist(message)
+        return [*self.kept]
+
+    def apply(self, event: Any) -> None:
+        """Keep it."""
+        if event == SENSELESS:
+            raise ValueError("it cannot be applied")
+        self.kept.append(event)
+
+    def snapshot(self) -> list[Any]:
+        """All of it."""
+        return [*self.kept]
+
+    def restore(self, state: list[Any]) -> None:
+        """All of it."""
+        self.kept = [*state]
+
+
+async def replay_what_was_applied(at: MomentClient) -> None:
+    """A durable actor that begins anew has the state that it had, and nothing that it could not apply."""
+    ledger = ChildSpec(name="ledger", start=Ledger, backoff=Backoff(initial=0, maximum=0))
+    root = SupervisorSpec(name="books", children=(ledger,))
+    seeds = at.draws.fork(at.new_name())
+    try:
+        async with open_system(root, disk=at.own_disk(), clock=at.machine.clock, entropy=seeds) as system:
+            ref = system.actor("ledger")
+            for _ in range(between(at.draws, 1, 3)):
+                kept = await ref.ask(one_of(at.draws, ((1, "two"), [(3,), 4], {"five": (6,)})))
+            await at.refused(ActorCrashed, ref.ask, SENSELESS)
+            at.expect(await ref.ask(None), kept, "what a durable actor holds that has begun anew")
+    except RestartLimitReached as error:
+        raise at.broken(f"a durable actor does not begin anew: {error}") from error
+
+
 LAST_MOMENT_TURNS: Final = (
     alter_a_group_at_a_full_mailbox,
     publish_again_after_a_crash,
     read_from_before_the_clock_was_set_back,
+    replay_what_was_applied,
 )
 LAST_DISK_TURNS: Final = (
     fail_behind_a_new_segment,

@@ -128,7 +128,9 @@ def _document(found: Comparison, names: tuple[str, str]) -> dict[str, Any]:
             {
                 "name": each.name,
                 "waits": [[float(facts.wait(percent)) for percent in (50, 99)] for facts in each.facts or ()],
-                "depths": [[facts.depth(percent) for percent in (50, 99)] for facts in each.facts or ()],
+                "depths": [
+                    [float(facts.depth(percent)) for percent in (50, 99)] for facts in each.facts or ()
+                ],
                 "factor": None if each.factor is None else float(each.factor),
                 "verdict": each.verdict.value,
                 "note": each.note,
@@ -171,7 +173,7 @@ def _queues_table(found: Comparison) -> Any:
                 "/".join(number_text(facts.wait(percent)) for percent in (50, 99)) for facts in each.facts
             )
             depths = tuple(
-                "/".join(str(facts.depth(percent)) for percent in (50, 99)) for facts in each.facts
+                "/".join(number_text(facts.depth(percent)) for percent in (50, 99)) for facts in each.facts
             )
         rows.append((each.name, *waits, *depths, each.verdict.value, each.note))
     heads = ("queue, % load", "wait A, p50/p99", "wait B", "depth A", "depth B", "verdict", "note")

@@ -138,6 +138,11 @@ def is_file(path: str) -> bool:
     return os.path.isfile(path)
 
 
+def size_of(path: str) -> int | None:
+    """How many bytes a file has; None when there is no file of that name here."""
+    return os.path.getsize(path) if os.path.isfile(path) else None
+
+
 def split(path: str) -> tuple[str, str]:
     """The absolute folder of `path`, and its name there."""
     return os.path.split(absolute(path))

@@ -21,7 +21,8 @@ meaning: for a clock with steps that are too coarse, without keys, or where all 
 
 Each queue of `queues` is simulated at two *loads*, the part of the time in which its servers are busy: one load gives
 the service time, in proportion to the recording's own rate. Where one recording has N times the rate of the other, its
-queues have N times the servers, so the service times, and what a key of its own rate meets, are about the same.
+queues have N times the servers, so the service times, and what a key of its own rate meets, are about the same. Where N
+times the servers take from one queue, N times as many events wait for as long: depths are divided by N.
 """
 
 from __future__ import annotations
@@ -85,14 +86,16 @@ class QueueFacts:
     depths: Pairs
     """Events that wait already when one arrives."""
     is_overloaded: bool
+    times: int = 1
+    """How many times the usual servers take what waits here: so many more may wait, for as long."""
 
     def wait(self, percent: int) -> Fraction:
         """The wait that so many percent of the events do not exceed, in service times."""
         return Fraction(quantile(self.waits, percent), self.service)
 
-    def depth(self, percent: int) -> int:
-        """The depth that so many percent of the events do not exceed."""
-        return quantile(self.depths, percent)
+    def depth(self, percent: int) -> Fraction:
+        """The depth that so many percent of the events do not exceed, for the usual number of servers."""
+        return Fraction(quantile(self.depths, percent), self.times)
 
 
 def quantile(pairs: Pairs, percent: int) -> int:
@@ -125,7 +128,7 @@ class Behaviour:
                 name: None if value is None else value.as_integer_ratio() for name, value in self.rows.items()
             },
             "queues": {
-                name: [facts.service, facts.waits, facts.depths, facts.is_overloaded]
+                name: [facts.service, facts.waits, facts.depths, facts.is_overloaded, facts.times]
                 for name, facts in self.queues.items()
             },
         }
@@ -138,8 +141,8 @@ class Behaviour:
             rate=Fraction(*plain["rate"]),
             rows={name: None if value is None else Fraction(*value) for name, value in plain["rows"].items()},
             queues={
-                name: QueueFacts(service, _pairs(waits), _pairs(depths), is_overloaded)
-                for name, (service, waits, depths, is_overloaded) in plain["queues"].items()
+                name: QueueFacts(service, _pairs(waits), _pairs(depths), is_overloaded, times)
+                for name, (service, waits, depths, is_overloaded, times) in plain["queues"].items()
             },
         )
 
@@ -249,5 +252,5 @@ def _judged_queue(
 def _factor(one: QueueFacts, two: QueueFacts) -> Fraction:
     """How many times apart they are: a wait with the service time is the time that an event takes in all."""
     pairs = [(one.wait(percent), two.wait(percent)) for percent in (50, 99)]
-    pairs += [(Fraction(one.depth(percent)), Fraction(two.depth(percent))) for percent in (50, 99)]
+    pairs += [(one.depth(percent), two.depth(percent)) for percent in (50, 99)]
     return max((max(pair) + 1) / (min(pair) + 1) for pair in pairs)

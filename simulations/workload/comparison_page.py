@@ -100,7 +100,7 @@ def _queue_cells(queue: QueueRow) -> tuple[str, ...]:
     if queue.facts is None:
         return (queue.title, *[""] * 5, queue.verdict.value, queue.note)
     cells = [_both(*(number_text(each.wait(percent)) for each in queue.facts)) for percent in (50, 99)]
-    cells += [_both(*(f"{each.depth(percent):,}" for each in queue.facts)) for percent in (50, 99)]
+    cells += [_both(*(number_text(each.depth(percent)) for each in queue.facts)) for percent in (50, 99)]
     factor = "" if queue.factor is None else f"{float(queue.factor):.3g}"
     return (queue.title, *cells, factor, queue.verdict.value, queue.note)
 

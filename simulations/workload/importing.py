@@ -14,6 +14,7 @@ Records of one time lie in the order of file names and lines, so the same files 
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial, reduce
@@ -44,7 +45,7 @@ from callboard.simulations.workload.storage import (
     told_errors,
     write_recording,
 )
-from callboard.spark.files import absolute, check_new, is_file, is_there
+from callboard.spark.files import absolute, check_new, is_file, is_there, opened, size_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -271,28 +272,37 @@ class _Head:
 
     @classmethod
     def of(cls, session: SparkSession, path: str, address: str) -> _Head:
-        """Enough of it for arrays to be told, and for as many lines as a sample has."""
-        context: Any = session.sparkContext
-        file = context._jvm.org.apache.hadoop.fs.Path(context._jvm.java.net.URI(address))
-        system = file.getFileSystem(context._jsc.hadoopConfiguration())
-        length = system.getFileStatus(file).getLen()
-        if path.lower().endswith(ZSTD_SUFFIX) and length > ZSTD_BYTES_MAX:
-            raise _too_large(path, length)
-        stream = system.open(file)
-        try:
+        """Enough of it for arrays to be told, and for as many lines as a sample has. A local file needs no Java."""
+        sizes = _PACKED_HEAD_BYTES if path.lower().endswith(_PACKED) else _HEAD_BYTES
+        with contextlib.ExitStack() as closing:
+            read, length = _opened(session, path, address, closing)
+            if path.lower().endswith(ZSTD_SUFFIX) and length > ZSTD_BYTES_MAX:
+                raise _too_large(path, length)
             data = b""
-            for more in _PACKED_HEAD_BYTES if path.lower().endswith(_PACKED) else _HEAD_BYTES:
-                piece = bytes(stream.readNBytes(more))
-                data += piece
-                if len(piece) < more or data.count(b"\n") > SAMPLE_LINES:
-                    return cls(path, data, len(piece) < more)
-            return cls(path, data, False)
-        finally:
-            stream.close()
+            for more in sizes:
+                data += read(len(data), more)
+                if len(data) >= length or data.count(b"\n") > SAMPLE_LINES:
+                    break
+            return cls(path, data, len(data) >= length)
 
     def sample(self) -> list[bytes]:
         """The first lines, each cut to what a line may have. Raises `InvalidArgument` for a damaged file."""
         return parsing.first_lines(self.path, self.data, SAMPLE_LINES, is_whole=self.is_whole)
+
+
+def _opened(
+    session: SparkSession, path: str, address: str, closing: contextlib.ExitStack
+) -> tuple[Callable[[int, int], bytes], int]:
+    """What reads so many bytes from a position, one after the other, and how long the file is."""
+    size = size_of(path) if urlsplit(address).scheme == "file" else None
+    if size is not None and (local := closing.enter_context(opened(path))) is not None:
+        return local.read, size
+    context: Any = session.sparkContext
+    file = context._jvm.org.apache.hadoop.fs.Path(context._jvm.java.net.URI(address))
+    system = file.getFileSystem(context._jsc.hadoopConfiguration())
+    stream = system.open(file)
+    closing.callback(stream.close)
+    return lambda _, more: bytes(stream.readNBytes(more)), system.getFileStatus(file).getLen()
 
 
 def _with_open_quotes(session: SparkSession, paths: Iterable[str], separator: str) -> list[str]:

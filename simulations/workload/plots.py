@@ -278,6 +278,8 @@ def _drawn(series: Series, place: tuple[int, int], x: _Scale, y: _Scale) -> list
         return [f'<path class="rings series{colour}" d="{path}"/>']
     if series.style is SeriesStyle.LINE:
         path = "L".join(f"{x(one):.1f} {y(two):.1f}" for one, two in series.points)
+        if len(series.points) == 1:  # a line of one point has no length, and is not seen
+            return _drawn(attrs.evolve(series, style=SeriesStyle.DOTS), place, x, y)
         return [f'<path class="line series{colour}" d="M{path}"/>']
     steps = [f"M{x(series.points[0][0]):.1f} {y(series.points[0][1]):.1f}"]
     for one, two in series.points[1:]:

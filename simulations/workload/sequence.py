@@ -16,7 +16,7 @@ from typing import Any, Final
 import attrs
 import numpy as np
 
-from callboard.simulations.workload.behaviour import LOADS, QUEUES, SERVERS, Behaviour
+from callboard.simulations.workload.behaviour import LOADS, QUEUES, SERVERS, Behaviour, QueueFacts
 from callboard.simulations.workload.profile_format import SECOND_US
 from callboard.simulations.workload.queues import Consumer, Partitions, Queue, Workers, partition_of
 
@@ -321,5 +321,10 @@ class Sequence:
                 "size_autocorrelation": self._sizes.autocorrelation(),
                 "compression": None,
             },
-            queues={name: queue.facts() for name, queue in self._queues.items()},
+            queues={name: self._facts(name, queue) for name, queue in self._queues.items()},
         )
+
+    def _facts(self, name: str, queue: Queue) -> QueueFacts:
+        """Each partition is a queue with one server, however many there are."""
+        kind, _ = QUEUES[name]
+        return attrs.evolve(queue.facts(), times=1 if kind == "partitions" else self._plan.times)

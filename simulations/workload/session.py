@@ -111,6 +111,8 @@ _SETTINGS: Final = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    # A job that lists files takes longer than listing some hundred.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000",
 }
 
 

@@ -104,3 +104,10 @@ def test_a_recording_of_one_instant_has_no_queues() -> None:
     assert {each.verdict for each in queues} == {Verdict.NOT_JUDGED}
     rows, queues = judge(behaviour(), behaviour(rows=dict.fromkeys(ROWS, Fraction(3))), {"drift": "ignored"})
     assert [each.note for each in rows if each.name == "drift"] == ["ignored"]
+
+
+def test_n_times_the_servers_may_have_n_times_as_many_waiting() -> None:
+    """For as long: at ten times the rate, ten times the depth is alike."""
+    ten = attrs.evolve(ONE, depths=((0, 95), (30, 5)), times=10)
+    assert (queue(ten).verdict, queue(ten).factor) == (Verdict.ALIKE, 1)
+    assert queue(attrs.evolve(ten, times=1)).factor == Fraction(31, 4)

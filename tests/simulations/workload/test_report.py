@@ -144,6 +144,13 @@ def test_equal_series_are_both_seen(small_profile_text: str) -> None:
     assert "stroke-dasharray" in profile_page(profile_from_json(small_profile_text), title="small")
 
 
+def test_a_line_of_one_point_is_seen() -> None:
+    """It is a dot, and a ring beside another."""
+    series = [Series(name, [(2.0, 5.0)]) for name in ("one", "two")]
+    found = ElementTree.fromstring(plot(series, Axis("x"), Axis("y"), title="t"))
+    assert [each.get("class") for each in found.findall("path")] == ["dots series0", "rings series1"]
+
+
 def test_names_are_whole_and_above_what_is_drawn() -> None:
     """The longest names that pages give end before the right border, and nothing of the plot is behind them."""
     names = ["A: " + "W" * 21, "B: " + "W" * 21]

@@ -210,3 +210,20 @@ def test_a_load_gives_the_service_time(sequence: Any) -> None:
             busy = Fraction(found.queues[name].service * 2_001, 2_000_000 * 1_024 * servers)
             assert float(busy) == pytest.approx(0.5, abs=1e-3)
             assert found.queues[name].waits == ((0, 2_001),)
+
+
+def test_copies_side_by_side_with_as_many_servers_wait_alike(sequence: Any) -> None:
+    """Three recordings of one kind at once, with three times the servers, have the depths of one and its servers."""
+    one = traffic(1)
+    three = sorted(
+        (time, 100 * copy + (key or 0), size)
+        for copy, seed in enumerate((1, 2, 3))
+        for time, key, size in traffic(seed)
+    )
+    first, second = measured(sequence, one), measured(sequence, three, times=3)
+    assert {name: facts.times for name, facts in second.queues.items()} == {
+        name: 1 if name.startswith("partitions") else 3 for name in QUEUES
+    }
+    for name in ("workers_50", "workers_80"):
+        deep, deeper = first.queues[name], second.queues[name]
+        assert (deeper.depth(99) + 1) / (deep.depth(99) + 1) < 2

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 TIMES_MAX: Final = 1_000
 """A queue of the busier recording has at most so many times the servers."""
 NO_ORDER: Final = (
-    "A profile knows nothing of the order of events, so neither what joins them nor queues are compared. Name"
+    "A profile does not hold events in their order, so neither what joins them nor queues are compared. Name"
     " recordings."
 )
 
@@ -41,7 +41,7 @@ def measure_side(
     Its queues have `times` the usual number of servers: see `measure_sides`. Raises `RecordingInvalid`,
     `FormatTooNew`, `InvalidArgument`, `StorageError`.
     """
-    profile = measure_recording(session, recording, bucket_us=bucket_us)
+    profile = measure_recording(session, recording, bucket_us=bucket_us, has_dependence=False)
     if not profile.events:
         return Side(profile)
     return Side(profile, measure_behaviour(session, recording, profile, times=times))
@@ -54,7 +54,10 @@ def measure_sides(
 
     Raises as `measure_side`.
     """
-    profiles = [measure_recording(session, recording, bucket_us=bucket_us) for recording in recordings]
+    profiles = [
+        measure_recording(session, recording, bucket_us=bucket_us, has_dependence=False)
+        for recording in recordings
+    ]
     lowest = min((rate for rate in map(_rate, profiles) if rate), default=Fraction(1))
     found = []
     for recording, profile in zip(recordings, profiles, strict=True):

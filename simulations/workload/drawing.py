@@ -9,6 +9,7 @@ again until it is inside.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -65,3 +66,22 @@ def _rounds(stream: int, numbers: Any, bits: int) -> Any:
         numbers = right << np.uint64(high) | (left ^ mixed)
         high, low = low, high
     return numbers
+
+
+class Draws:
+    """The words of a stream one after the other, for what has no number of its own."""
+
+    def __init__(self, stream: int) -> None:
+        self._stream = stream
+        self._at = 0
+
+    def take(self, many: int) -> Any:
+        """The next words."""
+        found = words(self._stream, np.arange(self._at, self._at + many, dtype=np.int64))
+        self._at += many
+        return found
+
+    def loop(self, chunk: int = 8_192) -> Iterator[int]:
+        """One after the other, for ever, for a loop."""
+        while True:
+            yield from self.take(chunk).tolist()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from callboard.simulations.workload.pieces import Part
+    from callboard.simulations.workload.pieces import Events, Part
 
 COLUMNS: Final = (
     "partition int, timestamp bigint, key binary, value binary, part int, number bigint, copy bigint"
@@ -135,16 +135,19 @@ def workload_rows(session: SparkSession, workload: Workload) -> DataFrame:
 def _make_pieces(workload: Workload, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """In a task: the rows of the pieces with these numbers."""
     from callboard.simulations.workload.content import text_pool
+    from callboard.simulations.workload.what_if import changed
 
     pool = text_pool(workload.seed)
     pieces = [piece for part in workload.parts for piece in part.pieces()]
     for batch in batches:
         for index in batch.column(0).to_pylist():
-            piece = pieces[index]
-            yield _rows(workload, workload.parts[piece.part], piece, pool)
+            part = workload.parts[pieces[index].part]
+            events = changed(part, part.make(pieces[index]), workload.what_ifs)
+            for start in range(0, len(events.number), part.batch_events):
+                yield _rows(workload, part, events.rows(slice(start, start + part.batch_events)), pool)
 
 
-def _rows(workload: Workload, part: Part, piece: Any, pool: bytes) -> pa.RecordBatch:
+def _rows(workload: Workload, part: Part, events: Events, pool: bytes) -> pa.RecordBatch:
     import numpy as np
     import pyarrow as pa
 
@@ -154,9 +157,7 @@ def _rows(workload: Workload, part: Part, piece: Any, pool: bytes) -> pa.RecordB
         partitions_of_keys,
         values_of,
     )
-    from callboard.simulations.workload.what_if import changed
 
-    events = changed(part, part.make(piece), workload.what_ifs)
     known, which = np.unique(np.maximum(events.key, 0), return_inverse=True)
     encoded = keys_of(part, known)
     by_key = partitions_of_keys(encoded, workload.partitions)[which]

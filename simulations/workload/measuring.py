@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import attrs
+
 from callboard.log.errors import InvalidArgument
+from callboard.simulations.workload.dependence_measuring import measure_dependence
 from callboard.simulations.workload.profile_format import (
     BUCKETS_MAX,
     EPOCH_WEEK_HOUR,
@@ -38,7 +41,9 @@ _WEEK_HOUR: Final = (
 )
 
 
-def measure_recording(session: SparkSession, path: str, *, bucket_us: int | None = None) -> WorkloadProfile:
+def measure_recording(
+    session: SparkSession, path: str, *, bucket_us: int | None = None, has_dependence: bool = True
+) -> WorkloadProfile:
     """The profile of the recording in that folder.
 
     Raises `RecordingInvalid`, `FormatTooNew`, `StorageError`, and as `measure_rows`.
@@ -46,7 +51,13 @@ def measure_recording(session: SparkSession, path: str, *, bucket_us: int | None
     with told_errors():
         rows, manifest = recording_rows(session, path)
         partitions = len(manifest.partitions)
-        return measure_rows(rows, bucket_us=bucket_us, partitions=partitions, recording=manifest.digest)
+        return measure_rows(
+            rows,
+            bucket_us=bucket_us,
+            partitions=partitions,
+            recording=manifest.digest,
+            has_dependence=has_dependence,
+        )
 
 
 def measure_rows(
@@ -55,10 +66,13 @@ def measure_rows(
     bucket_us: int | None = None,
     partitions: int | None = None,
     recording: str | None = None,
+    has_dependence: bool = True,
 ) -> WorkloadProfile:
     """The profile of `rows`, which have the columns `timestamp` (microseconds since 1970), `key` and `value`.
 
     `bucket_us` None takes whole seconds that make at most 200 buckets. `partitions` None counts the column `partition`.
+    What joins events is measured too, unless `has_dependence` is false: comparing does without. Events of one instant
+    are in the order of the columns `partition` and `offset`, where there are both.
     Raises `InvalidArgument` for a bucket that is not whole seconds, or makes too many buckets.
     """
     if bucket_us is not None and (bucket_us < SECOND_US or bucket_us % SECOND_US):
@@ -69,11 +83,13 @@ def measure_rows(
     from pyspark.storagelevel import StorageLevel
 
     kept = [f.col("timestamp"), f.col("key"), f.octet_length("value").cast("bigint").alias("value_bytes")]
-    if partitions is None:
-        kept.append(f.col("partition"))
+    kept += [f.col(name) for name in ("partition", "offset") if name in rows.columns]
     slim = rows.select(*kept).persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        return _measure(slim, bucket_us, partitions, recording)
+        profile = _measure(slim, bucket_us, partitions, recording)
+        if not has_dependence or not profile.events:
+            return profile
+        return attrs.evolve(profile, dependence=measure_dependence(slim, profile))
     finally:
         slim.unpersist()
 

@@ -3,13 +3,14 @@
 Vocabulary
 ----------
 part      what one profile of a mixture contributes
-cell      one bucket of a part's profile, in the workload's time
-entry     a second of a cell that has events, and how many
-number    of an event: counts all events of a part, in the order of cells and of entries within them
-piece     some of a cell's events, by number: what is made at a time, so that memory is bounded
+turn      a repetition of the profile's time
+layer     as many events as the profile has, with keys of their own: three times the volume is three layers. The last
+          one holds less where the volume is not whole: as many whole keys as fit
+window    a run of buckets (`dependence.windows_of`)
+number    of an event: counts all events of a part's layer; those of the next layer follow
+piece     a window of a turn, in some layers: what is made at a time, so that memory is bounded
 
-An event's key and size are what its number, permuted, finds in the profile's exact counts: so all counts come out as
-the profile has them, and yet in no order.
+All layers have their events in the same seconds; inside of these, and in the order of keys, each is another one.
 """
 
 from __future__ import annotations
@@ -23,22 +24,29 @@ import attrs
 import numpy as np
 
 from callboard.log.errors import InvalidArgument
-from callboard.simulations.workload.drawing import below, permuted, stream_of, words
+from callboard.simulations.workload.arrivals import Arrivals
+from callboard.simulations.workload.dependence import class_sums, windows_of
+from callboard.simulations.workload.drawing import Draws, below, permuted, stream_of, words
+from callboard.simulations.workload.population import Population
 from callboard.simulations.workload.profile_format import SECOND_US, WorkloadProfile
 from callboard.simulations.workload.scaling import Scaling
-from callboard.simulations.workload.shares import KeyShares, SizeShares
+from callboard.simulations.workload.shares import NO_KEY, KeyShares, SizeShares
+from callboard.simulations.workload.size_order import SizeChains, in_order
+from callboard.simulations.workload.tables import Table
+from callboard.simulations.workload.turns import take_turns
 
 PIECE_EVENTS: Final = 131_072
-PIECE_BYTES: Final = 32 * 1024 * 1024
+BATCH_BYTES: Final = 32 * 1024 * 1024
 SECONDS_MAX: Final = 10_000_000
 """In a bucket; those of 100 days have fewer."""
 
 
 class Piece(NamedTuple):
-    """Events `[start, stop)` of a cell, counted within it."""
+    """A window of a turn, in the layers `[start, stop)`."""
 
     part: int
-    cell: int
+    turn: int
+    window: int
     start: int
     stop: int
 
@@ -100,103 +108,154 @@ class Part:
         return self.scaling.events(self.profile)
 
     @cached_property
+    def layer_events(self) -> int:
+        """How many a whole layer has."""
+        return self.scaling.unscaled_events(self.profile)
+
+    @cached_property
     def keys(self) -> KeyShares:
         """Which keys there are, and how often."""
-        return KeyShares.of(self.profile, self.scaling, self.events, self.stream("key copies"))
+        return KeyShares.of(self.profile, self.scaling)
 
     @cached_property
     def sizes(self) -> SizeShares:
         """How long values are."""
-        return SizeShares.of(self.profile, self.events)
+        return SizeShares.of(self.profile)
+
+    @cached_property
+    def batch_events(self) -> int:
+        """How many events are put into rows at a time."""
+        longest_key = max((length for length, _ in self.profile.key_bytes), default=0)
+        mean_bytes = self.profile.value_total_bytes // self.profile.events + longest_key + 1
+        return max(1, min(PIECE_EVENTS, BATCH_BYTES // mean_bytes))
 
     def pieces(self) -> Iterator[Piece]:
         """All of them, in order."""
-        longest_key = max((length for length, _ in self.profile.key_bytes), default=0)
-        mean_bytes = self.profile.value_total_bytes // self.profile.events + longest_key + 1
-        most = max(1, min(PIECE_EVENTS, PIECE_BYTES // mean_bytes))
-        for cell in range(self.cells):
-            events = self.first_number(cell + 1) - self.first_number(cell)
-            for start in range(0, events, most):
-                yield Piece(self.index, cell, start, min(start + most, events))
+        buckets = len(self.profile.bucket_counts)
+        for turn in range(-(-self.cells // buckets)):
+            for window in range(len(self._ends)):
+                start, stop = self._buckets(turn, window)
+                if start >= stop:
+                    continue
+                layers = max(1, PIECE_EVENTS // max(self._before[stop] - self._before[start], 1))
+                for layer in range(0, self.keys.layers, layers):
+                    yield Piece(self.index, turn, window, layer, min(layer + layers, self.keys.layers))
 
     def make(self, piece: Piece) -> Events:
-        """The events of a piece."""
-        inside: Any = np.arange(piece.start, piece.stop, dtype=np.int64)
-        number: Any = inside + self.first_number(piece.cell)
-        return Events(
-            number=number,
-            copy=np.zeros_like(number),
-            time_us=self._times(piece.cell, inside, number),
-            key=self.keys.at(permuted(self.stream("keys"), number, self.events), number),
-            size=self.sizes.at(permuted(self.stream("sizes"), number, self.events)),
-            word=words(self.stream("values"), number),
-        )
-
-    def first_number(self, cell: int) -> int:
-        """The number of the first event of a cell."""
-        return self._scaled(self._unscaled(cell))
-
-    @cached_property
-    def _before(self) -> list[int]:
-        """Unscaled events before each bucket, and in all."""
-        return list(accumulate(self.profile.bucket_counts, initial=0))
-
-    def _unscaled(self, cell: int) -> int:
-        """Unscaled events before a cell."""
-        whole, bucket = divmod(cell, len(self.profile.bucket_counts))
-        return whole * self.profile.events + self._before[bucket]
-
-    def _scaled(self, unscaled: int) -> int:
-        return unscaled * self.scaling.volume.numerator // self.scaling.volume.denominator
-
-    def _times(self, cell: int, inside: Any, number: Any) -> Any:
-        seconds, ends = self._entries(cell)
-        second = seconds[np.searchsorted(ends, inside, side="right")]
-        offset = self.offsets(words(self.stream("times"), number))
-        # The profile's time is that from its first event to its last.
-        bucket = cell % len(self.profile.bucket_counts)
-        if bucket == 0:
-            offset[number == self.first_number(cell)] = 0
-        if bucket == len(self.profile.bucket_counts) - 1:
-            offset[number == self.first_number(cell + 1) - 1] = self.profile.span_us % SECOND_US
-        return self.start_us + cell * self.profile.bucket_us + second * SECOND_US + offset
+        """The events of a piece, one layer after the other."""
+        turn, window = piece.turn, piece.window
+        start, stop = self._buckets(turn, window)
+        begins, counts = self._arrivals.cells(turn, start, stop)
+        many = int(counts.sum())
+        layers: Any = np.arange(piece.start, piece.stop, dtype=np.int64)
+        times = self._arrivals.within(begins, counts, layers, turn).reshape(len(layers), many)
+        if many and not start:  # the profile's time is that from its first event to its last
+            times[:, 0] = 0
+        if many and stop == len(self.profile.bucket_counts):
+            times[:, -1] = self.profile.span_us
+        sizes = self._sizes(window)
+        found = [
+            self._layer(turn, window, layer, times[at], sizes) for at, layer in enumerate(layers.tolist())
+        ]
+        return Events(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
 
     def offsets(self, drawn: Any) -> Any:
         """Times within a second, of the profile's resolution."""
         step_us = self.profile.time_step_us
         return below(drawn, SECOND_US // step_us) * step_us
 
-    def _entries(self, cell: int) -> tuple[Any, Any]:
-        """Each entry's second of the bucket, and how many events there are up to its end."""
-        bucket = cell % len(self.profile.sub_buckets)
-        pairs = np.array(self.profile.sub_buckets[bucket], dtype=np.int64)
-        counts = self._spread(cell, np.repeat(pairs[:, 0], pairs[:, 1]))
-        base, volume = self._unscaled(cell), self.scaling.volume
-        ends = (base + np.cumsum(counts)) * volume.numerator // volume.denominator - self._scaled(base)
-        seconds = self.profile.bucket_us // SECOND_US
-        is_last = bucket == len(self.profile.sub_buckets) - 1
-        if is_last:  # the profile ends within it
-            seconds = self.profile.span_us % self.profile.bucket_us // SECOND_US + 1
-        found: Any = np.arange(len(counts), dtype=np.int64) % seconds
-        found = permuted(self.stream("seconds", cell), found, seconds)
-        if is_last:
-            _move(found, len(found) - 1, seconds - 1)
-        if bucket == 0:
-            _move(found, 0, 0)
-        return found, ends
+    # -- what all layers have in common
 
-    def _spread(self, cell: int, counts: Any) -> Any:
-        """The counts in no order; several put together for a larger burst, each divided for a smaller one."""
-        counts = counts[permuted(self.stream("entries", cell), np.arange(len(counts)), len(counts))]
-        burst = self.scaling.burst
-        if burst.denominator == 1:
-            return np.add.reduceat(counts, np.arange(0, len(counts), int(burst)))
-        shares = burst.denominator
-        each, rest = counts // shares, counts % shares
-        return (each[:, None] + (np.arange(shares)[None, :] < rest[:, None])).reshape(-1)
+    @cached_property
+    def _ends(self) -> list[int]:
+        return list(windows_of(self.profile.bucket_counts))
 
+    @cached_property
+    def _before(self) -> list[int]:
+        """Events before each bucket, and in all."""
+        return list(accumulate(self.profile.bucket_counts, initial=0))
 
-def _move(seconds: Any, entry: int, second: int) -> None:
-    """Let an entry have a second; who has it takes the entry's."""
-    seconds[seconds == second] = seconds[entry]
-    seconds[entry] = second
+    def _buckets(self, turn: int, window: int) -> tuple[int, int]:
+        """Those of a window; the last turn may end within it."""
+        start = self._ends[window - 1] if window else 0
+        return start, min(self._ends[window], self.cells - turn * len(self.profile.bucket_counts))
+
+    @cached_property
+    def _arrivals(self) -> Arrivals:
+        return Arrivals(self.profile, self.scaling, self.stream("arrivals"))
+
+    @cached_property
+    def _population(self) -> Population:
+        return Population.of(self.profile, self.scaling, self.stream("population"))
+
+    @cached_property
+    def _turns(self) -> tuple[Table, Table, Table]:
+        found = self.profile.dependence
+        tables = (found.starts, found.runs, found.returns) if found else ((), (), ())
+        return Table.of(tables[0]), Table.of(tables[1]), Table.of(tables[2])
+
+    @cached_property
+    def _chains(self) -> SizeChains | None:
+        found = self.profile.dependence
+        return SizeChains.of(found, self.stream("anchors")) if found else None
+
+    @cached_property
+    def _size_places(self) -> list[list[tuple[int, int, int, int]]]:
+        """For each window and class: the class's first place, its places, those that are taken, and how many are."""
+        found = self.profile.dependence
+        sums = class_sums(self.profile.value_bytes)
+        first = list(accumulate(sums, initial=0))
+        taken = [0] * len(sums)
+        windows: list[list[tuple[int, int, int, int]]] = [[] for _ in self._ends]
+        for window, which, many in found.window_sizes if found else ():
+            windows[window].append((first[which], sums[which], taken[which], many))
+            taken[which] += many
+        return windows
+
+    def _sizes(self, window: int) -> Any:
+        """The sizes of a window's values, in no order."""
+        start, stop = self._before[self._ends[window - 1] if window else 0], self._before[self._ends[window]]
+        if self.profile.dependence is None:
+            inside: Any = np.arange(start, stop, dtype=np.int64)
+            return self.sizes.at(permuted(self.stream("sizes"), inside, self.profile.events))
+        places = [
+            first + permuted(self.stream("sizes", first), np.arange(taken, taken + many), size)
+            for first, size, taken, many in self._size_places[window]
+        ]
+        return self.sizes.at(np.concatenate(places))
+
+    # -- one layer
+
+    def _layer(self, turn: int, window: int, layer: int, times: Any, sizes: Any) -> Events:
+        many = len(times)
+        stream = self.stream("layer", turn, window, layer)
+        keys, events = self._population.keys[window], self._population.events[window]
+        who, lengths = take_turns(events, *self._turns, Draws(stream))
+        key = keys[np.repeat(np.array(who, dtype=np.int64), lengths)]
+        if self._chains is not None:
+            sizes = in_order(sizes, self._chains.ranks(key.tolist(), stream ^ 1))
+        key = key[:many]
+        first = self._before[self._ends[window - 1] if window else 0] + turn * self.profile.events
+        number: Any = layer * self.layer_events + first + np.arange(many, dtype=np.int64)
+        drawn = words(self.stream("key copies", turn, window, layer), key)
+        found = Events(
+            number=number,
+            copy=np.zeros_like(number),
+            time_us=self.start_us + turn * len(self.profile.bucket_counts) * self.profile.bucket_us + times,
+            key=np.where(key > 0, self.keys.named(key - 1, layer, drawn), NO_KEY),
+            size=sizes[:many],
+            word=words(self.stream("values"), number),
+        )
+        return found if layer < int(self.scaling.volume) else self._thinned(found, key, first)
+
+    def _thinned(self, events: Events, key: Any, first: int) -> Events:
+        """As many events as the last layer has of these, of whole keys; one key may lose some."""
+        volume = self.scaling.volume % 1
+
+        def scaled(unscaled: int) -> int:
+            return unscaled * volume.numerator // volume.denominator
+
+        wanted = scaled(first + len(key)) - scaled(first)
+        stream = self.stream("thinning")
+        drawn = np.where(key > 0, words(stream, key), words(stream + 1 & 2**64 - 1, events.number))
+        return events.rows(np.sort(np.lexsort((events.number, drawn))[:wanted]))

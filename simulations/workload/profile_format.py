@@ -30,6 +30,7 @@ order of `what`, `how many` at least 1.
     value_total_bytes sum of the lengths of all values
     partitions        partitions of the recording
     recording         digest of the recording (64 hexadecimal digits), or null
+    dependence        what joins events: see `dependence`. Absent in a profile that an earlier version wrote
 
 The class of a number is its length in bits (`log2_class`): 0 holds 0, and class c holds 2**(c-1) up to 2**c - 1.
 
@@ -41,6 +42,7 @@ P2. Each entry of `sub_buckets` sums up to its bucket's count; all entries toget
 P3. There are events - 1 arrivals, and as many gaps as events with a key minus distinct keys.
 P4. `key_bytes` sums up to the distinct keys; both session histograms count the same sessions.
 P5. `span_us` lies in the last bucket; nothing is longer than the span.
+P6. `dependence` sums up to the same buckets, keys and sizes.
 
 Fields that this version does not know are kept.
 """
@@ -55,6 +57,7 @@ from typing import Any, Final, TypeGuard
 import attrs
 
 from callboard.log.errors import FormatTooNew, InvalidArgument, join_problems
+from callboard.simulations.workload.dependence import Dependence, contradictions, read_dependence
 
 FORMAT: Final = "callboard-profile"
 VERSION: Final = 1
@@ -129,6 +132,7 @@ class WorkloadProfile:
     partitions: int
     recording: str | None = None
     week_hours: Histogram = ()
+    dependence: Dependence | None = None
     others: Mapping[str, Any] = attrs.field(factory=dict)
     """Fields of the file that this version does not know."""
 
@@ -145,6 +149,8 @@ class WorkloadProfile:
     def to_json(self) -> str:
         """The text of the file: one line per field, sorted by name, a newline at the end."""
         fields = attrs.asdict(self)
+        if self.dependence is None:
+            del fields["dependence"]
         document = {**fields.pop("others"), **fields, "format": FORMAT, "version": VERSION}
         lines = [f"{json.dumps(name)}: {_compact(document[name])}" for name in sorted(document)]
         return "{\n" + ",\n".join(lines) + "\n}\n"
@@ -317,8 +323,9 @@ _READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "partitions": _count(1, PARTITIONS_MAX),
     "recording": _digest,
     "week_hours": _histogram(0, WEEK_HOURS - 1),
+    "dependence": read_dependence,
 }
-_OPTIONAL: Final = frozenset({"week_hours"})
+_OPTIONAL: Final = frozenset({"week_hours", "dependence"})
 
 
 # -- the invariants
@@ -375,7 +382,18 @@ def _contradictions(profile: WorkloadProfile) -> list[str]:
             profile.value_bytes, profile.value_bin_bytes, profile.value_total_bytes
         ),
     }
-    return [problem for problem, holds in checks.items() if not holds]
+    problems = [problem for problem, holds in checks.items() if not holds]
+    if profile.dependence is None or problems:
+        return problems
+    return contradictions(
+        profile.dependence,
+        bucket_us=profile.bucket_us,
+        bucket_counts=profile.bucket_counts,
+        key_top=profile.key_top,
+        keys=profile.distinct_keys,
+        keyless=profile.keyless,
+        value_bytes=profile.value_bytes,
+    )
 
 
 def _is_rarer(tail: KeyTail, top: Sequence[int]) -> bool:

@@ -69,10 +69,14 @@ class Scaling:
         """How many buckets are generated."""
         return max(1, round(self.duration * len(profile.bucket_counts)))
 
+    def unscaled_events(self, profile: WorkloadProfile) -> int:
+        """How many events there are at the profile's volume."""
+        whole, rest = divmod(self.buckets(profile), len(profile.bucket_counts))
+        return whole * profile.events + sum(profile.bucket_counts[:rest])
+
     def events(self, profile: WorkloadProfile) -> int:
         """How many events are generated, before anything else happens to them. Raises `InvalidArgument`."""
-        whole, rest = divmod(self.buckets(profile), len(profile.bucket_counts))
-        unscaled = whole * profile.events + sum(profile.bucket_counts[:rest])
+        unscaled = self.unscaled_events(profile)
         if unscaled * self.volume.numerator >= 2**63 or unscaled * self.volume > EVENTS_MAX:
             raise InvalidArgument(
                 f"scale {self.volume} makes too many events of {unscaled:,}. Give a smaller one, or one with fewer"

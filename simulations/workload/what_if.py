@@ -39,12 +39,12 @@ def _hot_key(part: Part, index: int, what_if: WhatIf, events: Events, within: An
 def _flash_crowd(part: Part, index: int, what_if: WhatIf, events: Events, within: Any) -> Events:
     events, crowd, _ = _copied(events, within, what_if.times - 1)
     drawn = _of_each(part.stream("flash crowd", index), crowd)
-    place = (drawn % np.uint64(part.events)).astype(np.int64)
+    place = (drawn % np.uint64(part.profile.events)).astype(np.int64)
     second = crowd.time_us - (crowd.time_us - part.start_us) % SECOND_US
     crowd = crowd._replace(
         time_us=second + part.offsets(words(part.stream("flash crowd times", index), drawn)),
         key=part.keys.at(place, drawn),
-        size=part.sizes.at(permuted(part.stream("flash crowd sizes", index), place, part.events)),
+        size=part.sizes.at(permuted(part.stream("flash crowd sizes", index), place, part.profile.events)),
         word=drawn,
     )
     return _joined(events, crowd)

@@ -71,6 +71,30 @@ def small_profile() -> dict[str, Any]:
 
 
 @pytest.fixture
+def small_dependence() -> dict[str, Any]:
+    """What joins these events: two of each key at a time, but for carol; the one without a key comes after hers."""
+    return {
+        "clock_us": 100_000,
+        "parts": [7, 0, 0, 0, 1, 0, 0, 0],
+        "second_splits": [[[685, 18, 1]], [[685, 18, 1]], [[685, 11, 1]], []],
+        "step_splits": [[], [], [], []],
+        "hot": [
+            {"windows": [[0, 1]], "sizes": [[0, 1]], "again": 0},
+            {"windows": [[0, 4]], "sizes": [[0, 3], [1, 1]], "again": 0},
+            {"windows": [[0, 2]], "sizes": [[0, 2]], "again": 65_536},
+        ],
+        "others": [[0, 0, 1, 1, 1]],
+        "starts": [[1, 20, 1], [2, 12, 1], [4, 0, 1]],
+        "runs": [[1, 1, 2], [2, 2, 1], [4, 3, 1]],
+        "returns": [[4, 4, 1]],
+        "size_first": [[0, 0, 3]],
+        "size_next": [[0, 0, 3], [0, 1, 1]],
+        "size_stays": 65_536,
+        "window_sizes": [[0, 0, 7], [0, 1, 1]],
+    }
+
+
+@pytest.fixture
 def small_profile_text(small_profile: dict[str, Any]) -> str:
     """The same as text."""
     return json.dumps(small_profile)

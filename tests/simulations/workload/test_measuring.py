@@ -13,6 +13,7 @@ import pytest
 
 from callboard.log.errors import InvalidArgument
 from callboard.recordings.reading import read_events
+from callboard.simulations.workload.dependence import HotKey
 from callboard.simulations.workload.measuring import measure_rows
 from callboard.simulations.workload.profile_format import (
     WorkloadProfile,
@@ -147,3 +148,37 @@ def test_buckets_are_of_a_sensible_length(spark: Any) -> None:
         measure(spark, year, bucket_us=1_000_000)
     with pytest.raises(InvalidArgument, match="whole seconds"):
         measure(spark, year, bucket_us=1_500_000)
+
+
+def test_what_joins_eight_events_is_what_a_hand_counts(spark: Any) -> None:
+    """Alice comes at 0, 0, 1 and 61.5 s, bob at 1 s twice, carol at 2 s, and one without a key after her."""
+    second = 1_000_000
+    times = [0, 0, second, second, second, 2 * second, 2 * second, 61_500_000]
+    keys = [b"alice", b"alice", b"alice", b"bob", b"bob", b"carol", None, b"alice"]
+    rows = [
+        (1_000_000_000 + time, key, b"x" * (64 if number == 7 else 5), 0, number)
+        for number, (time, key) in enumerate(zip(times, keys, strict=True))
+    ]
+    schema = "timestamp bigint, key binary, value binary, partition int, offset bigint"
+    found = measure_rows(spark.createDataFrame(rows, schema).repartition(3), bucket_us=60 * second).dependence
+    assert found is not None
+    assert found.clock_us == 100_000
+    assert found.parts == (7, 0, 0, 0, 1, 0, 0, 0)
+    # Of alice's three pairs of neighbours two have one class of size; by chance ten of sixteen have.
+    assert found.hot == (
+        HotKey(((0, 1),), ((0, 1),), 0),
+        HotKey(((0, 4),), ((0, 3), (1, 1)), 65_536 * (2 * 16 - 3 * 10) // (3 * (16 - 10))),
+        HotKey(((0, 2),), ((0, 2),), 0),
+        HotKey(((0, 1),), ((0, 1),), 0),
+    )
+    assert found.others == ()
+    # In the 32 parts of eight events: carol begins at the sixth event, bob at the fourth, alice at the first.
+    assert found.starts == ((1, 20, 1), (1, 24, 1), (2, 12, 1), (4, 0, 1))
+    assert found.runs == ((1, 1, 3), (2, 2, 1), (4, 3, 1))
+    assert found.returns == ((4, 4, 1),)
+    assert (found.size_first, found.size_next) == (((0, 0, 3),), ((0, 0, 3), (0, 1, 1)))
+    assert found.size_stays == 65_536
+    assert found.window_sizes == ((0, 0, 7), (0, 1, 1))
+    assert [total([row[1:] for row in counts]) for counts in found.second_splits] == [2, 2, 3, 3]
+    assert len(found.step_splits) == 4
+    assert {total([row[1:] for row in counts]) for counts in found.step_splits} == {4}

@@ -211,14 +211,14 @@ def profile(
 @click.argument("profiles", nargs=-1, required=True, metavar="PROFILE.json...")
 @click.option("--out", required=True, metavar="RECORDING", help="The recording to make; it must not exist.")
 @click.option(
-    "--scale", default="1", show_default=True, metavar="N", help="The volume: so many times the events."
+    "--scale", default="1", show_default=True, metavar="N", help="The volume: so many times the events and keys."
 )
 @click.option(
     "--seed", default="0", show_default=True, help="Another seed, another recording of the same character."
 )
 @click.option("--duration", default="1", show_default=True, metavar="N", help="The time, so many times over.")
 @click.option(
-    "--keys", default="1", show_default=True, metavar="N", help="How many keys for each of the profile."
+    "--keys", default="1", show_default=True, metavar="N", help="How many keys for each that --scale makes."
 )
 @click.option(
     "--skew", default="1", show_default=True, metavar="N", help="0: keys are equally frequent; 2: squared."

@@ -122,7 +122,7 @@ def test_a_log_becomes_a_recording_a_profile_and_a_larger_recording(command: Any
     made = command.run("workload", "generate", "p.json", "--out", "g", *scaled, *job).json
     assert made["records"] == 3 * 50
     info = command.run("recording", "info", "g", "--json").json
-    assert (info["id"], info["keys"], info["partitions"]) == (made["digest"], 3, 2)
+    assert (info["id"], info["keys"], info["partitions"]) == (made["digest"], 9, 2)
     rescaled = command.run(
         "workload", "rescale", "r", "--out", "s", "--scale", "2.5", "--values", "scrub", *job
     ).json

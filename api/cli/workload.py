@@ -211,7 +211,11 @@ def profile(
 @click.argument("profiles", nargs=-1, required=True, metavar="PROFILE.json...")
 @click.option("--out", required=True, metavar="RECORDING", help="The recording to make; it must not exist.")
 @click.option(
-    "--scale", default="1", show_default=True, metavar="N", help="The volume: so many times the events and keys."
+    "--scale",
+    default="1",
+    show_default=True,
+    metavar="N",
+    help="The volume: so many times the events and keys.",
 )
 @click.option(
     "--seed", default="0", show_default=True, help="Another seed, another recording of the same character."

@@ -6,6 +6,7 @@ Every run is a process of its own, since a process has one session of Spark.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import trio
 
 from callboard.offline import recording_at
 
-BYTES = "84832c8aca00f33a44cfaadec24b49abb66451aa012c1340e9103b930574b24f"
+BYTES = "c8b2124c74a25daa8ff0f4e5a54bccc88c6ed4b0e7d3edd2a943a4b9d7c236a7"
 """SHA-256 of the names and contents of all files of the recording that `generate_alone.py` makes."""
 
 
@@ -61,7 +62,12 @@ def faults(path: Path) -> list[Any]:
 @pytest.mark.parametrize(("master", "shuffles"), [("local[1]", 1), ("local[3]", 9)])
 @pytest.mark.usefixtures("spark_and_java")
 def test_any_number_of_executors_gives_the_same_bytes(
-    small_profile_text: str, tmp_path: Path, master: str, shuffles: int
+    small_profile: dict[str, Any],
+    small_dependence: dict[str, Any],
+    tmp_path: Path,
+    master: str,
+    shuffles: int,
 ) -> None:
     """And any number of shuffle partitions."""
-    assert generated(tmp_path, small_profile_text, master, shuffles) == BYTES
+    profile = json.dumps({**small_profile, "dependence": small_dependence})
+    assert generated(tmp_path, profile, master, shuffles) == BYTES

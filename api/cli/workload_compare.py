@@ -15,6 +15,7 @@ from callboard.cli.output import print_json, progress, show, table
 from callboard.log.errors import InvalidArgument
 from callboard.simulations.workload.comparing import Side, compare_sides, measure_sides, side_of_profile
 from callboard.simulations.workload.distances import COMPARED, THRESHOLD, Comparison, number_text
+from callboard.simulations.workload.measuring import measure_recording
 from callboard.simulations.workload.profile_format import PROFILE_BYTES_MAX
 from callboard.simulations.workload.session import open_session
 
@@ -94,7 +95,11 @@ def _sides(
     folders = sorted({*paths} - {*found})
     if folders:
         with progress("measuring", quiet=as_json), opened() as session:
-            measured = measure_sides(session, [path.rstrip("/") for path in folders], bucket_us=bucket_us)
+            names = [path.rstrip("/") for path in folders]
+            if found:  # what a profile does not know is not compared
+                measured = [Side(measure_recording(session, name, bucket_us=bucket_us)) for name in names]
+            else:
+                measured = measure_sides(session, names, bucket_us=bucket_us)
         found |= zip(folders, measured, strict=True)
     return [found[path] for path in paths]
 

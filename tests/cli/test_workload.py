@@ -248,6 +248,13 @@ def test_a_recording_is_compared_with_its_profile_and_deliveries_are_analysed(or
     found = orders.run("workload", "compare", "r", "p.json", "--bucket", "1", *job).json
     assert {each["distance"] for each in found["distances"]} <= {0.0, None}
     assert found["is_alike"]
+    assert (found["rows"], found["queues"]) == ([], [])
+    assert "Name recordings" in found["notes"][-1]
+    same = orders.run("workload", "compare", "r", "r", "--report", "c.html", *job).json
+    assert [len(same["rows"]), len(same["queues"])] == [10, 6]
+    assert {each["verdict"] for each in (*same["rows"], *same["queues"])} <= {"alike", "not judged"}
+    assert same["is_alike"]
+    assert b"8 workers, order per key, 80 % load" in (orders.folder / "c.html").read_bytes()
     analysed = orders.run("workload", "analyse", "data", "--out", "a.json", "--report", "a.html", *job).json
     assert analysed == json.loads((orders.folder / "a.json").read_bytes())
     (billing,) = analysed["topics"]

@@ -13,10 +13,11 @@ divides the work; and what a key's records have to do with each other is kept ex
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from functools import partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -50,6 +51,9 @@ ORDER: Final = ("source_partition", "source_offset", "copy")
 READ: Final = "partition,offset,timestamp,key,value,headers,priority,expiry,dedup_id,append_time"
 OPTIONAL: Final = ("headers", "priority", "expiry", "dedup_id")
 DEDUP_BYTES: Final = 16
+SCRUBBERS_MAX: Final = 16
+"""Copies are scrubbed by so many in turn, with other numbers and ids. If all were scrubbed alike, a value would come
+once for each copy within a short time, and a compressor would find it again."""
 _TYPES: Final = {
     "partition": "int",
     "timestamp": "bigint",
@@ -359,12 +363,14 @@ def _columns(facts: Facts) -> tuple[str, ...]:
 
 def _copies(copying: Copying, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """In a task: the copies of these rows."""
-    from callboard.simulations.workload.scrubbing import Scrubber
+    from callboard.simulations.workload.scrubbing import TOKENS_KEPT, Scrubber
 
     rescaling = copying.rescaling
-    scrubber = Scrubber(copying.secret.encode()) if rescaling.scrubs else None
+    many = min(rescaling.copies, SCRUBBERS_MAX) if rescaling.scrubs else 0
+    secret = copying.secret.encode()
+    scrubbers = [Scrubber(secret, b"%d" % number, TOKENS_KEPT // many) for number in range(many)]
     for batch in batches:
-        rows = _Rows(copying, batch, scrubber)
+        rows = _Rows(copying, batch, scrubbers)
         for copy in range(rescaling.copies):
             yield rows.copy(copy)
 
@@ -372,14 +378,14 @@ def _copies(copying: Copying, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.
 class _Rows:
     """Recorded rows; the methods of columns have their names."""
 
-    def __init__(self, copying: Copying, batch: pa.RecordBatch, scrubber: Scrubber | None) -> None:
+    def __init__(self, copying: Copying, batch: pa.RecordBatch, scrubbers: Sequence[Scrubber]) -> None:
         import numpy as np
         import pyarrow.compute as pc
 
         self._copying = copying
-        self._scrubber = scrubber
+        self._scrubbers = scrubbers
+        """Of the copies, in turn; none where values are kept."""
         self._batch = batch
-        self._values = _scrubbed(batch.column("value"), scrubber)
         self._has_key = pc.is_valid(batch.column("key")).to_numpy(zero_copy_only=False)
         encoded = pc.dictionary_encode(batch.column("key"))
         self._keys = encoded.dictionary
@@ -391,7 +397,6 @@ class _Rows:
         firsts[places[self._has_key]] = np.flatnonzero(self._has_key)
         self._numbers = numbers[firsts]
         self._lengths = pc.binary_length(self._keys).to_numpy(zero_copy_only=False).astype(np.int64)
-        self._headers = self._scrubbed_headers() if "headers" in copying.columns else None
 
     def copy(self, copy: int) -> pa.RecordBatch:
         """The rows of one copy."""
@@ -401,11 +406,12 @@ class _Rows:
         copying, batch, count = self._copying, self._batch, self._batch.num_rows
         keys = self._names(copy)
         shift_us = copying.shifts_us[copy]
+        scrubber = self._scrubbers[copy % len(self._scrubbers)] if self._scrubbers else None
         found: dict[str, Any] = {
             "partition": self._partition(keys, copy),
             "timestamp": _later(batch.column("timestamp"), shift_us),
             "key": keys.take(self._which),
-            "value": self._values,
+            "value": _scrubbed(batch.column("value"), scrubber),
             "due": _later(batch.column("due"), shift_us),
             "source_partition": batch.column("partition"),
             "source_offset": batch.column("offset"),
@@ -415,7 +421,7 @@ class _Rows:
             found["append_time"] = found["timestamp"]
             found["expiry"] = self._expiry(shift_us)
         if "headers" in copying.columns:
-            found["headers"] = self._headers
+            found["headers"] = _scrubbed_headers(batch.column("headers"), scrubber)
         if "priority" in copying.columns:
             found["priority"] = batch.column("priority")
         if "dedup_id" in copying.columns:
@@ -493,7 +499,7 @@ class _Rows:
         import pyarrow as pa
 
         given = self._batch.column("dedup_id")
-        if not copy and self._scrubber is None:
+        if not copy and not self._scrubbers:
             return given
         secret = f"{self._copying.secret}/{copy}".encode()
         key = hashlib.blake2b(secret, digest_size=32).digest()
@@ -505,26 +511,19 @@ class _Rows:
             pa.binary(),
         )
 
-    def _scrubbed_headers(self) -> Any:
-        """Their names are kept."""
-        import pyarrow as pa
 
-        headers = self._batch.column("headers")
-        if self._scrubber is None:
-            return headers
-        pairs = headers.flatten()
-        hidden = pa.StructArray.from_arrays(
-            [pairs.field(0), _scrubbed(pairs.field(1), self._scrubber)], fields=list(pairs.type)
-        )
-        lengths = [len(each or ()) for each in headers.to_pylist()]
-        ends = pa.array([0, *_sums(lengths)], pa.int32())
-        return pa.ListArray.from_arrays(ends, hidden, type=headers.type)
+def _scrubbed_headers(headers: Any, scrubber: Scrubber | None) -> Any:
+    """Their names are kept."""
+    import pyarrow as pa
 
-
-def _sums(lengths: list[int]) -> list[int]:
-    from itertools import accumulate
-
-    return list(accumulate(lengths))
+    if scrubber is None:
+        return headers
+    pairs = headers.flatten()
+    hidden = pa.StructArray.from_arrays(
+        [pairs.field(0), _scrubbed(pairs.field(1), scrubber)], fields=list(pairs.type)
+    )
+    ends = pa.array(accumulate((len(each or ()) for each in headers.to_pylist()), initial=0), pa.int32())
+    return pa.ListArray.from_arrays(ends, hidden, type=headers.type)
 
 
 def _later(times: Any, shift_us: int) -> Any:

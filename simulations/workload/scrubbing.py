@@ -65,10 +65,16 @@ _HEX_RING: Final = _ring(_HEX_CLASSES)
 
 
 class Scrubber:
-    """Scrubs values with one secret."""
+    """Scrubs values with one secret, and remembers up to so many replacements.
 
-    def __init__(self, secret: bytes) -> None:
-        self._secret = hashlib.blake2b(secret).digest()
+    What becomes of words of letters depends on the secret alone, and what of all else on `own` too: copies of a
+    recording are of one service, and of other individuals.
+    """
+
+    def __init__(self, secret: bytes, own: bytes = b"", tokens_kept: int = TOKENS_KEPT) -> None:
+        self._common = hashlib.blake2b(secret).digest()
+        self._own = hashlib.blake2b(own, key=self._common).digest()
+        self._tokens_kept = tokens_kept
         self._known: dict[bytes, bytes] = {}
         self._tables: dict[int, bytes] = {}
 
@@ -100,7 +106,7 @@ class Scrubber:
         if found is None:
             found = self._made(token)
             if len(token) <= TOKEN_BYTES_KEPT:
-                if len(self._known) >= TOKENS_KEPT:
+                if len(self._known) >= self._tokens_kept:
                     self._known.clear()
                 self._known[token] = found
         return found
@@ -112,17 +118,19 @@ class Scrubber:
             return self._word(token, _RING)
         if token in JSON_WORDS:
             return token
+        if token.isalpha():
+            return self._word(token, _RING, self._common)
         runs = _RUN.findall(token)
         if len(runs) > RUNS_MAX:
             return self._word(token, _HEX_RING if _HEX.fullmatch(token) else _RING)
         return b"".join([self._number(run) if run.isdigit() else self._word(run, _RING) for run in runs])
 
-    def _word(self, word: bytes, ring: dict[int, tuple[bytes, int]]) -> bytes:
+    def _word(self, word: bytes, ring: dict[int, tuple[bytes, int]], secret: bytes | None = None) -> bytes:
         """The second half is turned by what the first is, then the first by what the second has become."""
         middle = len(word) // 2
         first, second = word[:middle], word[middle:]
-        second = _turned(second, self._drawn(b"second", first, len(second)), ring)
-        return _turned(first, self._drawn(b"first", second, len(first)), ring) + second
+        second = _turned(second, self._drawn(b"second", first, len(second), secret), ring)
+        return _turned(first, self._drawn(b"first", second, len(first), secret), ring) + second
 
     def _number(self, digits: bytes) -> bytes:
         """Each digit is turned by what stands before it."""
@@ -145,9 +153,9 @@ class Scrubber:
         characters = [0x100 + (drawn[at] << 8 | drawn[at + 1]) % 0x700 for at in range(0, len(token) // 3, 2)]
         return b"".join([b"\\u%04x" % character for character in characters])
 
-    def _drawn(self, name: bytes, text: bytes, count: int) -> bytes:
-        """`count` bytes that are as good as random, the same for the same text."""
-        state = hashlib.blake2b(text, key=self._secret, person=name[:16], digest_size=64)
+    def _drawn(self, name: bytes, text: bytes, count: int, secret: bytes | None = None) -> bytes:
+        """`count` bytes that are as good as random, the same for the same text and secret."""
+        state = hashlib.blake2b(text, key=secret or self._own, person=name, digest_size=64)
         if count <= 64:
             return state.digest()[:count]
         return hashlib.shake_128(state.digest()).digest(count)

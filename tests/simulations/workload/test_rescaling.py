@@ -26,7 +26,7 @@ from callboard.recordings.writer import new_recording
 from callboard.simulations.workload.importing import import_traffic
 from callboard.simulations.workload.rescaling import Rescaling, rescale, shifts_of
 
-BYTES = "eb252c97286a0a201d3d93079c814645afbeae446cb9b437390d8ac650563d98"
+BYTES = "971e7a6bca01011ef27a1d6e92b7acefbd9043d0395ae8e004a367e2a9525fc0"
 """SHA-256 of the names and contents of all files of the recording that `rescale_alone.py` makes."""
 SECOND_US = 1_000_000
 START_US = 1_000_000_000 * SECOND_US

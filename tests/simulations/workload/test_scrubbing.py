@@ -137,6 +137,17 @@ def test_a_web_servers_lines_compress_as_before(nasa_log: pathlib.Path) -> None:
     assert not [token for token in kept if len(token) > 5]
 
 
+def test_copies_share_words_and_have_numbers_and_ids_of_their_own() -> None:
+    """So ten copies, of which one comes shortly after the other, compress about as well as the recording."""
+    one, other = (Scrubber(b"secret", own).scrub(b"GET /images?id=a1b2c3 1250") for own in (b"0", b"1"))
+    assert one.split(b"=")[0] == other.split(b"=")[0]
+    assert not set(one.split(b"=")[1].split()) & set(other.split(b"=")[1].split())
+    lines = list(events())
+    copied = [[Scrubber(b"secret", b"%d" % own).scrub(line) for line in lines] for own in range(10)]
+    apart = [line for at in range(len(lines)) for own in range(10) for line in copied[own][at - own :][:1]]
+    assert abs(ratio(apart) / ratio(lines) - 1) < NEAR
+
+
 def test_another_secret_is_another_text() -> None:
     """Nobody can try a guess without it."""
     value = b"alice paid 1250 to bob"

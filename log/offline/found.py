@@ -93,6 +93,8 @@ class Inspection:
     has_snapshot: bool = False
     lost_beginning: tuple[int, int] | None = None
     """First and last offset of what is gone before the first segment."""
+    folders: list[str] = attrs.Factory(list)
+    """Folders that have the names of small files."""
 
     @property
     def remembers_damage(self) -> bool:

@@ -19,7 +19,13 @@ from typing import Final
 import attrs
 import cbor2
 
-from callboard.log.format.committed import COMMITTED_COPY_AT, PUBLISHERS, decode_committed, decode_copy
+from callboard.log.format.committed import (
+    COMMITTED_COPY_AT,
+    COMMITTED_NAME,
+    PUBLISHERS,
+    decode_committed,
+    decode_copy,
+)
 from callboard.log.format.faults import CommittedInvalid, IndexInvalid, SegmentHeaderInvalid
 from callboard.log.format.fields import CBOR_ERRORS
 from callboard.log.format.frame_walk import FrameWalk, Tail
@@ -38,11 +44,11 @@ from callboard.log.journal.journal_records import Kind
 from callboard.log.journal.journal_recovery import announced_snapshot
 from callboard.log.offline.found import FramesFound, Inspection, Problem, SegmentState
 from callboard.log.seams.disk import Close, Incarnation
-from callboard.log.segments.damage_record import DamageRecord
+from callboard.log.segments.damage_record import DAMAGES_NAME, DamageRecord
 from callboard.log.segments.index_file import decode_stored, load_index
 from callboard.log.segments.placing import BEGINNING_GONE, TOO_FAR, explains_ends, passed_over, place_segments
 from callboard.log.segments.scanning import OpenSegment, is_blank, scan_file
-from callboard.log.segments.segment_file import index_path, segment_path
+from callboard.log.segments.segment_file import INDEX_SUFFIX, base_offset_of, index_path, segment_path
 from callboard.log.segments.small_files import open_file, read_whole
 
 PUBLISHERS_GONE: Final = (
@@ -52,6 +58,10 @@ PUBLISHERS_GONE: Final = (
 PUBLISHERS_DAMAGED: Final = PUBLISHERS_GONE.replace("is gone", "cannot be read")
 PUBLISHERS_FOREIGN: Final = PUBLISHERS_GONE.replace("is gone", "belongs to another log")
 PUBLISHERS_OLD: Final = PUBLISHERS_GONE.replace("is gone", "is an older copy")
+FOLDER: Final = (
+    "a file belongs here, and it is a folder: what the file said is gone, and the log cannot be opened. Repair moves"
+    " the folder to quarantine"
+)
 ACTORS: Final = "actors/"
 """Where journals of users' actors are, unless they say otherwise."""
 Tell = Callable[[int], None]
@@ -74,7 +84,8 @@ class Inspector:
         """Read the headers, then each segment, then compare them."""
         found = self.found
         # First, so that a log that grows meanwhile holds at least what the file says.
-        committed = await read_whole(self.files, f"{self.found.directory}/committed")
+        await self._find_folders()
+        committed = await self._read(f"{self.found.directory}/{COMMITTED_NAME}")
         states: dict[int, SegmentState] = {}
         for base in await segment_bases(self.files, self.found.directory):
             state = await self._look(base)
@@ -106,11 +117,29 @@ class Inspector:
             self._check_beginning()
             self._check_committed()
             await self._check_publishers()
-        if found.remembers_damage:
+        if found.remembers_damage and f"{found.directory}/{DAMAGES_NAME}" not in found.folders:
             await self._tell_recorded()
         for state in (*found.segments, *found.refused):
             found.problems += state.problems
         return found
+
+    async def _find_folders(self) -> None:
+        """Report folders in the places of small files: none of those can be read, or written, while they are there."""
+        found = self.found
+        publishers, _, name = PUBLISHERS.rpartition("/")
+        places = {"": (COMMITTED_NAME, DAMAGES_NAME), f"/{publishers}": (name,)}
+        for below, names in places.items():
+            directory = found.directory + below
+            for entry in await self.files.list(directory):
+                is_index = not below and base_offset_of(entry.name, INDEX_SUFFIX) is not None
+                if entry.is_directory and (entry.name in names or is_index):
+                    path = f"{directory}/{entry.name}"
+                    found.folders.append(path)
+                    found.problems.append(Problem(path, "folder", None, None, None, FOLDER))
+
+    async def _read(self, path: str) -> bytes | None:
+        """The small file's bytes; None when it is missing, or a folder is in its place."""
+        return None if path in self.found.folders else await read_whole(self.files, path)
 
     async def _sort_segments(self, states: dict[int, SegmentState]) -> None:
         """Sort out which files are segments of this log, as opening does, and where they belong."""
@@ -175,7 +204,8 @@ class Inspector:
         try:
             state.header = header = decode_segment_header(data)
         except SegmentHeaderInvalid as fault:
-            index = await load_index(self.files, self.found.directory, base)
+            is_readable = index_path(self.found.directory, base) not in self.found.folders
+            index = await load_index(self.files, self.found.directory, base) if is_readable else None
             state.segment_id = None if index is None else index.segment_id
             state.tell("header", 0, None, None, f"both copies of the segment's header are damaged ({fault})")
         else:
@@ -293,7 +323,7 @@ class Inspector:
     async def _index(self, state: SegmentState) -> SegmentIndex | None:
         """The stored index; None when there is none, or only what a crash leaves of one."""
         path = index_path(self.found.directory, state.base)
-        data = await read_whole(self.files, path)
+        data = await self._read(path)
         if data is None or not any(data) or state.segment_id is None:
             return None
         try:
@@ -361,7 +391,7 @@ class Inspector:
 
     async def _check_publishers(self) -> None:
         found, path = self.found, f"{self.found.directory}/{PUBLISHERS}"
-        data = await read_whole(self.files, path)
+        data = await self._read(path)
         if data is not None:
             head, checksum = data[:8], int.from_bytes(data[8:12], "little")
             message = PUBLISHERS_DAMAGED

@@ -42,7 +42,7 @@ from callboard.log.offline.verify import (
     report_of,
 )
 from callboard.log.seams.disk import Close, Disk, Incarnation, Rename, Sync, SyncDirectory, Unlink, Verb
-from callboard.log.segments.damage_record import DamageRecord
+from callboard.log.segments.damage_record import DAMAGES_NAME, DamageRecord
 from callboard.log.segments.placing import renames
 from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.segment_file import INDEX_SUFFIX, SEGMENT_SUFFIX, index_path, segment_path
@@ -196,7 +196,12 @@ class LogRepair:
             RepairAction(state.path, "quarantine", "moved to quarantine whole")
             for state in (*found.refused, *gone)
         ]
+        self.actions += [
+            RepairAction(path, "quarantine", "moved to quarantine whole") for path in found.folders
+        ]
         if not self.dry_run:
+            for path in found.folders:
+                await self.quarantine.move_folder(path)
             await remove_unfinished(self.files, found.directory)
             for state in found.refused:
                 await self._set_aside(state)
@@ -221,6 +226,8 @@ class LogRepair:
     async def record(self, *, accept: bool, now_us: int) -> None:
         """Remember what this repair gave up; with `accept`, that all of it is known."""
         directory = self.found.directory
+        if self.dry_run and f"{directory}/{DAMAGES_NAME}" in self.found.folders:
+            return  # what it may have said can be read no more
         record = await DamageRecord.load(self.files, directory)
         record.add([Damage(directory, 0, 0, first, last, GIVEN_UP) for _, first, last in self.lost], now_us)
         lost_records = record.lost_records

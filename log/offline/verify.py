@@ -230,7 +230,9 @@ async def lacks_segments(files: Incarnation, directory: str, entries: Collection
 
     Not the catalog, which no repair can make again: see `lacks_catalog`. Raises `FormatTooNew`.
     """
-    if directory == CATALOG or all(entry.name != COMMITTED_NAME for entry in entries):
+    if directory == CATALOG or not any(
+        entry.name == COMMITTED_NAME and not entry.is_directory for entry in entries
+    ):
         return False
     stored = await read_whole(files, f"{directory}/{COMMITTED_NAME}")
     ends = None if stored is None else proven_ends(stored)

@@ -7,6 +7,7 @@ them, or delete them; Callboard only deletes a partition's oldest ones when they
 
 from __future__ import annotations
 
+from itertools import chain, count
 from typing import Final
 
 from callboard.log.limits import MIB, QUARANTINE_BYTES_MAX
@@ -17,6 +18,7 @@ from callboard.log.seams.disk import (
     Incarnation,
     Link,
     MakeDirectory,
+    Rename,
     Sync,
     SyncDirectory,
     Unlink,
@@ -89,6 +91,19 @@ class Quarantine:
         await self._remove(link)
         self.kept.append(link)
         return (Link(path, link), SyncDirectory(DIRECTORY))
+
+    async def move_folder(self, path: str) -> None:
+        """Move a folder that is in the place of a file here, with all that is in it."""
+        await self.make_room(0)
+        taken = {entry.name for entry in await self._files.list(DIRECTORY)}
+        parent, _, name = path.rpartition("/")
+        wanted = self._prefix + name
+        free = next(
+            each for each in chain([wanted], (f"{wanted}.{n}" for n in count(1))) if each not in taken
+        )
+        target = f"{DIRECTORY}/{free}"
+        await self._files.submit((Rename(path, target), SyncDirectory(DIRECTORY), SyncDirectory(parent)))
+        self.kept.append(target)
 
     async def move_verbs(self, path: str, offset: int, size_bytes: int, segment_id: int) -> tuple[Verb, ...]:
         """Verbs that take the segment at `path` out of service; sync its directory after them.

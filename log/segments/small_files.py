@@ -37,7 +37,10 @@ async def open_file(files: Incarnation, handle: Handle) -> bool:
 
 def holds_log(entries: Iterable[Entry]) -> bool:
     """Whether a folder with these entries holds anything of a log: without that, nothing tells that there was one."""
-    return any(entry.name == COMMITTED_NAME or base_offset_of(entry.name) is not None for entry in entries)
+    return any(
+        not entry.is_directory and (entry.name == COMMITTED_NAME or base_offset_of(entry.name) is not None)
+        for entry in entries
+    )
 
 
 async def read_whole(files: Incarnation, path: str) -> bytes | None:

@@ -175,6 +175,13 @@ def _show_import(report: ImportReport, out: str) -> None:
 @click.argument("recording")
 @click.option("--out", required=True, metavar="PROFILE.json", help="The profile to write.")
 @click.option("--report", "report_path", metavar="HTML", help="Write a page with plots, too.")
+@click.option(
+    "--values/--no-values",
+    "with_values",
+    default=True,
+    show_default=True,
+    help="Learn what values look like: their fields, in numbers, and nothing of what they hold.",
+)
 @bucket_option(
     "The length of a bucket of time.  [default: 300, or longer for recordings of more than a week]"
 )
@@ -184,18 +191,19 @@ def profile(
     recording: str,
     out: str,
     report_path: str | None,
+    with_values: bool,
     bucket_us: int | None,
     master: str | None,
     memory: str,
     as_json: bool,
 ) -> None:
-    """Measure a recording. Its rates, bursts, keys and sizes become a small file of integers."""
+    """Measure a recording. Its rates, bursts, keys, sizes and the look of its values become a small file."""
     for path in filter(None, (out, report_path)):
         files.check_target(path)
     if report_path is not None and report_path == out:
         raise InvalidArgument("the profile and the report are one file. Name two.")
     with progress("measuring", quiet=as_json), open_session(master, memory=memory) as session:
-        found = measure_recording(session, recording, bucket_us=bucket_us)
+        found = measure_recording(session, recording, bucket_us=bucket_us, values=with_values)
     files.write_whole(out, found.to_json().encode())
     if report_path is not None:
         from callboard.simulations.workload.report import profile_page

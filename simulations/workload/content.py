@@ -11,6 +11,8 @@ import numpy as np
 
 from callboard.simulations.workload.drawing import below, permuted, stream_of, words
 from callboard.simulations.workload.pieces import Events, Part
+from callboard.simulations.workload.value_library import library_of
+from callboard.simulations.workload.value_model import ValueModel
 
 SYMBOLS: Final = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_-"
 SYMBOL_BITS: Final = 6
@@ -46,6 +48,20 @@ def values_of(pool: bytes, events: Events) -> list[bytes]:
     text = pool * (2 + longest // len(pool))
     ends = starts + events.size
     return [text[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+
+
+def values_by_field(part: Part, model: ValueModel, events: Events) -> list[bytes]:
+    """The value of each event as a model has them; copies of an event have its value."""
+    _, first, which = np.unique(events.word, return_index=True, return_inverse=True)
+    known = events.rows(first)
+    of_key = words(part.stream("keys of values"), known.key)
+    found = library_of(model, f"{part.seed}/{part.index}").values(
+        at_us=(known.time_us - part.start_us) % (part.profile.bucket_us * len(part.profile.bucket_counts)),
+        key=np.where(known.key >= 0, of_key, known.word),
+        size=known.size,
+        word=known.word,
+    )
+    return [found[place] for place in which.tolist()]
 
 
 def partitions_of(part: Part, events: Events, by_key: Any, partitions: int) -> Any:

@@ -155,6 +155,7 @@ def _rows(workload: Workload, part: Part, events: Events, pool: bytes) -> pa.Rec
         keys_of,
         partitions_of,
         partitions_of_keys,
+        values_by_field,
         values_of,
     )
 
@@ -166,7 +167,7 @@ def _rows(workload: Workload, part: Part, events: Events, pool: bytes) -> pa.Rec
         pa.array(partitions_of(part, events, by_key, workload.partitions), pa.int32()),
         pa.array(events.time_us, pa.int64()),
         keys,
-        pa.array(values_of(pool, events), pa.binary()),
+        pa.array(values, pa.binary()),
         pa.array(np.full(len(events.number), part.index), pa.int32()),
         pa.array(events.number, pa.int64()),
         pa.array(events.copy, pa.int64()),

@@ -30,6 +30,7 @@ from callboard.simulations.workload.profile_format import (
     weighted_sum,
 )
 from callboard.simulations.workload.storage import recording_rows, told_errors
+from callboard.simulations.workload.value_sampling import learn_values
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -42,22 +43,29 @@ _WEEK_HOUR: Final = (
 
 
 def measure_recording(
-    session: SparkSession, path: str, *, bucket_us: int | None = None, has_dependence: bool = True
+    session: SparkSession,
+    path: str,
+    *,
+    bucket_us: int | None = None,
+    has_dependence: bool = True,
+    values: bool = False,
 ) -> WorkloadProfile:
-    """The profile of the recording in that folder.
+    """The profile of the recording in that folder; with `values`, what its values look like is part of it.
 
-    Raises `RecordingInvalid`, `FormatTooNew`, `StorageError`, and as `measure_rows`.
+    To be called where no trio program runs. Raises `RecordingInvalid`, `FormatTooNew`, `StorageError`, and
+    as `measure_rows`.
     """
     with told_errors():
         rows, manifest = recording_rows(session, path)
         partitions = len(manifest.partitions)
-        return measure_rows(
+        found = measure_rows(
             rows,
             bucket_us=bucket_us,
             partitions=partitions,
             recording=manifest.digest,
             has_dependence=has_dependence,
         )
+    return attrs.evolve(found, values=learn_values(path, manifest)) if values else found
 
 
 def measure_rows(

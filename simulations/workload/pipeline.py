@@ -89,7 +89,7 @@ def run_pipeline(
         tell("importing")
         imported = import_traffic(session, files, recorded, partitions=partitions)
         tell("measuring")
-        profile = measure_recording(session, recorded)
+        profile = measure_recording(session, recorded, values=True)
         tell(f"generating {float(scale):g} times as much")
         manifest = generate(session, [profile], generated, scaling=Scaling(volume=scale), seed=seed)
         tell("comparing")

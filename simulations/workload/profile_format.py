@@ -31,6 +31,8 @@ order of `what`, `how many` at least 1.
     partitions        partitions of the recording
     recording         digest of the recording (64 hexadecimal digits), or null
     dependence        what joins events: see `dependence`. Absent in a profile that an earlier version wrote
+    values            what values look like, as `value_model` describes it. Absent in a profile that an earlier version
+                      wrote, of a recording without records, and where it was not asked for
 
 The class of a number is its length in bits (`log2_class`): 0 holds 0, and class c holds 2**(c-1) up to 2**c - 1.
 
@@ -58,6 +60,7 @@ import attrs
 
 from callboard.log.errors import FormatTooNew, InvalidArgument, join_problems
 from callboard.simulations.workload.dependence import Dependence, contradictions, read_dependence
+from callboard.simulations.workload.value_model import ValueModel, read_model
 
 FORMAT: Final = "callboard-profile"
 VERSION: Final = 1
@@ -133,6 +136,7 @@ class WorkloadProfile:
     recording: str | None = None
     week_hours: Histogram = ()
     dependence: Dependence | None = None
+    values: ValueModel | None = None
     others: Mapping[str, Any] = attrs.field(factory=dict)
     """Fields of the file that this version does not know."""
 
@@ -151,6 +155,8 @@ class WorkloadProfile:
         fields = attrs.asdict(self)
         if self.dependence is None:
             del fields["dependence"]
+        if self.values is None:
+            del fields["values"]
         document = {**fields.pop("others"), **fields, "format": FORMAT, "version": VERSION}
         lines = [f"{json.dumps(name)}: {_compact(document[name])}" for name in sorted(document)]
         return "{\n" + ",\n".join(lines) + "\n}\n"
@@ -324,8 +330,9 @@ _READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "recording": _digest,
     "week_hours": _histogram(0, WEEK_HOURS - 1),
     "dependence": read_dependence,
+    "values": read_model,
 }
-_OPTIONAL: Final = frozenset({"week_hours", "dependence"})
+_OPTIONAL: Final = frozenset({"week_hours", "dependence", "values"})
 
 
 # -- the invariants

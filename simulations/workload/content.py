@@ -50,7 +50,9 @@ def values_of(pool: bytes, events: Events) -> list[bytes]:
     return [text[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
 
 
-def values_by_field(part: Part, model: ValueModel, events: Events) -> list[bytes]:
+def values_by_field(
+    part: Part, model: ValueModel, events: Events, partition: Any, partitions: int
+) -> list[bytes]:
     """The value of each event as a model has them; copies of an event have its value."""
     _, first, which = np.unique(events.word, return_index=True, return_inverse=True)
     known = events.rows(first)
@@ -60,6 +62,8 @@ def values_by_field(part: Part, model: ValueModel, events: Events) -> list[bytes
         key=np.where(known.key >= 0, of_key, known.word),
         size=known.size,
         word=known.word,
+        lane=partition[first],
+        before=int(events.number.min(initial=part.events)) // partitions,
     )
     return [found[place] for place in which.tolist()]
 

@@ -162,9 +162,15 @@ def _rows(workload: Workload, part: Part, events: Events, pool: bytes) -> pa.Rec
     known, which = np.unique(np.maximum(events.key, 0), return_inverse=True)
     encoded = keys_of(part, known)
     by_key = partitions_of_keys(encoded, workload.partitions)[which]
+    partition = partitions_of(part, events, by_key, workload.partitions)
+    model = part.profile.values
+    if model is None:
+        values = values_of(pool, events)
+    else:
+        values = values_by_field(part, model, events, partition, workload.partitions)
     keys = pa.array(encoded, pa.binary()).take(pa.array(which, mask=events.key < 0))
     arrays = [
-        pa.array(partitions_of(part, events, by_key, workload.partitions), pa.int32()),
+        pa.array(partition, pa.int32()),
         pa.array(events.time_us, pa.int64()),
         keys,
         pa.array(values, pa.binary()),

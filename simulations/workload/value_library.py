@@ -3,11 +3,11 @@
 The model's words are made up once for a seed. Words that began alike in the recording begin alike here, and the first
 characters in which they differ are different. All examples are then written out, in the order of the recording.
 
-An event's value is an example from the stretch that its time lies in: of those that are as long as the value is to be,
-or next to it, each in its turn. So what comes together in the recording comes together here, and nothing comes again
-before the others have come. The slots that are bound get the row of the event's key. What is still lacking is put to
-the end of one word (the longest of those that are drawn anew, else of all), and what is too much is taken away there,
-or else from the end of the value. A value longer than `PAD_BYTES_MAX` beyond its example goes on with other examples.
+An event's value is an example from the stretch that its time lies in: of those that are about as long as the value is
+to be, each in its turn, in each partition. So what comes together in the recording comes together here, and nothing
+comes again before the others have come. The slots that are bound get the row of the event's key. What is lacking then
+is put to the end of one word (the longest of those that are drawn anew, else of all), and what is too much is taken
+away there, or else from the end of the value. A value that lacks more than `PAD_BYTES_MAX` goes on with other examples.
 
 Everything is whole numbers. Only lists of the events' spans are made in Python, all else in columns.
 """
@@ -117,7 +117,9 @@ class Library:
         self._streams = [stream_of(seed, "made-up values", number) for number in range(6)]
         self._model = model
         self._words: list[_Text] = list(_vocabulary(model, self._streams[0]))
-        self._phrases: list[list[_Text]] = [[self._symbol(symbol) for symbol in phrase] for phrase in model.phrases]
+        self._phrases: list[list[_Text]] = [
+            [self._symbol(symbol) for symbol in phrase] for phrase in model.phrases
+        ]
         spans = _Spans()
         self._pads = self._add_pads(spans)
         self._add_rows(spans)
@@ -127,11 +129,12 @@ class Library:
         self._at_us = np.array([stretch.at_us for stretch in model.stretches], dtype=np.int64)
         del self._phrases, self._words
 
-    def values(self, at_us: Any, key: Any, size: Any, word: Any) -> list[bytes]:
+    def values(self, *, at_us: Any, key: Any, size: Any, word: Any, lane: Any, before: int) -> list[bytes]:
         """The value of each event, of `size` bytes.
 
-        `at_us` is its time since the profile's start, `key` a word that its key has (its own without a key), and
-        `word` one that no other event has.
+        `at_us` is its time since the profile's start, `key` a word that its key has (its own without a key), `word`
+        one that no other event has, and `lane` the partition it goes to: each takes its turns for itself. About
+        `before` events of each lane were there before.
         """
         if not len(size):
             return []
@@ -141,8 +144,9 @@ class Library:
         row = self._first_row[template] + below(key, self._rows_of[template])
         bound_bytes = self._row_bytes[row]
         group = self._by_rest.group(stretch * len(self._first_row) + template, size - bound_bytes)
-        turn = _turns(group, np.argsort(at_us, kind="stable"))
-        turn += below(words(self._streams[3], group), 1 << 31)
+        turn = _turns(group * (int(lane.max()) + 1) + lane, np.argsort(at_us, kind="stable"))
+        turn += below(words(self._streams[3], lane), 1 << 31)
+        turn += before * self._by_rest.counts[group] // self._examples_of[stretch]
         example = self._by_rest.member(group, turn)
         found: list[bytes] = []
         for start in range(0, len(size), EVENTS_AT_A_TIME):
@@ -207,6 +211,7 @@ class Library:
         self._soft: Any = np.array([soft for _, soft in written], dtype=np.int64)
         ends = np.r_[0, np.cumsum(self._rest)]
         firsts: Any = np.searchsorted(stretch, np.arange(len(self._model.stretches) + 1))
+        self._examples_of = np.diff(firsts)
         begin = int(self._edges[0])
         self._regions = [
             (begin + int(ends[one]), begin + int(ends[two])) for one, two in pairwise(firsts.tolist())
@@ -312,7 +317,7 @@ class _Groups:
     def __init__(self, of: Any, size: Any) -> None:
         code = (of << _BITS) + size // SIZE_STEP
         self._order = np.argsort(code, kind="stable")
-        self._codes, self._firsts, self._counts = np.unique(
+        self._codes, self._firsts, self.counts = np.unique(
             code[self._order], return_index=True, return_counts=True
         )
 
@@ -330,7 +335,7 @@ class _Groups:
 
     def member(self, group: Any, turn: Any) -> Any:
         """An example of the group."""
-        return self._order[self._firsts[group] + turn % self._counts[group]]
+        return self._order[self._firsts[group] + turn % self.counts[group]]
 
 
 def _turns(group: Any, order: Any) -> Any:

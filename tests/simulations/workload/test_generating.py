@@ -7,15 +7,17 @@ from fractions import Fraction
 from typing import Any
 from zlib import crc32
 
+import attrs
 import pytest
 
 from callboard.log.errors import InvalidArgument
 from callboard.simulations.workload.generating import generate
 from callboard.simulations.workload.importing import import_traffic
-from callboard.simulations.workload.measuring import measure_rows
+from callboard.simulations.workload.measuring import measure_recording, measure_rows
 from callboard.simulations.workload.profile_format import WorkloadProfile, profile_from_json
 from callboard.simulations.workload.scaling import Scaling
 from callboard.simulations.workload.storage import recording_rows
+from tests.simulations.workload.values import long_words, ratio
 
 ALIKE = {
     *("events", "start_us", "span_us", "time_step_us", "bucket_us", "bucket_counts", "sub_buckets", "burst"),
@@ -52,6 +54,32 @@ def test_a_web_servers_day_is_made_again(
     again = profile_of(spark, tmp_path / "again")
     assert (again.events, again.distinct_keys, again.burst[-1][0]) == (30_969, 2_365, 17)
     assert {name: getattr(again, name) for name in ALIKE} == {name: getattr(web_day, name) for name in ALIKE}
+
+
+def values_of(spark: Any, path: pathlib.Path) -> list[bytes]:
+    """All of a recording, in its order."""
+    rows, _ = recording_rows(spark, str(path))
+    return [bytes(row["value"]) for row in rows.orderBy("partition", "offset").collect()]
+
+
+def test_values_by_field_compress_as_the_recorded_ones(
+    spark: Any, nasa_log: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """Within a quarter, at any scale; they have the sizes that they have without, and no word of the recording."""
+    day = str(tmp_path / "day")
+    import_traffic(spark, [str(nasa_log)], day, partitions=3)
+    profile = measure_recording(spark, day, values=True)
+    assert profile_from_json(profile.to_json()) == profile
+    assert len(profile.to_json()) < 1_000_000
+    recorded = values_of(spark, tmp_path / "day")
+    generate(spark, [attrs.evolve(profile, values=None)], str(tmp_path / "without"))
+    for scale in (1, 3):
+        generate(spark, [profile], str(tmp_path / f"{scale}"), scaling=Scaling(volume=Fraction(scale)))
+        values = values_of(spark, tmp_path / f"{scale}")
+        assert 0.8 < ratio(values[: len(recorded)]) / ratio(recorded) < 1.25
+        assert not long_words(values) & long_words(recorded)
+        if scale == 1:
+            assert list(map(len, values)) == list(map(len, values_of(spark, tmp_path / "without")))
 
 
 def test_a_mixture_holds_both(spark: Any, web_day: WorkloadProfile, tmp_path: pathlib.Path) -> None:

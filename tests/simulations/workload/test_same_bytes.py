@@ -13,19 +13,23 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import trio
 
 from callboard.offline import recording_at
+from tests.simulations.workload.values import json_orders, learned, log_lines
 
 BYTES = "c8b2124c74a25daa8ff0f4e5a54bccc88c6ed4b0e7d3edd2a943a4b9d7c236a7"
 """SHA-256 of the names and contents of all files of the recording that `generate_alone.py` makes."""
+BYTES_BY_FIELD = ""
+"""The same with values by field."""
 
 
 def generated(folder: Path, profile: str, master: str, shuffles: int) -> str:
     """Generate, check every byte against the manifest, and hash all files."""
     (folder / "profile.json").write_text(profile)
-    out = folder / "out"
+    out = folder / str(len(list(folder.iterdir())))
     done = subprocess.run(
         [
             sys.executable,
@@ -59,6 +63,12 @@ def faults(path: Path) -> list[Any]:
     return trio.run(work)
 
 
+def by_field(profile: str) -> str:
+    """The profile, and what values look like."""
+    values = attrs.asdict(learned(log_lines(100) + json_orders(100)))
+    return json.dumps(json.loads(profile) | {"values": values})
+
+
 @pytest.mark.parametrize(("master", "shuffles"), [("local[1]", 1), ("local[3]", 9)])
 @pytest.mark.usefixtures("spark_and_java")
 def test_any_number_of_executors_gives_the_same_bytes(
@@ -71,3 +81,4 @@ def test_any_number_of_executors_gives_the_same_bytes(
     """And any number of shuffle partitions."""
     profile = json.dumps({**small_profile, "dependence": small_dependence})
     assert generated(tmp_path, profile, master, shuffles) == BYTES
+    assert generated(tmp_path, by_field(profile), master, shuffles) == BYTES_BY_FIELD

@@ -87,6 +87,8 @@ def made(
         key=key,
         size=np.array(sizes, dtype=np.int64),
         word=words,
+        lane=np.zeros_like(numbers),
+        before=0,
     )
 
 

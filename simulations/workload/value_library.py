@@ -64,7 +64,7 @@ SIZE_STEP: Final = VALUE_BIN_BYTES
 """Examples are as long as an event's value if they are in its class of sizes: of an event that is all that is drawn."""
 SHORTER: Final = 64
 """An example is shorter than the value by one byte of so many, and by less than a class of sizes: it is seldom cut."""
-LONGER: Final = 4
+LONGER: Final = 64
 """An example that is to be longer is taken up to so many times farther than one that is to be cut."""
 _BITS: Final = 40
 """Of sizes, in a code of group and size."""
@@ -331,7 +331,7 @@ class _Groups:
 
     def _apart(self, group: Any, code: Any) -> Any:
         codes = self._codes[group]
-        return np.where(codes >> _BITS == code >> _BITS, np.abs(codes - code), 1 << 60)
+        return np.where(codes >> _BITS == code >> _BITS, np.abs(codes - code), 1 << _BITS)
 
     def member(self, group: Any, turn: Any) -> Any:
         """An example of the group."""

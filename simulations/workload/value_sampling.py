@@ -23,8 +23,8 @@ STRETCH_BYTES: Final = 64 * 1024
 STRETCH_RECORDS: Final = (8, 4_096)
 """At least, at most."""
 VALUE_BYTES_READ: Final = 16 * 1024
-GOLDEN: Final = (89, 144)
-"""Numerator and denominator. Multiples of this part, less the whole, spread evenly however many there are."""
+_PLACES: Final = (0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15)
+"""In sixteenths of all records: near in time is far in place."""
 
 
 def learn_values(path: str, manifest: Manifest) -> ValueModel | None:
@@ -48,10 +48,9 @@ def stretches_of(manifest: Manifest) -> list[tuple[int, int, int]]:
     least, most = STRETCH_RECORDS
     records = min(max(STRETCH_BYTES // mean_bytes, least), most)
     ends = list(accumulate(counts))
-    numerator, denominator = GOLDEN
     found = set()
-    for number in range(STRETCHES):
-        place = number * numerator % denominator * manifest.records // denominator
+    for number, sixteenth in enumerate(_PLACES):
+        place = sixteenth * manifest.records // STRETCHES
         partition = next(index for index, end in enumerate(ends) if place < end)
         blocks = -(-counts[partition] // records)
         found.add((partition, number * blocks // STRETCHES))

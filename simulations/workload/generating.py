@@ -143,8 +143,21 @@ def _make_pieces(workload: Workload, batches: Iterable[pa.RecordBatch]) -> Itera
         for index in batch.column(0).to_pylist():
             part = workload.parts[pieces[index].part]
             events = changed(part, part.make(pieces[index]), workload.what_ifs)
-            for start in range(0, len(events.number), part.batch_events):
-                yield _rows(workload, part, events.rows(slice(start, start + part.batch_events)), pool)
+            for some in _batches(events, part.batch_events):
+                yield _rows(workload, part, some, pool)
+
+
+def _batches(events: Events, many: int) -> Iterator[Events]:
+    """The events by number, so many at a time, or more where copies of one are: they have its value."""
+    import numpy as np
+
+    events = events.rows(np.argsort(events.number, kind="stable"))
+    start = 0
+    while start < len(events.number):
+        last = events.number[min(start + many, len(events.number)) - 1]
+        stop = int(np.searchsorted(events.number, last, side="right"))
+        yield events.rows(slice(start, stop))
+        start = stop
 
 
 def _rows(workload: Workload, part: Part, events: Events, pool: bytes) -> pa.RecordBatch:

@@ -10,6 +10,9 @@ Readers without the lock do not look at it, and a file without one is as good as
 The slots also say where the log begins, and whether it had a file `publishers`: else nobody could tell what retention
 has dropped, or what never was, from what is missing. Versions that do not know these *marks* write zeros over them,
 which say nothing: a log that one of them has used is not taken for damaged. The copy's are not believed.
+
+The marks also name the log, by 13 bits of its identity (`segment`): the file of another log is not believed beside the
+segments of this one. One in 8192 others has the same bits, and is believed as before.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ import attrs
 from callboard.log.errors import FormatTooNew
 from callboard.log.format.faults import CommittedInvalid, FaultReason
 from callboard.log.format.layout import CHECKSUM, Layout, LayoutField
+from callboard.log.format.segment import identity_of
 from callboard.log.seams.disk import Buffer
 
 COMMITTED_NAME: Final = "committed"
@@ -30,7 +34,11 @@ COMMITTED_VERSION: Final = 1
 COMMITTED_LAYOUT: Final = Layout(
     LayoutField("magic", "4s", "`CBCM`"),
     LayoutField("version", "H", "1"),
-    LayoutField("marks", "H", "bit 0: `start` counts; bit 1: a file `publishers` was made"),
+    LayoutField(
+        "marks",
+        "H",
+        "bit 0: `start` counts; bit 1: a file `publishers` was made; bit 2: bits 3 to 15 name the log",
+    ),
     LayoutField("visible_end", "Q", "records below this offset may be read"),
     LayoutField("durable_end", "Q", "records below this offset were synced"),
     LayoutField("start", "I", "base offset of the first segment that retention has left, modulo 2^32"),
@@ -41,6 +49,10 @@ COMMITTED_BYTES: Final = 2 * COMMITTED_SLOT_BYTES
 """What is mapped: the slots."""
 HAS_START: Final = 1
 HAD_PUBLISHERS: Final = 2
+HAS_IDENTITY: Final = 4
+IDENTITY_SHIFT: Final = 3
+IDENTITY_MARKS: Final = 0xFFFF ^ (HAS_START | HAD_PUBLISHERS)
+FOREIGN: Final = "it belongs to another log"
 PUBLISHERS: Final = "delivery/publishers"
 """The file that the mark is about, below the folder of a partition."""
 START_MODULO: Final = 1 << 32
@@ -63,6 +75,11 @@ class Committed:
         """Whether a file `publishers` was made."""
         return bool(self.marks & HAD_PUBLISHERS)
 
+    def is_foreign(self, directory: str) -> bool:
+        """Whether the file names another log than the one in `directory`."""
+        own = identity_marks(directory)
+        return bool(own and self.marks & HAS_IDENTITY and (self.marks ^ own) & IDENTITY_MARKS)
+
     def begins_at(self, base: int) -> int | None:
         """Where the log begins, given that it has a segment, or ends, at `base`; None when that is not known.
 
@@ -75,9 +92,25 @@ class Committed:
         return max(0, base - (base - self.start + half) % START_MODULO + half)
 
 
+def identity_marks(directory: str) -> int:
+    """The marks that name the log in `directory`; 0 when it has no identity."""
+    identity = identity_of(directory)
+    return (identity << IDENTITY_SHIFT) & 0xFFFF | HAS_IDENTITY if identity else 0
+
+
+def named_marks(marks: int, directory: str) -> int:
+    """The marks, with those that name the log in `directory`."""
+    return marks & ~IDENTITY_MARKS | identity_marks(directory)
+
+
 def encode_committed(visible_end: int, durable_end: int, marks: int = 0, start: int = 0) -> bytes:
     """Both slots. Into a mapped file, store the first `COMMITTED_SLOT_BYTES`, then the rest."""
     return encode_slot(visible_end, durable_end, marks, start) * 2
+
+
+def encode_named(end: int, directory: str) -> bytes:
+    """Both slots of the journal in `directory`, where records below `end` were synced."""
+    return encode_committed(end, end, identity_marks(directory))
 
 
 def encode_slot(visible_end: int, durable_end: int, marks: int = 0, start: int = 0) -> bytes:

@@ -55,7 +55,7 @@ from callboard.log.errors import (
     lacks_space,
 )
 from callboard.log.format.columns import Columns
-from callboard.log.format.committed import COMMITTED_BYTES, COMMITTED_NAME, decode_committed, encode_committed
+from callboard.log.format.committed import COMMITTED_BYTES, COMMITTED_NAME, decode_committed, encode_named
 from callboard.log.format.faults import CommittedInvalid, SegmentHeaderInvalid
 from callboard.log.format.frame import encode_frame, encode_value, encode_values, frame_length
 from callboard.log.format.segment import SegmentKind, encode_segment_header, identity_of
@@ -285,10 +285,14 @@ class Journal:
             return
         end = self._end
         with suppress(CommittedInvalid):
-            end.sequence = max(end.sequence, decode_committed(self._mark.load()).durable_end)
+            stored = decode_committed(self._mark.load())
+            if stored.is_foreign(self.directory) and await segment_bases(self._files, self.directory):
+                self._mark.store(encode_named(0, self.directory))
+            else:
+                end.sequence = max(end.sequence, stored.durable_end)
         if end.sequence:
             # What memory knows is what repair must know.
-            self._mark.store(encode_committed(end.sequence, end.sequence))
+            self._mark.store(encode_named(end.sequence, self.directory))
 
     def _close_mark(self) -> None:
         mark, self._mark = self._mark, None
@@ -302,7 +306,7 @@ class Journal:
         if end > self._end.sequence:
             self._end.sequence = end
             if self._mark is not None:
-                self._mark.store(encode_committed(end, end))
+                self._mark.store(encode_named(end, self.directory))
 
     async def close(self) -> None:
         """Sync what is dirty, mark the end as clean, close the file. Raises `StorageError` when the sync fails."""

@@ -22,6 +22,7 @@ import cbor2
 from callboard.log.format.committed import (
     COMMITTED_COPY_AT,
     COMMITTED_NAME,
+    FOREIGN,
     PUBLISHERS,
     decode_committed,
     decode_copy,
@@ -101,6 +102,9 @@ class Inspector:
             found.kind = "journal"
         if committed is not None:
             self._read_committed(committed)
+        if states and found.committed is not None and found.committed.is_foreign(found.directory):
+            found.tell_committed("committed", 0, None, None, f"the committed file is not believed: {FOREIGN}")
+            found.committed = None
         await self._sort_segments(states)
         for state, following in zip_longest(found.segments, found.segments[1:]):
             await self._segment(state, following)

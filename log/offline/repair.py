@@ -27,7 +27,13 @@ from typing import Final
 
 import attrs
 
-from callboard.log.format.committed import HAS_START, Committed, encode_committed, encode_committed_file
+from callboard.log.format.committed import (
+    HAS_START,
+    Committed,
+    encode_committed,
+    encode_committed_file,
+    named_marks,
+)
 from callboard.log.journal.journal_disk import remove_unfinished, segment_bases
 from callboard.log.offline.forking import Fork, plan_journal, plan_partition, write_fork
 from callboard.log.offline.found import Inspection, Problem, SegmentState
@@ -305,6 +311,7 @@ class LogRepair:
                 await self.files.submit((Sync(last), Close(last)))
         marks = 0 if found.committed is None else found.committed.marks
         start = next(iter(await segment_bases(self.files, found.directory)), end)
+        marks = named_marks(marks, found.directory)
         if found.kind == "partition":
             marks |= HAS_START
         await replace_whole(self.files, found.committed_path, encode_committed_file(end, marks, start))

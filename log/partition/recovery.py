@@ -42,11 +42,13 @@ from callboard.log.errors import StorageError
 from callboard.log.format.committed import (
     COMMITTED_BYTES,
     COMMITTED_NAME,
+    FOREIGN,
     HAS_START,
     Committed,
     decode_copy,
     encode_committed,
     encode_committed_file,
+    named_marks,
     proven_ends,
 )
 from callboard.log.format.frame import BASE_OFFSET, LAST_OFFSET, FrameFields
@@ -61,7 +63,7 @@ from callboard.log.segments.index_file import new_index, trusted_index
 from callboard.log.segments.placing import BEGINNING_GONE, TOO_FAR, explains_ends, is_within_reach
 from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.scanning import damages_of, ensure_open, scan_from
-from callboard.log.segments.segment_file import SegmentFile
+from callboard.log.segments.segment_file import SegmentFile, segment_sizes
 from callboard.log.segments.segments import UNKNOWN, Damage, SegmentList, StoredSegment
 from callboard.log.segments.small_files import read_whole, replace_whole, store_copy
 
@@ -132,6 +134,12 @@ async def open_partition(writer: Writer, named_end: int, *, is_gone: bool = Fals
     try:
         await files.submit((SyncDirectory(directory),))
         committed = None if stored is None else proven_ends(stored)
+        # Without segments it is all that there is: then it is believed, so that no offset is used again.
+        is_foreign = (
+            committed is not None and committed.is_foreign(directory) and bool(segment_sizes(entries))
+        )
+        if is_foreign:
+            committed = None
         found = await survey(
             files,
             directory,
@@ -141,6 +149,8 @@ async def open_partition(writer: Writer, named_end: int, *, is_gone: bool = Fals
             entries=entries,
         )
         segments, damages = found.segments, found.damages
+        if is_foreign:
+            damages.append(Damage(path, 0, COMMITTED_BYTES, 0, -1, FOREIGN))
         if committed is not None and not explains_ends(last_base(segments), committed):
             damages.append(Damage(path, 0, COMMITTED_BYTES, 0, -1, f"its ends are {TOO_FAR}"))
             committed = None
@@ -161,6 +171,7 @@ async def open_partition(writer: Writer, named_end: int, *, is_gone: bool = Fals
         marks = 0 if committed is None else committed.marks
         # What is missing at the beginning is not explained away before it is on record.
         start = listed[0].base_offset if record.is_stored or committed is None else committed.start
+        marks = named_marks(marks, directory)
         if record.is_stored:
             marks |= HAS_START
         if mark is None or committed is None:
@@ -190,6 +201,12 @@ async def open_proven(files: Incarnation, directory: str, *, segment_bytes: int)
     """
     stored = await read_whole(files, f"{directory}/{COMMITTED_NAME}")
     committed = None if stored is None else proven_ends(stored)
+    if (
+        committed is not None
+        and committed.is_foreign(directory)
+        and segment_sizes(await files.list(directory))
+    ):
+        committed = None
     found = await survey(files, directory, None, limit_bytes=segment_bytes, committed=committed)
     if committed is not None and not explains_ends(last_base(found.segments), committed):
         committed = None

@@ -170,6 +170,13 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
         "a journal that counts is lost",
         "an older copy of a journal that counts is put back",
     ),
+    "older-copies": (
+        "the catalog had forgotten folders",
+        "an older record of publishers ends before the log",
+        "two partitions have exchanged their records of publishers",
+        "a folder was copied to another topic",
+        "no header was left of an actor's journal",
+    ),
     "wrong-clocks": ("the clock was a year ahead",),
     "delayed-messages": DELAYED,
     "recurring-publishes": RECURRING,

@@ -43,6 +43,7 @@ from callboard.simulations.scenarios.file_damage_runs import DamagedFiles
 from callboard.simulations.scenarios.forwarding_runs import ForwardedLetters
 from callboard.simulations.scenarios.handler_runs import HandlerRun
 from callboard.simulations.scenarios.isolation_runs import OneTopicFails
+from callboard.simulations.scenarios.older_copy_runs import OlderCopies
 from callboard.simulations.scenarios.once_runs import PublishedOnce
 from callboard.simulations.scenarios.order_runs import WhatComesFirst
 from callboard.simulations.scenarios.outbox_runs import AckedAndPublished
@@ -88,6 +89,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         FailingMessages(),
         ForwardedLetters(),
         LostCounters(),
+        OlderCopies(),
         WrongClocks(),
         DelayedMessages(),
         RecurringPublishes(),

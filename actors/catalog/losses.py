@@ -6,15 +6,19 @@ gap. Events after a gap that are about topics and groups which the gap has taken
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable
 from typing import Any, Final
 
 import attrs
+import trio
 
-from callboard.actors.catalog.folders import unknown_folders
-from callboard.actors.catalog.state import TOPIC_DELAYS, TOPIC_ID, TOPIC_OUTBOX, CatalogState
+from callboard.actors.catalog.folders import PartitionFolder, unknown_folders
+from callboard.actors.catalog.state import TOPIC_DELAYS, TOPIC_ID, TOPIC_OUTBOX, CatalogState, TopicRecord
 from callboard.actors.kernel import Context
 from callboard.actors.notices import CatalogDamaged
-from callboard.log.limits import LOSSES_NAMED
+from callboard.log.errors import StorageError
+from callboard.log.limits import FOLDERS_LOOK_S, FOLDERS_LOOKERS, LOSSES_NAMED
 from callboard.log.offline.repair import GIVEN_UP
 from callboard.log.seams.disk import Incarnation
 from callboard.log.segments.damage_record import DamageRecord
@@ -41,7 +45,7 @@ async def tell_losses(context: Context[Any], files: Incarnation, state: CatalogS
     """Say what is known to be lost, now that `state` was replayed. Raises `FormatTooNew`, `StorageError`."""
     record = await DamageRecord.load(files, "catalog")
     lost = [Damage("catalog", 0, 0, first, last, GIVEN_UP) for first, last in state.lost_records]
-    for folder in await unknown_folders(files, list(state.topics.values())):
+    for folder in await _unknown_folders(context, files, state.topics.values()):
         # It is found again at each start, until a snapshot of the catalog has it.
         state.apply((SERVES[folder.holds], folder.topic.topic_id))
         lost.append(Damage(folder.directory, 0, 0, 0, -1, NOT_KNOWN))
@@ -56,3 +60,34 @@ async def tell_losses(context: Context[Any], files: Incarnation, state: CatalogS
     losses = CatalogStatistics(damages, record.lost_records, tuple(missing[:LOSSES_NAMED]))
     context.emit(CatalogDamaged(context.path, "; ".join(damages), losses.missing))
     return losses
+
+
+async def _unknown_folders(
+    context: Context[Any], files: Incarnation, topics: Iterable[TopicRecord]
+) -> list[PartitionFolder]:
+    """Those of all topics whose folders answer in time: opening waits for no topic whose disk hangs or fails.
+
+    A hung disk holds up a task beside the catalog; the next opening looks there again.
+    """
+    left, found = deque(topics), list[PartitionFolder]()
+    if not left:
+        return found
+    looking, looked = min(len(left), FOLDERS_LOOKERS), trio.Event()
+
+    async def look() -> None:
+        nonlocal looking
+        while left:
+            try:
+                found.extend(await unknown_folders(files, [left.popleft()]))
+            except StorageError:
+                continue  # the topic's own partitions report what is wrong there
+        looking -= 1
+        if not looking:
+            looked.set()
+
+    tasks = [context.start_task(look, name="look for folders") for _ in range(looking)]
+    with trio.move_on_after(FOLDERS_LOOK_S):
+        await looked.wait()
+    for task in tasks:
+        task.cancel()
+    return sorted(found, key=lambda folder: folder.directory)

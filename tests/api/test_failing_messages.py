@@ -177,7 +177,7 @@ async def test_dead_letters_are_asked_of_a_group_that_is_there(autojump_clock: A
 
 
 async def test_dead_letters_survive_a_crash_of_the_partition(autojump_clock: Any) -> None:
-    """Its successor knows them, and numbers go on."""
+    """Its successor knows them, and gives higher numbers, above all that any copy of the journal can have given."""
     async with Shop().open() as runtime:
         orders = await orders_of(runtime, b"one", b"two")
         async with orders.subscribe("billing") as consumer:
@@ -185,7 +185,5 @@ async def test_dead_letters_survive_a_crash_of_the_partition(autojump_clock: Any
             assert runtime.crash("topics/orders/0", RuntimeError("crashed by the test"))
             await (await consumer.get()).reject(reason="second")
         letters = await orders.dead_letters("billing").list()
-        assert [(each.number, each.offset, each.reason) for each in letters] == [
-            (0, 0, "first"),
-            (1, 1, "second"),
-        ]
+        assert [(each.offset, each.reason) for each in letters] == [(0, "first"), (1, "second")]
+        assert letters[0].number == 0 < letters[1].number

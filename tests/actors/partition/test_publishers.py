@@ -147,7 +147,7 @@ async def test_whoever_begins_is_told_of_what_was_on_its_way(autojump_clock: Any
         await trio.sleep(0.1)
         assert not begun.done
         in_memory.disk.unhang()
-        assert [await reply.wait() for reply in replies[:2]] == [(0,), (1,)]
+        assert [(await reply.wait()).offsets for reply in replies[:2]] == [(0,), (1,)]
         assert await begun.wait() == (1, 2)
         with pytest.raises(callboard.ProducerFenced):
             await replies[2].wait()

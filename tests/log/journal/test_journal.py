@@ -346,4 +346,6 @@ async def test_others_run_between_the_steps_of_an_owner(owner):
         nursery.cancel_scope.cancel()
     snap, slow = [[b"%s %d" % (each, step) for step in range(3)] for each in (b"snap", b"slow")]
     assert stepping.heard == [*snap, b"b", *slow, b"c", b"d"]
-    assert {1, 2, 5, 6} <= {*seen}
+    # Of two tasks that are ready each runs once in a turn, in either order: two steps may come between two looks.
+    assert {1, 2} & {*seen}
+    assert {5, 6} & {*seen}

@@ -206,8 +206,8 @@ DISK_HUNG_AFTER_S: Final = 1.0
 """A plan or read that takes longer does not count towards DISK_THREADS_MAX."""
 DISK_THREADS_HUNG_MAX: Final = 240
 """Threads that may hang in this way, in addition; beyond it healthy files wait too."""
-FOLDERS_LOOK_S: Final = 0.5
-"""So long opening waits for the folders of topics to say what is in them that the catalog does not know."""
+FOLDERS_LOOK_S: Final = 0.25
+"""Opening no longer looks for what the catalog does not know once no topic's folder has answered for this long."""
 FOLDERS_LOOKERS: Final = 4
 """Tasks that look into the folders of topics at a time."""
 

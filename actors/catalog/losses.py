@@ -86,8 +86,11 @@ async def _unknown_folders(
             looked.set()
 
     tasks = [context.start_task(look, name="look for folders") for _ in range(looking)]
-    with trio.move_on_after(FOLDERS_LOOK_S):
-        await looked.wait()
+    last = -1
+    while not looked.is_set() and len(left) != last:
+        last = len(left)
+        with trio.move_on_after(FOLDERS_LOOK_S):
+            await looked.wait()
     for task in tasks:
         task.cancel()
     return sorted(found, key=lambda folder: folder.directory)

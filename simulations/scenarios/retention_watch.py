@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
@@ -32,6 +32,10 @@ class Sizes:
 
     size_bytes: int
     bases: tuple[int, ...]
+
+
+DECIDED_US: Final = 1_000_000
+"""So long before a segment is unlinked it may have been decided that it goes."""
 
 
 class RetentionWatch:
@@ -105,7 +109,11 @@ class RetentionWatch:
             was_shown = was_shown or before_us >= stamp_us
             if was_shown and is_ahead(believed_us, after_us):
                 believed_us = after_us
-        return now_us - believed_us
+        age_us = now_us - believed_us
+        before_us, after_us = clock.jumps[-1] if clock.jumps else (stamp_us, now_us)
+        if not is_ahead(stamp_us, before_us) and 0 <= now_us - after_us <= DECIDED_US:
+            age_us = max(age_us, before_us - stamp_us)  # it was decided before the clock was set back
+        return age_us
 
     # -- publishes that are refused
 

@@ -19,11 +19,10 @@ from callboard.actors.partition.delayed import waiting_folder
 from callboard.actors.partition.outbox import outbox_folder
 from callboard.actors.partition.port import label_of
 from callboard.actors.partition.spec import partition_directory
-from callboard.log.format.faults import SegmentHeaderInvalid
-from callboard.log.format.segment import SEGMENT_HEADER_BYTES, belongs_to, decode_segment_header
-from callboard.log.seams.disk import Close, Incarnation
-from callboard.log.segments.segment_file import segment_path, segment_sizes
-from callboard.log.segments.small_files import open_file
+from callboard.log.format.segment import belongs_to
+from callboard.log.seams.disk import Incarnation
+from callboard.log.segments.scanning import read_headers
+from callboard.log.segments.segment_file import segment_sizes
 
 
 @attrs.frozen
@@ -108,15 +107,5 @@ async def unknown_folders(files: Incarnation, topics: Iterable[TopicRecord]) -> 
 
 async def _is_own_log(files: Incarnation, directory: str) -> bool:
     """Whether a segment in the folder says that it belongs there."""
-    for base in segment_sizes(await files.list(directory)):
-        handle = files.handle(segment_path(directory, base))
-        if not await open_file(files, handle):
-            continue
-        data = await files.read(handle, 0, SEGMENT_HEADER_BYTES)
-        await files.submit((Close(handle),))
-        try:
-            if belongs_to(decode_segment_header(data), directory):
-                return True
-        except SegmentHeaderInvalid:
-            continue
-    return False
+    headers, _ = await read_headers(files, directory, segment_sizes(await files.list(directory)))
+    return any(header is not None and belongs_to(header, directory) for header in headers.values())

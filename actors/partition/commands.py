@@ -69,8 +69,8 @@ class Guard(NamedTuple):
 
 
 class PublishMany(NamedTuple):
-    """Append a batch whose columns the publisher built. Answered with its first offset; with a `guard`, with a
-    `Offsets`.
+    """Append a batch whose columns the publisher built. Answered with its first offset; with a `guard`,
+    with `Offsets`.
     """
 
     columns: Columns

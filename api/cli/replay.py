@@ -62,7 +62,7 @@ keys_option = click.option(
     metavar="N",
     default=None,
     callback=lambda _context, _option, given: None if given is None else check_rate(given),
-    help="So many records a second, in the order of their times, instead of a speed.",
+    help="Publish N records a second, in the order of their times, instead of a speed.",
 )
 @from_option
 @to_option

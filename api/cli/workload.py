@@ -15,7 +15,7 @@ from callboard.cli.traffic_options import delimiter_of, empty_key_option, time_f
 from callboard.cli.workload_analyse import analyse
 from callboard.cli.workload_compare import compare
 from callboard.cli.workload_pipeline import pipeline
-from callboard.cli.workload_rescale import rescale
+from callboard.cli.workload_rescale import rescale, show_made
 from callboard.log.errors import InvalidArgument
 from callboard.message import from_us
 from callboard.recordings.lines import LineColumns
@@ -223,7 +223,7 @@ def profile(
     default="1",
     show_default=True,
     metavar="N",
-    help="The volume: so many times the events and keys.",
+    help="The volume: N times the events and keys.",
 )
 @click.option(
     "--seed", default="0", show_default=True, help="Another seed, another recording of the same character."
@@ -292,13 +292,7 @@ def generate(
     if as_json:
         print_json({"records": manifest.records, "out": out, "digest": manifest.digest})
     else:
-        rows = [
-            ("records", f"{manifest.records:,}"),
-            ("keys", f"{'' if manifest.keys[1] else 'about '}{manifest.keys[0]:,}"),
-            ("partitions", f"{len(manifest.partitions):,}"),
-            ("digest", manifest.digest),
-        ]
-        show(facts(rows, title=f"recording {out}"))
+        show_made(out, manifest)
 
 
 def _profile_facts(found: WorkloadProfile) -> Iterator[tuple[str, str]]:

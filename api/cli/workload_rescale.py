@@ -6,6 +6,7 @@ import click
 
 from callboard.cli.options import FiniteFloat, json_option, spark_options
 from callboard.cli.output import facts, print_json, progress, show
+from callboard.recordings.manifest import Manifest
 from callboard.simulations.workload.profile_format import SECOND_US
 from callboard.simulations.workload.rescaling import Rescaling
 from callboard.simulations.workload.rescaling import rescale as rescale_recording
@@ -25,7 +26,7 @@ SHIFT_S_MAX = 1e9
     default="1",
     show_default=True,
     metavar="N",
-    help="So many copies; below 1, a part of the keys.",
+    help="N copies; below 1, a part of the keys.",
 )
 @click.option(
     "--values",
@@ -79,6 +80,11 @@ def rescale(
             {"records": manifest.records, "keys": manifest.keys[0], "out": out, "digest": manifest.digest}
         )
         return
+    show_made(out, manifest)
+
+
+def show_made(out: str, manifest: Manifest) -> None:
+    """Say what a job has made."""
     rows = [
         ("records", f"{manifest.records:,}"),
         ("keys", f"{'' if manifest.keys[1] else 'about '}{manifest.keys[0]:,}"),

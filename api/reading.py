@@ -166,6 +166,7 @@ class BatchReader:
 
     async def _ask(self, index: int, command: Read | Describe | OffsetAt) -> Any:
         port = self._live.ports[index]
+        port.need()
         while True:
             try:
                 return await port.ref.ask(command)

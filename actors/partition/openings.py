@@ -6,15 +6,21 @@ than half of the turns, and topics are served in rotation, so that one of a thou
 hangs, does not keep the others waiting. A recovery that is *overdue* (`OPENING_TURN_S`) no longer counts, since its
 disk may hang for ever; its topic still has one turn less.
 
+A partition that somebody publishes to, or reads by itself, is *needed*: its turn comes before all that are not. What
+goes to every partition of a topic, such as a consumer that joins, needs none more than the others.
+
 Invariants
 ----------
 O1  Turns that count are at most `OPENINGS_MAX`, and hold at most `OPENING_BYTES_MAX` together, or one alone more.
 O2  A topic's turns that have not ended, overdue ones included, are at most half of `OPENINGS_MAX`.
+O3  Of the turns that O1 and O2 let begin, needed ones begin first, in the rotation of their topics.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
 
 import attrs
 import trio
@@ -46,13 +52,16 @@ class Openings:
         """Turns that count."""
         self._running: dict[str, int] = {}
         """By topic id: turns that have begun and not ended."""
-        self._waiting: OrderedDict[str, deque[Turn]] = OrderedDict()
-        """By topic id; the topic whose turn is next comes first."""
+        self._needed, self._waiting = _Queue(), _Queue()
 
-    async def wait_turn(self, topic_id: str) -> Turn:
-        """A turn that has begun: `end` it. Cancelled: there is none."""
+    async def wait_turn(self, topic_id: str, budget: Budget | None = None) -> Turn:
+        """A turn that has begun: `end` it. Cancelled: there is none. It is needed while something waits in `budget`."""
         turn = Turn(topic_id)
-        self._waiting.setdefault(topic_id, deque()).append(turn)
+        self._waiting.add(turn)
+        if budget is not None:
+            budget.wanted = partial(self._need, turn)
+            if budget.waiting_bytes:
+                self._need(turn)
         self._admit()
         try:
             await turn.begun.wait()
@@ -60,12 +69,18 @@ class Openings:
             if turn.begun.is_set():
                 self.end(turn)
             else:
-                waiting = self._waiting[topic_id]
-                waiting.remove(turn)
-                if not waiting:
-                    del self._waiting[topic_id]
+                self._waiting.remove(turn)
+                self._needed.remove(turn)
             raise
+        finally:
+            if budget is not None:
+                budget.wanted = None
         return turn
+
+    def _need(self, turn: Turn) -> None:
+        """Somebody waits for this one (O3). Saying so twice is saying it once."""
+        if self._waiting.remove(turn):
+            self._needed.add(turn)
 
     async def hold(self, turn: Turn, size_bytes: int) -> None:
         """Wait until that much memory may be held. Call it once for a turn."""
@@ -96,18 +111,46 @@ class Openings:
         self._admit()
 
     def _admit(self) -> None:
-        """Begin the turns for which there is room, topic by topic (O1, O2)."""
-        most = max(1, self._count_max // 2)
+        """Begin the turns for which there is room, topic by topic (O1, O2, O3)."""
         while self.counted < self._count_max:
-            topic_id = next((each for each in self._waiting if self._running.get(each, 0) < most), None)
-            if topic_id is None:
+            turn = self._needed.take(self._has_room) or self._waiting.take(self._has_room)
+            if turn is None:
                 return
-            turn = self._waiting[topic_id].popleft()
-            if self._waiting[topic_id]:
-                self._waiting.move_to_end(topic_id)
-            else:
-                del self._waiting[topic_id]
-            self._running[topic_id] = self._running.get(topic_id, 0) + 1
+            self._running[turn.topic_id] = self._running.get(turn.topic_id, 0) + 1
             self.counted += 1
             turn.is_counted = True
             turn.begun.set()
+
+    def _has_room(self, topic_id: str) -> bool:
+        return self._running.get(topic_id, 0) < max(1, self._count_max // 2)
+
+
+class _Queue:
+    """Turns that wait, by topic id; the topic whose turn is next comes first."""
+
+    def __init__(self) -> None:
+        self._topics: OrderedDict[str, dict[Turn, None]] = OrderedDict()
+
+    def add(self, turn: Turn) -> None:
+        """It comes after all others of its topic."""
+        self._topics.setdefault(turn.topic_id, {})[turn] = None
+
+    def remove(self, turn: Turn) -> bool:
+        """Whether it was there."""
+        turns = self._topics.get(turn.topic_id)
+        if turns is None or turn not in turns:
+            return False
+        del turns[turn]
+        if not turns:
+            del self._topics[turn.topic_id]
+        return True
+
+    def take(self, has_room: Callable[[str], bool]) -> Turn | None:
+        """The next one of a topic that has room; topics take turns."""
+        topic_id = next(filter(has_room, self._topics), None)
+        if topic_id is None:
+            return None
+        turn = next(iter(self._topics[topic_id]))
+        self._topics.move_to_end(topic_id)
+        self.remove(turn)
+        return turn

@@ -182,7 +182,7 @@ class Partition(Actor[c.PartitionCommand]):
             if pause_s:
                 await self._spec.timers.sleep(pause_s)
             await trio.lowlevel.checkpoint()
-            return await self._spec.openings.wait_turn(self._spec.topic_id)
+            return await self._spec.openings.wait_turn(self._spec.topic_id, self._port.budget)
         return None
 
     async def _has_recovered(self, turn: Turn) -> bool:

@@ -53,12 +53,14 @@ class Budget:
     waits. A publisher gives back only what it could not send.
     """
 
-    __slots__ = ("_limit", "_queue", "waiting_bytes")
+    __slots__ = ("_limit", "_queue", "waiting_bytes", "wanted")
 
     def __init__(self, limit_bytes: int = PENDING_BYTES_MAX) -> None:
         self._limit = limit_bytes
         self.waiting_bytes = 0
         self._queue: deque[_Turn] = deque()
+        self.wanted: Callable[[], object] | None = None
+        """Called when bytes are taken while their partition waits for its turn to open."""
 
     def has_room(self, size_bytes: int) -> bool:
         """Whether the bytes fit now, with nobody before them. Any single message fits when nothing else waits."""
@@ -71,6 +73,8 @@ class Budget:
         """Take the bytes if there is room for them."""
         if self._queue or (self.waiting_bytes and self.waiting_bytes + size_bytes > self._limit):
             return False
+        if self.wanted is not None:
+            self.wanted()
         self.waiting_bytes += size_bytes
         return True
 
@@ -212,6 +216,11 @@ class PartitionPort:
     def label(self) -> str:
         """How messages name the partition, for example `orders/2`."""
         return label_of(self.topic, self.index, self.holds)
+
+    def need(self) -> None:
+        """Somebody waits for this partition and no other of its topic: it opens before those that nobody needs."""
+        if self.budget.wanted is not None:
+            self.budget.wanted()
 
     @property
     def damages(self) -> tuple[str, ...]:

@@ -192,3 +192,25 @@ async def test_partitions_recover_at_most_so_many_at_once(autojump_clock: Any, i
         assert most == OPENINGS_MAX // 2  # no topic has more
         assert (openings.counted, openings.memory.waiting_bytes) == (0, 0)
         assert {part.state for part in await runtime.topic("orders").describe()} == {"running"}
+
+
+@pytest.mark.parametrize("use", ["publish", "read"])
+async def test_a_partition_that_somebody_needs_opens_before_others(
+    autojump_clock: Any, in_memory: Any, use: str
+) -> None:
+    """Of a hundred partitions that open, each with a consumer, the one that is published to or read waits for few."""
+    async with in_memory.open() as runtime:
+        topic = await runtime.create_topic("orders", partitions=100)
+        await topic.publish(b"before", partition=50)
+    in_memory.disk.latency_s = 0.05
+    async with in_memory.open() as runtime:
+        topic = runtime.topic("orders")
+        async with topic.subscribe("group"):
+            if use == "publish":
+                assert (await topic.publish(b"x", partition=50)).offset == 1
+            else:
+                async for record in topic.read(partition=50):
+                    assert record.value == b"before"
+            recovering = [node for node in runtime.tree().walk() if node.state == "starting"]
+            assert len(recovering) > 60
+    in_memory.disk.latency_s = 0.0

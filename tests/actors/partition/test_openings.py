@@ -8,6 +8,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from callboard.actors.partition.openings import Openings, Turn
+from callboard.actors.partition.port import Budget
 
 
 async def test_topics_take_turns(autojump_clock: Any) -> None:
@@ -27,6 +28,29 @@ async def test_topics_take_turns(autojump_clock: Any) -> None:
                 await wait_all_tasks_blocked()
     assert order == ["a0", "a1", "b0", "a2", "b1", "a3"]
     assert openings.counted == 0
+
+
+async def test_a_needed_turn_comes_before_those_that_nobody_needs(autojump_clock: Any) -> None:
+    """Whoever publishes meanwhile, or has published before the turn is asked for, waits only for needed ones (O3)."""
+    openings, order = Openings(count_max=1), list[str]()
+    budgets = {name: Budget() for name in ("a0", "a1", "a2", "a3", "b0")}
+    budgets["b0"].take_nowait(1)
+
+    async def recover(name: str) -> None:
+        turn = await openings.wait_turn(name[0], budgets[name])
+        order.append(name)
+        await trio.sleep(1)
+        openings.end(turn)
+
+    async with trio.open_nursery() as nursery:
+        for name in budgets:
+            nursery.start_soon(recover, name)
+            await wait_all_tasks_blocked()
+        budgets["a3"].take_nowait(1)
+        budgets["a3"].take_nowait(1)
+    assert order == ["a0", "b0", "a3", "a1", "a2"]
+    assert not openings.counted
+    assert {budget.wanted for budget in budgets.values()} == {None}
 
 
 async def test_memory_is_held_within_the_budget(autojump_clock: Any) -> None:

@@ -53,6 +53,7 @@ HAS_IDENTITY: Final = 4
 IDENTITY_SHIFT: Final = 3
 IDENTITY_MARKS: Final = 0xFFFF ^ (HAS_START | HAD_PUBLISHERS)
 FOREIGN: Final = "it belongs to another log"
+GONE: Final = "it is gone, and with it how far the log was synced"
 PUBLISHERS: Final = "delivery/publishers"
 """The file that the mark is about, below the folder of a partition."""
 START_MODULO: Final = 1 << 32

@@ -211,6 +211,8 @@ class Executor:
         descriptor = self.files.with_room(os.open, self.resolve(handle.path), flags, 0o600)
         try:
             status = os.fstat(descriptor)
+            if stat.S_ISDIR(status.st_mode):  # a disk for reading only can open one
+                raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), handle.path)
             if not stat.S_ISREG(status.st_mode):
                 raise OSError(errno.EINVAL, "not a regular file", handle.path)
             file = self.files.enter(handle, status, created=bool(flags & os.O_EXCL))

@@ -23,6 +23,7 @@ from callboard.log.format.committed import (
     COMMITTED_COPY_AT,
     COMMITTED_NAME,
     FOREIGN,
+    GONE,
     PUBLISHERS,
     decode_committed,
     decode_copy,
@@ -44,12 +45,18 @@ from callboard.log.journal.journal_placing import BLANK, WITHIN, goes_past
 from callboard.log.journal.journal_records import Kind
 from callboard.log.journal.journal_recovery import announced_snapshot
 from callboard.log.offline.found import FramesFound, Inspection, Problem, SegmentState
-from callboard.log.seams.disk import Close, Incarnation
+from callboard.log.seams.disk import Close, Entry, Incarnation
 from callboard.log.segments.damage_record import DAMAGES_NAME, DamageRecord
 from callboard.log.segments.index_file import decode_stored, load_index
 from callboard.log.segments.placing import BEGINNING_GONE, TOO_FAR, explains_ends, passed_over, place_segments
 from callboard.log.segments.scanning import OpenSegment, is_blank, scan_file
-from callboard.log.segments.segment_file import INDEX_SUFFIX, base_offset_of, index_path, segment_path
+from callboard.log.segments.segment_file import (
+    INDEX_SUFFIX,
+    SEGMENT_SUFFIX,
+    base_offset_of,
+    index_path,
+    segment_path,
+)
 from callboard.log.segments.small_files import open_file, read_whole
 
 PUBLISHERS_GONE: Final = (
@@ -66,6 +73,15 @@ FOLDER: Final = (
 ACTORS: Final = "actors/"
 """Where journals of users' actors are, unless they say otherwise."""
 Tell = Callable[[int], None]
+
+
+def is_folder_for_file(entry: Entry) -> bool:
+    """Whether an entry of a log's folder is a folder that has the name of a file."""
+    name = entry.name.removesuffix(".new")
+    return entry.is_directory and (
+        name in (COMMITTED_NAME, DAMAGES_NAME)
+        or any(base_offset_of(name, suffix) is not None for suffix in (SEGMENT_SUFFIX, INDEX_SUFFIX))
+    )
 
 
 async def inspect_log(files: Incarnation, directory: str, *, progress: Tell | None = None) -> Inspection:
@@ -128,18 +144,21 @@ class Inspector:
         return found
 
     async def _find_folders(self) -> None:
-        """Report folders in the places of small files: none of those can be read, or written, while they are there."""
+        """Report folders in the places of files: none of those can be read, or written, while they are there."""
         found = self.found
-        publishers, _, name = PUBLISHERS.rpartition("/")
-        places = {"": (COMMITTED_NAME, DAMAGES_NAME), f"/{publishers}": (name,)}
-        for below, names in places.items():
-            directory = found.directory + below
-            for entry in await self.files.list(directory):
-                is_index = not below and base_offset_of(entry.name, INDEX_SUFFIX) is not None
-                if entry.is_directory and (entry.name in names or is_index):
-                    path = f"{directory}/{entry.name}"
-                    found.folders.append(path)
-                    found.problems.append(Problem(path, "folder", None, None, None, FOLDER))
+        beside, _, publishers = PUBLISHERS.rpartition("/")
+        paths = [
+            f"{found.directory}/{entry.name}"
+            for entry in await self.files.list(found.directory)
+            if is_folder_for_file(entry)
+        ]
+        paths += [
+            f"{found.directory}/{beside}/{entry.name}"
+            for entry in await self.files.list(f"{found.directory}/{beside}")
+            if entry.is_directory and entry.name.removesuffix(".new") == publishers
+        ]
+        found.folders += paths
+        found.problems += [Problem(path, "folder", None, None, None, FOLDER) for path in paths]
 
     async def _read(self, path: str) -> bytes | None:
         """The small file's bytes; None when it is missing, or a folder is in its place."""
@@ -368,6 +387,11 @@ class Inspector:
     def _check_committed(self) -> None:
         found, committed = self.found, self.found.committed
         if committed is None:
+            told = {problem.path for problem in (*found.problems, *found.notes)}
+            if found.end > 0 and found.committed_path not in told:
+                found.tell_committed(
+                    "committed", None, None, None, f"the committed file is not there: {GONE}"
+                )
             return
         durable_end, visible_end = committed.durable_end, committed.visible_end
         end = max(found.end, found.segments[-1].base if found.segments else found.start_of_nothing)

@@ -23,8 +23,9 @@ from typing import Final, TypeVar
 import attrs
 
 from callboard.log.errors import InvalidArgument, LogCorrupt, OffsetOutOfRange, PlanFailed
-from callboard.log.format.committed import COMMITTED_NAME, Committed, decode_committed
+from callboard.log.format.committed import COMMITTED_NAME, FOREIGN, GONE, Committed, decode_committed
 from callboard.log.format.faults import CommittedInvalid, FaultReason, SegmentHeaderInvalid
+from callboard.log.format.frame import FRAME_HEADER_BYTES
 from callboard.log.format.frame_walk import CHUNK_BYTES, FrameWalk, run_walk_async
 from callboard.log.format.index import SegmentIndex
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
@@ -36,7 +37,7 @@ from callboard.log.segments.placing import passed_over, place_segments
 from callboard.log.segments.reading import Reading, ReadRequest, TimeSearch
 from callboard.log.segments.scanning import OpenSegment, first_at, open_segment, read_headers
 from callboard.log.segments.segment_file import segment_path, segment_sizes
-from callboard.log.segments.small_files import read_whole
+from callboard.log.segments.small_files import open_file, read_whole
 
 OPEN_SEGMENTS_MAX: Final = 4
 """Segments kept open between reads."""
@@ -203,19 +204,32 @@ class LogReader:
     # -- where things are ---------------------------------------------------------------------------------------
 
     async def _committed_end(self) -> int:
-        path, data = f"{self.directory}/{COMMITTED_NAME}", b""
+        path = f"{self.directory}/{COMMITTED_NAME}"
+        data: bytes | None = None
         for _ in range(COMMITTED_TRIES):
-            data = await read_whole(self._files, path) or b""
+            data = await read_whole(self._files, path)
             with suppress(CommittedInvalid):
-                return decode_committed(data).visible_end
-        if not any(data):
-            return 0
-        raise LogCorrupt(
-            f"{path} is damaged, so nobody knows how far the partition may be read. Open it for writing once, "
-            "or run `callboard repair`: both rebuild the file.",
-            path=path,
-            offsets=None,
-        )
+                ends = decode_committed(data or b"")
+                if ends.is_foreign(self.directory):
+                    raise _unreadable(path, FOREIGN)
+                return ends.visible_end
+        if any(data or b""):
+            raise _unreadable(path, "it is damaged")
+        if data is None and await self._holds_records():
+            raise _unreadable(path, GONE)
+        return 0  # a power loss may leave nothing but zeros in it
+
+    async def _holds_records(self) -> bool:
+        """Whether there are frames. A log without a committed file has none while it is made."""
+        for base in segment_sizes(await self._files.list(self.directory)):
+            if base:
+                return True
+            handle = self._files.handle(segment_path(self.directory, base))
+            if await open_file(self._files, handle):
+                data = await self._files.read(handle, SEGMENT_HEADER_BYTES, FRAME_HEADER_BYTES)
+                await self._files.submit((Close(handle),))
+                return any(data)
+        return False
 
     async def _list(self) -> None:
         """List the segments (L1), and forget the open files: some may have been replaced."""
@@ -333,6 +347,15 @@ class LogReader:
         if walk.next_offset < limit and not is_retry:
             raise MovedError
         request.lose(request.offset, limit - 1)
+
+
+def _unreadable(path: str, why: str) -> LogCorrupt:
+    return LogCorrupt(
+        f"{path} is not believed: {why}. So how far the partition may be read is not known. Open the directory for"
+        " writing once, or run `callboard repair`: both rebuild the file.",
+        path=path,
+        offsets=None,
+    )
 
 
 class MovedError(Exception):

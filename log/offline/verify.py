@@ -28,7 +28,7 @@ from callboard.log.format.segment import (
 )
 from callboard.log.journal.journal_disk import segment_bases
 from callboard.log.offline.found import Inspection, Problem
-from callboard.log.offline.inspection import inspect_log
+from callboard.log.offline.inspection import inspect_log, is_folder_for_file
 from callboard.log.seams.disk import Close, Disk, Entry, Incarnation
 from callboard.log.segments.segment_file import segment_path, segment_sizes
 from callboard.log.segments.small_files import open_file, read_whole
@@ -191,14 +191,15 @@ async def find_logs(files: Incarnation) -> dict[str, int]:
         directory, depth = pending.pop()
         entries = await files.list(directory)
         sizes = segment_sizes(entries)
-        if directory and (sizes or await lacks_segments(files, directory, entries)):
+        is_hidden = any(is_folder_for_file(entry) for entry in entries)
+        if directory and (sizes or is_hidden or await lacks_segments(files, directory, entries)):
             found[directory] = sum(sizes.values())
         if depth < DEPTH_MAX:
             prefix = directory + "/" if directory else ""
             pending += [
                 (prefix + entry.name, depth + 1)
                 for entry in entries
-                if entry.is_directory and entry.name not in SKIPPED
+                if entry.is_directory and entry.name not in SKIPPED and not is_folder_for_file(entry)
             ]
     if found and not {entry.name for entry in await files.list("")} & {CATALOG, TOPICS}:
         for directory in found:

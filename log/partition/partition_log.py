@@ -78,7 +78,7 @@ from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.reading import Reading, TimeSearch
 from callboard.log.segments.segment_file import SegmentFile
 from callboard.log.segments.segments import Damage, Gap, SegmentList, StoredSegment
-from callboard.log.segments.small_files import store_copy, sync_slots
+from callboard.log.segments.small_files import opening_error, store_copy, sync_slots
 
 
 @attrs.define(eq=False, repr=False, kw_only=True)
@@ -207,6 +207,8 @@ class PartitionLog:
             opened = await log._recover()
         except StorageError as error:
             if not lacks_space(error):
+                if isinstance(error, PlanFailed):
+                    raise opening_error(label, error) from error
                 raise
             opened = await open_proven(files, directory, segment_bytes=settings.segment_bytes)
             log.owed_for, log.needs_healing = error, True

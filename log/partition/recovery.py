@@ -43,6 +43,7 @@ from callboard.log.format.committed import (
     COMMITTED_BYTES,
     COMMITTED_NAME,
     FOREIGN,
+    GONE,
     HAS_START,
     Committed,
     decode_copy,
@@ -158,6 +159,8 @@ async def open_partition(writer: Writer, named_end: int, *, is_gone: bool = Fals
         tail = TailRecovery(files, segments, committed, quarantine)
         await tail.scan()
         damages = tail.without_doubtful(damages)
+        if segments and tail.end > 0 and stored is None:
+            damages.append(Damage(path, 0, COMMITTED_BYTES, 0, -1, GONE))
         top = tail.plan_top(directory, named_end, record.lost_end, begins_at)
         # Before anything takes the place of what is damaged: a crash must not leave the loss unnoted.
         await record.note((*damages, *tail.damages), writer.clock.wall_us())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 
-from callboard.log.errors import PlanFailed
+from callboard.log.errors import LogCorrupt, PlanFailed, StorageError
 from callboard.log.format.committed import COMMITTED_COPY_AT, COMMITTED_NAME, Committed, encode_slot
 from callboard.log.seams.disk import (
     Close,
@@ -13,6 +13,7 @@ from callboard.log.seams.disk import (
     Entry,
     Handle,
     Incarnation,
+    Link,
     Open,
     Rename,
     Sync,
@@ -21,18 +22,40 @@ from callboard.log.seams.disk import (
     Verb,
     Write,
 )
+from callboard.log.seams.plans import path_of
 from callboard.log.segments.segment_file import base_offset_of
 
 
 async def open_file(files: Incarnation, handle: Handle) -> bool:
-    """Open the file; False when it is missing. Raises `PlanFailed`."""
+    """Open the file; False when it is missing. Raises `PlanFailed`, `LogCorrupt` when a folder is in its place."""
     try:
         await files.submit((Open(handle),))
     except PlanFailed as error:
         if isinstance(error.error, FileNotFoundError):
             return False
+        if isinstance(error.error, IsADirectoryError):
+            raise folder_for_file(handle.path) from error
         raise
     return True
+
+
+def folder_for_file(path: str) -> LogCorrupt:
+    """The error for a folder that is in the place of a file of a log."""
+    return LogCorrupt(
+        f"{path} is a folder, and a file belongs there: what the file said cannot be read. Nothing was changed. Run"
+        " `callboard repair`: it moves the folder to quarantine.",
+        path=path,
+        offsets=None,
+    )
+
+
+def opening_error(log: str, error: PlanFailed) -> StorageError:
+    """The error for a log that cannot be opened because a plan failed: for users, who know nothing of plans."""
+    verb, cause = error.verb, error.error
+    path = verb.target if isinstance(verb, Rename | Link) else path_of(verb)
+    if isinstance(cause, IsADirectoryError):
+        return folder_for_file(path)
+    return StorageError(f"{log} cannot be opened: {path}: {cause.strerror or cause}.", path=path, error=cause)
 
 
 def holds_log(entries: Iterable[Entry]) -> bool:
@@ -44,7 +67,7 @@ def holds_log(entries: Iterable[Entry]) -> bool:
 
 
 async def read_whole(files: Incarnation, path: str) -> bytes | None:
-    """The file's bytes; None when it is missing. Raises `PlanFailed`."""
+    """The file's bytes; None when it is missing. Raises `PlanFailed`, `LogCorrupt` when a folder is in its place."""
     handle = files.handle(path)
     if not await open_file(files, handle):
         return None

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+import callboard
 from callboard.log.format.committed import HAD_PUBLISHERS, HAS_START, decode_committed, encode_committed
+from callboard.log.offline.reader import LogReader
 from callboard.log.offline.repair import repair_directory
 from callboard.log.offline.verify import verify_directory
 
@@ -43,6 +45,37 @@ async def test_a_committed_file_of_another_log_is_not_believed(
         assert statistics.lost_records == 0
         assert ("another log" in str(statistics.damages)) is (name == "0" and not is_repaired)
     assert (await verify_directory(world.disk)).ok
+
+
+@pytest.mark.parametrize("way", ["foreign", "removed"])
+async def test_readers_without_the_lock_do_not_guess_how_far_a_log_reaches(
+    autojump_clock: Any, world: Any, way: str
+) -> None:
+    """They refuse where its file `committed` is another log's or is gone, until an opening, or repair, makes it anew;
+    both and verify report it, and no record is lost.
+    """
+    folder = f"{await fill(world)}/1"
+    path, snapshot = f"{folder}/committed", world.disk.snapshot()
+    for is_repaired in (False, True):
+        world.disk.restore(snapshot)
+        snapshot = world.disk.snapshot()
+        if way == "removed":
+            world.disk.tree.unlink(path)
+        else:
+            world.put(path, world.disk.file(f"{folder[:-1]}0/committed"))
+        with pytest.raises(callboard.LogCorrupt, match=r"is not known.*callboard repair"):
+            await LogReader.open(await world.disk.incarnate("reader"), folder)
+        problems = (await verify_directory(world.disk)).problems
+        assert [(each.path, each.kind) for each in problems] == [(path, "committed")]
+        if is_repaired:
+            assert (await repair_directory(world.disk)).lost == ()
+        async with world.open() as runtime:
+            statistics = (await runtime.topic("orders").describe())[1]
+            assert statistics.lost_records == 0
+            assert [path in str(each) for each in statistics.damages] == [True] * (not is_repaired)
+        assert (await verify_directory(world.disk)).ok
+        reader = await LogReader.open(await world.disk.incarnate("reader"), folder)
+        assert reader.visible_end == 200
 
 
 async def test_a_committed_file_that_names_no_log_is_believed(autojump_clock: Any, world: Any) -> None:

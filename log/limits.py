@@ -156,6 +156,10 @@ RESTART_INTENSITY_MAX: Final = 1_000_000
 CHILDREN_MAX: Final = 100_000
 """Children of one supervisor."""
 
+# -- the event loop
+STEP_ITEMS: Final = 1024
+"""What may take long lets other tasks run after so many ranges, records, leases or topics: some 10 ms at most."""
+
 # -- the control plane
 OPENINGS_MAX: Final = 16
 """Partitions that recover at once, at most half of them of one topic; the others wait for their turn."""

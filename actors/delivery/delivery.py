@@ -28,7 +28,7 @@ from typing import Any, Self
 
 from callboard.actors.delivery.events import FIELDS, DeliveryEventInvalid, Event, cut_reason, load
 from callboard.actors.delivery.failing import FailingState
-from callboard.actors.delivery.intervals import IntervalMap, length_of
+from callboard.actors.delivery.intervals import NUMBER_BYTES, IntervalMap, length_of
 from callboard.actors.delivery.pieces import encode_in_pieces
 from callboard.actors.delivery.receipts import (
     OFFSET_END,
@@ -43,8 +43,9 @@ from callboard.actors.delivery.receipts import (
     normal_ranges,
 )
 from callboard.actors.delivery.snapshot import restore_snapshot, take_snapshot
-from callboard.actors.delivery.state import HEAP_SLACK, STEP_RANGES, UNANCHORED
+from callboard.actors.delivery.state import HEAP_SLACK, UNANCHORED
 from callboard.log.errors import InternalError, InvalidArgument
+from callboard.log.limits import STEP_ITEMS
 
 
 class Delivery(FailingState):
@@ -377,16 +378,19 @@ class Delivery(FailingState):
         return True
 
     def expire(self, now: float) -> list[Lease]:
-        """End the leases whose deadline is `now` or earlier; their offsets are ready. Returns what they held.
+        """End leases whose deadline is `now` or earlier; their offsets are ready. Returns what they held.
 
-        Delayed offsets that are due become ready too, so afterwards `next_deadline` lies beyond `now`.
+        Delayed offsets that are due become ready too. Afterwards `next_deadline` lies beyond `now`, unless there is
+        more of this than one step takes: then call this again.
         """
         self._promote(now)
         leases: list[Lease] = []
         ended: list[LeaseState] = []
-        while (first := self._first_expiry()) is not None and first <= now:
+        ranges = 0
+        while ranges < STEP_ITEMS and (first := self._first_expiry()) is not None and first <= now:
             lease_id = heappop(self._expiry)[1]
             lease = self._leases[lease_id]
+            ranges += len(lease.rows)
             ended.append(lease)
             leases.append(lease.to_lease(lease_id))
             self.expired += self._run_out(lease_id, lease_id)
@@ -602,28 +606,39 @@ class Delivery(FailingState):
         if len(self._leases) > 1:  # which of them ended the process is not proved
             for lease in self._leases.values():
                 lease.alone = False
-        ranges = 0
-        for lease_id, lease in list(self._leases.items()):
+        ranges, failed = 0, dict[int, list[HistoryRow]]()
+        for lease_id in list(self._leases):
+            lease = self._leases[lease_id]
             self.voided += self._run_out(lease_id, 0)
-            if now is not None:
-                self.note_failure(merged(lease.rows), now, lease.consumer)
+            failed.setdefault(lease.consumer, []).extend(lease.rows)
             ranges += len(lease.rows)
-            if ranges >= STEP_RANGES:
+            if ranges >= STEP_ITEMS:
+                self._note_voided(failed, now)
                 ranges = 0
                 yield
+        self._note_voided(failed, now)
         self._expiry.clear()
         # Receipts are dead, so tags go; ranges that differed only by tag become one.
         if self._has_tags():
             yield
             tagged, self._ready = self._ready, IntervalMap("qq")
             rows = iter(tagged)
-            while untagged := [(row[0], row[1], row[3]) for row in islice(rows, STEP_RANGES)]:
+            while untagged := [(row[0], row[1], row[3]) for row in islice(rows, STEP_ITEMS)]:
                 self._make_ready(untagged, 0)
                 yield
 
+    def _note_voided(self, failed: dict[int, list[HistoryRow]], now: float | None) -> None:
+        """With a time note that what these consumers had leased has failed, and empty the map."""
+        if now is not None:
+            for consumer, rows in failed.items():
+                self.note_failure(merged(sorted(rows)), now, consumer)
+        failed.clear()
+
     def _has_tags(self) -> bool:
         """Whether a late settlement may name something that is ready."""
-        return any(any(chunk[2]) for chunk in self._ready.chunks())
+        return any(
+            chunk[2].tobytes() != bytes(NUMBER_BYTES * len(chunk[2])) for chunk in self._ready.chunks()
+        )
 
 
 def _joined(rows: Iterable[HistoryRow]) -> list[HistoryRow]:

@@ -354,7 +354,8 @@ class FailingState(DeliveryState):
     def judge(self, now: float, reason: str) -> None:
         """Settle as dead all that is proved, as far as there is room."""
         if self.max_deliveries is not None and self._ready.rows:
-            self._bury(self._ready, now, None, reason)
+            proved = [chunk for chunk in self._ready.chunks() if any(map(self._is_proved, {*chunk[3]}))]
+            self._bury([row for chunk in proved for row in zip(*chunk, strict=True)], now, None, reason)
 
     def _bury(self, ready: Iterable[tuple[Any, ...]], now: float, consumer: int | None, reason: str) -> None:
         room = self.dead_max - self.failed

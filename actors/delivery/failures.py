@@ -18,13 +18,11 @@ from typing import Any, Final
 from callboard.actors.delivery.intervals import IntervalMap, Row
 from callboard.actors.delivery.pieces import Many
 from callboard.actors.delivery.receipts import OFFSET_END, OffsetRange, between
-from callboard.log.limits import FAILED_IN_MAX, FAILURE_RANGES_MAX, NAMED_CONSUMERS_MAX
+from callboard.log.limits import FAILED_IN_MAX, FAILURE_RANGES_MAX, NAMED_CONSUMERS_MAX, STEP_ITEMS
 
 NAME_CHARACTERS_MAX: Final = 255
 TABLE_SLACK: Final = 64
 """Entries that the table of names may hold beyond twice the ranges, before what no range needs is thrown out."""
-RESTORED_PER_STEP: Final = 1024
-"""So many ranges are restored in one step."""
 Told = tuple[int, int, float, tuple[str, ...]]
 """Start, stop, first failure, and who failed."""
 
@@ -150,7 +148,7 @@ class FailureNotes:
                 who = self._id_of(key, None)
             kept.append((start, stop, since - wall_offset_s, who))
             before = stop
-            if not place % RESTORED_PER_STEP:
+            if not place % STEP_ITEMS:
                 self._put_all(kept)
                 yield
         self._put_all(kept)
@@ -171,7 +169,7 @@ class FailureNotes:
         self.ranges.carve(end, OFFSET_END)
         at = start
         while (row := self.ranges.first_from(at)) is not None:
-            for _ in range(RESTORED_PER_STEP):
+            for _ in range(STEP_ITEMS):
                 for first, last in list(settled.overlapping(row[0], row[1])):
                     self.ranges.carve(first, last)
                 at = row[1]

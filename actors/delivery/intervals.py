@@ -356,14 +356,6 @@ class IntervalMap:
             if not len(self._chunks) % CHUNKS_PER_STEP:
                 yield
 
-    def bounds(self) -> tuple[array[int], array[int]]:
-        """All starts and all stops."""
-        starts, stops = array("q"), array("q")
-        for chunk in self._chunks:
-            starts.extend(chunk[0])
-            stops.extend(chunk[1])
-        return starts, stops
-
     def chunks(self) -> Sequence[tuple[array[Any], ...]]:
         """A few hundred rows at a time, as columns. Change neither them nor the map meanwhile."""
         return self._chunks

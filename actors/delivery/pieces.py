@@ -93,10 +93,13 @@ def weighed(items: Iterable[Any], weigh: Callable[[Any], int]) -> Iterator[list[
 
 
 def gathered(pieces: Iterable[bytes], size_bytes: int = PIECE_BYTES) -> Iterator[bytes]:
-    """The same bytes, with what is short joined to pieces of about this size."""
+    """The same bytes, with what is short joined to pieces of about this size. Empty pieces are steps: they stay."""
     kept: list[bytes] = []
     size = 0
     for piece in pieces:
+        if not piece:
+            yield piece
+            continue
         kept.append(piece)
         size += len(piece)
         if size >= size_bytes:

@@ -19,8 +19,9 @@ from callboard.actors.delivery.failures import are_names
 from callboard.actors.delivery.intervals import CHUNKS_PER_STEP, NUMBER_BYTES, IntervalMap, length_of
 from callboard.actors.delivery.pieces import Later, Long, Many, weighed
 from callboard.actors.delivery.receipts import OFFSET_END, HistoryRow, LeaseState
-from callboard.actors.delivery.state import COUNTERS, STEP_RANGES, UNANCHORED
+from callboard.actors.delivery.state import COUNTERS, UNANCHORED
 from callboard.log.format.fields import MUST, unknown_fields
+from callboard.log.limits import STEP_ITEMS
 
 HISTORY_MAX: Final = 2**62
 
@@ -128,7 +129,7 @@ def restore_snapshot(state: FailingState, snapshot: Any, wall_offset_s: float) -
         if not all(map(math.isfinite, instants)):
             raise ValueError("a delayed range has no instant")
     yield from _move(stored, state._delayed, -wall_offset_s)
-    state._rebuild_due()
+    yield from state._fill_due()
     yield from _restore_leases(state, snapshot["leases"])
     if _DEAD in snapshot:
         _restore_dead(state, snapshot, wall_offset_s)
@@ -164,7 +165,7 @@ def _restore_leases(state: FailingState, leases: Any) -> Iterator[None]:
         state._leases[lease_id] = LeaseState(number(consumer), UNANCHORED, alone, rows)
         state.leased += length_of(rows)
         ranges += len(rows)
-        if ranges >= STEP_RANGES:
+        if ranges >= STEP_ITEMS:
             ranges = 0
             yield
     state._rebuild_expiry()
@@ -223,9 +224,10 @@ def _untold(letter: DeadLetter) -> tuple[float | None, tuple[str, ...]]:
 
 def _move(delayed: IntervalMap, into: IntervalMap, seconds: float) -> Iterator[None]:
     """Put every row into an empty map, its `not_before` moved by `seconds`: rows that then agree are merged."""
-    for starts, stops, histories, instants in delayed.chunks():
+    for place, (starts, stops, histories, instants) in enumerate(delayed.chunks()):
+        if place:
+            yield
         into.put_all(starts, stops, histories, [not_before + seconds for not_before in instants])
-        yield
 
 
 def number(found: Any) -> int:

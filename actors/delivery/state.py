@@ -45,6 +45,7 @@ from callboard.actors.delivery.receipts import (
     between,
 )
 from callboard.log.errors import InternalError
+from callboard.log.limits import STEP_ITEMS
 
 COUNTERS: Final = ("delivered", "redelivered", "acked", "nacked", "released", "expired", "voided", "skipped")
 """Offsets that met each fate, since the group began; restored with the state."""
@@ -52,8 +53,6 @@ COUNTERS: Final = ("delivered", "redelivered", "acked", "nacked", "released", "e
 UNANCHORED: Final = float("-inf")
 """The deadline of a lease that came out of a journal or snapshot: due at once, unless renewed or voided first."""
 
-STEP_RANGES: Final = 2048
-"""After so many ranges what takes many steps lets others run."""
 HEAP_SLACK: Final = 64
 """Entries that a heap may hold beyond twice what it stands for, before what is stale is thrown out."""
 
@@ -392,14 +391,21 @@ class DeliveryState:
             self._rebuild_due()
 
     def _promote(self, now: float) -> None:
-        """Delayed offsets whose time has come become ready."""
-        due = self._due
-        while due and due[0][0] <= now:
-            _, start, stop = heappop(due)
-            ripe = [row for row in self._delayed.overlapping(start, stop) if row[3] <= now]
-            for row in ripe:
-                self._delayed.carve(row[0], row[1])
-                self._make_ready([(row[0], row[1], row[2])], 0)
+        """Delayed offsets whose time has come become ready; no more of them than one step takes."""
+        due, delayed = self._due, self._delayed
+        if not due or due[0][0] > now:
+            return
+        ripe: list[OffsetRange] = []
+        while due and due[0][0] <= now and len(ripe) < STEP_ITEMS:
+            ripe.append(heappop(due)[1:])
+        ripe.sort()
+        rows: list[HistoryRow] = []
+        for start, stop in ripe:
+            for first, last, history, not_before in list(delayed.overlapping(start, stop)):
+                if not_before <= now:
+                    delayed.carve(first, last)
+                    rows.append((first, last, history))
+        self._make_ready(rows, 0)
 
     def _run_out(self, lease_id: int, tag: int) -> int:
         """A lease ends with its attempt counted; returns how many offsets it held."""
@@ -434,6 +440,14 @@ class DeliveryState:
         self._due = [(row[3], row[0], row[1]) for row in self._delayed]
         heapify(self._due)
 
+    def _fill_due(self) -> Iterator[None]:
+        """The same for an empty heap, yielding after every few hundred ranges."""
+        for place, (starts, stops, _, instants) in enumerate(self._delayed.chunks()):
+            if place:
+                yield
+            for row in zip(instants, starts, stops, strict=True):
+                heappush(self._due, row)
+
     def _rebuild_expiry(self) -> None:
         self._expiry = [(lease.deadline, lease_id) for lease_id, lease in self._leases.items()]
         heapify(self._expiry)
@@ -467,25 +481,31 @@ class DeliveryState:
             yield from intervals.check_in_steps()
         if self._settled.contains(self.floor) or self._settled.contains(self.next):
             raise InternalError("floor or next is settled", invariant="D1")
-        leased = sorted([row[:2] for lease in self._leases.values() for row in lease.rows])
-        held = [each.bounds() for each in (self._passed, self._ready, self._delayed)]
-        held += [tuple(zip(*leased, strict=True))] if leased else []
-        for starts, stops in held:
-            if starts and (min(starts) < self.floor or max(stops) > self.next):
+        leased, ranges = IntervalSet(), 0
+        for key, lease in self._leases.items():
+            if not lease.rows or not 0 < key < self.next_lease_id:
+                raise InternalError("a lease is empty or has an id to come", invariant="D4")
+            for row in lease.rows:
+                leased.put(row[0], row[1])
+            ranges += len(lease.rows)
+            if ranges >= STEP_ITEMS:
+                ranges = 0
+                yield
+        if self.leased != leased.count:
+            raise InternalError("leased differs from the leases", invariant="D6")
+        held = (self._passed, self._ready, self._delayed, leased)
+        for each in held:
+            first = each.first()
+            if first is not None and (first[0] < self.floor or each.last_stop > self.next):
                 raise InternalError("an offset outside floor and next is in hand", invariant="D3")
-            yield
-        settled = self._settled.bounds()
-        if settled[0] and settled[0][0] < self.floor:
+        first = self._settled.first()
+        if first is not None and first[0] < self.floor:
             raise InternalError("an offset below floor is kept", invariant="D3")
-        yield from _check_disjoint([*held, settled])
-        if any(not lease.rows or not 0 < key < self.next_lease_id for key, lease in self._leases.items()):
-            raise InternalError("a lease is empty or has an id to come", invariant="D4")
+        yield from _check_disjoint((*held, self._settled))
         for starts, stops, *_ in self.failures.ranges.chunks():
             if starts[0] < self.floor or stops[-1] > self.next or any(map(settled_in, starts, stops)):
                 raise InternalError("a failure of a settled or untouched offset is noted", invariant="D3")
             yield
-        if self.leased != sum(length_of(lease.rows) for lease in self._leases.values()):
-            raise InternalError("leased differs from the leases", invariant="D6")
 
     def _check_heaps(self) -> None:
         timely: dict[int, float] = {}
@@ -502,19 +522,26 @@ class DeliveryState:
             raise InternalError("a delayed offset may never fall due", invariant="D5")
 
 
-def _check_disjoint(columns: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Iterator[None]:
-    """Raise InternalError when two of these ranges overlap; each pair of columns holds starts, sorted, and stops."""
-    marks = sorted([start for starts, _ in columns for start in starts[::STEP_RANGES]])
-    yield
-    done, latest = [0] * len(columns), 0
+def _check_disjoint(maps: Sequence[IntervalMap]) -> Iterator[None]:
+    """Raise InternalError when two of these share an offset, yielding after every few thousand ranges."""
+    chunks = [each.chunks() for each in maps]
+    marks = sorted([chunk[0][0] for found in chunks for chunk in found])
+    places, latest, ranges = [(0, 0)] * len(maps), 0, 0
     for mark in (*marks, OFFSET_END + 1):
         begins: list[int] = []
         ends: list[int] = []
-        for index, (starts, stops) in enumerate(columns):
-            end = bisect_left(starts, mark, done[index])
-            begins += starts[done[index] : end]
-            ends += stops[done[index] : end]
-            done[index] = end
+        for which, found in enumerate(chunks):
+            at, index = places[which]
+            while at < len(found):
+                starts, stops = found[at][:2]
+                end = bisect_left(starts, mark, index)
+                begins += starts[index:end]
+                ends += stops[index:end]
+                if end < len(starts):
+                    index = end
+                    break
+                at, index = at + 1, 0
+            places[which] = at, index
         # They are disjoint if, and only if, the first that ends does so before the second begins, and so on.
         begins.sort()
         ends.sort()
@@ -525,4 +552,7 @@ def _check_disjoint(columns: Sequence[tuple[Sequence[int], Sequence[int]]]) -> I
         ):
             raise InternalError("an offset is in two states", invariant="D3")
         latest = ends[-1] if ends else latest
-        yield
+        ranges += len(begins)
+        if ranges >= STEP_ITEMS:
+            ranges = 0
+            yield

@@ -15,6 +15,7 @@ D3  What was forgotten because its window was over, or was altered, is not held 
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Final
 
@@ -41,8 +42,9 @@ class DedupTable:
     """Ids of records below this offset were forgotten, or never held (D3)."""
     stamps: Stamps = attrs.Factory(Stamps)
     """What a clock that was ahead has left."""
-    _ids: dict[bytes, Placed] = attrs.Factory(dict)
-    """In the order in which they were appended."""
+    _ids: OrderedDict[bytes, Placed] = attrs.Factory(OrderedDict)
+    """In the order in which they were appended. To find the first key, a plain dictionary passes the places of all that
+    were removed before it."""
 
     def __len__(self) -> int:
         return len(self._ids)

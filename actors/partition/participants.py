@@ -515,10 +515,13 @@ class JournalParticipant:
 async def in_steps(pieces: Iterator[bytes], limits: Limits) -> list[bytes]:
     """Make all pieces of a snapshot, each in a step of its own."""
     made: list[bytes] = []
-    for piece in gathered(pieces, max(1, limits.snapshot_every_bytes // PIECES_PER_SNAPSHOT)):
-        if made:
+    for place, piece in enumerate(
+        gathered(pieces, max(1, limits.snapshot_every_bytes // PIECES_PER_SNAPSHOT))
+    ):
+        if place:
             await trio.lowlevel.checkpoint()
-        made.append(piece)
+        if piece:
+            made.append(piece)
     return made
 
 

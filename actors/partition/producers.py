@@ -33,6 +33,7 @@ T5  No epoch is given out twice to one producer in a process.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from itertools import pairwise
 from typing import Final
@@ -112,8 +113,8 @@ class Begun:
 
     floor: int = 0
     """The highest epoch of those that were forgotten."""
-    _lives: dict[int, tuple[int, int]] = attrs.Factory(dict)
-    """By producer id: the latest epoch, and its owner."""
+    _lives: OrderedDict[int, tuple[int, int]] = attrs.Factory(OrderedDict)
+    """By producer id: the latest epoch, and its owner. (`OrderedDict` finds the first key at once; see `dedup`.)"""
     _open: dict[int, int] = attrs.Factory(dict)
     """By producer id: how many may publish under it."""
 
@@ -141,8 +142,7 @@ class Begun:
         for _ in range(min(LOOKED_AT_ONCE, len(lives))):
             if len(lives) < limit:
                 break
-            oldest = next(iter(lives))
-            found = lives.pop(oldest)
+            oldest, found = lives.popitem(last=False)
             if oldest in self._open:
                 lives[oldest] = found  # whom it fenced may publish yet
             else:
@@ -161,7 +161,7 @@ class ProducerTable:
         self._limit = limit
         self._stamps = Stamps() if stamps is None else stamps
         self._begun = Begun() if begun is None else begun
-        self._others: dict[int, Producer] = {}
+        self._others: OrderedDict[int, Producer] = OrderedDict()
         """By id, in the order in which they were heard of last."""
         self._sources: dict[int, Producer] = {}
         self.forgotten: list[tuple[int, str]] = []

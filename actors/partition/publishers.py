@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import zlib
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from itertools import accumulate, chain, pairwise
 from typing import Any, Final
@@ -27,6 +27,7 @@ import attrs
 import cbor2
 
 from callboard.actors.kernel import Context
+from callboard.actors.kernel.steps import in_steps
 from callboard.actors.notices import ClockWasAhead, ProducerForgotten, PublishersLost
 from callboard.actors.partition.admission import Admission
 from callboard.actors.partition.commands import (
@@ -44,7 +45,14 @@ from callboard.log.errors import DiskFull, LogCorrupt, PublishFailed, StorageErr
 from callboard.log.format.fields import CBOR_ERRORS, too_new, unknown_fields
 from callboard.log.format.segment import UNBOUND, identity_of
 from callboard.log.format.stamps import is_ahead
-from callboard.log.limits import OFFSET_MAX, PUBLISHED_BYTES_MAX, READ_BYTES_DEFAULT, USUAL, Limits
+from callboard.log.limits import (
+    OFFSET_MAX,
+    PUBLISHED_BYTES_MAX,
+    READ_BYTES_DEFAULT,
+    STEP_ITEMS,
+    USUAL,
+    Limits,
+)
 from callboard.log.partition.partition_log import PartitionLog
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Entry, Incarnation
@@ -179,7 +187,7 @@ class Publishers:
         self.admission.is_guarded = True
         data = await read_whole(self._files, self.path) if size <= PUBLISHED_BYTES_MAX else b""
         try:
-            decode(data or b"", self.admission, self._clock.wall_us(), self.identity)
+            await in_steps(decode_in_steps(data or b"", self.admission, self._clock.wall_us(), self.identity))
         except CBOR_ERRORS as error:
             self._lose(f"cannot be read ({error})")
             return 0
@@ -308,7 +316,7 @@ class Publishers:
             await self._write(log.durable_end)
 
     async def _write(self, end: int) -> None:
-        data = encode(self.admission, end, self.identity)
+        data = await in_steps(encode_in_steps(self.admission, end, self.identity))
         self._beyond_bytes = SPACING * len(data)
         await replace_whole(self._files, self.path, data)
         self._file_end = end
@@ -364,22 +372,36 @@ def publishers_of(files: Incarnation, spec: PartitionSpec, context: Context[Any]
     )
 
 
-def encode(admission: Admission, end: int, identity: int = UNBOUND) -> bytes:
-    """The bytes of the file: a head, then a CBOR map of columns, little-endian."""
+def encode_in_steps(admission: Admission, end: int, identity: int = UNBOUND) -> Generator[None, None, bytes]:
+    """The bytes of the file: a head, then a CBOR map of columns, little-endian. Yields between two steps; later changes
+    to the tables are not in it.
+    """
     producers, ids, void_below = list(admission.producers), list(admission.ids), admission.ids.void_below
-    rows = [(each, known.epoch, known.last, len(known.runs)) for each, known in producers]
+    rows, times, runs = array("Q"), array("q"), array("Q")
+    for place, (producer_id, known) in enumerate(producers):
+        if place and not place % STEP_ITEMS:
+            yield
+        rows.extend((producer_id, known.epoch, known.last, len(known.runs)))
+        times.append(known.time_us)
+        runs.extend(chain.from_iterable(known.runs))
+    lengths, offsets, id_times = array("I"), array("Q"), array("q")
+    for at in range(0, len(ids), STEP_ITEMS):
+        if at:
+            yield
+        some = ids[at : at + STEP_ITEMS]
+        lengths.extend([len(dedup_id) for dedup_id, _ in some])
+        offsets.extend([offset for _, (offset, _) in some])
+        id_times.extend([time_us for _, (_, time_us) in some])
     body = cbor2.dumps(
         {
             "end": end,
-            "producers": array("Q", chain.from_iterable(rows)).tobytes(),
-            "times": array("q", [known.time_us for _, known in producers]).tobytes(),
-            "runs": array(
-                "Q", [part for _, known in producers for run in known.runs for part in run]
-            ).tobytes(),
+            "producers": rows.tobytes(),
+            "times": times.tobytes(),
+            "runs": runs.tobytes(),
             "ids": b"".join([dedup_id for dedup_id, _ in ids]),
-            "id_lengths": array("I", [len(dedup_id) for dedup_id, _ in ids]).tobytes(),
-            "id_offsets": array("Q", [offset for _, (offset, _) in ids]).tobytes(),
-            "id_times": array("q", [time_us for _, (_, time_us) in ids]).tobytes(),
+            "id_lengths": lengths.tobytes(),
+            "id_offsets": offsets.tobytes(),
+            "id_times": id_times.tobytes(),
             **({IDS_FROM: void_below} if void_below else {}),
             **({IDENTITY: identity} if identity else {}),
         }
@@ -388,8 +410,11 @@ def encode(admission: Admission, end: int, identity: int = UNBOUND) -> bytes:
     return head + zlib.crc32(body, zlib.crc32(head)).to_bytes(4, "little") + body
 
 
-def decode(data: bytes, admission: Admission, now_us: int, identity: int = UNBOUND) -> None:
-    """Put what the file says into the tables, unless it names another log than the one with `identity`.
+def decode_in_steps(
+    data: bytes, admission: Admission, now_us: int, identity: int = UNBOUND
+) -> Generator[None, None, None]:
+    """Put what the file says into the tables, unless it names another log than the one with `identity`. Yields between
+    two steps.
 
     Raises `FormatTooNew`, and one of `CBOR_ERRORS`.
     """
@@ -416,6 +441,8 @@ def decode(data: bytes, admission: Admission, now_us: int, identity: int = UNBOU
             (flat[first], flat[first + 1], flat[first + 2]) for first in range(0, 3 * count, 3)
         ]
         admission.producers.put(producer_id, Producer(epoch, last, time_us, tuple(kept)), now_us)
+        if not (place + 1) % STEP_ITEMS:
+            yield
     ids, ends = found["ids"], list(accumulate(numbers("I", found["id_lengths"]), initial=0))
     offsets, id_times = numbers("Q", found["id_offsets"]), numbers("q", found["id_times"])
     if type(ids) is not bytes or at != len(runs) or ends[-1] != len(ids):
@@ -424,8 +451,11 @@ def decode(data: bytes, admission: Admission, now_us: int, identity: int = UNBOU
     if type(void_below) is not int or void_below < 0:
         raise ValueError("its first id has no offset")
     admission.ids.void_below = max(admission.ids.void_below, void_below)
-    for (low, high), offset, time_us in zip(pairwise(ends), offsets, id_times, strict=True):
+    rows_of_ids = zip(pairwise(ends), offsets, id_times, strict=True)
+    for place, ((low, high), offset, time_us) in enumerate(rows_of_ids):
         admission.ids.put(ids[low:high], (offset, time_us), now_us)
+        if not (place + 1) % STEP_ITEMS:
+            yield
     if type(found["end"]) is not int or found["end"] < 0:
         raise ValueError("its end is no offset")
     admission.noted_end = found["end"]

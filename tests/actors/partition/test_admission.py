@@ -10,6 +10,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from callboard.actors.kernel.steps import at_once
 from callboard.actors.partition.admission import Admission
 from callboard.actors.partition.commands import BeginProducer, Guard, Level, PublishMany, PublishOne
 from callboard.actors.partition.dedup import DedupTable
@@ -24,7 +25,7 @@ from callboard.actors.partition.producers import (
     ProducerTable,
     heard,
 )
-from callboard.actors.partition.publishers import decode, encode
+from callboard.actors.partition.publishers import decode_in_steps, encode_in_steps
 from callboard.actors.partition.queues import Appends, Sequencer
 from callboard.log.errors import (
     CallboardError,
@@ -38,6 +39,18 @@ from callboard.log.format.columns import Columns
 from callboard.log.limits import Limits
 
 WINDOW_US = 10_000_000
+
+
+def encode(admission: Admission, end: int) -> bytes:
+    """The bytes of the file."""
+    return at_once(encode_in_steps(admission, end))
+
+
+def decode(data: bytes, admission: Admission, now_us: int) -> None:
+    """Put what the file says into the tables."""
+    at_once(decode_in_steps(data, admission, now_us))
+
+
 GOLDEN = (
     "4342505501000000bcab2064a863656e64076970726f6475636572735820050000000000000003000000000000000100"
     "00000000000001000000000000006574696d65734800000000000000006472756e735818000000000000000002000000"

@@ -9,6 +9,7 @@ import pytest
 import trio
 
 import callboard
+from callboard.actors.kernel.steps import at_once
 from callboard.actors.notices import ProducerForgotten, PublishersLost
 from callboard.actors.partition.admission import Admission
 from callboard.actors.partition.commands import (
@@ -20,7 +21,7 @@ from callboard.actors.partition.commands import (
     PublishMany,
 )
 from callboard.actors.partition.producers import SOURCE_EPOCH
-from callboard.actors.partition.publishers import PUBLISHERS_NAME, decode
+from callboard.actors.partition.publishers import PUBLISHERS_NAME, decode_in_steps
 from callboard.log.format.columns import Columns
 from callboard.log.limits import Limits
 from callboard.log.offline.repair import repair_directory
@@ -67,7 +68,7 @@ def kept_end(in_memory: Any) -> int:
     """The offset up to which the file says who published what."""
     (path,) = paths(in_memory)
     admission = Admission("", window_us=1)
-    decode(in_memory.disk.file(path), admission, 0)
+    at_once(decode_in_steps(in_memory.disk.file(path), admission, 0))
     return admission.noted_end
 
 

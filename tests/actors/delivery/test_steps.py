@@ -1,0 +1,170 @@
+"""What takes long is done in steps: none handles more than a few thousand ranges, leases or ids."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from callboard.actors.delivery.delivery import Delivery
+from callboard.actors.delivery.failing import PROCESS_ENDED
+from callboard.actors.delivery.intervals import CHUNK_ROWS_MAX
+from callboard.actors.kernel.steps import at_once
+from callboard.actors.partition.admission import Admission
+from callboard.actors.partition.dedup import DedupTable
+from callboard.actors.partition.group_states import GroupStates
+from callboard.actors.partition.participants import in_steps
+from callboard.actors.partition.producers import Producer
+from callboard.actors.partition.publishers import decode_in_steps, encode_in_steps
+from callboard.log.limits import STEP_ITEMS, USUAL
+
+MANY = 10 * STEP_ITEMS
+
+
+def leased_singly(count: int) -> Delivery:
+    """A group that has leased so many records, each by itself, to two consumers in turn."""
+    delivery = Delivery(0)
+    for number in range(count):
+        lease = delivery.lease(
+            now=0.0, deadline=1.0 + number / count, consumer=1 + number % 2, max_records=1, visible_end=count
+        )
+        assert lease is not None
+    return delivery
+
+
+def nacked_singly(count: int) -> Delivery:
+    """The same with all of them nacked, each with a delay of its own."""
+    delivery = leased_singly(count)
+    for number in range(count):
+        delivery.nack(
+            number + 1, [(number, number + 1)], not_before=5.0 + number / count, reason=None, now=0.0
+        )
+    return delivery
+
+
+def largest_step(steps: Iterator[Any], measure: Callable[[], int]) -> int:
+    """By how much `measure` changes in a step, at most."""
+    before, most = measure(), 0
+    for _ in steps:
+        after = measure()
+        most, before = max(most, abs(after - before)), after
+    return max(most, abs(measure() - before))
+
+
+def expiring(delivery: Delivery, now: float) -> Iterator[None]:
+    """Call `expire` as often as it says that there is more."""
+    while (deadline := delivery.next_deadline()) is not None and deadline <= now:
+        delivery.expire(now)
+        yield
+
+
+def test_leases_that_run_out_together_end_in_steps() -> None:
+    """Of ten thousand leases that run out at once one call ends a part, and says that there is more."""
+    delivery = leased_singly(MANY)
+    most = largest_step(expiring(delivery, 10.0), lambda: delivery.leased)
+    assert 0 < most <= STEP_ITEMS
+    assert delivery.leased == 0
+    assert delivery.expired == MANY
+    delivery.check_invariants()
+
+
+def test_delays_that_end_together_end_in_steps() -> None:
+    """Of ten thousand delays that end at once one call makes a part ready, and says that there is more."""
+    delivery = nacked_singly(MANY)
+    most = largest_step(expiring(delivery, 10.0), lambda: delivery.delayed)
+    assert 0 < most <= STEP_ITEMS
+    assert delivery.delayed == 0
+    assert delivery.ready_count(MANY) == MANY
+    delivery.check_invariants()
+
+
+def test_what_is_due_first_is_ready_first() -> None:
+    """When more delays have ended than one step takes, those that ended first are leased first."""
+    delivery = nacked_singly(MANY)
+    lease = delivery.lease(now=10.0, deadline=20.0, consumer=1, max_records=10, visible_end=MANY)
+    assert lease is not None
+    assert lease.ranges == ((0, 10, 2),)
+
+
+def test_leases_of_a_process_that_ended_end_in_steps() -> None:
+    """The leases that a killed process held end in steps, also the last one, and their failures are noted together."""
+    delivery = leased_singly(MANY)
+    delivery.take_events()
+    most = largest_step(delivery.void_in_steps(3.0), lambda: delivery.leased)
+    assert 0 < most <= STEP_ITEMS
+    events = delivery.take_events()
+    assert len(events) <= 1 + 2 * (1 + MANY // STEP_ITEMS)
+    twin = leased_singly(MANY)
+    for event in events:
+        twin.apply(event)
+    assert twin.snapshot() == delivery.snapshot()
+
+
+def test_what_a_snapshot_says_is_checked_in_steps() -> None:
+    """Leases, delays and settled records of a snapshot are checked with a part of them in each step."""
+    delivery = nacked_singly(MANY)
+    snapshot = delivery.snapshot()
+    restored = Delivery(0)
+    steps = restored.restore_in_steps(snapshot)
+    restored_delays = largest_step(steps, lambda: restored.delayed)
+    assert 0 < restored_delays <= 8 * CHUNK_ROWS_MAX
+    assert sum(1 for _ in restored.check_in_steps()) >= MANY // (4 * STEP_ITEMS)
+    assert restored.snapshot() == snapshot
+
+
+async def test_a_snapshot_with_many_delays_is_made_in_steps() -> None:
+    """Delays are moved to the wall clock in steps before they are written, and other tasks run between them."""
+    states = GroupStates()
+    group, _ = states.open(1, durable=True, start=0)
+    group.delivery = nacked_singly(MANY)
+    pieces = list(states.snapshot_in_pieces(0.0))
+    assert sum(1 for piece in pieces if not piece) >= MANY // CHUNK_ROWS_MAX - 1
+    assert b"".join(await in_steps(iter(pieces), USUAL)) == b"".join(pieces)
+
+
+def test_only_what_may_be_proved_is_judged() -> None:
+    """Opening a group with `max_deliveries` finds the records that have failed too often among many that have not."""
+    delivery = leased_singly(MANY)
+    delivery.void_all_leases(1.0)
+    lease = delivery.lease(now=2.0, deadline=3.0, consumer=1, max_records=1, visible_end=MANY)
+    assert lease is not None
+    delivery.expire(4.0)
+    delivery.judge_by(2, 100)
+    delivery.judge(5.0, PROCESS_ENDED)
+    assert [letter.offset for letter in delivery.dead_letters()] == [0]
+
+
+def with_publishers(count: int) -> Admission:
+    """Tables that know so many producers and ids."""
+    admission = Admission("t/0", window_us=10**9)
+    for number in range(count):
+        runs = ((0, 1, number),)
+        admission.producers.put(number + 1, Producer(1, 0, 0, runs), 0)
+        admission.ids.put(b"%d" % number, (number, 0), 0)
+    return admission
+
+
+def test_the_tables_of_publishers_are_written_and_read_in_steps() -> None:
+    """Ten thousand producers and ids are encoded and decoded with a part of them in each step."""
+    admission = with_publishers(MANY - 1)
+    steps = encode_in_steps(admission, 7)
+    assert sum(1 for _ in steps) >= 2 * (MANY // STEP_ITEMS - 1)
+    stored, read = at_once(encode_in_steps(admission, 7)), Admission("t/0", window_us=10**9)
+    most = largest_step(decode_in_steps(stored, read, 0), lambda: len(read.ids) + len(read.producers))
+    assert 0 < most <= 2 * STEP_ITEMS
+    assert at_once(encode_in_steps(read, 7)) == stored
+
+
+@pytest.mark.parametrize("count", [1 << 16])
+def test_ids_are_forgotten_as_fast_as_they_are_noted(count: int) -> None:
+    """The oldest of many ids is found at once, however many were forgotten before it."""
+    table = DedupTable(limit=count, window_us=1000)
+    began = time.process_time()
+    for number in range(count):
+        table.put(b"%d" % number, (number, 0), 0)
+    noted = time.process_time()
+    table.forget_old(2000, count)
+    assert len(table) == 0
+    assert time.process_time() - noted < 4 * (noted - began)

@@ -71,15 +71,31 @@ class AwaitedPartitions(Generic[P]):
         self, partition: P, ref: ActorRef[PartitionCommand], command: WaitForReady | WaitForVisible
     ) -> None:
         """Have the partition say when there is something new, unless it has been asked already."""
+        notice = self._new_notice(partition)
+        if notice is not None:
+            try:
+                await ref.send(command, notice)
+            except BaseException:
+                notice.abandon()
+                raise
+
+    def ask_nowait(self, partition: P, ref: ActorRef[PartitionCommand], command: WaitForReady) -> None:
+        """The same without waiting for room in the mailbox. Raises as `ActorRef.ask_nowait`."""
+        notice = self._new_notice(partition)
+        if notice is not None:
+            try:
+                ref.send_nowait(command, notice)
+            except BaseException:
+                notice.abandon()
+                raise
+
+    def _new_notice(self, partition: P) -> Notice[P] | None:
+        """A notice of the partition's; None while it still owes one."""
         notice = self._notices.get(partition)
         if notice is not None and not notice.done:
-            return
+            return None
         self._notices[partition] = notice = Notice(self, partition)
-        try:
-            await ref.send(command, notice)
-        except BaseException:
-            notice.abandon()
-            raise
+        return notice
 
     def awaits_itself(self) -> bool:
         """See `LateReplies`: no actor waits here."""

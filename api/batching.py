@@ -134,19 +134,22 @@ class TakesBatches:
         What a partition has been asked for by then, and does not answer, belongs to the next call.
         """
         count, lease = parts[0].size, parts[0].lease
-        port: PartitionPort | None = lease.port
+        port = self._if_it_has_more(lease.port)
         """Where there may be more; None: with the partition whose turn it is."""
         left_s = lease.stale_at - self.runtime.clock.monotonic() - (1 / 2 - FILL_AT) * self._lasts_s()
         with trio.move_on_after(min(max_wait, max(0.0, left_s))):
             while count < max_records and self._open:
-                if await self._ask(max_records if port is None else max_records - count, port):
+                if port is None and not mixed:
+                    if self._turns:
+                        break
+                elif await self._ask(max_records if port is None else max_records - count, port):
                     more = await self._answer()
                     if more is None:
-                        port = None if mixed else port
+                        port = None
                     elif self._is_wanted(more):
                         parts.append(more.take(max_records - count))
                         self._untaken = more if more.untaken else None
-                        count, port = count + parts[-1].size, more.port
+                        count, port = count + parts[-1].size, self._if_it_has_more(more.port)
                     else:
                         self.leases.give_back([more.take(more.untaken)])
                     if more is not None or (mixed and self._turns):
@@ -157,8 +160,12 @@ class TakesBatches:
                     break
                 await self._awaited.wait()
                 self._look_at(self._awaited.take())
-                if not mixed and lease.port not in self._turns.get(lease.port.topic, ()):
+                if not mixed and (port := self._if_it_has_more(lease.port)) is None:
                     break
         if not self._open:
             self._check_taking()
         return count
+
+    def _if_it_has_more(self, port: PartitionPort) -> PartitionPort | None:
+        """The partition, if there may be more in it."""
+        return port if port in self._turns.get(port.topic, ()) else None

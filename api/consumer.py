@@ -607,7 +607,7 @@ class Consumer(TakesBatches, FollowsTopics, FollowsAssignment, Drains):
         asked = self._asked
         if asked is None:
             return None
-        port, reply, asked_at, _, is_late = asked
+        port, reply, asked_at, limit, is_late = asked
         try:
             if self._is_single or reply.done:
                 leased: c.LeasedRecords | None = await reply.settled()
@@ -635,11 +635,12 @@ class Consumer(TakesBatches, FollowsTopics, FollowsAssignment, Drains):
             await self._await(port)
             self._end_turn(port)
             return None
-        ports = self._turns.pop(port.topic, {})
-        ports.pop(port, None)
-        ports[port] = None
-        self._turns[port.topic] = ports
         lease = self.leases.accept(port, leased)
+        if lease is None or lease.untaken >= limit or leased.is_part or not self._awaits(port):
+            ports = self._turns.pop(port.topic, {})
+            ports.pop(port, None)
+            ports[port] = None
+            self._turns[port.topic] = ports
         if lease is not None:
             self._fetched_at = now = self.runtime.clock.monotonic()
             if not is_late:
@@ -656,6 +657,18 @@ class Consumer(TakesBatches, FollowsTopics, FollowsAssignment, Drains):
         self._asked = None
         self._late[asked.port] = asked._replace(is_late=True, limit=0)
         self._end_turn(asked.port)
+
+    def _awaits(self, port: PartitionPort) -> bool:
+        """Have a partition that had less than it was asked for say when it has more: nobody fetches in vain.
+
+        False when it takes no question now: it is asked in its turn.
+        """
+        try:
+            self._awaited.ask_nowait(port, port.ref, c.WaitForReady(self.leases.group_id, self._id))
+        except CallboardError:
+            return False
+        self._end_turn(port)
+        return True
 
     async def _await(self, port: PartitionPort) -> None:
         """Have a partition in which nothing was ready say when something is."""

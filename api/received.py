@@ -75,9 +75,6 @@ class ConsumerLeases(AcksWithPublishes):
         self.gathered: deque[GatheredAcks] = deque()
         """The last one still grows."""
         self._sent: deque[SentAck] = deque()
-        self._sent_to: dict[PartitionPort, int] = {}
-        """Partitions that have acks which no flush has synced, each with the number of the last one."""
-        self._sent_count = 0
         self._collecting = trio.Lock()
         """Held by the task that takes outcomes, so that who flushes misses none."""
         self._lost: dict[PartitionPort, list[tuple[int, int]]] = {}
@@ -297,7 +294,6 @@ class ConsumerLeases(AcksWithPublishes):
             port, message = gathered.lease.port, gathered.command(self.group_id)
             try:
                 self._sent.append(SentAck(port, message, gathered.valid, port.ref.ask_nowait(message)))
-                self._note_sent(port)
             except MailboxFull:
                 return False
             except ActorStopped:
@@ -307,16 +303,11 @@ class ConsumerLeases(AcksWithPublishes):
             self.gathered.popleft()
         return True
 
-    def _note_sent(self, port: PartitionPort) -> None:
-        self._sent_count += 1
-        self._sent_to[port] = self._sent_count
-
     async def send_waiting(self) -> None:
         """Send what was gathered, and wait for room if there is none."""
         while not self.send_gathered():
             gathered = self.gathered.popleft()
             port, message = gathered.lease.port, gathered.command(self.group_id)
-            self._note_sent(port)
             try:
                 self._note_lost(port, message, await self._settle_now(port, message, gathered.valid))
             except TopicNotFound as error:
@@ -364,7 +355,6 @@ class ConsumerLeases(AcksWithPublishes):
             lost = sent.outcome()
             if lost is None:
                 self._sent.append(sent.asked_again())
-                self._note_sent(port)
             else:
                 self._note_lost(port, sent.message, lost)
         except MailboxFull:
@@ -404,10 +394,11 @@ class ConsumerLeases(AcksWithPublishes):
 
     async def _flush(self, is_leaving: bool) -> None:
         await self.send_waiting()
-        for port, number in list(self._sent_to.items()):
-            await self._sync_acks(port)
-            if self._sent_to.get(port) == number:  # others flush too, and send more meanwhile
-                del self._sent_to[port]
+        # What has an outcome is synced. The other partitions sync now, all at the same time; one whose mailbox is full
+        # does so by itself when the linger of its acks is over.
+        for port in dict.fromkeys([sent.port for sent in self._sent if not sent.reply.done]):
+            with suppress(CallboardError):
+                port.ref.tell_nowait(c.Flush(acks_only=True))
         while self._sent:
             await self._collect_oldest()
         failed, self._failed = self._failed, None
@@ -419,20 +410,6 @@ class ConsumerLeases(AcksWithPublishes):
         if self._lost:
             raise self._lost_meanwhile()
         await trio.lowlevel.checkpoint()
-
-    async def _sync_acks(self, port: PartitionPort) -> None:
-        while True:
-            try:
-                await port.ref.ask(c.Flush(acks_only=True))
-            except ActorCrashed:
-                continue
-            except ActorStopped as error:
-                if not port.is_deleted:
-                    raise self.stopped(port) from error
-                self._note_failed(self.stopped(port))
-            except CallboardError as error:
-                self._note_failed(error)
-            return
 
     # -- leases that go on
 

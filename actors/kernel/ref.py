@@ -304,9 +304,13 @@ class ActorRef(Generic[M_contra]):
     def ask_nowait(self, message: M_contra) -> Reply:
         """Enqueue `message` with a reply to wait for: `await reply.wait(timeout)`. Raises like `tell_nowait`."""
         reply = Reply(self._cell)
+        self.send_nowait(message, reply)
+        return reply
+
+    def send_nowait(self, message: M_contra, reply: Reply) -> None:
+        """Enqueue `message` with a reply of the caller's: for other modules of the package. Raises like `tell_nowait`."""
         if not self._put(Envelope(message, reply)):
             raise self._cell.mailbox.full("wait")
-        return reply
 
     def question(self) -> Reply:
         """A reply for `send`."""

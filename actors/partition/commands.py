@@ -510,6 +510,8 @@ class LeasedRecords(NamedTuple):
     deadline: float
     ranges: tuple[tuple[int, int, int], ...]
     batches: list[Columns]
+    is_part: bool = False
+    """Some of what was leased first is not in it."""
 
 
 @attrs.frozen

@@ -392,9 +392,8 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
     def lease_read(self, pending: PendingLease, reading: LeaseReading, now: float) -> c.LeasedRecords:
         """What could be read of a lease was read: give back the rest, settle what is lost. Returns what to deliver."""
         lease, group, batches, rest = pending.lease, pending.group, reading.batches, reading.rest()
-        if (rest or reading.lost or reading.expired or reading.filtered) and self._groups.get(
-            group.group_id
-        ) is group:
+        is_part = bool(rest or reading.lost or reading.expired or reading.filtered)
+        if is_part and self._groups.get(group.group_id) is group:
             delivery = group.delivery
             if rest:
                 self._give_back(group, lease, rest, now)
@@ -412,7 +411,7 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
             else:
                 lease = left
             self._notify(group, now)
-        return c.LeasedRecords(lease.lease_id, self.handed_over(pending, now), lease.ranges, batches)
+        return c.LeasedRecords(lease.lease_id, self.handed_over(pending, now), lease.ranges, batches, is_part)
 
     def handed_over(self, pending: PendingLease, now: float) -> float:
         """When the lease that a consumer is told of now runs out: on a slow disk its time begins only now.

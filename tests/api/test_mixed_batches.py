@@ -163,3 +163,55 @@ async def test_who_becomes_slow_leaves_other_partitions_to_others(autojump_clock
                 got += 1
             assert got == PARTITIONS * 20 - 21 * 20
             await held.ack()
+
+
+def _received(runtime: Any, partitions: int) -> list[int]:
+    """How many messages each partition's actor has taken."""
+    names = [f"topics/jobs/{partition}" for partition in range(partitions)]
+    return [runtime._system.actor(name).statistics().received for name in names]
+
+
+async def test_a_flush_asks_only_partitions_whose_acks_are_not_synced(
+    autojump_clock: Any, world: Any
+) -> None:
+    """Where the acks are synced, nothing is asked; the others sync at the same time."""
+    async with world.open() as runtime:
+        topic = await _filled(runtime, partitions=20, each=1)
+        async with topic.subscribe("group") as consumer:
+            batch = await anext(consumer.batches(max_records=20, max_wait=1.0, mixed=True))
+            for part in batch.parts[:15]:
+                await part.ack(wait=False)
+            await trio.sleep(1.0)
+            before = _received(runtime, 20)
+            for part in batch.parts[15:]:
+                await part.ack(wait=False)
+            world.disk.latency_s, begun = 1.0, trio.current_time()
+            await consumer.flush()
+            assert trio.current_time() - begun == pytest.approx(1.0, abs=0.5)
+            world.disk.latency_s = 0.0
+            asked = [now - then for now, then in zip(_received(runtime, 20), before, strict=True)]
+            late = [part.partition for part in batch.parts[15:]]
+            assert asked == [2 if partition in late else 0 for partition in range(20)]
+        assert sum(part.groups[0].pending for part in await topic.describe()) == 0
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+async def test_a_partition_that_had_less_than_was_asked_for_is_not_asked_again_at_once(
+    autojump_clock: Any, world: Any, mixed: bool
+) -> None:
+    """It says when it has something: a fetch, a wait and an ack are all that it is sent for what it has."""
+    async with world.open() as runtime:
+        topic = await _filled(runtime, partitions=20, each=5)
+        async with topic.subscribe("group") as consumer:
+            before, got = _received(runtime, 20), 0
+            async for batch in consumer.batches(max_records=1000, max_wait=1.0, mixed=mixed):
+                got += len(batch)
+                await batch.ack(wait=False)
+                if got == 100:
+                    break
+            await trio.sleep(1.0)
+            asked = [now - then for now, then in zip(_received(runtime, 20), before, strict=True)]
+            assert asked == [3] * 20
+            await topic.publish(b"more", partition=7)
+            message = await consumer.get()
+            assert (message.partition, message.value) == (7, b"more")

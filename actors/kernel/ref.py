@@ -308,7 +308,7 @@ class ActorRef(Generic[M_contra]):
         return reply
 
     def send_nowait(self, message: M_contra, reply: Reply) -> None:
-        """Enqueue `message` with a reply of the caller's: for other modules of the package. Raises like `tell_nowait`."""
+        """Enqueue `message` with a reply of the caller's, for other modules of the package. Raises as `tell_nowait`."""
         if not self._put(Envelope(message, reply)):
             raise self._cell.mailbox.full("wait")
 

@@ -28,7 +28,7 @@ from typing import Any, Self
 
 from callboard.actors.delivery.events import FIELDS, DeliveryEventInvalid, Event, cut_reason, load
 from callboard.actors.delivery.failing import FailingState
-from callboard.actors.delivery.intervals import NUMBER_BYTES, IntervalMap, length_of
+from callboard.actors.delivery.intervals import NOTHING, NUMBER_BYTES, IntervalMap, length_of
 from callboard.actors.delivery.pieces import encode_in_pieces
 from callboard.actors.delivery.receipts import (
     OFFSET_END,
@@ -77,6 +77,8 @@ class Delivery(FailingState):
                 self._leases[lease_id] = LeaseState(consumer, deadline, count == 1, [(start, stop, 0)], now)
                 self.leased += count
                 self.delivered += count
+                if self._expiry is NOTHING:
+                    self._expiry = []
                 heappush(self._expiry, (deadline, lease_id))
                 if len(self._expiry) > HEAP_SLACK + 2 * len(self._leases):
                     self._rebuild_expiry()
@@ -617,7 +619,7 @@ class Delivery(FailingState):
                 ranges = 0
                 yield
         self._note_voided(failed, now)
-        self._expiry.clear()
+        self._expiry = NOTHING
         # Receipts are dead, so tags go; ranges that differed only by tag become one.
         if self._has_tags():
             yield

@@ -45,7 +45,7 @@ from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from callboard.actors.delivery.events import DeliveryEventInvalid, Event, cut_reason
-from callboard.actors.delivery.intervals import length_of
+from callboard.actors.delivery.intervals import NOTHING, length_of
 from callboard.actors.delivery.receipts import (
     HistoryRow,
     LeaseState,
@@ -58,6 +58,8 @@ from callboard.actors.delivery.receipts import (
 from callboard.actors.delivery.state import DeliveryState
 from callboard.log.errors import DeadLettersFull
 from callboard.log.limits import DEAD_LETTERS_MAX, FAILED_IN_MAX
+
+NO_LEASES: Final[frozenset[int]] = frozenset()
 
 RAN_OUT: Final = "the lease ran out"
 PROCESS_ENDED: Final = "the process ended"
@@ -127,11 +129,11 @@ class FailingState(DeliveryState):
         """Records that died, since the group began."""
         self.dead = 0
         """Dead letters that are kept."""
-        self._dead: list[DeadLetter] = []
+        self._dead: list[DeadLetter] = NOTHING
         self._expired_rows = 0
-        self._isolated: frozenset[int] = frozenset()
+        self._isolated: frozenset[int] = NO_LEASES
         """Leases of suspect records, and some that are gone."""
-        self._reserving: set[int] = set()
+        self._reserving: set[int] | None = None
         """Leases of records in their last attempt, and some that are gone."""
 
     # -- questions ------------------------------------------------------------------------------------------
@@ -205,6 +207,8 @@ class FailingState(DeliveryState):
         room = self.dead_max - self.failed
         if self.max_deliveries == 1:
             return room - self.leased
+        if not self._reserving:
+            return room
         self._reserving = {lease_id for lease_id in self._reserving if lease_id in self._leases}
         return room - sum([self._last_attempts(self._leases[lease_id].rows) for lease_id in self._reserving])
 
@@ -226,6 +230,9 @@ class FailingState(DeliveryState):
     def judge_by(self, max_deliveries: int | None, dead_max: int) -> None:
         """From now on records die after so many deliveries, and so many dead letters are kept."""
         self.max_deliveries, self.dead_max = max_deliveries, dead_max
+        if not self._leases:
+            self._isolated, self._reserving = NO_LEASES, None
+            return
         self._isolated = frozenset(
             [key for key, lease in self._leases.items() if self._is_suspect(lease.rows[0][2])]
         )
@@ -248,6 +255,7 @@ class FailingState(DeliveryState):
         """Note a lease of a suspect record, or of one in its last attempt; those that are gone are forgotten."""
         rows = self._leases[lease_id].rows
         if self._last_attempts(rows):
+            self._reserving = self._reserving or set()
             self._reserving.add(lease_id)
         if self._is_suspect(rows[0][2]):
             self._isolated = frozenset([each for each in self._isolated if each in self._leases] + [lease_id])
@@ -387,10 +395,15 @@ class FailingState(DeliveryState):
             for first, last, since, names in told:
                 for offset in range(first, last):
                     letter = DeadLetter(number, offset, attempts, now, consumer, reason, since, names)
-                    self._dead.append(letter)
+                    self._keep(letter)
                     number += 1
             self._count_dead(stop - start)
         self.next_dead = number
+
+    def _keep(self, letter: DeadLetter) -> None:
+        if self._dead is NOTHING:
+            self._dead = []
+        self._dead.append(letter)
 
     def _told(
         self, start: int, stop: int, attempts: int, now: float, who: str | None = None
@@ -445,7 +458,7 @@ class FailingState(DeliveryState):
             ]
             self._settle(start, stop)
             for first, last, attempts, since, names in told:
-                self._dead.append(
+                self._keep(
                     DeadLetter(number, first, attempts, now, None, EXPIRED, since, names, last - first)
                 )
                 self._expired_rows += 1
@@ -481,7 +494,8 @@ class FailingState(DeliveryState):
             gone += 1
             self.dead -= whole
             self._expired_rows -= first.expired > 0
-        del dead[:gone]
+        if gone:
+            del dead[:gone]
         return before - self.dead
 
     # -- failures -------------------------------------------------------------------------------------------
@@ -541,7 +555,7 @@ class FailingState(DeliveryState):
             number = event[1]
             for start, stop, attempts in zip(event[5][::3], event[5][1::3], event[5][2::3], strict=True):
                 for offset in range(start, stop):
-                    self._dead.append(DeadLetter(number, offset, attempts, *event[2:5]))
+                    self._keep(DeadLetter(number, offset, attempts, *event[2:5]))
                     number += 1
                 self._count_dead(stop - start)
             self.next_dead = number
@@ -552,7 +566,7 @@ class FailingState(DeliveryState):
             number = event[1]
             for start, stop in zip(event[3][::2], event[3][1::2], strict=True):
                 row = DeadLetter(number, start, 0, event[2], None, EXPIRED, None, (), stop - start)
-                self._dead.append(row)
+                self._keep(row)
                 self._expired_rows += 1
                 number += stop - start
                 self._count_dead(stop - start)
@@ -560,14 +574,13 @@ class FailingState(DeliveryState):
 
     def restore_dead(self, rows: Iterable[DeadLetter]) -> None:
         """These are kept; for a state that keeps none."""
-        self._dead.extend(rows)
+        self._dead = list(rows) or NOTHING
         self._expired_rows = sum([row.expired > 0 for row in self._dead])
         self.dead = sum([max(row.expired, 1) for row in self._dead])
 
     def _seek(self, offset: int) -> None:
         super()._seek(offset)
-        self._isolated = frozenset()
-        self._reserving.clear()
+        self._isolated, self._reserving = NO_LEASES, None
 
     def go_on_above(self, floor: int) -> None:
         """Part of the journal is lost: no number or lease below `floor`, which it may have named, is given again."""

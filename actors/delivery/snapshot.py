@@ -19,7 +19,7 @@ from callboard.actors.delivery.failures import are_names
 from callboard.actors.delivery.intervals import CHUNKS_PER_STEP, NUMBER_BYTES, IntervalMap, length_of
 from callboard.actors.delivery.pieces import Later, Long, Many, weighed
 from callboard.actors.delivery.receipts import OFFSET_END, HistoryRow, LeaseState
-from callboard.actors.delivery.state import COUNTERS, UNANCHORED
+from callboard.actors.delivery.state import COUNTERS, NO_FIELDS, UNANCHORED
 from callboard.log.format.fields import MUST, unknown_fields
 from callboard.log.limits import STEP_ITEMS
 
@@ -65,7 +65,8 @@ def take_snapshot(state: FailingState, wall_offset_s: float) -> dict[str, Any]:
         if (since := letter.first_failed_at, letter.consumers) != _untold(letter)
     ]:
         optional[_DEAD_TOLD] = told
-    if (failures := state.failures.stored(wall_offset_s)) is not None:
+    notes = state._failures
+    if notes is not None and (failures := notes.stored(wall_offset_s)) is not None:
         optional[_FAILURES] = failures
     return {
         "floor": state.floor,
@@ -99,9 +100,8 @@ def _stored_leases(leases: list[Any]) -> list[list[Any]]:
 
 def restore_snapshot(state: FailingState, snapshot: Any, wall_offset_s: float) -> Iterator[None]:
     """Fill an empty state, yielding now and then. Raises ValueError or TypeError when `snapshot` is malformed."""
-    state.unknown_fields = unknown_fields(
-        snapshot, (*_FIELDS, _PASSED, *_DEAD_FIELDS, _FAILURES, _VERSION), "a delivery snapshot"
-    )
+    known = *_FIELDS, _PASSED, *_DEAD_FIELDS, _FAILURES, _VERSION
+    state.unknown_fields = unknown_fields(snapshot, known, "a delivery snapshot") or NO_FIELDS
     if snapshot.get(_VERSION, 1) != 1 or not all(name in snapshot for name in _FIELDS):
         raise ValueError("not the fields of a delivery snapshot")
     state.floor = number(snapshot["floor"])

@@ -28,14 +28,15 @@ Invariants, all checked by `check_invariants()`, the cheap ones (marked *) each 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import islice
 from operator import le, lt
+from types import MappingProxyType
 from typing import Final
 
 from callboard.actors.delivery.failures import FailureNotes
-from callboard.actors.delivery.intervals import IntervalMap, IntervalSet, length_of
+from callboard.actors.delivery.intervals import NOTHING, IntervalMap, IntervalSet, length_of
 from callboard.actors.delivery.receipts import (
     OFFSET_END,
     HistoryRow,
@@ -50,6 +51,8 @@ from callboard.log.limits import STEP_ITEMS
 COUNTERS: Final = ("delivered", "redelivered", "acked", "nacked", "released", "expired", "voided", "skipped")
 """Offsets that met each fate, since the group began; restored with the state."""
 
+NO_FIELDS: Final[Mapping[str, object]] = MappingProxyType({})
+"""For all states of which no later version knows more."""
 UNANCHORED: Final = float("-inf")
 """The deadline of a lease that came out of a journal or snapshot: due at once, unless renewed or voided first."""
 
@@ -65,6 +68,7 @@ class DeliveryState:
         "_delayed",
         "_due",
         "_expiry",
+        "_failures",
         "_leases",
         "_passed",
         "_readied",
@@ -74,7 +78,6 @@ class DeliveryState:
         "delivered",
         "events",
         "expired",
-        "failures",
         "floor",
         "leased",
         "lost",
@@ -99,18 +102,17 @@ class DeliveryState:
         self.lost = 0
         """Offsets that a settlement named and no longer held; since this object was made."""
         self.events: list[tuple[object, ...]] = []
-        self.unknown_fields: dict[str, object] = {}
+        self.unknown_fields: Mapping[str, object] = NO_FIELDS
         """What a later version has in its snapshots."""
         self._settled = IntervalSet()
         self._passed = IntervalSet()
         self._ready = IntervalMap("qq")  # start, stop, tag, history
         self._delayed = IntervalMap("qd")  # start, stop, history, not_before
         self._leases: dict[int, LeaseState] = {}
-        self.failures = FailureNotes()
-        """When and in which consumers unsettled offsets have failed."""
-        self._expiry: list[tuple[float, int]] = []
+        self._failures: FailureNotes | None = None
+        self._expiry: list[tuple[float, int]] = NOTHING
         """Deadlines or earlier, with lease ids; may name leases that are gone."""
-        self._due: list[tuple[float, int, int]] = []
+        self._due: list[tuple[float, int, int]] = NOTHING
         """`not_before`, start, stop; may name offsets that moved on."""
         self._readied: list[OffsetRange] | None = None
         """What became ready since a choice last asked; None when none ever has."""
@@ -118,6 +120,13 @@ class DeliveryState:
         self.released = self.expired = self.voided = self.skipped = 0
 
     # -- questions ------------------------------------------------------------------------------------------
+
+    @property
+    def failures(self) -> FailureNotes:
+        """When and in which consumers unsettled offsets have failed; made when that is first asked for."""
+        if self._failures is None:
+            self._failures = FailureNotes()
+        return self._failures
 
     @property
     def settled_above_floor(self) -> int:
@@ -240,8 +249,9 @@ class DeliveryState:
         self._settled, self._passed = IntervalSet(), IntervalSet()
         self._ready, self._delayed = IntervalMap("qq"), IntervalMap("qd")
         self._leases.clear()
-        self.failures.clear()
-        self._expiry, self._due = [], []
+        if self._failures is not None:
+            self._failures.clear()
+        self._expiry, self._due = NOTHING, NOTHING
 
     def _hold(
         self,
@@ -337,8 +347,8 @@ class DeliveryState:
     def _settle(self, start: int, stop: int) -> None:
         """Offsets that are in no other state any more become settled; floor and next move as far as they can (D1)."""
         settled = self._settled
-        if self.failures.ranges.rows:
-            self.failures.forget(start, stop)
+        if self._failures is not None and self._failures.ranges.rows:
+            self._failures.forget(start, stop)
         if start != self.floor:
             if settled.last_stop > start:
                 settled.put(start, stop)
@@ -359,8 +369,9 @@ class DeliveryState:
 
     def _settle_all(self, ranges: Sequence[OffsetRange]) -> None:
         """`_settle` for sorted ranges that do not touch: quickly, when they lie behind all that is settled."""
-        settled, failures = self._settled, self.failures.ranges
-        if ranges and self.floor < ranges[0][0] and ranges[-1][1] <= self.next and not failures.rows:
+        settled, failures = self._settled, self._failures
+        has_failed = failures is not None and failures.ranges.rows > 0
+        if ranges and self.floor < ranges[0][0] and ranges[-1][1] <= self.next and not has_failed:
             settled.put_all(*zip(*ranges, strict=True))
             return
         for start, stop in ranges:
@@ -386,6 +397,8 @@ class DeliveryState:
     def _make_delayed(self, rows: Iterable[HistoryRow], not_before: float) -> None:
         for start, stop, history in rows:
             self._delayed.put(start, stop, history, not_before)
+            if self._due is NOTHING:
+                self._due = []
             heappush(self._due, (not_before, start, stop))
         if len(self._due) > HEAP_SLACK + 2 * self._delayed.rows:
             self._rebuild_due()
@@ -432,25 +445,31 @@ class DeliveryState:
         return None
 
     def _watch(self, deadline: float, lease_id: int) -> None:
+        if self._expiry is NOTHING:
+            self._expiry = []
         heappush(self._expiry, (deadline, lease_id))
         if len(self._expiry) > HEAP_SLACK + 2 * len(self._leases):
             self._rebuild_expiry()
 
     def _rebuild_due(self) -> None:
-        self._due = [(row[3], row[0], row[1]) for row in self._delayed]
-        heapify(self._due)
+        due = [(row[3], row[0], row[1]) for row in self._delayed]
+        heapify(due)
+        self._due = due or NOTHING
 
     def _fill_due(self) -> Iterator[None]:
         """The same for an empty heap, yielding after every few hundred ranges."""
+        due: list[tuple[float, int, int]] = []
         for place, (starts, stops, _, instants) in enumerate(self._delayed.chunks()):
             if place:
                 yield
             for row in zip(instants, starts, stops, strict=True):
-                heappush(self._due, row)
+                heappush(due, row)
+        self._due = due or NOTHING
 
     def _rebuild_expiry(self) -> None:
-        self._expiry = [(lease.deadline, lease_id) for lease_id, lease in self._leases.items()]
-        heapify(self._expiry)
+        expiry = [(lease.deadline, lease_id) for lease_id, lease in self._leases.items()]
+        heapify(expiry)
+        self._expiry = expiry or NOTHING
 
     # -- invariants -----------------------------------------------------------------------------------------
 
@@ -477,7 +496,8 @@ class DeliveryState:
         """The same for all but the heaps, yielding now and then."""
         self._check_cheaply()
         settled_in = self._settled.count_in
-        for intervals in (self._settled, self._passed, self._ready, self._delayed, self.failures.ranges):
+        failed = IntervalMap("dq") if self._failures is None else self._failures.ranges
+        for intervals in (self._settled, self._passed, self._ready, self._delayed, failed):
             yield from intervals.check_in_steps()
         if self._settled.contains(self.floor) or self._settled.contains(self.next):
             raise InternalError("floor or next is settled", invariant="D1")
@@ -502,7 +522,7 @@ class DeliveryState:
         if first is not None and first[0] < self.floor:
             raise InternalError("an offset below floor is kept", invariant="D3")
         yield from _check_disjoint((*held, self._settled))
-        for starts, stops, *_ in self.failures.ranges.chunks():
+        for starts, stops, *_ in failed.chunks():
             if starts[0] < self.floor or stops[-1] > self.next or any(map(settled_in, starts, stops)):
                 raise InternalError("a failure of a settled or untouched offset is noted", invariant="D3")
             yield

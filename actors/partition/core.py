@@ -171,7 +171,8 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
         """The core is given up. Its leases are carried on: to be released, if nobody has heard of them."""
         self._carried.ended(self._groups.values())
         for group in self._groups.values():
-            group.pending.clear()
+            if group.pending:
+                group.pending.clear()
             if group.choice is not None:
                 group.choice.close()
 
@@ -343,7 +344,7 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
             return None
         last = group.fetching.get(consumer)
         if last is not None and self._is_abandoned(last.token):
-            group.returning.setdefault(consumer, None)
+            group.holds_back(consumer)
             self.effects.append(e.Answer([(token, None)]))
             return None
         if group.is_expired_full or (group.ownership is not None and not self._may_lease(group, consumer)):
@@ -370,7 +371,7 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
             self._arm(group.delivery.next_deadline())
         else:
             pending = PendingLease(token, group, lease, max_bytes)
-            group.pending[lease.lease_id] = group.fetching[consumer] = pending
+            group.fetches(pending)
             if self._carried.names and (name := self._carried.names.get((group_id, consumer))) is not None:
                 group.delivery.name_consumer(consumer, name)
             journal = self.journal
@@ -381,8 +382,7 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
             journal.due.at = 0.0
             if deadline < self._armed:
                 self._arm(deadline)
-        if group.notified:
-            group.notified.pop(consumer, None)
+        group.has_fetched(consumer)
         if group.waiting:
             self._notify(group, now)
         return lease
@@ -574,7 +574,7 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
         if group is None or group.settings is None:
             self.effects.append(e.Answer([(token, True)]))  # it asks, and hears why
             return
-        group.notified.pop(message.consumer, None)
+        group.has_fetched(message.consumer)
         group.waiting.pop(message.consumer, None)
         if message.consumer in group.returning:
             group.returning[message.consumer] = token
@@ -586,27 +586,27 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
         """Notify as many of those who wait as there are records ready, less those who are notified already (P4)."""
         if (group.is_handing_over and not self._is_handed_over(group)) or group.is_expired_full:
             return
-        waiting, notified = group.waiting, group.notified
+        waiting, notified = group.waiting, len(group.notified)
         if not waiting:
             return
         if group.choice is not None:
-            wanted = len(waiting) + len(notified)
+            wanted = len(waiting) + notified
             ready = group.choice.ready_count(now, wanted)
             if ready < wanted:
                 self._reads_window(group)
         else:
-            ready = group.delivery.leasable_count(now, self.visible_end, len(waiting) + len(notified))
+            ready = group.delivery.leasable_count(now, self.visible_end, len(waiting) + notified)
         told = group.to_be_told(now, self.visible_end, self._load, self._draw)
-        for consumer in list(islice(told, max(0, ready - len(notified)))):
-            notified[consumer] = now + NOTICE_LASTS_S
+        for consumer in list(islice(told, max(0, ready - notified))):
+            group.notifies(consumer, now + NOTICE_LASTS_S)
             self.effects.append(e.Notify(waiting.pop(consumer), group.group_id, consumer))
-        if waiting and notified:
-            self._arm(next(iter(notified.values())))
+        if waiting and group.notified:
+            self._arm(next(iter(group.notified.values())))
 
     def not_notified(self, group_id: int, consumer: int, now: float) -> None:
         """The consumer was not waiting any more: tell the next one."""
         group = self._groups.get(group_id)
-        if group is not None and group.notified.pop(consumer, None) is not None:
+        if group is not None and group.has_fetched(consumer):
             self._notify(group, now)
 
     def wait_for_visible(self, message: c.WaitForVisible, token: Token, now: float) -> None:

@@ -37,7 +37,8 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
 import attrs
@@ -52,9 +53,11 @@ from callboard.actors.delivery.events import (
     decode_events,
     load,
 )
+from callboard.actors.delivery.intervals import NOTHING
 from callboard.actors.delivery.pieces import decode_in_pieces, encode_in_pieces
 from callboard.actors.delivery.receipts import Lease, OffsetRange, Settlement
 from callboard.actors.delivery.snapshot import number
+from callboard.actors.delivery.state import NO_FIELDS
 from callboard.actors.partition.choice import KeyOrder
 from callboard.actors.partition.commands import DeliverySettings, GroupStatistics, Ranges, Token
 from callboard.actors.partition.distribution import DISTRIBUTIONS, Draw, Load
@@ -86,6 +89,9 @@ GIVEN_BEFORE: Final = 2**53
 """More than was given that does not go by the number of records: by lives, which begin at their instant until the year
 2255, and by older versions.
 """
+NOBODY: Final[Any] = MappingProxyType({})
+"""In place of the tables of a group that has no use for them yet, as most have: a runtime has one for each group and
+partition."""
 Stored = tuple[int, int, Any, dict[str, Any]]
 """Kind, group id, body (the events; or whether a group is durable, where it starts, its numbering and its birth), and
 fields not known here."""
@@ -104,13 +110,13 @@ class Group:
     """How long a lease lasts that begins now, in seconds."""
     waiting: dict[int, Token] = attrs.field(factory=dict)
     """By consumer, who waits longest first."""
-    notified: dict[int, float] = attrs.field(factory=dict)
+    notified: dict[int, float] = NOBODY
     """Consumers that were notified and have not fetched since: until when their fetch is waited for."""
-    pending: dict[int, PendingLease] = attrs.field(factory=dict)
+    pending: dict[int, PendingLease] = NOBODY
     """By lease id: what no consumer has heard of yet."""
-    fetching: dict[int, PendingLease] = attrs.field(factory=dict)
+    fetching: dict[int, PendingLease] = NOBODY
     """By consumer, the last of its pending leases."""
-    returning: dict[int, Token | None] = attrs.field(factory=dict)
+    returning: dict[int, Token | None] = NOBODY
     """Consumers that get nothing until their last lease has come back; the token, when one waits for that."""
     birth: int = 0
     """Which group of this id it is; 0 for one that an older version opened."""
@@ -141,10 +147,32 @@ class Group:
     """Of an exclusive group: who owns the partition."""
     is_handing_over: bool = False
     """Somebody besides the owner may have leases."""
-    handing_over: list[tuple[int, Token]] = attrs.field(factory=list)
+    handing_over: list[tuple[int, Token]] = NOTHING
     """By epoch: who waits until only the owner has."""
-    unknown_fields: dict[str, Any] = attrs.field(factory=dict)
+    unknown_fields: Mapping[str, Any] = NO_FIELDS
     """What a later version knows of the group."""
+
+    def fetches(self, pending: PendingLease) -> None:
+        """A consumer waits for the records of this lease."""
+        if self.pending is NOBODY:
+            self.pending, self.fetching = {}, {}
+        self.pending[pending.lease.lease_id] = self.fetching[pending.lease.consumer] = pending
+
+    def holds_back(self, consumer: int) -> None:
+        """It gets nothing until its last lease has come back."""
+        if self.returning is NOBODY:
+            self.returning = {}
+        self.returning.setdefault(consumer, None)
+
+    def notifies(self, consumer: int, until: float) -> None:
+        """Its fetch is waited for."""
+        if self.notified is NOBODY:
+            self.notified = {}
+        self.notified[consumer] = until
+
+    def has_fetched(self, consumer: int) -> bool:
+        """Its fetch is waited for no longer; whether it was."""
+        return bool(self.notified) and self.notified.pop(consumer, None) is not None
 
     def nack(
         self,
@@ -250,7 +278,7 @@ class Group:
     def stop_waiting(self) -> list[Token]:
         """Forget all who wait; returns their tokens."""
         tokens = [*self.waiting.values(), *(token for token in self.returning.values() if token is not None)]
-        self.waiting, self.returning = {}, {}
+        self.waiting, self.returning = {}, NOBODY
         return tokens
 
 
@@ -404,7 +432,7 @@ class GroupStates:
         if kind == OPEN:
             if group_id not in self.groups:
                 group, _ = self.open(group_id, *body)
-                group.unknown_fields = unknown
+                group.unknown_fields = unknown or NO_FIELDS
         elif kind == CLOSE:
             self.groups.pop(group_id, None)
         elif kind == SENT:
@@ -538,7 +566,8 @@ class GroupStates:
             delivery.numbering, birth = number(stored.get("numbering", 0)), number(stored.get("birth", 0))
         except DeliveryEventInvalid as error:
             raise _invalid(f"the state of group {group_id} makes no sense: {error}", group_id) from error
-        return Group(group_id, _flag(stored["durable"]), delivery, birth=birth, unknown_fields=unknown)
+        durable = _flag(stored["durable"])
+        return Group(group_id, durable, delivery, birth=birth, unknown_fields=unknown or NO_FIELDS)
 
     def named_end(self) -> int:
         """One above the highest offset that any group names."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from callboard.actors.delivery.intervals import NOTHING
 from callboard.actors.partition import effects as e
 from callboard.actors.partition.commands import Holder
 from callboard.actors.partition.ownership import Ownership
@@ -60,7 +61,8 @@ class MemberRules:
         group.handing_over = [waits for waits in group.handing_over if waits[0] == message.epoch]
         group.handing_over.append((message.epoch, token))
         group.is_handing_over = True
-        group.notified = {key: until for key, until in group.notified.items() if key == message.consumer}
+        if group.notified:
+            group.notified = {key: until for key, until in group.notified.items() if key == message.consumer}
         if message.is_forced:
             others = {lease.consumer for lease in group.delivery.leases()} - {message.consumer}
             if sum(group.delivery.release_consumer(consumer) for consumer in sorted(others)):
@@ -81,13 +83,13 @@ class MemberRules:
         if group.is_held_by_others():
             return False
         group.is_handing_over = False
-        waiting, group.handing_over = group.handing_over, []
+        waiting, group.handing_over = group.handing_over, NOTHING
         self.effects.append(e.Answer([(token, True) for _, token in waiting]))
         return True
 
     def _end_hand_over(self, group: Group) -> None:
         """The group, or the partition, ends: who waits for a hand-over asks again, and hears that."""
-        waiting, group.handing_over = group.handing_over, []
+        waiting, group.handing_over = group.handing_over, NOTHING
         self.effects.append(e.Answer([(token, False) for _, token in waiting]))
 
     def _may_lease(self, group: Group, consumer: int) -> bool:
@@ -105,8 +107,9 @@ class MemberRules:
         group = self._groups.get(group_id)
         if group is not None:
             group.waiting.pop(consumer, None)
-            group.notified.pop(consumer, None)
-            group.returning.pop(consumer, None)
+            group.has_fetched(consumer)
+            if group.returning:
+                group.returning.pop(consumer, None)
             if group.choice is not None:
                 tokens = group.choice.take_fetches_of(consumer)
                 self.effects.append(e.Answer([(token, None) for token in tokens]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from array import array
 from collections.abc import Container
 from typing import Any
@@ -60,6 +62,23 @@ def leased(
     core.fetch(c.Fetch(group, consumer, count, 1 << 20), "fetches", now)
     commit(core)
     return of_kind(core, e.Journalled)[0].leases[0]
+
+
+def test_a_group_that_has_leased_nothing_is_small() -> None:
+    """A group whose consumers have looked, and found nothing, takes less than 1,500 bytes of a partition."""
+    core, count = core_with(0), 1000
+    core.fetch(c.Fetch(1, 7, 10, 1 << 20), "fetches", 0.0)
+    tracemalloc.start()
+    try:
+        for group in range(2, count + 2):
+            core.open_group(c.OpenGroup(group, True, "beginning", c.DeliverySettings()), None, 0.0)
+            core.fetch(c.Fetch(group, 7, 10, 1 << 20), "fetches", 0.0)
+        commit(core)
+        core.effects.clear()
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] < count * 1500
+    finally:
+        tracemalloc.stop()
 
 
 def test_the_time_of_a_lease_begins_when_it_is_handed_over_late() -> None:

@@ -218,7 +218,7 @@ class AnyOrder(RuleBasedStateMachine):
         partition.core = PartitionCore(
             partition.core.states, partition.carried, label="orders/0", visible_end=end
         )
-        partition.group.handing_over.clear()  # the new core's group is a new object
+        partition.group.handing_over = []  # the new core's group is a new object
         partition.core.begin(partition.now, restarted=True)
         self.asked.clear()
         partition.commit()

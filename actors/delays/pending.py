@@ -7,7 +7,7 @@ more than it was when it was published, whatever the clock has done since. An in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
 from typing import Final
 
@@ -56,7 +56,9 @@ class Pending:
         return self._delays.spread(SHIFT + tick_at(now_s)) or self._instants.spread(tick_at(wall_s))
 
     def take(self, now_s: float, wall_s: float, limit: int) -> list[int]:
-        """At most `limit` records that are due, in order of when they were, on one clock after the other."""
+        """At most `limit` records that are due, in order of when they were, on one clock after the other. There may be
+        fewer than are due, or none, while there is more to `spread`.
+        """
         taken = self._delays.take(SHIFT + tick_at(now_s), limit)
         taken += self._instants.take(tick_at(wall_s), limit - len(taken))
         return [each.schedule_id for each in taken]
@@ -72,6 +74,11 @@ class Pending:
         ids = list(schedule_ids)
         self._delays.cancel(ids)
         self._instants.cancel(ids)
+
+    def compact_in_steps(self) -> Iterator[None]:
+        """Once records were added, moved or cancelled, keep the memory bounded. Ask for nothing else until its end."""
+        yield from self._delays.compact_in_steps()
+        yield from self._instants.compact_in_steps()
 
     def next_deadline(self) -> float:
         """When to look, by the monotonic clock."""

@@ -11,7 +11,7 @@ differs from the *cursor*. A million records take some 25 MB.
 Vocabulary
 ----------
 cursor     no record in a bucket lies before it. It only moves when something is taken, and never past the time given.
-earlier    records before the cursor: a clock went back, or a record came, or was handed back, that was due already.
+earlier    records before the cursor: a clock went back, or a record came that was due already.
 spread     what becomes of a bucket of many ticks whose time has come: its records go to buckets of lower levels, a part
            of them at a time (`spread`), and what comes meanwhile goes behind them.
 moving     taken, and not yet known to be stored in the main log: it cannot be cancelled any more.
@@ -22,8 +22,9 @@ Invariants
 D1  No record is taken before its tick.
 D2  Each call takes the first of what is due, in order of tick, and of id within a tick: buckets are in order of id.
 D3  Each record is pending, moving or gone. Cancelling says True only for a pending one, which is then never taken.
-D4  What was taken and handed back is pending again.
-D5  Memory is bounded by the number of pending and moving records: the columns hold at most as many that are gone.
+D4  No call, and no step of `compact_in_steps`, looks at more than `STEP_RECORDS` records besides those that it names.
+D5  Memory is bounded by the number of pending and moving records: the columns hold at most as many that are gone, once
+    they are compacted. Whoever cancels, moves or adds has that done.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from operator import lt
 from typing import Final, NamedTuple
 
 from callboard.log.errors import InternalError
+from callboard.log.limits import STEP_ITEMS
 
 BITS: Final = 6
 LEVELS: Final = 9
@@ -50,10 +52,8 @@ SPARE: Final = 1024
 """So many places that are gone, or records that are earlier, are never worth a pass over everything."""
 EARLIER_PART: Final = 8
 """The buckets are made anew when more than this part of the records is earlier than the cursor."""
-
-
-SPREAD_AT_A_TIME: Final = 8192
-"""Records that one call of `spread` moves to other buckets."""
+STEP_RECORDS: Final = 8 * STEP_ITEMS
+"""Records that one call of `spread` moves to other buckets (D4): each costs much less than other items."""
 
 
 class Taken(NamedTuple):
@@ -133,8 +133,6 @@ class Schedule:
         else:
             self._file(range(first, len(ids)), ticks)
         self._kept += len(rows)
-        if len(self._earlier) > max(SPARE, self._kept // EARLIER_PART):
-            self._rebuild()
 
     def cancel(self, schedule_ids: Iterable[int]) -> list[bool]:
         """Take records out; whether each was pending until now."""
@@ -145,7 +143,6 @@ class Schedule:
                 self._ticks[index] = GONE
                 self._kept -= 1
             answers.append(index is not None)
-        self._compact()
         return answers
 
     def spread(self, now: int) -> bool:
@@ -157,57 +154,52 @@ class Schedule:
             if number is None or not number >> BITS or self._start(number) > now:
                 return False
             self._spread(number)
-        self._spread_part(SPREAD_AT_A_TIME)
+        self._spread_part()
         return True
 
     def take(self, now: int, limit: int) -> list[Taken]:
-        """At most `limit` records that are due at `now`; they are moving from now on."""
-        self._spread_rest()
+        """At most `limit` records that are due at `now`; they are moving from now on. There may be fewer than are due,
+        or none, when the next one takes another step: then `next_look` is not after `now`.
+        """
         taken: list[Taken] = []
-        while len(taken) < limit and self._earlier and self._earlier[0][0] <= now:
+        if self._spreading:
+            self._spread_part()
+        if self._spreading:
+            return taken
+        for _ in range(STEP_RECORDS):
+            if len(taken) == limit or not self._earlier or self._earlier[0][0] > now:
+                break
             tick, schedule_id = heappop(self._earlier)
             index = self._find(schedule_id)
             if index is not None:
                 taken.append(Taken(tick, schedule_id))
-        is_earlier_left = bool(self._earlier) and self._earlier[0][0] <= now
-        while len(taken) < limit and not is_earlier_left:
+        is_done = bool(self._earlier) and self._earlier[0][0] <= now
+        while len(taken) < limit and not is_done:
             number = self._first_bucket()
             if number is None or self._start(number) > now:
                 break
             if number >> BITS:
                 self._spread(number)
-                self._spread_rest()
+                self._spread_part()
+                is_done = bool(self._spreading)
             else:
-                self._take_bucket(number, taken, limit)
+                is_done = not self._take_bucket(number, taken, limit)
         self._moving.update(record.schedule_id for record in taken)
         return taken
 
     def moved(self, schedule_ids: Iterable[int]) -> None:
         """These are stored in the main log: they are gone."""
         for schedule_id in schedule_ids:
-            self._let_go(schedule_id)
+            if schedule_id not in self._moving:
+                raise InternalError(
+                    f"schedule id {schedule_id} is not moving; this is a bug in Callboard, please report",
+                    invariant="D3",
+                )
+            self._moving.remove(schedule_id)
             index = self._find(schedule_id)
             if index is not None:
                 self._ticks[index] = GONE
                 self._kept -= 1
-        self._compact()
-
-    def handed_back(self, schedule_ids: Iterable[int]) -> None:
-        """These could not be stored: they are pending again, and due."""
-        self._spread_rest()
-        buckets: dict[int, list[int]] = {}
-        for schedule_id in schedule_ids:
-            self._let_go(schedule_id)
-            index = self._find(schedule_id)
-            if index is None:
-                continue
-            tick = self._ticks[index]
-            if tick < self._cursor:
-                heappush(self._earlier, (tick, schedule_id))
-            else:
-                buckets.setdefault(self._number(tick), []).append(index)
-        for number, indexes in buckets.items():
-            self._put_back(number, sorted(indexes))
 
     def next_look(self) -> int | None:
         """The tick at which to look again: never after the first pending record, and sometimes before it."""
@@ -237,20 +229,6 @@ class Schedule:
                 occupied[level] |= 1 << (number & 63)
             bucket.append(index)
 
-    def _number(self, tick: int) -> int:
-        """Which bucket a tick at or after the cursor lies in."""
-        level = LEVEL_OF_BITS[(tick ^ self._cursor).bit_length()]
-        return level << BITS | tick >> level * BITS & 63
-
-    def _put_back(self, number: int, indexes: list[int]) -> None:
-        """Put records among those of a bucket, by id. Mostly they come before all the others."""
-        bucket = self._buckets.get(number, array("I"))
-        if bucket and bucket[0] < indexes[-1]:
-            indexes = sorted([*indexes, *bucket])
-            bucket = array("I")
-        self._buckets[number] = array("I", indexes) + bucket
-        self._occupied[number >> BITS] |= 1 << (number & 63)
-
     def _first_bucket(self) -> int | None:
         """The one with the earliest ticks: the lowest digit of the lowest level."""
         for level, occupied in enumerate(self._occupied):
@@ -274,10 +252,10 @@ class Schedule:
         self._cursor = self._start(number)
         self._spreading, self._spread_to = self._drop(number), 0
 
-    def _spread_part(self, most: int) -> None:
-        """Put so many of the records that are to be spread into their buckets."""
+    def _spread_part(self) -> None:
+        """Put some of the records that are to be spread into their buckets."""
         ids, ticks, moving = self._ids, self._ticks, self._moving
-        stop = self._spread_to + most
+        stop = self._spread_to + STEP_RECORDS
         part = self._spreading[self._spread_to : stop]
         kept = [index for index in part if ticks[index] != GONE and ids[index] not in moving]
         self._file(kept, [ticks[index] for index in kept])
@@ -294,21 +272,18 @@ class Schedule:
             else:
                 self._spreading.append(index)
 
-    def _spread_rest(self) -> None:
-        while self._spreading:
-            self._spread_part(SPREAD_AT_A_TIME)
-
-    def _take_bucket(self, number: int, taken: list[Taken], limit: int) -> None:
-        """Take from a bucket of one tick; what does not fit stays in it."""
+    def _take_bucket(self, number: int, taken: list[Taken], limit: int) -> bool:
+        """Take from a bucket of one tick; what does not fit, or takes another step, stays. Whether nothing is left."""
         self._cursor = self._start(number)
         bucket = self._buckets[number]
         for seen, index in enumerate(bucket):
-            if len(taken) == limit:
+            if len(taken) == limit or seen == STEP_RECORDS:
                 del bucket[:seen]
-                return
+                return False
             if self._ticks[index] != GONE:
                 taken.append(Taken(self._ticks[index], self._ids[index]))
         self._drop(number)
+        return True
 
     # -- columns ------------------------------------------------------------------------------------------------
 
@@ -319,35 +294,29 @@ class Schedule:
             return None
         return index
 
-    def _let_go(self, schedule_id: int) -> None:
-        if schedule_id not in self._moving:
-            raise InternalError(
-                f"schedule id {schedule_id} is not moving; this is a bug in Callboard, please report",
-                invariant="D3",
-            )
-        self._moving.remove(schedule_id)
-
-    def _compact(self) -> None:
-        """Leave out what is gone, when that is more than what is kept (D5)."""
-        if len(self._ids) - self._kept <= max(SPARE, self._kept):
+    def compact_in_steps(self) -> Iterator[None]:
+        """Leave out what is gone, when that is more than what is kept (D5), and make the buckets anew, also when
+        many records are earlier. Yields between two steps; ask for nothing else until its end.
+        """
+        is_sparse = len(self._ids) - self._kept > max(SPARE, self._kept)
+        if not is_sparse and len(self._earlier) <= max(SPARE, self._kept // EARLIER_PART):
             return
-        kept = bytes(map(GONE.__ne__, self._ticks))
-        self._ids = array("q", compress(self._ids, kept))
-        self._ticks = array("q", compress(self._ticks, kept))
-        self._rebuild()
-
-    def _rebuild(self) -> None:
-        """Make the buckets anew, from the earliest record on: all are to be spread."""
-        if self._earlier:
-            self._cursor = self._earlier[0][0]
-        self._buckets.clear()
-        self._occupied = [0] * LEVELS
-        self._earlier.clear()
-        self._spreading, self._spread_to = array("I", range(len(self._ids))), 0
+        ids, ticks, places = array("q"), array("q"), array("I")
+        for at in range(0, len(self._ids), STEP_RECORDS):
+            if at:
+                yield
+            some = self._ticks[at : at + STEP_RECORDS]
+            kept = bytes(map(GONE.__ne__, some))
+            ids.extend(compress(self._ids[at : at + STEP_RECORDS], kept))
+            ticks.extend(compress(some, kept))
+            places.extend(range(len(places), len(ids)))
+        cursor = self._earlier[0][0] if self._earlier else self._cursor
+        self._clear()
+        self._ids, self._ticks, self._spreading, self._cursor = ids, ticks, places, cursor
 
     def _clear(self) -> None:
-        """Forget everything that is gone; nothing is kept."""
-        del self._ids[:], self._ticks[:]
+        """Begin with empty columns and buckets."""
+        self._ids, self._ticks = array("q"), array("q")
         self._buckets.clear()
         self._occupied = [0] * LEVELS
         self._earlier.clear()

@@ -221,6 +221,7 @@ class Line:
             batches, end, _ = ((), stop, 0) if answer is None else answer
             for columns in batches:
                 self._add(*unread.take(columns))
+            await self._compact()
             unread.pass_over(end)
 
     async def _read_new(self) -> None:
@@ -230,11 +231,16 @@ class Line:
             batches, self._read_to, _ = answer
             for columns in batches:
                 self._add(columns.offset_list(), moments_of(columns))
+            await self._compact()
         self._count()
 
     def _add(self, ids: Sequence[int], moments: Sequence[tuple[int, ...]]) -> None:
         clock = self._context.clock
         self._pending.add(ids, moments, now_s=clock.monotonic(), now_us=clock.wall_us())
+
+    async def _compact(self) -> None:
+        for _ in self._pending.compact_in_steps():
+            await trio.lowlevel.checkpoint()
 
     async def _settle_lost(self, lacking: list[tuple[int, int]]) -> None:
         """There is nothing at these offsets: damage, or a gap."""
@@ -271,6 +277,7 @@ class Line:
                 if due:
                     await self._move(await self._calls.ask(self._waiting.port, c.SetAside(WAITING, due)))
                     self._pending.moved(due)
+                    await self._compact()
                     continue
                 if self._moves:
                     deadline.arm(self._pending.next_deadline())
@@ -296,6 +303,7 @@ class Line:
                 self._count()
         self._questions.popleft()
         reply.answer(answer)
+        await self._compact()
 
     # -- moving
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -65,29 +69,6 @@ def test_cancelling_while_a_tick_is_taken_keeps_the_rest() -> None:
     assert [1, 3] == ids(schedule.take(7, 10))
 
 
-def test_handed_back_records_come_first() -> None:
-    """What met a full disk is pending again, may be cancelled, and comes before what was due after it."""
-    schedule = filled(1, 1, 1, 2)
-    assert [0, 1] == ids(schedule.take(5, 2))
-    schedule.handed_back([1, 0])
-    assert ([True], 3) == (schedule.cancel([0]), len(schedule))
-    assert [1, 2, 3] == ids(schedule.take(5, 9))
-    schedule.moved([1, 2, 3])
-    assert (0, 0, None) == (len(schedule), schedule.moving, schedule.next_look())
-
-
-def test_handed_back_records_keep_their_order_when_the_buckets_were_made_anew() -> None:
-    """What comes before them in tick, or in id within their tick, still comes first."""
-    schedule = filled(100, 100, 200)
-    assert [0, 1] == ids(schedule.take(100, 9))
-    schedule.handed_back([0])
-    for number in range(3, 3 + schedule_module.SPARE + 1):
-        schedule.add([(number, 10)])
-    schedule.cancel(range(4, 3 + schedule_module.SPARE + 1))
-    schedule.handed_back([1])
-    assert [3, 0, 1] == ids(schedule.take(100, 9))
-
-
 def test_a_clock_that_went_back_makes_nothing_due() -> None:
     """What was added meanwhile comes when the clock has come to it."""
     schedule = filled(10 * YEAR, 20 * YEAR)
@@ -115,7 +96,67 @@ def test_a_large_bucket_is_spread_a_part_at_a_time() -> None:
             schedule.add([(count, 2**30), (count + 1, 5)])
     assert steps >= count // 8192
     assert [count + 1, 7, 14] == ids(schedule.take(2**30, 3))
-    assert count == ids(schedule.take(2**30, count))[-1]
+    taken: list[Taken] = []
+    while more := schedule.take(2**30, count):
+        taken += more
+    assert count == ids(taken)[-1]
+
+
+class Looks(array):  # type: ignore[type-arg]
+    """A column that counts how often a place in it is asked for."""
+
+    looks = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        type(self).looks += 1 if isinstance(at, int) else len(range(*at.indices(len(self))))
+        return super().__getitem__(at)
+
+
+def most_looks(steps: Iterator[object]) -> int:
+    """How many records one of the steps looks at, at most."""
+    most = Looks.looks = 0
+    for _ in steps:
+        most, Looks.looks = max(most, Looks.looks), 0
+    return max(most, Looks.looks)
+
+
+def taking(schedule: Schedule, now: int, taken: list[Taken]) -> Iterator[object]:
+    """Take what is due, 256 at a time, until there is nothing more to look for."""
+    while (look := schedule.next_look()) is not None and look <= now:
+        yield
+        taken += schedule.take(now, 256)
+
+
+@pytest.mark.parametrize("overdue", [0, 10])
+@pytest.mark.parametrize("ticks", [1, 2**20])
+def test_each_call_looks_at_a_part_of_what_is_due(overdue: int, ticks: int) -> None:
+    """A hundred thousand records that are due at once are taken, in order, in calls that look at a few thousand each:
+    also beside records that are overdue, and when the first half of them was cancelled.
+    """
+    count, begin = 100_000, 2**30
+    schedule = filled(*[begin + 1] * overdue, begin)
+    assert overdue in ids(schedule.take(begin, 1))
+    schedule.add([(overdue + 1 + number, begin + 2 + number * 7919 % ticks) for number in range(count)])
+    schedule.cancel(range(overdue + 1, overdue + 1 + count // 2))
+    schedule._ticks = Looks("q", schedule._ticks)
+    taken: list[Taken] = []
+    assert most_looks(taking(schedule, begin + 2 + ticks, taken)) <= 3 * schedule_module.STEP_RECORDS
+    assert taken == sorted(taken)
+    assert len(taken) == overdue + count // 2
+
+
+def test_columns_are_compacted_in_steps() -> None:
+    """When most of a hundred thousand records were cancelled, the rest is moved together a few thousand at a time."""
+    count = 100_000
+    schedule = filled()
+    schedule.add([(number, 5000 + number) for number in range(count)])
+    schedule.cancel(number for number in range(count) if number % 8)
+    schedule._ticks = Looks("q", schedule._ticks)
+    assert most_looks(schedule.compact_in_steps()) <= schedule_module.STEP_RECORDS
+    assert len(schedule._ids) == len(schedule) == count // 8
+    assert not list(schedule.compact_in_steps())
+    assert most_looks(taking(schedule, 5000 + count, taken := [])) <= 3 * schedule_module.STEP_RECORDS
+    assert ids(taken) == list(range(0, count, 8))
 
 
 def test_ids_only_grow() -> None:
@@ -143,11 +184,20 @@ class ScheduleModel(RuleBasedStateMachine):
             self.next_id += gap
             self.pending[self.next_id] = tick
             self.schedule.add([(self.next_id, tick)])
+            self.compact()
 
     @rule(now=st.integers(0, 300) | st.integers(0, 2**40), limit=st.integers(1, 12))
     def take(self, now: int, limit: int) -> None:
         due = sorted((tick, number) for number, tick in self.pending.items() if tick <= now)[:limit]
-        assert [Taken(tick, number) for tick, number in due] == self.schedule.take(now, limit)
+        taken, most = list[Taken](), len(self.pending) + len(self.moving)
+        for _ in range(2 + most):
+            taken += self.schedule.take(now, limit - len(taken))
+            if len(taken) == len(due):
+                break
+            look = self.schedule.next_look()
+            assert look is not None
+            assert look <= now
+        assert [Taken(tick, number) for tick, number in due] == taken
         for tick, number in due:
             self.moving[number] = tick
             del self.pending[number]
@@ -159,19 +209,22 @@ class ScheduleModel(RuleBasedStateMachine):
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
         chosen = data.draw(st.lists(st.integers(0, self.next_id + 1), max_size=30))
-        assert [self.pending.pop(number, None) is not None for number in chosen] == self.schedule.cancel(
-            chosen
-        )
+        expected = [self.pending.pop(number, None) is not None for number in chosen]
+        assert expected == self.schedule.cancel(chosen)
+        self.compact()
 
     @precondition(lambda self: self.moving)
-    @rule(data=st.data(), is_stored=st.booleans())
-    def settle(self, data: st.DataObject, is_stored: bool) -> None:
+    @rule(data=st.data())
+    def settle(self, data: st.DataObject) -> None:
         chosen = data.draw(st.lists(st.sampled_from(sorted(self.moving)), unique=True))
-        (self.schedule.moved if is_stored else self.schedule.handed_back)(chosen)
+        self.schedule.moved(chosen)
         for number in chosen:
-            tick = self.moving.pop(number)
-            if not is_stored:
-                self.pending[number] = tick
+            del self.moving[number]
+        self.compact()
+
+    def compact(self) -> None:
+        for _ in self.schedule.compact_in_steps():
+            pass
 
     @invariant()
     def agrees(self) -> None:
@@ -190,10 +243,10 @@ class CompactingModel(ScheduleModel):
 
     def __init__(self) -> None:
         super().__init__()
-        schedule_module.SPARE, schedule_module.SPREAD_AT_A_TIME = 2, 3  # type: ignore[misc]
+        schedule_module.SPARE, schedule_module.STEP_RECORDS = 2, 3  # type: ignore[misc]
 
     def teardown(self) -> None:
-        schedule_module.SPARE, schedule_module.SPREAD_AT_A_TIME = 1024, 8192  # type: ignore[misc]
+        schedule_module.SPARE, schedule_module.STEP_RECORDS = 1024, 8192  # type: ignore[misc]
 
 
 ScheduleModel.TestCase.settings = CompactingModel.TestCase.settings = settings(

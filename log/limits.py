@@ -169,6 +169,8 @@ OPENING_BYTES_LEAST: Final = 16 * MIB
 """What a recovering partition is estimated to hold besides its delivery journal."""
 OPENING_TURN_S: Final = 5.0
 """A recovery that takes longer no longer keeps the next one waiting: its disk may hang for ever."""
+LAUNCHED_AT_ONCE: Final = 128
+"""Partitions that an opening launches before it lets other tasks run: each has a task, a mailbox and a budget."""
 OPERATIONS_MAX: Final = 10_000
 """Operations on topics and groups that wait or run; more are refused."""
 RELEASES_AT_ONCE: Final = 256

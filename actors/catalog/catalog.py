@@ -190,6 +190,7 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
         await self._end_ephemeral_groups()
         await self._find_topics_again()
         for topic in list(self._state.topics.values()):
+            await self._directory.turn_to_launch(topic)
             if topic.deleting:
                 self._operations.begin(f"topic {topic.name}", partial(self._finish_deleting, topic))
             elif self._directory.is_launchable(topic):

@@ -46,7 +46,7 @@ from callboard.actors.recurring.spec import Zones
 from callboard.actors.settings import GroupSettings, TopicSettings
 from callboard.actors.timers.timers import Flag, Timers
 from callboard.log.errors import CallboardError, StorageError
-from callboard.log.limits import USUAL, Limits
+from callboard.log.limits import LAUNCHED_AT_ONCE, USUAL, Limits
 from callboard.supervision import Backoff, ChildSpec, Supervisor, SupervisorSpec
 
 PARTITION_INTENSITY = 20
@@ -122,6 +122,8 @@ class Directory:
         """Set when topics or groups have ended."""
         self.openings = Openings(limits.openings, limits.opening_bytes)
         self.windows = WindowBudget(limits.window_bytes)
+        self._launched = 0
+        """Partitions that were launched since other tasks were let run."""
         self.catalog: ActorRef[Any]
         self.catalog_losses = CatalogStatistics()
 
@@ -205,6 +207,13 @@ class Directory:
     def is_launchable(self, record: TopicRecord) -> bool:
         """Whether the topic runs, or can be launched: no earlier topic of its name is still being stopped."""
         return record.topic_id in self._by_id or record.name not in self._topics
+
+    async def turn_to_launch(self, record: TopicRecord) -> None:
+        """At an opening: let other tasks run when many partitions were launched since they last did."""
+        self._launched += record.settings.partitions
+        if self._launched >= LAUNCHED_AT_ONCE:
+            self._launched = 0
+            await trio.lowlevel.checkpoint()
 
     def launch_topic(self, record: TopicRecord) -> LiveTopic:
         """Start the partitions of a topic that is not live. They recover when it is their turn."""

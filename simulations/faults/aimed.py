@@ -38,6 +38,8 @@ QUESTIONS: Final = ("Settle", "Settle", "Fetch", "Extend", "WaitForReady", "Rele
 """Classes of what consumers tell and ask partitions."""
 ANSWERS: Final = ("extended", "extended", "deliver", "acked", "nacked", "released")
 """Points that clients pass when they have heard."""
+DROPS: Final = (("disk.unlink", ".log"), ("disk.sync_directory", "topics/"), ("disk.close", ".log"))
+"""Points just before a segment is unlinked, before that is durable, and behind it, each with what it is about."""
 STUCK_S: Final = 5.5
 """For longer than a partition waits for its disk."""
 
@@ -113,6 +115,37 @@ def amid(entropy: Entropy, space: FaultSpace, probe: str, last: int, path: str) 
 def between_syncs(entropy: Entropy, probe: str, last: int) -> list[Fault]:
     """The power is lost when clients were answered what needs no sync: some of what was written is left."""
     return [_cut(entropy, After(probe, 1 + int(entropy.random() * last)))]
+
+
+def at_a_drop(
+    entropy: Entropy, space: FaultSpace, partitions: Sequence[str], summaries: Sequence[str], last: int
+) -> list[Fault]:
+    """In half of the seeds lives end when retention is about to drop a segment, or has just done so: what is made of
+    its records is all that is left of them. Often the disk has refused, for a while, the files that this is kept in.
+    """
+    found: list[Fault] = []
+    if entropy.random() < 0.5:
+        return found
+    if entropy.random() < 0.6:
+        begun, verb = (
+            After("disk.create", _few(entropy, last), ".log"),
+            _one(entropy, ("write", "sync", "create")),
+        )
+        times = 200 if entropy.random() < 0.5 else _few(entropy, 20)
+        found.append(
+            FailVerb(begun, verb, _one(entropy, space.errnos), _one(entropy, summaries), times=times)
+        )
+    for _ in range(_few(entropy, 2)):
+        probe, about = DROPS[int(entropy.random() * len(DROPS))]
+        when = After(probe, _few(entropy, 2 * last if probe == "disk.unlink" else 5 * last), about)
+        chance = entropy.random()
+        if chance < 0.6:
+            found.append(_cut(entropy, when))
+        elif chance < 0.8:
+            found.append(KillProcess(when, DOWN_S))
+        else:
+            found.append(CrashActor(when, _one(entropy, partitions)))
+    return found
 
 
 def by_parts(entropy: Entropy, partitions: Sequence[str], horizon_s: float) -> list[Fault]:

@@ -164,6 +164,8 @@ class BrokerWorkload:
         self._is_to_be_cut = traffic.cut_at_end
         self._cut_at_s = 0.0
         """When the power was cut because everything was settled: who joins again then has all the time again."""
+        self.reading_s = 0.0
+        """How long a reader without a group takes for each record."""
         self.heal_at_s = HEAL_AT_S
         self._listed_s = -LIST_EVERY_S
         self.busy_until_s = 0.0
@@ -381,6 +383,8 @@ class BrokerWorkload:
                     )
                     read_to[who] = record.offset
                     self.world.probe("read", who)
+                    if self.reading_s > 0:
+                        await self.world.rest(self.reading_s)
             except CallboardError as error:
                 self.world.note(f"{who}: {type(error).__name__}")
                 await self.world.rest(0.5)

@@ -153,6 +153,23 @@ def journal_frames(disk: MemoryDisk, directory: str) -> list[JournalFrame]:
     return found
 
 
+def last_number(disk: MemoryDisk, path: str) -> int:
+    """The last number that a segment's frames have, or that of the segment when it has none."""
+    content, base = disk.file(path), base_of(path)
+    numbers = [base]
+
+    def visit(position: int, fields: FrameFields, body: memoryview) -> bool:
+        del position, body
+        numbers.append(fields[LAST_OFFSET])
+        return False
+
+    header = decode_segment_header(content[:SEGMENT_HEADER_BYTES])
+    run_walk_cached(
+        FrameWalk(header.segment_id, base, file_end=len(content), visit=visit), partial(_piece, content)
+    )
+    return max(numbers)
+
+
 def base_of(path: str) -> int:
     """The base offset in the path of a segment."""
     base = base_offset_of(path.rpartition("/")[2])
@@ -313,7 +330,8 @@ class Damaging:
             if target in files:
                 return None
             contents = [b"", bytes(SEGMENT_HEADER_BYTES)]
-            if target < paths[-1]:
+            last = base_of(paths[-1]) if folder == self._directory else last_number(self._disk, paths[-1])
+            if base_of(target) < last:  # what else has its number is there, so it is none
                 contents.append(self._entropy.bytes(200))
             if not (self._has_missing and folder == self._directory):
                 contents.append(files[one_of(self._entropy, paths)])

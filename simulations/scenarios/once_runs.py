@@ -124,16 +124,18 @@ class PublishedOnce:
     )
 
     def aimed(self, entropy: SeededEntropy) -> list[Fault]:
-        """In some seeds the actors crash that do not hold the records, at any step, or the power is lost when somebody
-        has just been told once more where a message is: that is an answer for which nothing is written.
+        """In some seeds the actors crash that do not hold the records, at any step; a life ends when a segment is
+        dropped; or the power is lost when somebody has just been told once more where a message is: that is an answer
+        for which nothing is written.
         """
         found = aimed.at_steps(entropy, self.space, ("timer-wheel", "catalog"))
+        found += aimed.at_a_drop(entropy.fork("drops"), self.space, PARTITIONS, ("publishers",), 6)
         again = entropy.fork("told again")
         return [*found, *aimed.between_syncs(again, "told again", 8)] if again.random() < 0.5 else found
 
     def workload(self, entropy: SeededEntropy) -> OnceTraffic:
-        """Few messages, and many repetitions; in one of three runs, what was published is dropped soon."""
-        filler_bytes = one_of(entropy.fork("kept"), (0, 0, FILLER_BYTES))
+        """Few messages, and many repetitions; in half of the runs, what was published is dropped soon."""
+        filler_bytes = one_of(entropy.fork("kept"), (0, FILLER_BYTES))
         traffic = OnceTraffic(
             partitions=one_of(entropy, (1, 1, 2)),
             ids=one_of(entropy, (0, 1, 1, 2, 3)),

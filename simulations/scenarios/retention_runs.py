@@ -6,7 +6,7 @@ in order, unaltered, and never anything that a later reader sees differently.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import trio
@@ -15,6 +15,7 @@ from callboard.actors.partition.partition import UPKEEP_RETRY_S
 from callboard.log.limits import SEGMENT_BYTES_MIN
 from callboard.simulations.checkers import retention
 from callboard.simulations.entropy import SeededEntropy
+from callboard.simulations.faults import aimed
 from callboard.simulations.history.clients import ObservedTopic
 from callboard.simulations.scenarios.broker_runs import PARTITIONS, BrokerSpace
 from callboard.simulations.scenarios.broker_workload import BrokerWorkload
@@ -24,6 +25,9 @@ from callboard.simulations.scenarios.retention_watch import RetentionWatch
 from callboard.simulations.scenarios.traffic import STYLES, Traffic
 from callboard.simulations.violations import Violation
 from callboard.simulations.world import Machine, World
+
+if TYPE_CHECKING:
+    from callboard.simulations.faults.kinds import Fault
 
 UPKEEP_S: Final = UPKEEP_RETRY_S + 0.5
 """How long it may take until upkeep looks again at what a group held back, or the disk refused."""
@@ -38,6 +42,8 @@ class RetentionTraffic(Traffic):
     """Retention by age; 0 for none."""
     drop_unread: bool = False
     readers: int = 1
+    reading_s: float = 0.0
+    """How long a reader takes for each record: retention may overtake it."""
 
     def _counts(self) -> dict[str, tuple[int, int]]:
         return Traffic._counts(self) | {"kept_segments": (self.kept_segments, COUNT_MAX)}
@@ -61,11 +67,12 @@ class RetentionWorkload(BrokerWorkload):
             retention_bytes=settings.get("retention_bytes"),
             retention_age_s=settings.get("retention_age"),
         )
+        self.reading_s = max(0.0, traffic.reading_s)
         self._watch_files = RetentionWatch(world, self.moments.places)
         self._gone_after_s = (
             settings["retention_age"] + settings["segment_age"] + UPKEEP_S if traffic.kept_s > 0 else 0.0
         )
-        self.patience_s += self._gone_after_s
+        self.patience_s += self._gone_after_s + 2 * traffic.messages * self.reading_s
 
     async def beside(self, machine: Machine, runtime: Any, nursery: trio.Nursery) -> None:
         """In one of three runs another process reads a partition's files."""
@@ -122,6 +129,10 @@ class RetentionAgainstReaders:
         horizon_s=2.0,
     )
 
+    def aimed(self, entropy: SeededEntropy) -> list[Fault]:
+        """In some seeds a life ends when a segment is dropped."""
+        return aimed.at_a_drop(entropy, self.space, PARTITIONS, ("/delivery/", "publishers", "damage"), 8)
+
     def workload(self, entropy: SeededEntropy) -> RetentionTraffic:
         """Some 100 to 400 KiB a partition, of which 128 or 256 are kept."""
         stored, aged = entropy.fork("stored"), entropy.fork("aged")
@@ -148,6 +159,7 @@ class RetentionAgainstReaders:
             close_after_s=one_of(stored, (0.1, 0.5)),
             flush_every=one_of(stored, (0, 3)),
             limits=draw_limits(entropy.fork("limits")),
+            reading_s=one_of(entropy.fork("reading"), (0.0, 0.0, 0.1, 0.4)),
         )
         if aged.random() < 0.75:
             return self._crowded(entropy.fork("crowded"), traffic)
@@ -185,6 +197,8 @@ class RetentionAgainstReaders:
         dropped = any(left.start > 0 for left in surviving.partitions)
         world.sometimes("retention dropped segments", dropped)
         world.sometimes("a reader read", bool(world.history.of("read")))
+        overtaken = any("OffsetOutOfRange" in entry.detail for entry in world.history.of("note"))
+        world.sometimes("retention overtook a reader", overtaken)
         unread = bool(world.history.of("UnreadDropped"))
         world.sometimes("retention dropped what a group had not settled", unread)
         refusals = {entry.detail for entry in world.history.of("refused")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from callboard.simulations.entropy import SeededEntropy
-from callboard.simulations.faults import After, PowerCut, aimed
+from callboard.simulations.faults import After, FailVerb, PowerCut, aimed
 from callboard.simulations.scenarios import SCENARIOS, draw
 from callboard.simulations.scenarios.scenario import Aimed
 
@@ -42,3 +42,15 @@ def test_a_power_cut_between_syncs_leaves_a_part() -> None:
         assert isinstance(cut.when, After)
         assert 1 <= cut.when.count <= 30
         assert 0.0 < cut.survival.applied < 1.0
+
+
+def test_a_life_ends_amid_a_drop() -> None:
+    """A life ends at a drop, and only then does the disk refuse a summary, one of those that are named."""
+    space, summaries = SCENARIOS["published-once"].space, ("publishers", "/delivery/")
+    for seed in range(100):
+        found = aimed.at_a_drop(SeededEntropy(seed), space, ("topics/orders/0",), summaries, 6)
+        refused = [fault.path for fault in found if isinstance(fault, FailVerb)]
+        ends = [fault.when for fault in found if not isinstance(fault, FailVerb)]
+        assert set(refused) <= set(summaries)
+        assert bool(ends) == bool(found)
+        assert {when.probe for when in ends if isinstance(when, After)} <= {probe for probe, _ in aimed.DROPS}

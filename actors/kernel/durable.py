@@ -15,6 +15,7 @@ U4  A life begins with events that a power loss cannot take back, or not at all.
 U5  `apply` gets what a replay would give it: the event as it comes back from its stored form.
 U6  What is written was applied before: nothing becomes durable that would keep the next life from its start.
 U7  What several tasks of the actor persist is written in the order in which it was applied, one call after the other.
+U8  What only shortens the next start fails no event: a snapshot that cannot be made is reported.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import cbor2
 import trio
 
 from callboard.actors.kernel.actor import Actor, check_plain_methods
+from callboard.actors.kernel.events import call_guarded
 from callboard.actors.kernel.failures import text_of
 from callboard.log.errors import InvalidArgument, StorageError
 from callboard.log.journal.journal import Journal
@@ -111,14 +113,17 @@ class DurableActor(Actor[M], Generic[M, E]):
             # The events are stored: what the upkeep of the journal meets is no failure of theirs, and is met again.
             with suppress(StorageError):
                 if self._events_since_snapshot >= self.snapshot_every:
-                    await self._save_snapshot()
+                    await self._save_snapshot_if_made()
                 elif self._journal.needs_maintenance:
                     await self._journal.maintain()
 
     async def save_snapshot(self) -> None:
-        """Write a snapshot now, and remove journal segments that are no longer needed."""
+        """Write a snapshot now, and remove journal segments that are no longer needed.
+
+        Raises what `snapshot` raises, `InvalidArgument` when CBOR does not know what it returns, `StorageError`.
+        """
         async with self._opened_turn():
-            await self._save_snapshot()
+            await self._save_snapshot(self._made_snapshot())
 
     def _opened_turn(self) -> trio.Lock:
         if self._turn is None:
@@ -149,10 +154,34 @@ class DurableActor(Actor[M], Generic[M, E]):
         self._is_cut_off = True
         self.context.ref.crash(error)
 
-    async def _save_snapshot(self) -> None:
-        await self._journal.snapshot(cbor2.dumps(self.snapshot()))
+    def _made_snapshot(self) -> bytes:
+        state = self.snapshot()
+        try:
+            return cbor2.dumps(state)
+        except cbor2.CBOREncodeError as error:
+            raise InvalidArgument(
+                f"Actor {self.context.path!r} cannot store its snapshot: CBOR does not know what it returned"
+                f" ({text_of(error)}). Its events are stored. Make {type(self).__name__}.snapshot return plain values."
+            ) from error
+
+    async def _save_snapshot(self, stored: bytes) -> None:
+        await self._journal.snapshot(stored)
         self._events_since_snapshot = 0
         await self._journal.prune()
+
+    async def _save_snapshot_if_made(self) -> None:
+        """A `snapshot` that raises is reported and fails nobody: the next one is due as many events later (U8)."""
+        made, events = list[bytes](), self.context.system.events
+        call_guarded(
+            lambda: made.append(self._made_snapshot()),
+            self.context.path,
+            "snapshot",
+            events.emit,
+            events.trace,
+        )
+        self._events_since_snapshot = 0
+        for stored in made:
+            await self._save_snapshot(stored)
 
     # -- life -----------------------------------------------------------------------------------------------
 
@@ -198,7 +227,7 @@ class DurableActor(Actor[M], Generic[M, E]):
             )
         if journal.needs_healing and type(self).snapshot is not DurableActor.snapshot:
             with suppress(StorageError):  # what was read is sound; `persist` says that nothing can be written
-                await self.save_snapshot()
+                await self._save_snapshot_if_made()
 
     async def stopping(self) -> None:
         if self._turn is not None:

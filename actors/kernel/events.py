@@ -94,7 +94,7 @@ class MessageDropped:
 
 @attrs.frozen
 class HookFailed:
-    """An actor's `crashed` hook, a watcher or a subscriber raised. This does not stop what it was called about."""
+    """An actor's `crashed` hook, its `snapshot`, a watcher or a subscriber raised: what it was called about goes on."""
 
     path: str
     """The actor's; "" for a subscriber to events."""

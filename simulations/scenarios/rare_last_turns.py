@@ -277,7 +277,9 @@ async def begin_a_group_as_segments_go(at: MomentClient) -> None:
 
 
 class Ledger(DurableActor[Any, Any]):
-    """Keeps what it is given, as `apply` gets it, but for what cannot be applied."""
+    """Keeps what it is given, as `apply` gets it, but for what cannot be applied; two things make no snapshot."""
+
+    snapshot_every = 1
 
     def __init__(self) -> None:
         self.kept: list[Any] = []
@@ -296,6 +298,8 @@ class Ledger(DurableActor[Any, Any]):
 
     def snapshot(self) -> list[Any]:
         """All of it."""
+        if len(self.kept) == 2:
+            raise ValueError("no snapshot")
         return [*self.kept]
 
     def restore(self, state: list[Any]) -> None:
@@ -317,6 +321,8 @@ async def replay_what_was_applied(at: MomentClient) -> None:
             at.expect(await ref.ask(None), kept, "what a durable actor holds that has begun anew")
     except RestartLimitReached as error:
         raise at.broken(f"a durable actor does not begin anew: {error}") from error
+    except ActorCrashed as error:
+        raise at.broken(f"a durable actor crashed over what it has stored: {error}") from error
 
 
 LAST_MOMENT_TURNS: Final = (

@@ -4,6 +4,7 @@ import pytest
 import trio
 
 from callboard.actors.kernel import Actor, DurableActor
+from callboard.actors.kernel.events import HookFailed
 from callboard.log.errors import ActorCrashed, ActorStopped, InvalidArgument
 from callboard.log.host.disk import HostDisk
 from callboard.log.seams.disk import Create, Sync, Unlink
@@ -144,6 +145,41 @@ async def test_what_the_upkeep_of_the_journal_meets_is_no_failure_of_the_event(a
         assert refused.hits
     async with stage(disk=disk, account=Account) as system:
         assert await system.actor("account").ask(0) == 20
+
+
+@pytest.mark.parametrize("way", ["raises", "no value of CBOR", "not defined"])
+async def test_a_snapshot_that_cannot_be_made_fails_no_event(autojump_clock, stage, way):
+    """It is reported when it is due, and the actor goes on in the same life; to ask for one raises what is wrong."""
+
+    class Wrong(Account):
+        snapshot_every = 4
+
+        def snapshot(self):
+            if way == "not defined":
+                return DurableActor.snapshot(self)
+            if way == "raises":
+                raise ZeroDivisionError
+            return object()
+
+        async def receive(self, message):
+            if message == "save":
+                try:
+                    await self.save_snapshot()
+                except (InvalidArgument, ZeroDivisionError) as error:
+                    return type(error)
+            return await super().receive(message)
+
+    disk = MemoryDisk()
+    async with stage(disk=disk, account=Wrong) as system:
+        account = system.actor("account")
+        assert [await account.ask(1) for _ in range(9)] == list(range(1, 10))
+        failed = [each.event for each in system.events.recent() if isinstance(each.event, HookFailed)]
+        assert [(each.path, each.hook) for each in failed] == [("account", "snapshot")] * 2
+        assert await account.ask("counts") == (9, 0)
+        wanted = ZeroDivisionError if way == "raises" else InvalidArgument
+        assert await account.ask("save") is wanted
+    async with stage(disk=disk, account=Wrong) as system:
+        assert await system.actor("account").ask(0) == 9
 
 
 async def test_what_a_life_found_the_next_ones_find(autojump_clock, stage):

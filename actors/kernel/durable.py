@@ -16,6 +16,7 @@ U5  `apply` gets what a replay would give it: the event as it comes back from it
 U6  What is written was applied before: nothing becomes durable that would keep the next life from its start.
 U7  What several tasks of the actor persist is written in the order in which it was applied, one call after the other.
 U8  What only shortens the next start fails no event: a snapshot that cannot be made is reported.
+U9  A journal that was there and is gone, or is an older copy, is not taken for the state: the actor does not start.
 """
 
 from __future__ import annotations
@@ -30,12 +31,14 @@ from callboard.actors.kernel.actor import Actor, check_plain_methods
 from callboard.actors.kernel.events import call_guarded
 from callboard.actors.kernel.failures import text_of
 from callboard.log.errors import InvalidArgument, StorageError
-from callboard.log.journal.journal import Journal
+from callboard.log.journal.journal import Journal, ProvenEnd
+from callboard.log.journal.journal_floor import read_floor, store_floor
 from callboard.log.journal.journal_recovery import Owner
 from callboard.log.plain import shown
 
 if TYPE_CHECKING:
     from callboard.actors.kernel.mailbox import Batch
+    from callboard.log.seams.disk import Incarnation
 
 M = TypeVar("M")
 E = TypeVar("E")
@@ -54,6 +57,9 @@ class DurableActor(Actor[M], Generic[M, E]):
     """Events between two snapshots."""
 
     _journal: Journal
+    _files: Incarnation
+    _proven: ProvenEnd
+    _floor: int
     _turn: trio.Lock | None = None
     _events_since_snapshot: int = 0
     _is_cut_off: bool = False
@@ -110,6 +116,8 @@ class DurableActor(Actor[M], Generic[M, E]):
                 self._give_up(error)
                 raise
             self._events_since_snapshot += len(records)
+            if not self._floor:
+                await self._store_floor()
             # The events are stored: what the upkeep of the journal meets is no failure of theirs, and is met again.
             with suppress(StorageError):
                 if self._events_since_snapshot >= self.snapshot_every:
@@ -168,6 +176,7 @@ class DurableActor(Actor[M], Generic[M, E]):
         await self._journal.snapshot(stored)
         self._events_since_snapshot = 0
         await self._journal.prune()
+        await self._store_floor()
 
     async def _save_snapshot_if_made(self) -> None:
         """A `snapshot` that raises is reported and fails nobody: the next one is due as many events later (U8)."""
@@ -205,16 +214,20 @@ class DurableActor(Actor[M], Generic[M, E]):
         check_plain_methods(self, "apply", "snapshot", "restore", "encode", "decode", "directory")
         files = await context.disk.incarnate(context.path)
         self._events_since_snapshot = 0
+        self._floor = await read_floor(files, self.directory())
+        self._proven = ProvenEnd(self._floor)
         self._journal = await Journal.open(
             files,
             self.directory(),
             Owner(self._restored, self._replayed),
             clock=context.clock,
             entropy=context.entropy,
+            proven_end=self._proven,
             limits=context.limits,
         )
-        self._turn = trio.Lock()
+        self._files, self._turn = files, trio.Lock()
         await self._settle_journal()
+        await self._store_floor()
 
     async def _settle_journal(self) -> None:
         """Begin with nothing that a power loss can take back (U4), and with a journal that takes events, if it can."""
@@ -232,6 +245,13 @@ class DurableActor(Actor[M], Generic[M, E]):
     async def stopping(self) -> None:
         if self._turn is not None:
             await self._journal.close()
+            await self._store_floor()
+
+    async def _store_floor(self) -> None:
+        """Remember elsewhere how far the journal goes (U9). A disk that refuses is asked again the next time."""
+        end = self._proven.sequence
+        if end > self._floor and await store_floor(self._files, self.directory(), end):
+            self._floor = end
 
     def _restored(self, data: bytes) -> None:
         self._events_since_snapshot = 0

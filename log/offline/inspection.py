@@ -41,6 +41,7 @@ from callboard.log.format.segment import (
     kind_of,
 )
 from callboard.log.journal.journal_disk import segment_bases
+from callboard.log.journal.journal_floor import raised, read_floor
 from callboard.log.journal.journal_placing import BLANK, WITHIN, goes_past
 from callboard.log.journal.journal_records import Kind
 from callboard.log.journal.journal_recovery import announced_snapshot
@@ -121,6 +122,8 @@ class Inspector:
         if states and found.committed is not None and found.committed.is_foreign(found.directory):
             found.tell_committed("committed", 0, None, None, f"the committed file is not believed: {FOREIGN}")
             found.committed = None
+        if found.kind == "journal" or not states:
+            found.committed = raised(found.committed, await read_floor(self.files, found.directory))
         await self._sort_segments(states)
         for state, following in zip_longest(found.segments, found.segments[1:]):
             await self._segment(state, following)

@@ -34,7 +34,7 @@ from callboard.log.format.committed import (
     encode_committed_file,
     named_marks,
 )
-from callboard.log.journal.journal_disk import remove_unfinished, segment_bases
+from callboard.log.journal.journal_disk import make_directory, remove_unfinished, segment_bases
 from callboard.log.offline.forking import Fork, plan_journal, plan_partition, write_fork
 from callboard.log.offline.found import Inspection, Problem, SegmentState
 from callboard.log.offline.inspection import inspect_log
@@ -193,6 +193,8 @@ class LogRepair:
             message = f"offsets {fork.base} to {fork.end - 1} are kept in a new segment"
             if fork.end == fork.base:
                 message = "a new, empty segment"
+            elif fork.source is None:
+                message = f"a new segment says that offsets {fork.base} to {fork.end - 1} are lost"
             path = found.directory if fork.source is None else fork.source.path
             self.actions.append(RepairAction(path, "fork", message))
             self.lost += [(found.directory, first, last) for first, last in fork.lost]
@@ -208,6 +210,8 @@ class LogRepair:
         if not self.dry_run:
             for path in found.folders:
                 await self.quarantine.move_folder(path)
+            if not await self.files.list(found.directory):  # a folder that is gone
+                await make_directory(self.files, found.directory)
             await remove_unfinished(self.files, found.directory)
             for state in found.refused:
                 await self._set_aside(state)

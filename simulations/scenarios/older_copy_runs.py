@@ -20,6 +20,7 @@ import trio
 from callboard.actors.kernel import DurableActor
 from callboard.actors.partition.publishers import HEAD_BYTES, PUBLISHERS_NAME
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
+from callboard.log.journal.journal_floor import FLOOR_NAME, FLOORS
 from callboard.log.limits import SEGMENT_BYTES_MIN
 from callboard.log.offline.repair import repair_directory
 from callboard.log.offline.verify import verify_directory
@@ -49,7 +50,7 @@ NEW: Final = "new"
 KEEPER: Final = "keeper"
 JOURNAL: Final = f"actors/user/{KEEPER}"
 WRONGS: Final = ("catalog", "older publishers", "exchanged publishers", "strange folders", "headless actor")
-HEADLESS: Final = ("gone", "blank", "garbled")
+HEADLESS: Final = ("gone", "blank", "garbled", "folder gone")
 SIZE: Final = 4_000
 """Of a message, where retention is to drop some."""
 DELAY_S: Final = 40.0
@@ -88,7 +89,7 @@ class CopiedTraffic:
     """Whether the third life begins with a new group."""
     wrongs: tuple[str, ...] = ("catalog",)
     headless: str = "gone"
-    """What becomes of the segments of the actor's journal."""
+    """What becomes of the segments of the actor's journal, or of its whole folder."""
 
     def __attrs_post_init__(self) -> None:
         check_counts(
@@ -312,12 +313,7 @@ class _Copying:
         self._world.sometimes("two partitions have exchanged their records of publishers", True)
 
     def _copy_folders(self) -> None:
-        """What was delayed, and the outbox, have a copy each in the folder of the other topic, which has neither.
-
-        A repair would make logs of that topic of them, so there is none.
-        """
-        if "headless actor" in self._workload.wrongs:
-            return
+        """What was delayed, and the outbox, have a copy each in the folder of the other topic, which has neither."""
         here, there = f"topics/{self._ids[TOPIC]}/", f"topics/{self._ids[TARGET]}/"
         files = self._world.disk.files()
         has = {_kind(folder) for folder in _log_folders(files)}
@@ -331,9 +327,15 @@ class _Copying:
         self._world.sometimes("a folder was copied to another topic", bool(self._strange))
 
     def _behead_actor(self) -> None:
-        for path, content in self._world.disk.files().items():
+        files = self._world.disk.files()
+        is_all = self._workload.headless == "folder gone" and f"{FLOORS}/{JOURNAL}/{FLOOR_NAME}" in files
+        self._world.sometimes("the folder of an actor's journal was gone", is_all)
+        for path, content in files.items():
+            if is_all and path.startswith(f"{JOURNAL}/"):
+                self._unlink(path)
+                continue
             if path.startswith(f"{JOURNAL}/") and path.endswith(SEGMENT_SUFFIX):
-                if self._workload.headless == "gone":
+                if self._workload.headless in ("gone", "folder gone"):
                     self._unlink(path)
                 else:
                     byte = b"\0" if self._workload.headless == "blank" else b"\xa5"
@@ -360,7 +362,7 @@ class _Copying:
         wrong = {self._publishers(at) for at in self._lost_publishers}
         report = await verify_directory(disk)
         is_first, self._is_repaired = not self._is_repaired, True
-        repaired = await repair_directory(disk, dry_run=bool(self._strange))
+        repaired = await repair_directory(disk)
         for who, problems in (("verify", report.problems), ("repair", repaired.left)):
             found = {problem.path for problem in problems if problem.kind == "publishers"}
             self._expect(f"{who} names records of publishers", found, wrong)
@@ -442,8 +444,6 @@ class _Copying:
 
     async def _accept(self) -> None:
         """Somebody knows now what is lost."""
-        if self._strange:
-            return
         self._forgotten, self._lost_publishers = set(), set()
         await repair_directory(self._world.disk, accept=True)
 

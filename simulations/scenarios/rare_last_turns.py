@@ -325,7 +325,31 @@ async def replay_what_was_applied(at: MomentClient) -> None:
         raise at.broken(f"a durable actor crashed over what it has stored: {error}") from error
 
 
+async def begin_without_its_journal(at: MomentClient) -> None:
+    """A durable actor does not begin with a state that it has left behind: its folder is gone, or an older copy."""
+    disk, is_older = at.own_disk(), one_of(at.draws, (False, True))
+    ledger = ChildSpec(name="ledger", start=Ledger, backoff=Backoff(initial=0, maximum=0))
+    root = SupervisorSpec(name="books", children=(ledger,))
+    clock, seeds = at.machine.clock, at.draws.fork(at.new_name())
+    lives: list[dict[str, bytes]] = []
+    for life in range(2):
+        async with open_system(root, disk=disk, clock=clock, entropy=seeds) as system:
+            await system.actor("ledger").ask(life)
+        lives.append({path: data for path, data in disk.files().items() if path.startswith("actors/ledger/")})
+    for path in lives[1]:
+        disk.tree.unlink(path)
+    for path, data in lives[0].items() if is_older else ():
+        disk.plant_file(path, data)
+    try:
+        async with open_system(root, disk=disk, clock=clock, entropy=seeds) as system:
+            kept = await system.actor("ledger").ask(None)
+    except RestartLimitReached:
+        return
+    raise at.broken(f"a durable actor whose journal is {'older' if is_older else 'gone'} began with {kept!r}")
+
+
 LAST_MOMENT_TURNS: Final = (
+    begin_without_its_journal,
     alter_a_group_at_a_full_mailbox,
     publish_again_after_a_crash,
     read_from_before_the_clock_was_set_back,

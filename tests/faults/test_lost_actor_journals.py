@@ -55,3 +55,45 @@ async def test_an_actor_whose_journal_is_lost_starts_once_it_is_repaired(
         async with world.open() as runtime:
             counter = await runtime.spawn(Counter, name="counter")
             assert await counter.ask(1) == total
+
+
+def below(world: Any, folder: str) -> dict[str, bytes]:
+    """All files below a folder."""
+    return {path: data for path, data in world.disk.files().items() if path.startswith(f"{folder}/")}
+
+
+@pytest.mark.parametrize("is_repaired", [False, True])
+@pytest.mark.parametrize("way", ["gone", "older copy", "folder above gone"])
+async def test_an_actor_whose_folder_is_gone_or_older_does_not_start_before_repair(
+    autojump_clock: Any, world: Any, way: str, is_repaired: bool
+) -> None:
+    """Nothing of its state goes back in silence: verify and the start name the loss, and repair leaves a journal that
+    takes events, after what the folder still says.
+    """
+    older: dict[str, bytes] = {}
+    for total in (1, 2):
+        async with world.open() as runtime:
+            counter = await runtime.spawn(Counter, name="counter")
+            assert await counter.ask(1) == total
+        older = older or below(world, "actors/user/counter")
+    for path in below(world, "actors"):
+        world.disk.tree.unlink(path)
+    for folder in ("actors/user/counter", "actors/user", "actors")[: 3 if "above" in way else 1]:
+        world.disk.tree.remove_directory(folder)
+    if way == "older copy":
+        for path, data in older.items():
+            world.put(path, data)
+    if not is_repaired:
+        async with world.open() as runtime:
+            with pytest.raises(callboard.ActorStopped, match=r"records \d+ to"):
+                await runtime.spawn(Counter, name="counter")
+    (problem,) = (await verify_directory(world.disk)).problems
+    assert problem.path.rpartition("/")[0] == "actors/user/counter"
+    assert problem.last_offset is not None
+    repaired = await repair_directory(world.disk)
+    assert {path for path, *_ in repaired.lost} == {"actors/user/counter"}
+    assert (await verify_directory(world.disk)).ok
+    for total in (1, 2):
+        async with world.open() as runtime:
+            counter = await runtime.spawn(Counter, name="counter")
+            assert await counter.ask(1) == total + (way == "older copy")

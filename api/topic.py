@@ -156,7 +156,8 @@ class Topic:
         when it may be; `PartitionUnavailable`; `RuntimeClosed`. A cancelled publish is indefinite too.
         """
         self._runtime.check_open()
-        if is_delayed(value, delay, deliver_at):
+        is_plain = type(value) is bytes and delay is None and deliver_at is None
+        if not is_plain and is_delayed(value, delay, deliver_at):
             if expected_offset is not None:
                 raise InvalidArgument(
                     "a delayed message has expected_offset, and its offset is decided when it is due. Nothing was"

@@ -178,7 +178,8 @@ class ActorIncarnation(Generic[M]):
             self.cell.received += batch.taken
             self.cell.rate.note(batch.taken, trio.current_time())
             for reply in batch.replies:
-                reply.keep_in(self._open)
+                if not reply.done:
+                    reply.keep_in(self._open)
 
     async def next_envelope(self) -> Envelope[M]:
         """For `Context.next`."""

@@ -143,10 +143,9 @@ class Reply:
             self._kept_in.pop(self, None)
 
     def keep_in(self, open_replies: dict[Reply, None]) -> None:
-        """Be one of these until it is done: its actor fails what is open when it ends, and holds no answers."""
-        if not self.done:
-            open_replies[self] = None
-            self._kept_in = open_replies
+        """It is not done yet. Be one of these until it is: its actor fails what is open when it ends."""
+        open_replies[self] = None
+        self._kept_in = open_replies
 
     def expire(self) -> None:
         """The timeout has passed: wake the asker if it still waits; it then finds the reply `abandoned`."""

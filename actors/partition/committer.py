@@ -115,7 +115,8 @@ class DiskEngine:
 
         Otherwise `write` them next, or call `end`.
         """
-        flight = self._files.start([verb for value in values for verb in value.verbs])
+        verbs = values[0].verbs if len(values) == 1 else [verb for value in values for verb in value.verbs]
+        flight = self._files.start(verbs)
         if flight is not None and flight.has_landed:
             return True
         self._flight = flight
@@ -175,19 +176,25 @@ class Committer:
         sleeps_until, participants = self._sleeps_until, self._participants
         if sleeps_until is None or self._closed:
             return
-        due = min([participant.due.at for participant in participants])
+        due, is_healthy = NEVER, True
+        for participant in participants:  # loops: each publish runs these two, and a comprehension is a call
+            if participant.due.at < due:
+                due = participant.due.at
+            is_healthy = is_healthy and participant.is_healthy
         if due >= sleeps_until:
             return
         self._sleeps_until, now = None, self._clock.monotonic()
-        if due <= now and False not in [participant.is_healthy for participant in participants]:
+        if due <= now and is_healthy:
             self._begun = parts = self._stage(participants, now)
             if not parts or self._engine.start([staged for _, staged in parts]):
                 self._begun = []  # what is left to do, if anything, is the task's
                 self.commits += bool(parts)
                 for participant, staged in parts:
                     participant.applied(staged)
-                due = min([participant.due.at for participant in participants])
-                if due >= sleeps_until and True not in [each.needs_upkeep for each in participants]:
+                is_done = True
+                for participant in participants:
+                    is_done = is_done and participant.due.at >= sleeps_until and not participant.needs_upkeep
+                if is_done:
                     self._begun, self._sleeps_until = None, sleeps_until
                     self._idle.set()
                     return

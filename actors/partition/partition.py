@@ -338,7 +338,8 @@ class Partition(Actor[c.PartitionCommand]):
         handlers, now = self._handlers, self.context.clock.monotonic()
         if self._spec.settings.priorities:
             self._core.wall_offset_s = wall_offset(self.context.clock)
-        self._take_handed_over(now)
+        if self._port.has_handed_over:
+            self._take_handed_over(now)
         for message, reply in batch:
             try:
                 handlers[type(message)](message, reply, now)

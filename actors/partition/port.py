@@ -207,6 +207,11 @@ class PartitionPort:
             with suppress(CallboardError):  # a full mailbox is soon taken from; who restarts looks by itself
                 self.ref.tell_nowait(TakeHandedOver())
 
+    @property
+    def has_handed_over(self) -> bool:
+        """Whether `take_handed_over` finds something."""
+        return bool(self._handed_over)
+
     def take_handed_over(self) -> list[Settle]:
         """What was handed over since the last time."""
         taken, self._handed_over = self._handed_over, []

@@ -58,6 +58,16 @@ Upkeep = Callable[[], float | None]
 
 _now = time.perf_counter
 
+_process: list[object] = [object()]
+"""Stands for this process, and is another object in a forked child. Each job looks at it: asking the system is slow."""
+
+
+def _has_forked() -> None:
+    _process[0] = object()
+
+
+os.register_at_fork(after_in_child=_has_forked)
+
 
 def no_upkeep() -> None:
     """Nothing to do between jobs."""
@@ -223,7 +233,7 @@ class ThreadPool:
     _idle: trio.Event | None = attrs.field(default=None, init=False)
     _patience: Patience = attrs.field(factory=Patience, init=False)
     _token: trio.lowlevel.TrioToken | None = attrs.field(default=None, init=False)
-    _pid: int = attrs.field(default=0, init=False)
+    _process: object = attrs.field(default=None, init=False)
 
     @property
     def threads(self) -> int:
@@ -237,7 +247,7 @@ class ThreadPool:
 
     def check_run(self) -> trio.lowlevel.TrioToken:
         """The token of the run that the pool serves, which must be the caller's. Raises `WrongRun` (T5)."""
-        if self._token is not None and os.getpid() != self._pid:
+        if self._token is not None and self._process is not _process[0]:
             raise WrongRun(
                 "a runtime or disk was used in a forked child of the process that opened it. Nothing was done. "
                 "Start child processes by 'spawn', and open a runtime of their own in them."
@@ -255,7 +265,7 @@ class ThreadPool:
                     "a runtime or disk was used in another trio run than the one that opened it. Nothing was done. "
                     "Go through trio.from_thread with that run's token, or open a runtime of its own in each."
                 )
-            self._token, self._pid = token, os.getpid()
+            self._token, self._process = token, _process[0]
             self._running.clear()  # jobs of a run that broke down: nobody waits for them
             self._promised = 0
         return token
@@ -288,7 +298,7 @@ class ThreadPool:
             token = trio.lowlevel.current_trio_token()
         except RuntimeError:
             token = self.check_run()
-        if token is not self._token or os.getpid() != self._pid:
+        if token is not self._token or self._process is not _process[0]:
             token = self.check_run()
         if self.inline:
             job = Job(function, arguments, token)

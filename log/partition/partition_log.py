@@ -302,7 +302,7 @@ class PartitionLog:
             raise InternalError(f"{self.label} cannot stage: staged already, or not healed", invariant="L2")
         if not durable:
             pending = self._tail.bytes_from(self.durable_end)
-            durable = pending + sum(columns.size_bytes for columns in batches) > self._limits.unsynced_bytes
+            durable = pending + sum([columns.size_bytes for columns in batches]) > self._limits.unsynced_bytes
         if now_us is None:
             now_us = self._clock.wall_us()
         roll_bytes, compression = self._settings.roll_bytes, self._settings.compression

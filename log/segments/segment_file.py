@@ -104,12 +104,14 @@ class SegmentFile:
     allocated_to: int = 0
     path: str = attrs.field(init=False)
     handle: Handle = attrs.field(init=False)
+    _syncing: Sync = attrs.field(init=False)
     _temporary: Handle | None = attrs.field(default=None, init=False)
     _made_as: Handle | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.path = segment_path(self.directory, self.base_offset)
         self.handle = self._files.handle(self.path)
+        self._syncing = Sync(self.handle)
         self.allocated_to = max(self.position, self.allocated_to)
 
     # -- creation (F1) ------------------------------------------------------------------------------------------
@@ -174,7 +176,7 @@ class SegmentFile:
         handle, end = self.handle, self.position + size_bytes
         verbs: list[Verb] = [Write(handle, self.position, buffers)]
         if sync:
-            verbs.append(Sync(handle))
+            verbs.append(self._syncing)
         if end <= self.allocated_to:
             return verbs, self.allocated_to
         # As many again as are written, between two bounds.

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from types import NoneType
 from typing import Any, Final, TypeVar, overload
 
 import attrs
@@ -199,6 +200,42 @@ class Receipts(Sequence[Receipt]):
             made = dict(pair for part in self.stored for pair in part.receipts(self._topic))
             self._by_index = [made[index] for index in range(self._count)]
         return self._by_index
+
+
+def delayed_among(messages: Sequence[Message]) -> list[int]:
+    """The indexes of those that wait."""
+    return [
+        index
+        for index, message in enumerate(messages)
+        if message.delay is not None or message.deliver_at is not None
+    ]
+
+
+def values_and_keys(
+    values: Sequence[bytes | Message],
+) -> tuple[list[bytes], list[bytes | None] | None] | None:
+    """What messages that have a value, perhaps a key, and nothing else consist of, not yet checked; None for others."""
+    if list(map(type, values)).count(Message) != len(values):
+        return None
+    messages: Sequence[Message] = values  # type: ignore[assignment]
+    for (
+        message
+    ) in messages:  # the attributes by name: the usual batch is through here ten times as soon as otherwise
+        if (
+            message.headers is not None
+            or message.timestamp is not None
+            or message.partition is not None
+            or message.dedup_id is not None
+            or message.ttl is not None
+            or message.priority is not None
+            or message.delay is not None
+            or message.deliver_at is not None
+            or message.expected_offset is not None
+        ):
+            return None
+    keys = [message.key for message in messages]
+    has_keys = list(map(type, keys)).count(NoneType) != len(keys)
+    return [message.value for message in messages], keys if has_keys else None
 
 
 def is_delayed(value: object, delay: float | None, deliver_at: datetime | None) -> bool:

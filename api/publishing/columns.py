@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
-from operator import sub
+from operator import itemgetter, sub
+from types import NoneType
 from typing import Any, Final, NamedTuple, TypeVar
 
 import attrs
@@ -14,14 +15,14 @@ from callboard.log.errors import CallboardError, InvalidArgument
 from callboard.log.format.columns import Columns
 from callboard.log.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, KEY_BYTES_MAX, MIB
 from callboard.log.plain import TEXTS, is_a, items, kind
-from callboard.message import ATTRIBUTE_OF, ATTRIBUTES, Message, check_bytes
+from callboard.message import ATTRIBUTE_OF, ATTRIBUTES, Message, check_bytes, delayed_among, values_and_keys
 
 FRAME_BYTES_TARGET = 8 * MIB
 """A batch larger than this goes into several frames, so that readers need not hold all of it at once."""
 
 Column = Sequence[Any]
 T = TypeVar("T")
-KEYS: Final = frozenset({bytes, type(None)})
+KEYS: Final = frozenset({bytes, NoneType})
 """The types of plain keys."""
 
 
@@ -83,11 +84,11 @@ class Unpacked:
             size = ATTRIBUTE_OF[name].size
             if size is not None:
                 columns.append(_sizes(column, size))
-        if sum(map(max, columns)) > limit:
+        total = sum(map(sum, columns))
+        if total > limit and sum(map(max, columns)) > limit:
             for index, parts in enumerate(zip(*columns, strict=True)):
                 if sum(parts) > limit:
                     raise too_large(sum(parts), index)
-        total = sum(map(sum, columns))
         if total > BATCH_BYTES_MAX:
             raise InvalidArgument(
                 f"a batch of {total} bytes, and {BATCH_BYTES_MAX} are allowed. Nothing was written. Split it."
@@ -130,7 +131,7 @@ class Part(NamedTuple):
 
 def _sizes(column: Column, size: Callable[[Any], int]) -> list[int]:
     """The bytes of each item; of plain bytes only the longest needs a check."""
-    if set(map(type, column)) == {bytes}:
+    if column and are_bytes(column):
         sizes = list(map(len, column))
         longest = sizes.index(max(sizes))
         of_message(longest, size, column[longest])
@@ -145,14 +146,14 @@ def _made(column: Column, make: Callable[[Any], Any]) -> Column:
 
 def _all_bytes(values: Column) -> Sequence[bytes]:
     """The values of a batch, as bytes."""
-    if set(map(type, values)) == {bytes}:
+    if are_bytes(values):
         return values
     return [of_message(index, check_bytes, "value", value) for index, value in enumerate(values)]
 
 
 def _plain_keys(keys: Column) -> Column:
     """The keys of a batch, as bytes."""
-    if set(map(type, keys)) <= {bytes, type(None)}:
+    if are_bytes(keys) or set(map(type, keys)) <= KEYS:
         return keys
     return [
         None if key is None else of_message(index, check_bytes, "key", key) for index, key in enumerate(keys)
@@ -203,33 +204,32 @@ def unpacked(values: Sequence[bytes | Message], attributes: Mapping[str, Column]
     }
     if "key" in given:
         given["key"] = _plain_keys(given["key"])
-    kinds = set(map(type, values))
-    if kinds == {bytes}:
+    if are_bytes(values):
         return Unpacked(values, given, None)  # type: ignore[arg-type]
-    if not any(issubclass(kind, Message) for kind in kinds):
+    if not any(issubclass(kind, Message) for kind in set(map(type, values))):
         return Unpacked(_all_bytes(values), given, None)
     if given:
         raise InvalidArgument(
             "a batch holds Message objects and separate columns of their attributes. Nothing was written. Use one form."
         )
-    for index, value in enumerate(values):
-        if isinstance(value, Message) and value.is_delayed:
-            raise InvalidArgument(
-                f"message {index} of the batch has a delay or deliver_at, which nothing here takes. Nothing was"
-                " written. Publish a batch of delayed messages with topic.publish_batch.",
-                index=index,
-            )
+    plain = values_and_keys(values)
+    if plain is not None:
+        values, keys = plain
+        return Unpacked(_all_bytes(values), {} if keys is None else {"key": _plain_keys(keys)}, None)
     messages = [value if isinstance(value, Message) else Message(value) for value in values]
-    found = {
+    for index in delayed_among(messages):
+        raise InvalidArgument(
+            f"message {index} of the batch has a delay or deliver_at, which nothing here takes. Nothing was"
+            " written. Publish a batch of delayed messages with topic.publish_batch.",
+            index=index,
+        )
+    found: dict[str, Column] = {
         attribute.name: [getattr(message, attribute.name) for message in messages] for attribute in ATTRIBUTES
     }
     partitions = [message.partition for message in messages]
-    expected = {
-        index: message.expected_offset
-        for index, message in enumerate(messages)
-        if message.expected_offset is not None
-    }
-    found["key"] = list(_plain_keys(found["key"]))
+    offsets = [message.expected_offset for message in messages]
+    expected = {} if _is_empty(offsets) else {at: item for at, item in enumerate(offsets) if item is not None}
+    found["key"] = _plain_keys(found["key"])
     return Unpacked(
         _all_bytes([message.value for message in messages]),
         {name: column for name, column in found.items() if not _is_empty(column)},
@@ -239,7 +239,7 @@ def unpacked(values: Sequence[bytes | Message], attributes: Mapping[str, Column]
 
 
 def _is_empty(column: Column) -> bool:
-    return all(item is None for item in column)
+    return list(map(type, column)).count(NoneType) == len(column)
 
 
 def are_bytes(items: Sequence[object]) -> bool:
@@ -251,7 +251,11 @@ def plain_columns(
     values: Sequence[bytes | Message], keys: Sequence[bytes | None] | None, limit_bytes: int
 ) -> Columns | None:
     """The columns of a batch that is nothing but bytes, and within a message's limit in all; None for any other."""
-    if not values or not are_bytes(values):
+    if not values:
+        return None
+    if keys is None and type(values[0]) is Message and (plain := values_and_keys(values)) is not None:
+        values, keys = plain
+    if not are_bytes(values):
         return None
     if keys is not None and (
         type(keys) not in (list, tuple) or not (are_bytes(keys) or set(map(type, keys)) <= KEYS)
@@ -290,9 +294,16 @@ def columns_of(indexes: Sequence[int], values: Sequence[bytes], stored: Mapping[
     if len(indexes) == len(values):
         return Columns.build(values, **stored)
     return Columns.build(
-        [values[index] for index in indexes],
-        **{name: [column[index] for index in indexes] for name, column in stored.items()},
+        _picked(values, indexes), **{name: _picked(column, indexes) for name, column in stored.items()}
     )
+
+
+def _picked(column: Sequence[T], indexes: Sequence[int]) -> Sequence[T]:
+    """The items at `indexes`."""
+    if len(indexes) < 2:  # of one index `itemgetter` makes no tuple
+        return [column[index] for index in indexes]
+    picked: tuple[T, ...] = itemgetter(*indexes)(column)
+    return picked
 
 
 def halves(indexes: Sequence[int], waits: Sequence[bool]) -> list[Sequence[int]]:

@@ -17,7 +17,7 @@ from callboard.actors.partition.commands import PublishMany
 from callboard.log.errors import CallboardError, InvalidArgument, TopicNotFound
 from callboard.log.limits import HEADERS_COUNT_MAX, YEAR_MAX
 from callboard.log.plain import shown
-from callboard.message import Message, Receipt, Receipts, WaitingRange, check_delay, to_us
+from callboard.message import Message, Receipt, Receipts, WaitingRange, check_delay, delayed_among, to_us
 from callboard.publishing.columns import Part, batch_of, check_alone, column_of, of_message
 
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ Column = Sequence[Any]
 
 def has_delays(values: object) -> bool:
     """Whether a `Message` of a batch is delayed."""
-    return (
-        (type(values) is list or type(values) is tuple)
-        and any(issubclass(kind, Message) for kind in set(map(type, values)))
-        and any(isinstance(value, Message) and value.is_delayed for value in values)
-    )
+    if type(values) is not list and type(values) is not tuple:
+        return False
+    if not any(issubclass(kind, Message) for kind in set(map(type, values))):
+        return False
+    return bool(delayed_among([value for value in values if isinstance(value, Message)]))
 
 
 class DelayedPublisher:

@@ -109,7 +109,7 @@ def split(
     Raises InvalidArgument when the partitioner chooses no partition; then `sticky` has not moved. The error names the
     message by `indexes`, if the keys are not those of a whole batch.
     """
-    keyless = [index for index, key in enumerate(keys) if key is None]
+    keyless = [index for index, key in enumerate(keys) if key is None] if None in keys else []
     if len(keyless) == len(keys):
         return {sticky.choose(len(keyless), size_bytes): keyless} if keyless else {}
     if partitioner is consistent and not keyless:

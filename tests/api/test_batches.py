@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
+import attrs
 import pytest
 import trio
 
 import callboard
 from callboard import Message, Receipt, ScheduledReceipt
 from callboard.log.seams.disk import Write
+from callboard.message import values_and_keys
 from callboard.publishing.columns import FRAME_BYTES_TARGET
 from callboard.publishing.partitioning import consistent
 
@@ -27,6 +30,74 @@ async def refused(topic: Any, index: int | None, words: str, values: Any, **give
     assert caught.value.index == index
     assert index is None or str(caught.value).startswith(f"message {index} of the batch")
     assert await stored(topic) == before
+
+
+# -- messages that are nothing but values and keys ------------------------------------------------------------
+
+
+BESIDE = {
+    "headers": {"a": b"b"},
+    "timestamp": datetime(2026, 1, 1, tzinfo=UTC),
+    "partition": 0,
+    "dedup_id": "x",
+    "ttl": 60,
+    "priority": 5,
+    "delay": 1,
+    "deliver_at": datetime(2100, 1, 1, tzinfo=UTC),
+    "expected_offset": 0,
+}
+
+
+@pytest.mark.parametrize(
+    "name", [field.name for field in attrs.fields(Message) if field.name not in ("value", "key")]
+)
+def test_whatever_else_a_message_carries_is_looked_at(name: str) -> None:
+    """A batch counts as values and keys alone only when no message has anything else."""
+    assert values_and_keys([Message(b"a", key=b"k"), Message(b"b")]) == ([b"a", b"b"], [b"k", None])
+    assert values_and_keys([Message(b"a"), Message(b"b")]) == ([b"a", b"b"], None)
+    assert values_and_keys([Message(b"a"), Message(b"b", **{name: BESIDE[name]})]) is None
+    assert values_and_keys([Message(b"a"), b"b"]) is None
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize(
+    "keys", [[b"k%d" % (n % 7) for n in range(40)], [None, b"", b"long" * 9] * 9, [None] * 4]
+)
+async def test_messages_with_keys_are_stored_like_values_and_keys(
+    autojump_clock: Any, world: Any, partitions: int, keys: list[bytes | None]
+) -> None:
+    """In the same partitions, in the same order, with the same receipts, whichever form the batch has."""
+    values = [b"%d" % n for n in range(len(keys))]
+    async with world.open() as runtime:
+        found = []
+        for name in ("columns", "messages"):
+            topic = await runtime.create_topic(name, partitions=partitions)
+            if name == "columns":
+                receipts = await topic.publish_batch(values, keys=keys)
+            else:
+                batch = [Message(value, key=key) for value, key in zip(values, keys, strict=True)]
+                receipts = await topic.publish_batch(batch)
+            records = [
+                [(record.value, record.key) async for record in topic.read(partition=index)]
+                for index in range(partitions)
+            ]
+            found.append((receipts.ranges, records))
+        assert found[0] == found[1]
+        assert sorted(pair for records in found[0][1] for pair in records) == sorted(
+            zip(values, keys, strict=True)
+        )
+
+
+async def test_wrong_messages_of_values_and_keys_are_named(autojump_clock: Any, world: Any) -> None:
+    """The error says which message has a value or key that is no bytes, and one too large is told with its index."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders", max_message_bytes=100)
+        await refused(topic, 1, "value", [Message(b"a", key=b"k"), Message("b", key=b"k")])
+        await refused(topic, 1, "key", [Message(b"a", key=b"k"), Message(b"b", key="k")])
+        with pytest.raises(callboard.MessageTooLarge) as caught:
+            await topic.publish_batch([Message(b"a", key=b"k"), Message(b"b" * 60, key=b"k" * 60)])
+        assert caught.value.index == 1
+        assert await stored(topic) == []
 
 
 # -- errors name the message ----------------------------------------------------------------------------------

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import islice
-from operator import itemgetter, sub
-from types import NoneType
+from itertools import islice, repeat
+from operator import is_, itemgetter, sub
 from typing import Any, Final, NamedTuple, TypeVar
 
 import attrs
@@ -22,7 +21,7 @@ FRAME_BYTES_TARGET = 8 * MIB
 
 Column = Sequence[Any]
 T = TypeVar("T")
-KEYS: Final = frozenset({bytes, NoneType})
+KEYS: Final = frozenset({bytes, type(None)})
 """The types of plain keys."""
 
 
@@ -239,7 +238,7 @@ def unpacked(values: Sequence[bytes | Message], attributes: Mapping[str, Column]
 
 
 def _is_empty(column: Column) -> bool:
-    return list(map(type, column)).count(NoneType) == len(column)
+    return all(map(is_, column, repeat(None)))
 
 
 def are_bytes(items: Sequence[object]) -> bool:

@@ -161,6 +161,31 @@ class Nodes:
             return np.where(drawn >> np.uint64(63) == 0, 0, ALL)
         return table.draw(self.rows(has_slopes=has_slopes), drawn)
 
+    def descended(self, table: Table) -> Nodes:
+        """The halves that have the event, of nodes that have one each: as `divided` does, in fewer steps."""
+        length = self.high - self.low
+        rows = (STATES + self.states) * 2 + ((length & 1) & (length < 8))
+        drawn = words(1, self.seeds)
+        if table.is_empty:
+            is_right = drawn >> np.uint64(63) == 0
+        else:
+            is_right = table.draw(rows, drawn) == 0
+        is_right &= length > 1
+        middle = _middle(self.low, self.high)
+        return Nodes(
+            2 * self.places + is_right,
+            np.where(is_right, middle, self.low),
+            np.where(is_right, self.high, middle),
+            self.many,
+            np.zeros_like(self.states),
+            words(3 + is_right.astype(np.uint64), self.seeds),
+        )
+
+    def with_more(self, others: Nodes) -> Nodes:
+        """These and those."""
+        columns = zip(*(attrs.astuple(each, recurse=False) for each in (self, others)), strict=True)
+        return Nodes(*map(np.concatenate, columns))
+
     def rows(self, *, has_slopes: bool) -> Any:
         """The row of each node in a table."""
         many = self.many
@@ -174,9 +199,22 @@ class Nodes:
 
 def divide(nodes: Nodes, tables: Sequence[Table], *, has_slopes: bool) -> Nodes:
     """Let nodes divide as often as there are tables."""
+    if has_slopes:
+        for table in tables:
+            nodes = nodes.divided(table, has_slopes=True)
+        return nodes
+    # Most nodes soon have one event.
+    alone = nodes.chosen(nodes.many == 1)
+    nodes = nodes.chosen(nodes.many > 1)
     for table in tables:
-        nodes = nodes.divided(table, has_slopes=has_slopes)
-    return nodes
+        alone = alone.descended(table)
+        nodes = nodes.divided(table, has_slopes=False)
+        is_one = nodes.many == 1
+        if is_one.any():
+            alone = alone.with_more(nodes.chosen(is_one))
+            nodes = nodes.chosen(~is_one)
+    nodes = nodes.with_more(alone)
+    return nodes.chosen(np.argsort(nodes.places, kind="stable"))
 
 
 def _both(left: Any, right: Any) -> Any:

@@ -9,7 +9,6 @@ again until it is inside.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -31,8 +30,8 @@ def stream_of(*names: object) -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
-def words(stream: int, indices: Any) -> Any:
-    """The words of a stream at these indices (u64)."""
+def words(stream: Any, indices: Any) -> Any:
+    """The words of a stream, or of one for each, at these indices (u64)."""
     state = np.uint64(stream) + (indices.astype(np.uint64) + np.uint64(1)) * _GOLDEN
     state = (state ^ (state >> np.uint64(30))) * _FIRST
     state = (state ^ (state >> np.uint64(27))) * _SECOND
@@ -66,22 +65,3 @@ def _rounds(stream: int, numbers: Any, bits: int) -> Any:
         numbers = right << np.uint64(high) | (left ^ mixed)
         high, low = low, high
     return numbers
-
-
-class Draws:
-    """The words of a stream one after the other, for what has no number of its own."""
-
-    def __init__(self, stream: int) -> None:
-        self._stream = stream
-        self._at = 0
-
-    def take(self, many: int) -> Any:
-        """The next words."""
-        found = words(self._stream, np.arange(self._at, self._at + many, dtype=np.int64))
-        self._at += many
-        return found
-
-    def loop(self, chunk: int = 8_192) -> Iterator[int]:
-        """One after the other, for ever, for a loop."""
-        while True:
-            yield from self.take(chunk).tolist()

@@ -26,14 +26,13 @@ import numpy as np
 from callboard.log.errors import InvalidArgument
 from callboard.simulations.workload.arrivals import Arrivals
 from callboard.simulations.workload.dependence import class_sums, windows_of
-from callboard.simulations.workload.drawing import Draws, below, permuted, stream_of, words
+from callboard.simulations.workload.drawing import below, permuted, stream_of, words
 from callboard.simulations.workload.population import Population
 from callboard.simulations.workload.profile_format import SECOND_US, WorkloadProfile
 from callboard.simulations.workload.scaling import Scaling
 from callboard.simulations.workload.shares import NO_KEY, KeyShares, SizeShares
 from callboard.simulations.workload.size_order import SizeChains, in_order
-from callboard.simulations.workload.tables import Table
-from callboard.simulations.workload.turns import take_turns
+from callboard.simulations.workload.turns import Turns
 
 PIECE_EVENTS: Final = 131_072
 BATCH_BYTES: Final = 32 * 1024 * 1024
@@ -153,11 +152,13 @@ class Part:
             times[:, 0] = 0
         if many and stop == len(self.profile.bucket_counts):
             times[:, -1] = self.profile.span_us
-        sizes = self._sizes(window)
-        found = [
-            self._layer(turn, window, layer, times[at], sizes) for at, layer in enumerate(layers.tolist())
-        ]
-        return Events(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
+        found = self._layers(turn, window, layers, times)
+        if piece.stop <= int(self.scaling.volume):
+            return found
+        whole = (len(layers) - 1) * many
+        first = self._first(turn, window)
+        rest = self._thinned(found.rows(slice(whole, None)), first)
+        return Events(*map(np.concatenate, zip(found.rows(slice(whole)), rest, strict=True)))
 
     def offsets(self, drawn: Any) -> Any:
         """Times within a second, of the profile's resolution."""
@@ -189,10 +190,9 @@ class Part:
         return Population.of(self.profile, self.scaling, self.stream("population"))
 
     @cached_property
-    def _turns(self) -> tuple[Table, Table, Table]:
+    def _turns(self) -> Turns:
         found = self.profile.dependence
-        tables = (found.starts, found.runs, found.returns) if found else ((), (), ())
-        return Table.of(tables[0]), Table.of(tables[1]), Table.of(tables[2])
+        return Turns.of(found.starts, found.runs, found.returns) if found else Turns.of()
 
     @cached_property
     def _chains(self) -> SizeChains | None:
@@ -224,38 +224,50 @@ class Part:
         ]
         return self.sizes.at(np.concatenate(places))
 
-    # -- one layer
+    # -- layers
 
-    def _layer(self, turn: int, window: int, layer: int, times: Any, sizes: Any) -> Events:
-        many = len(times)
-        stream = self.stream("layer", turn, window, layer)
-        keys, events = self._population.keys[window], self._population.events[window]
-        who, lengths = take_turns(events, *self._turns, Draws(stream))
-        key = keys[np.repeat(np.array(who, dtype=np.int64), lengths)]
+    def _first(self, turn: int, window: int) -> int:
+        """The number in its layer of a window's first event."""
+        return self._before[self._ends[window - 1] if window else 0] + turn * self.profile.events
+
+    def _layers(self, turn: int, window: int, layers: Any, times: Any) -> Events:
+        """All events of a window in these layers, whose times are the rows of `times`."""
+        many = times.shape[1]
+        names = [self.stream("layer", turn, window, layer) for layer in layers.tolist()]
+        seeds = np.array(names, dtype=np.uint64)
+        keys = self._population.keys[window]
+        who, lengths = self._turns.take(self._population.events[window], seeds)
+        chain = np.repeat(who, lengths)
+        key = keys[chain % len(keys)]
+        sizes = np.broadcast_to(self._sizes(window), (len(layers), len(key) // len(layers)))
         if self._chains is not None:
-            sizes = in_order(sizes, self._chains.ranks(key.tolist(), stream ^ 1))
-        key = key[:many]
-        first = self._before[self._ends[window - 1] if window else 0] + turn * self.profile.events
-        number: Any = layer * self.layer_events + first + np.arange(many, dtype=np.int64)
-        drawn = words(self.stream("key copies", turn, window, layer), key)
-        found = Events(
+            drawn = words(11, seeds[:, None] + np.arange(sizes.shape[1], dtype=np.uint64)[None, :])
+            ranks = self._chains.ranks(key, chain, drawn.reshape(-1))
+            sizes = in_order(self.sizes.by_bin(sizes[0]), ranks.reshape(sizes.shape))
+        layer: Any = np.repeat(layers, many)
+        key, sizes = (each.reshape(len(layers), -1)[:, :many].reshape(-1) for each in (key, sizes))
+        inside = np.tile(np.arange(many, dtype=np.int64), len(layers))
+        number = layer * self.layer_events + self._first(turn, window) + inside
+        drawn = words(12, np.repeat(seeds, many) + key.astype(np.uint64))
+        begin_us = self.start_us + turn * len(self.profile.bucket_counts) * self.profile.bucket_us
+        return Events(
             number=number,
             copy=np.zeros_like(number),
-            time_us=self.start_us + turn * len(self.profile.bucket_counts) * self.profile.bucket_us + times,
+            time_us=begin_us + times.reshape(-1),
             key=np.where(key > 0, self.keys.named(key - 1, layer, drawn), NO_KEY),
-            size=sizes[:many],
+            size=sizes,
             word=words(self.stream("values"), number),
         )
-        return found if layer < int(self.scaling.volume) else self._thinned(found, key, first)
 
-    def _thinned(self, events: Events, key: Any, first: int) -> Events:
+    def _thinned(self, events: Events, first: int) -> Events:
         """As many events as the last layer has of these, of whole keys; one key may lose some."""
         volume = self.scaling.volume % 1
 
         def scaled(unscaled: int) -> int:
             return unscaled * volume.numerator // volume.denominator
 
-        wanted = scaled(first + len(key)) - scaled(first)
+        wanted = scaled(first + len(events.number)) - scaled(first)
         stream = self.stream("thinning")
-        drawn = np.where(key > 0, words(stream, key), words(stream + 1 & 2**64 - 1, events.number))
+        has_key = events.key != NO_KEY
+        drawn = np.where(has_key, words(stream, events.key), words(stream + 1 & 2**64 - 1, events.number))
         return events.rows(np.sort(np.lexsort((events.number, drawn))[:wanted]))

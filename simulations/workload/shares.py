@@ -111,6 +111,11 @@ class SizeShares:
         before = proportion(places, rest, self.events)
         return found + each + proportion(places + 1, rest, self.events) - before
 
+    def by_bin(self, sizes: Any) -> Any:
+        """The sizes, the lowest bins first; those of one bin stay in their order."""
+        bins = np.searchsorted(self.bins, sizes - self.rest // self.events, side="right")
+        return sizes[np.argsort(bins, kind="stable")]
+
 
 def proportion(places: Any, many: int, size: int) -> Any:
     """`places * many // size`, also where the product does not fit into 64 bits."""

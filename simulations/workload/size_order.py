@@ -1,15 +1,13 @@
 """Which event of a window has which size.
 
-A window's sizes are given (`window_sizes`); which events have the large ones, a chain along each key draws. An event
-gets the class of the key's event before, or one that is frequent with this key; with a rare key, one that follows the
-class before. Events in the order of these classes get the sizes in their order. Within
-a class, an event has the place of the key's event before where its size stays the same.
+A window's sizes are given (`window_sizes`), those of one of the profile's bins in no order. Which events have the large
+ones, a chain along each key draws. An event gets the class of the key's event before, or one that is frequent with this
+key; with a rare key, one that follows the class before. Events in the order of these classes get the sizes in their
+order. Within a class, an event has the place of the key's event before where its size stays the same.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Sequence
 from typing import Any, Final
 
 import attrs
@@ -19,15 +17,18 @@ from callboard.simulations.workload.dependence import AGAIN_ONE, Dependence
 from callboard.simulations.workload.drawing import words
 from callboard.simulations.workload.tables import Table
 
-_RANKS: Final = 2**62 - 1
+_RANK_BITS: Final = 55
+"""Below a class, which is less than 256."""
 
 
 @attrs.frozen(eq=False)
 class SizeChains:
     """The classes of sizes along keys."""
 
-    hot: tuple[tuple[list[int], list[int], int], ...]
-    """Of each hot key: sums up to each class, the classes, and how often one comes again."""
+    hot: Table
+    """The classes of each hot key."""
+    again: Any
+    """How often the class of a hot key comes again, of `AGAIN_ONE` cases."""
     first: Table
     following: Table
     stays: int
@@ -36,54 +37,62 @@ class SizeChains:
     @classmethod
     def of(cls, found: Dependence, stream: int) -> SizeChains:
         """The chains of a profile."""
-        hot = []
-        for key in found.hot:
-            total = 0
-            ends = [total := total + many for _, many in key.sizes]
-            hot.append((ends, [which for which, _ in key.sizes], key.again))
         return cls(
-            tuple(hot), Table.of(found.size_first), Table.of(found.size_next), found.size_stays, stream
+            Table.of([(at, which, many) for at, key in enumerate(found.hot) for which, many in key.sizes]),
+            np.array([key.again for key in found.hot], dtype=np.int64),
+            Table.of(found.size_first),
+            Table.of(found.size_next),
+            found.size_stays,
+            stream,
         )
 
-    def ranks(self, keys: Sequence[int], stream: int) -> list[tuple[int, int]]:
-        """A class for each event, by their keys, and what puts it in order with others of the class."""
-        rare = sorted({key for key in keys if key >= len(self.hot)})
-        last: dict[int, int] = dict(zip(rare, self._anchors(rare), strict=True))
-        drawn = words(stream, np.arange(len(keys))).tolist()
-        found: list[tuple[int, int]] = []
-        places: dict[int, tuple[int, int]] = {}
-        hot, stays = self.hot, self.stays
-        for key, word in zip(keys, drawn, strict=True):
-            if key < len(hot):
-                ends, classes, again = hot[key]
-                before = last.get(key)
-                if before is None or word & AGAIN_ONE - 1 >= again:
-                    before = classes[bisect_right(ends, (word >> 32) * ends[-1] >> 32)]
-            else:
-                before = last[key]
-                if before < 0:  # its first event in the window has the class that the key has everywhere
-                    before = -1 - before
-                elif not self.following.is_empty:
-                    ends, classes = self.following.row(before)
-                    before = classes[bisect_right(ends, (word >> 32) * ends[-1] >> 32)]
-            last[key] = before
-            rank = places.get(key)
-            if rank is None or rank[0] != before or (word >> 16 & AGAIN_ONE - 1) >= stays:
-                places[key] = rank = before, word & _RANKS
-            found.append(rank)
+    def ranks(self, keys: Any, chains: Any, drawn: Any) -> Any:
+        """What puts events in the order of their sizes: by class, and within it.
+
+        Events have a key, and a chain: those of one chain have one key, and are in the order of time.
+        """
+        order = np.argsort(chains, kind="stable")
+        keys, chains, drawn = keys[order], chains[order], drawn[order]
+        begins: Any = np.ones(len(keys), dtype=bool)
+        begins[1:] = chains[1:] != chains[:-1]
+        part = (drawn & np.uint64(AGAIN_ONE - 1)).astype(np.int64)
+        is_hot = keys < len(self.again)
+        is_drawn = is_hot & begins
+        is_drawn[is_hot] |= part[is_hot] >= self.again[keys[is_hot]]
+        classes: Any = np.zeros(len(keys), dtype=np.int64)
+        classes[is_drawn] = self.hot.draw(keys[is_drawn], drawn[is_drawn])
+        classes = classes[_latest(is_drawn | ~is_hot)]
+        self._follow(classes, np.flatnonzero(~is_hot), keys, begins, drawn)
+        moves = begins | (((drawn >> np.uint64(16)).astype(np.int64) & AGAIN_ONE - 1) >= self.stays)
+        moves[1:] |= classes[1:] != classes[:-1]
+        within = (drawn & np.uint64((1 << _RANK_BITS) - 1)).astype(np.int64)[_latest(moves)]
+        found: Any = np.empty(len(keys), dtype=np.int64)
+        found[order] = classes << _RANK_BITS | within
         return found
 
-    def _anchors(self, keys: Sequence[int]) -> list[int]:
-        if self.first.is_empty or not keys:
-            return [-1] * len(keys)
-        drawn = words(self.stream, np.array(keys, dtype=np.int64))
-        found: list[int] = (-1 - self.first.draw(np.zeros(len(keys), dtype=np.int64), drawn)).tolist()
-        return found
+    def _follow(self, classes: Any, rare: Any, keys: Any, begins: Any, drawn: Any) -> None:
+        """The classes of the events at `rare`: the first of a chain has the class that the key has everywhere."""
+        begin = _latest(begins)
+        nth = rare - begin[rare]
+        by_nth = rare[np.argsort(nth, kind="stable")]
+        for number, some in enumerate(np.split(by_nth, np.cumsum(np.bincount(nth))[:-1])):
+            if not number and not self.first.is_empty:
+                classes[some] = self.first.draw(np.zeros_like(some), words(self.stream, keys[some]))
+            elif number:
+                before = classes[some - 1]
+                classes[some] = (
+                    before if self.following.is_empty else self.following.draw(before, drawn[some])
+                )
 
 
-def in_order(sizes: Any, ranks: Sequence[tuple[int, int]]) -> Any:
-    """The sizes, the smallest for the event of the lowest rank."""
-    classes, places = np.array(ranks, dtype=np.int64).reshape(-1, 2).T
-    found = np.empty_like(sizes)
-    found[np.lexsort((places, classes))] = np.sort(sizes)
+def _latest(chosen: Any) -> Any:
+    """For each place the last one that is chosen, up to it."""
+    return np.maximum.accumulate(np.where(chosen, np.arange(len(chosen)), 0))
+
+
+def in_order(sizes: Any, ranks: Any) -> Any:
+    """The sizes for each row of events, the first for the event of the lowest rank."""
+    found = np.empty_like(ranks)
+    places = np.argsort(ranks, axis=1, kind="stable")
+    np.put_along_axis(found, places, np.broadcast_to(sizes, ranks.shape), axis=1)
     return found

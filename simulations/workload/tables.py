@@ -29,7 +29,8 @@ class Table:
     """Sums up to each entry, over all rows."""
     columns: Any
     states: int
-    lists: dict[int, tuple[list[int], list[int]]] = attrs.field(factory=dict)
+    near: Any = attrs.field(factory=lambda: np.zeros(0, dtype=np.int64))
+    """For each row the place, counted from 1, of the one in `known` that it draws from; 0 until it is asked for."""
 
     @classmethod
     def of(cls, counts: Sequence[tuple[int, int, int]], states: int = 1) -> Table:
@@ -52,28 +53,32 @@ class Table:
         share = ((drawn >> np.uint64(32)) * self.sums[at].astype(np.uint64) >> np.uint64(32)).astype(np.int64)
         return self.columns[np.searchsorted(self.ends, self.first[at] + share, side="right")]
 
-    def row(self, row: int) -> tuple[list[int], list[int]]:
-        """Of one row the sums up to each entry, and the columns, for a loop."""
-        found = self.lists.get(row)
-        if found is None:
-            at = int(self._places(np.array([row]))[0])
-            first = int(self.first[at])
-            start = int(np.searchsorted(self.ends, first, side="right")) if first else 0
-            stop = int(np.searchsorted(self.ends, first + int(self.sums[at]), side="right"))
-            found = (self.ends[start:stop] - first).tolist(), self.columns[start:stop].tolist()
-            self.lists[row] = found
-        return found
+    def means(self, rows: Any, values: Any) -> Any:
+        """The mean of each of these rows, rounded down, where a column counts as its value in `values`."""
+        weights = np.diff(self.ends, prepend=0) * values
+        starts = np.searchsorted(self.ends, self.first, side="right")
+        return (np.add.reduceat(weights, starts) // self.sums)[self._places(rows)]
 
     def _places(self, rows: Any) -> Any:
-        wanted, which = np.unique(rows, return_inverse=True)
-        at = np.minimum(np.searchsorted(self.known, wanted), len(self.known) - 1)
-        for missing in np.flatnonzero(self.known[at] != wanted).tolist():
-            row = int(wanted[missing])
-            classes = np.abs(self.known // self.states - row // self.states)
-            at[missing] = np.argmin(
-                classes * 2 * self.states + np.abs(self.known % self.states - row % self.states)
-            )
-        return at[which]
+        """Where these rows are, or those that stand for them."""
+        rows = np.asarray(rows)
+        most = int(rows.max(initial=0))
+        if most >= len(self.near):
+            self.near.resize(most + 1, refcheck=False)
+        at = self.near[rows] - 1
+        if at.min(initial=0) < 0:
+            wanted = np.unique(rows[at < 0])
+            self.near[wanted] = [self._nearest(row) + 1 for row in wanted.tolist()]
+            at = self.near[rows] - 1
+        return at
+
+    def _nearest(self, row: int) -> int:
+        at = int(np.searchsorted(self.known, row))
+        if at < len(self.known) and self.known[at] == row:
+            return at
+        classes = np.abs(self.known // self.states - row // self.states)
+        states = np.abs(self.known % self.states - row % self.states)
+        return int(np.argmin(classes * 2 * self.states + states))
 
 
 def counted(rows: Any, columns: Any) -> Any:

@@ -104,14 +104,13 @@ def test_a_few_large_values_have_a_class(np: Any) -> None:
 def test_columns_are_drawn_as_often_as_counted(np: Any, tables: Any, drawing: Any) -> None:
     """Of the row, or of the nearest that was counted."""
     table = tables.Table.of([(2, 0, 1), (2, 5, 3), (9, 7, 1)])
-    words = drawing.Draws(1).take(40_000)
+    words = drawing.words(1, np.arange(40_000))
     found = Counter(table.draw(np.full(40_000, 2), words).tolist())
     assert found.keys() == {0, 5}
     assert 9_500 < found[0] < 10_500
     assert set(table.draw(np.full(10, 4), words[:10]).tolist()) <= {0, 5}
     assert table.draw(np.array([6, 9, 100]), words[:3]).tolist() == [7, 7, 7]
-    assert table.row(2) == ([1, 4], [0, 5])
-    assert table.row(9) == ([1], [7])
+    assert table.means(np.array([2, 3, 9]), np.array([8, 4, 6])).tolist() == [5, 5, 6]
 
 
 def test_the_nearest_row_has_the_class_before_the_state(np: Any, tables: Any) -> None:
@@ -124,7 +123,7 @@ def test_the_nearest_row_has_the_class_before_the_state(np: Any, tables: Any) ->
 def test_counts_larger_than_half_a_word_keep_their_proportion(np: Any, tables: Any, drawing: Any) -> None:
     """They are shrunk, and none of them to nothing."""
     table = tables.Table.of([(0, 0, 2**50), (0, 1, 2**50), (0, 2, 1)])
-    found = Counter(table.draw(np.zeros(10_000, np.int64), drawing.Draws(3).take(10_000)).tolist())
+    found = Counter(table.draw(np.zeros(10_000, np.int64), drawing.words(3, np.arange(10_000))).tolist())
     assert 4_700 < found[0] < 5_300
     assert 2 in table.columns
 
@@ -192,18 +191,16 @@ def test_parts_are_those_of_the_cascade(np: Any, cascade: Any) -> None:
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=300), st.integers(0, 99))
-def test_each_key_has_its_events(
-    np: Any, turns: Any, tables: Any, drawing: Any, keys: list[int], seed: int
-) -> None:
+def test_each_key_has_its_events(np: Any, turns: Any, keys: list[int], seed: int) -> None:
     """However runs and returns are drawn."""
-    counts = {name: tables.Table.of(rows) for name, rows in turns.count_turns(np.array(keys)).items()}
     many = np.array(sorted(Counter(keys).values()))
-    draws = drawing.Draws(seed)
-    who, lengths = turns.take_turns(many, counts["starts"], counts["runs"], counts["returns"], draws)
+    taken = turns.Turns.of(**turns.count_turns(np.array(keys)))
+    who, lengths = taken.take(many, np.array([seed, seed + 1], dtype=np.uint64))
     found = Counter()
-    for key, length in zip(who, lengths, strict=True):
+    for key, length in zip(who.tolist(), lengths.tolist(), strict=True):
         found[key] += length
-    assert [found[key] for key in range(len(many))] == many.tolist()
+    assert [found[key] for key in range(2 * len(many))] == 2 * many.tolist()
+    assert (np.diff(who // len(many)) >= 0).all()
 
 
 def same_as_before(keys: list[int]) -> float:
@@ -212,16 +209,69 @@ def same_as_before(keys: list[int]) -> float:
 
 
 @pytest.mark.parametrize("run", [1, 3, 20])
-def test_keys_come_in_runs_as_recorded(np: Any, turns: Any, tables: Any, drawing: Any, run: int) -> None:
+def test_keys_come_in_runs_as_recorded(np: Any, turns: Any, run: int) -> None:
     """Twenty keys take turns, with so many events in a row."""
     keys = [at // run % 20 for at in range(6_000)]
-    counts = {name: tables.Table.of(rows) for name, rows in turns.count_turns(np.array(keys)).items()}
-    many = np.array([300] * 20)
-    who, lengths = turns.take_turns(
-        many, counts["starts"], counts["runs"], counts["returns"], drawing.Draws(5)
-    )
-    again = [key for key, length in zip(who, lengths, strict=True) for _ in range(length)]
+    taken = turns.Turns.of(**turns.count_turns(np.array(keys)))
+    who, lengths = taken.take(np.array([300] * 20), np.array([5], dtype=np.uint64))
+    again = np.repeat(who, lengths).tolist()
     assert abs(same_as_before(again) - same_as_before(keys)) < 0.05
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_a_layer_has_its_order_in_any_company(np: Any, turns: Any, layers: int) -> None:
+    """The runs of a layer are those that it has alone."""
+    keys = np.array([at // 3 % 7 for at in range(500)] + [0, 1] * 50)
+    taken = turns.Turns.of(**turns.count_turns(keys))
+    many = np.bincount(keys)
+    seeds = np.arange(layers, dtype=np.uint64) * np.uint64(2**60 + 7)
+    who, lengths = taken.take(many, seeds)
+    for layer, seed in enumerate(seeds.tolist()):
+        alone, of_alone = taken.take(many, np.array([seed], dtype=np.uint64))
+        mine = who // len(many) == layer
+        assert (who[mine] % len(many)).tolist() == alone.tolist()
+        assert lengths[mine].tolist() == of_alone.tolist()
+
+
+def test_a_run_ends_where_another_key_comes(np: Any, turns: Any) -> None:
+    """Two runs of one key are neighbours only when no other key has events left."""
+    keys = np.array([0] * 10 + [1] + [0] * 10 + [2] * 2 + [0] * 8 + [1])
+    taken = turns.Turns.of(**turns.count_turns(keys))
+    who, _ = taken.take(np.array([200, 20, 30]), np.arange(5, dtype=np.uint64))
+    for layer in range(5):
+        mine = who[who // 3 == layer].tolist()
+        last_other = max(at for at, key in enumerate(mine) if key % 3 and mine[at - 1] != key)
+        assert all(one != two for one, two in itertools.pairwise(mine[: last_other + 1]))
+
+
+def test_sizes_are_dealt_by_class_along_a_key(np: Any) -> None:
+    """Two keys whose values differ in size keep theirs; a rare key keeps the class of its first event."""
+    order = pytest.importorskip("callboard.simulations.workload.size_order")
+    table = order.Table.of
+    sizes = order.SizeChains(
+        hot=table([(1, 0, 5), (2, 2, 5)]),
+        again=np.array([0, 0, 0]),
+        first=table([(0, 1, 3)]),
+        following=table([(1, 1, 9)]),
+        stays=0,
+        stream=3,
+    )
+    keys = np.array([1, 2, 5, 1, 2, 5, 1, 2, 6])
+    ranks = sizes.ranks(keys, keys, np.arange(9, dtype=np.uint64) * np.uint64(2**55 + 1))
+    dealt = order.in_order(np.array([10, 11, 12, 20, 21, 22, 30, 31, 32]), ranks.reshape(1, -1))[0]
+    assert [sorted(dealt[keys == key].tolist()) for key in (1, 2)] == [[10, 11, 12], [30, 31, 32]]
+    assert sorted(dealt[keys > 2].tolist()) == [20, 21, 22]
+
+
+def test_sizes_of_one_bin_do_not_rise_with_time(np: Any, drawing: Any) -> None:
+    """Though all events have one rank: half of 1,000 values are 32 bytes long, half 33."""
+    order = pytest.importorskip("callboard.simulations.workload.size_order")
+    shares = pytest.importorskip("callboard.simulations.workload.shares")
+    known = shares.SizeShares(ends=np.array([1_000]), bins=np.array([32]), events=1_000, rest=500)
+    sizes = known.at(drawing.permuted(1, np.arange(1_000), 1_000))
+    dealt = order.in_order(known.by_bin(sizes), np.zeros((2, 1_000), dtype=np.int64))
+    assert sorted(dealt[0].tolist()) == [32] * 500 + [33] * 500
+    assert 400 < np.count_nonzero(np.diff(dealt[0])) < 600
 
 
 # -- profiles

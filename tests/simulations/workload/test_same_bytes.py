@@ -20,9 +20,9 @@ import trio
 from callboard.offline import recording_at
 from tests.simulations.workload.values import json_orders, learned, log_lines
 
-BYTES = "c8b2124c74a25daa8ff0f4e5a54bccc88c6ed4b0e7d3edd2a943a4b9d7c236a7"
+BYTES = "b5b9bd081a2fa01e20b8d679de17050a323dd3618076257ec39fb00bff2535f0"
 """SHA-256 of the names and contents of all files of the recording that `generate_alone.py` makes."""
-BYTES_BY_FIELD = "94abbc9a4f8573c217862cb4cf16753af5ce48b6c9f5954716be3be7c4959344"
+BYTES_BY_FIELD = "1f71e4e552c6415a98529336aa31b73cfdbdbd990147b9c2daece8da109006ea"
 """The same with values by field."""
 
 

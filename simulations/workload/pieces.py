@@ -237,7 +237,7 @@ class Part:
         seeds = np.array(names, dtype=np.uint64)
         keys = self._population.keys[window]
         who, lengths = self._turns.take(self._population.events[window], seeds)
-        chain = np.repeat(who, lengths)
+        chain: Any = np.repeat(who, lengths)
         key = keys[chain % len(keys)]
         sizes = np.broadcast_to(self._sizes(window), (len(layers), len(key) // len(layers)))
         if self._chains is not None:

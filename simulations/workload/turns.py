@@ -152,7 +152,7 @@ def _apart(who: Any, ends: Any, keys: int) -> Any:
     ends at `ends`.
     """
     order: Any = np.arange(len(who))
-    meets = np.flatnonzero(who[1:] == who[:-1]) + 1
+    meets: Any = np.flatnonzero(who[1:] == who[:-1]) + 1
     if not len(meets):
         return order
     names, found, at = who.tolist(), order.tolist(), 0

@@ -175,6 +175,9 @@ OPERATIONS_MAX: Final = 10_000
 """Operations on topics and groups that wait or run; more are refused."""
 RELEASES_AT_ONCE: Final = 256
 """Consumers that left together and whose leases a partition is asked to release at a time."""
+RELEASES_SHARED: Final = 32
+"""Partitions of a topic that one task asks to release leases, unless so many consumers left: a task for each would take
+most of the memory that a group has."""
 CONSUMER_IDS_PER_BLOCK: Final = 1000
 """Consumer ids are reserved durably in blocks of so many, so that no consumer costs a sync of its own."""
 

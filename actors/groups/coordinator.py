@@ -36,7 +36,7 @@ from callboard.log.errors import (
     PartitionUnavailable,
     TopicNotFound,
 )
-from callboard.log.limits import RELEASES_AT_ONCE, STUCK_AFTER_S
+from callboard.log.limits import RELEASES_AT_ONCE, RELEASES_SHARED, STUCK_AFTER_S
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -325,8 +325,10 @@ class Coordinator(Actor[CoordinatorCommand]):
                 by_topic.setdefault(topic, []).append(member.consumer)
         async with trio.open_nursery() as nursery:
             for topic, consumers in by_topic.items():
-                for port in topic.ports:
-                    nursery.start_soon(self._release_at, port, consumers)
+                # One that hangs must not delay what others are asked later.
+                share = RELEASES_SHARED if len(consumers) <= RELEASES_AT_ONCE else 1
+                for first in range(0, len(topic.ports), share):
+                    nursery.start_soon(self._release_at, topic.ports[first : first + share], consumers)
         for member in leaving:
             self._membership.leaving.pop(member.consumer, None)
             for port in [port for topic in member.topics.values() for port in topic.ports]:
@@ -334,25 +336,35 @@ class Coordinator(Actor[CoordinatorCommand]):
         if leaving and not self._membership.members and not self._membership.settings.durable:
             self._end()
 
-    async def _release_at(self, port: PartitionPort, consumers: Sequence[int]) -> None:
+    async def _release_at(self, ports: Sequence[PartitionPort], consumers: Sequence[int]) -> None:
+        """All of these partitions are asked before any is waited for."""
+        for first in range(0, len(consumers), RELEASES_AT_ONCE):
+            releases = {
+                consumer: c.ReleaseConsumer(self._group_id, consumer)
+                for consumer in consumers[first : first + RELEASES_AT_ONCE]
+            }
+            asked = [
+                (port, [(consumer, _asked(port, release)) for consumer, release in releases.items()])
+                for port in ports
+            ]
+            ports = [port for port, asking in asked if await self._has_released(port, asking)]
+
+    async def _has_released(self, port: PartitionPort, asked: Iterable[tuple[int, Reply | None]]) -> bool:
+        """Wait until a partition has; False when there is nothing more to be asked of it."""
         try:
-            for first in range(0, len(consumers), RELEASES_AT_ONCE):
-                releases = {
-                    consumer: partial(c.ReleaseConsumer, self._group_id, consumer)
-                    for consumer in consumers[first : first + RELEASES_AT_ONCE]
-                }
-                asked = {consumer: _asked(port, release()) for consumer, release in releases.items()}
-                for consumer, asking in asked.items():
-                    try:
-                        await _answered(port, releases[consumer], asking)
-                    except PartitionUnavailable:
-                        port.carried.depart(self._group_id, consumer)
+            for consumer, asking in asked:
+                try:
+                    await _answered(port, partial(c.ReleaseConsumer, self._group_id, consumer), asking)
+                except PartitionUnavailable:
+                    port.carried.depart(self._group_id, consumer)
         except ActorStopped:
-            pass  # the topic is deleted
+            return False  # the topic is deleted
         except InternalError:
             raise
         except CallboardError as error:
             self.context.emit(LeaseReleaseFailed(self._name, str(error)))
+            return False
+        return True
 
     # -- what the catalog is told
 

@@ -156,6 +156,52 @@ async def test_the_leases_of_a_member_that_leaves_are_released_everywhere(
             assert (await survivor.get(timeout=1.0)).partition == 0
 
 
+async def test_a_member_that_leaves_many_partitions_takes_few_tasks(
+    autojump_clock: Any, in_memory: Any
+) -> None:
+    """Its leases in 200 partitions are released by a handful of tasks, not by one for each."""
+
+    class Counting(trio.abc.Instrument):
+        spawned = 0
+
+        def task_spawned(self, task: trio.lowlevel.Task) -> None:
+            self.spawned += 1
+
+    async with in_memory.open() as runtime:
+        topic = await runtime.create_topic("orders", partitions=200)
+        for partition in range(200):
+            await topic.publish(b"x", partition=partition)
+        async with topic.subscribe("group") as consumer:
+            for _ in range(200):
+                await consumer.get()
+            counting = Counting()
+            trio.lowlevel.add_instrument(counting)
+        trio.lowlevel.remove_instrument(counting)
+        assert 0 < counting.spawned < 50
+        async with topic.subscribe("group") as consumer:
+            assert {(await consumer.get()).partition for _ in range(200)} == set(range(200))
+
+
+async def test_a_hung_partition_keeps_the_leases_of_no_other(autojump_clock: Any, in_memory: Any) -> None:
+    """A member leaves while the disk of one partition hangs: what it had of the others is delivered at once."""
+    async with in_memory.open() as runtime:
+        topic = await runtime.create_topic("orders", partitions=3)
+        for partition in range(3):
+            await topic.publish(b"x", partition=partition)
+        async with topic.subscribe("group") as survivor:
+            try:
+                async with topic.subscribe("group") as leaver:
+                    for _ in range(3):
+                        await leaver.get()
+                    in_memory.disk.hang(f"topics/{topic.topic_id}/0")
+                    raise KeyError("a body that fails waits for nobody")
+            except KeyError:
+                found = {(await survivor.get(timeout=1.0)).partition for _ in range(2)}
+            assert found == {1, 2}
+            in_memory.disk.unhang()
+            assert (await survivor.get(timeout=1.0)).partition == 0
+
+
 async def test_a_coordinator_that_crashes_still_has_leases_released(
     autojump_clock: Any, in_memory: Any
 ) -> None:

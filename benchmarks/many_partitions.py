@@ -1,8 +1,9 @@
 """What many partitions cost: consuming in batches, joining groups, opening again: `benchmarks/many_partitions.py`.
 
 Consuming: the same messages over one partition and over many, each batch acked without waiting, in interleaved rounds.
-Joining: a consumer for each of several groups joins one after the other, then the directory is opened again, and the
-last partition takes a publish. Memory is what the process has more than before, by its resident set.
+Joining: a consumer for each of several groups joins, one after the other or all at once, and all leave at once; then
+the directory is opened again, and the last partition takes a publish. Memory is what the process has more than before,
+by its resident set.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import argparse
 import statistics
 import tempfile
 import time
-from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -51,20 +52,40 @@ def resident_mib() -> float:
     return int(row.split()[1]) / 1024
 
 
-async def join(directory: str, groups: int, partitions: int) -> None:
-    """Join with each group, and have every partition read by it once."""
+async def join(directory: str, groups: int, partitions: int, *, at_once: bool) -> None:
+    """Join with each group, have every partition read by it once, and leave with all of them at once."""
     async with callboard.open_runtime(directory) as runtime:
         topic = await runtime.create_topic("jobs", partitions=partitions)
         before_mib, begun, cpu = resident_mib(), time.perf_counter(), time.process_time()
-        async with AsyncExitStack() as stack:
-            for number in range(groups):
-                consumer = await stack.enter_async_context(topic.subscribe(f"group-{number}"))
+        joined: list[int] = []
+        have_joined, leaving = trio.Event(), trio.Event()
+
+        async def member(number: int, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+            async with topic.subscribe(f"group-{number}") as consumer:
                 await consumer.get(timeout=0.0)
+                joined.append(number)
+                if len(joined) == groups:
+                    have_joined.set()
+                task_status.started()
+                await leaving.wait()
+
+        async with trio.open_nursery() as nursery:
+            for number in range(groups):
+                if at_once:
+                    nursery.start_soon(member, number)
+                else:
+                    await nursery.start(member, number)
+            await have_joined.wait()
             took_s, cpu_s = time.perf_counter() - begun, time.process_time() - cpu
             grown_mib = resident_mib() - before_mib
             print(
                 f"joined {groups} groups in {took_s:.2f} s ({cpu_s:.2f} s of processor), {grown_mib:.0f} MiB"
             )
+            begun, cpu = time.perf_counter(), time.process_time()
+            leaving.set()
+        took_s, cpu_s = time.perf_counter() - begun, time.process_time() - cpu
+        grown_mib = resident_mib() - before_mib
+        print(f"left in {took_s:.2f} s ({cpu_s:.2f} s of processor), {grown_mib:.0f} MiB")
 
 
 async def reopen(directory: str) -> None:
@@ -84,6 +105,7 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=PARTITIONS)
     parser.add_argument("--groups", type=int, default=GROUPS)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--at-once", action="store_true", help="all groups join at once")
     parser.add_argument("--only", choices=("consume", "join"))
     options = parser.parse_args()
     if options.only != "join":
@@ -105,7 +127,7 @@ def main() -> None:
             )
     if options.only != "consume":
         with tempfile.TemporaryDirectory() as directory:
-            trio.run(join, directory, options.groups, options.partitions)
+            trio.run(partial(join, directory, options.groups, options.partitions, at_once=options.at_once))
             trio.run(reopen, directory)
 
 

@@ -1,20 +1,25 @@
 """Has imported what most programs need, and forks a process for each that it is asked for: python fork_server.py FD.
 
 A request comes on the socket FD: JSON of `argv`, `code`, `folder` and `environment`, and the three standard streams as
-descriptors. The answer is the exit code. Modules of commands are not imported here: each process loads its own.
+descriptors. The answer is the exit code.
+
+What has been imported is frozen: each process ends with collections of garbage, which would look at all of it, and
+copy the pages that it lies on.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
+import pkgutil
 import socket
 import sys
 from typing import Any
 
-LONG = ("callboard.runtime", "callboard.cli.group")
-"""What takes long to import."""
+import callboard.cli
+
 REQUEST_BYTES = 1 << 20
 
 
@@ -38,8 +43,10 @@ def serve(control: socket.socket) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    for name in LONG:
-        importlib.import_module(name)
+    for module in pkgutil.iter_modules(callboard.cli.__path__, "callboard.cli."):
+        importlib.import_module(module.name)
+    gc.collect()
+    gc.freeze()
     asked = serve(socket.socket(fileno=int(sys.argv[1])))
     os.chdir(asked["folder"])
     os.environ.clear()

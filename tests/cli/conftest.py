@@ -178,31 +178,3 @@ def orders(command: CommandLine) -> CommandLine:
     """The command line, in a folder with a runtime's directory `data` and an empty topic `orders` of 2 partitions."""
     command.run("topic", "create", "orders", "partitions=2")
     return command
-
-
-@pytest.fixture(scope="session")
-def java_settings(spark_and_java: None) -> Iterator[dict[str, str]]:
-    """What has Spark run in one Java for all commands, as `spark-submit` has it: starting one takes seconds."""
-    from pyspark import SparkConf
-    from pyspark.java_gateway import launch_gateway
-
-    settings = SparkConf(loadDefaults=False)
-    settings.set("spark.sql.shuffle.partitions", "2").set("spark.ui.enabled", "false")
-    settings.set("spark.driver.bindAddress", "127.0.0.1").set("spark.driver.host", "127.0.0.1")
-    gateway = launch_gateway(settings)
-    parameters = gateway.gateway_parameters
-    yield {
-        "PYSPARK_GATEWAY_PORT": str(parameters.port),
-        "PYSPARK_GATEWAY_SECRET": parameters.auth_token,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
-    gateway.shutdown()
-    gateway.proc.stdin.close()  # that ends it
-    gateway.proc.wait(TIMEOUT_S)
-
-
-@pytest.fixture
-def one_java(java_settings: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark's commands of the test run in one Java, one after the other."""
-    for name, value in java_settings.items():
-        monkeypatch.setenv(name, value)

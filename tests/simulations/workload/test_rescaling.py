@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import subprocess
 import sys
 from collections import Counter, defaultdict
@@ -272,7 +271,7 @@ def test_what_cannot_be_rescaled_leaves_nothing(spark: Any, recorded: str, tmp_p
 
 
 @pytest.mark.parametrize(("master", "shuffles"), [("local[1]", 1), ("local[3]", 9)])
-@pytest.mark.usefixtures("spark_and_java")
+@pytest.mark.usefixtures("one_java")
 def test_any_number_of_executors_gives_the_same_bytes(
     recorded: str, tmp_path: Path, master: str, shuffles: int
 ) -> None:
@@ -280,7 +279,6 @@ def test_any_number_of_executors_gives_the_same_bytes(
     out = tmp_path / "out"
     done = subprocess.run(
         [sys.executable, Path(__file__).with_name("rescale_alone.py"), master, str(shuffles), recorded, out],
-        env=os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"},
         capture_output=True,
         text=True,
         check=False,

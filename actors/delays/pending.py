@@ -7,7 +7,7 @@ more than it was when it was published, whatever the clock has done since. An in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from heapq import merge
 from typing import Final
 
@@ -32,8 +32,13 @@ class Pending:
     def __len__(self) -> int:
         return len(self._delays) + len(self._instants)
 
-    def __contains__(self, schedule_id: int) -> bool:
-        return schedule_id in self._delays or schedule_id in self._instants
+    def found(self, schedule_ids: Collection[int]) -> list[int]:
+        """Those of these ids that are pending, in their order."""
+        delays, instants = self._delays.found(schedule_ids), self._instants.found(schedule_ids)
+        if not instants or not delays:
+            return delays or instants
+        found = {*delays, *instants}
+        return [each for each in schedule_ids if each in found]
 
     def add(
         self, ids: Sequence[int], moments: Iterable[tuple[int, ...]], *, now_s: float, now_us: int

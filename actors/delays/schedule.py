@@ -96,6 +96,13 @@ class Schedule:
         """Whether it is pending."""
         return self._kept > 0 and schedule_id not in self._moving and self._find(schedule_id) is not None
 
+    def found(self, schedule_ids: Iterable[int]) -> list[int]:
+        """Those of these ids that are pending."""
+        if not self._kept:
+            return []
+        find, moving = self._find, self._moving
+        return [each for each in schedule_ids if each not in moving and find(each) is not None]
+
     def is_moving(self, schedule_id: int) -> bool:
         """Whether it was taken, and nothing is known of it since."""
         return schedule_id in self._moving
@@ -136,13 +143,14 @@ class Schedule:
 
     def cancel(self, schedule_ids: Iterable[int]) -> list[bool]:
         """Take records out; whether each was pending until now."""
+        find, moving, ticks = self._find, self._moving, self._ticks
         answers = []
         for schedule_id in schedule_ids:
-            index = None if schedule_id in self._moving else self._find(schedule_id)
+            index = None if schedule_id in moving else find(schedule_id)
             if index is not None:
-                self._ticks[index] = GONE
-                self._kept -= 1
+                ticks[index] = GONE
             answers.append(index is not None)
+        self._kept -= answers.count(True)
         return answers
 
     def spread(self, now: int) -> bool:
@@ -289,10 +297,14 @@ class Schedule:
 
     def _find(self, schedule_id: int) -> int | None:
         """The index of a record that is not gone."""
-        index = bisect_left(self._ids, schedule_id)
-        if index == len(self._ids) or self._ids[index] != schedule_id or self._ticks[index] == GONE:
+        ids = self._ids
+        count = len(ids)
+        if not count or not ids[0] <= schedule_id <= ids[-1]:
             return None
-        return index
+        # Ids rise, so one is no more places away from either end than they differ: without holes only one is left.
+        first, behind = count - 1 - ids[-1] + schedule_id, schedule_id - ids[0] + 1
+        index = bisect_left(ids, schedule_id, first if first > 0 else 0, behind if behind < count else count)
+        return index if ids[index] == schedule_id and self._ticks[index] != GONE else None
 
     def compact_in_steps(self) -> Iterator[None]:
         """Leave out what is gone, when that is more than what is kept (D5), and make the buckets anew, also when

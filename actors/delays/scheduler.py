@@ -294,7 +294,7 @@ class Line:
             clock = self._context.clock
             answer = self._pending.listed(message.after, message.limit, clock.monotonic(), clock.wall_us())
         else:
-            answer = [each for each in dict.fromkeys(message.schedule_ids) if each in self._pending]
+            answer = self._pending.found(dict.fromkeys(message.schedule_ids))
             if answer:
                 ranges = merged([(each, each + 1) for each in sorted(answer)])
                 await self._calls.ask(self._waiting.port, c.SettleOffsets(WAITING, ranges))

@@ -360,6 +360,17 @@ class Delivery(FailingState):
             self.events.append(("S", start, stop, cut_reason(reason)))
         return count
 
+    def skip_each(self, ranges: Iterable[OffsetRange]) -> int:
+        """`skip` for each of these: a caller has many, of one offset each."""
+        count, skip, note = 0, self._skip, self.events.append
+        for start, stop in ranges:
+            if not 0 <= start <= stop <= OFFSET_END:
+                raise InvalidArgument(f"[{start}, {stop}) is no range of offsets. Nothing more was skipped.")
+            if skipped := skip(start, stop):
+                note(("S", start, stop, None))
+                count += skipped
+        return count
+
     def seek(self, offset: int) -> None:
         """Go on from `offset`: what lies before is settled, nothing else is. All leases end, and with them all
         receipts; dead letters stay, and no lease and no dead letter gets a number that another one had.

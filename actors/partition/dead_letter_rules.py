@@ -91,8 +91,7 @@ class DeadLetterRules:
         delivery, ranges = group.delivery, message.ranges
         if delivery.leased:
             ranges = [part for row in ranges for part in between(*row, delivery.leased_in(*row))]
-        for start, stop in ranges:
-            delivery.skip(start, stop)
+        delivery.skip_each(ranges)
         self._settled_in(group, ranges, now)
         self._has_changed(group, now)
         self.journal.answer(token, None, must_sync=True)

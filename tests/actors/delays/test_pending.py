@@ -63,4 +63,14 @@ def test_both_clocks_are_listed_in_the_order_of_ids() -> None:
     assert dict(pending.listed(-1, 9, 5.0, WALL + 5_000_000))[1] == WALL + 11_000_000
     pending.cancel([3, 4])
     assert [row[0] for row in pending.listed(-1, 9, 0.0, WALL)] == [0, 1, 2, 5]
-    assert (len(pending), 3 in pending, 5 in pending) == (4, False, True)
+    assert (len(pending), pending.found([3, 5])) == (4, [5])
+
+
+def test_ids_are_found_on_both_clocks_in_the_order_in_which_they_were_asked_for() -> None:
+    """What was cancelled, or never waited, is left out."""
+    pending = Pending(1)
+    for number in range(6):
+        due = delay(10.0 + number) if number % 2 else Due(WALL + number)
+        add(pending, number, due, 0.0, WALL)
+    pending.cancel([3, 4])
+    assert pending.found([5, 4, 3, 0, 1, 77]) == [5, 0, 1]

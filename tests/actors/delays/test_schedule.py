@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -254,3 +254,14 @@ ScheduleModel.TestCase.settings = CompactingModel.TestCase.settings = settings(
 )
 TestSchedule = ScheduleModel.TestCase
 TestCompactingSchedule = CompactingModel.TestCase
+
+
+@given(st.sets(st.integers(0, 60), min_size=1), st.lists(st.integers(-3, 64)))
+def test_an_id_is_found_wherever_ids_are_missing(known: set[int], asked: list[int]) -> None:
+    """What is pending is found, in the order asked for, and nothing else is."""
+    schedule = Schedule()
+    schedule.add([(each, 5) for each in sorted(known)])
+    gone = set(sorted(known)[::3])
+    schedule.cancel(gone)
+    assert schedule.found(asked) == [each for each in asked if each in known - gone]
+    assert len(schedule) == len(known - gone)

@@ -182,18 +182,17 @@ class DelayedMessages:
             raise InvalidArgument(
                 f"{shown(schedule_ids, 40)} is no sequence of schedule ids. Nothing was cancelled."
             )
-        numbers = []
+        numbers: list[int] = []
         for schedule_id in ids:
-            numbers.append(found := whole(schedule_id))
+            found = whole(schedule_id)
             if found is None or found < 0:
                 raise InvalidArgument(
                     f"{shown(schedule_id, 40)} is no schedule id, a number from 0 on. Nothing was cancelled."
                 )
+            numbers.append(found)
         if not self._live.waiting:
             return []
-        message = CancelDelayed(
-            self._live.waiting[index], tuple(each for each in numbers if each is not None)
-        )
+        message = CancelDelayed(self._live.waiting[index], tuple(numbers))
         cancelled: Sequence[int] = await self._scheduler(message)
         return cancelled
 

@@ -303,7 +303,7 @@ class Schedule:
             return None
         # Ids rise, so one is no more places away from either end than they differ: without holes only one is left.
         first, behind = count - 1 - ids[-1] + schedule_id, schedule_id - ids[0] + 1
-        index = bisect_left(ids, schedule_id, first if first > 0 else 0, behind if behind < count else count)
+        index = bisect_left(ids, schedule_id, max(0, first), min(count, behind))
         return index if ids[index] == schedule_id and self._ticks[index] != GONE else None
 
     def compact_in_steps(self) -> Iterator[None]:

@@ -146,3 +146,18 @@ def test_redelivered_messages_are_kept_as_ranges() -> None:
         delivery.nack(lease.lease_id, [lease.ranges[0][:2]], not_before=9.0, reason=None, now=0.0)
     assert 1 == delivery._delayed.rows
     assert ((0, 1000, 2),) == leased(delivery, 1000, now=9.0).ranges
+
+
+def test_skipping_each_of_many_ranges_is_skipping_one_after_the_other() -> None:
+    """The same is settled, told and counted, whatever the ranges touch; a senseless one is refused."""
+    ranges = [(4, 5), (9, 12), (0, 1), (4, 6), (12, 13), (20, 20), (1, 9)]
+    one, each = Delivery(0), Delivery(0)
+    for delivery in (one, each):
+        delivery.lease(now=0.0, deadline=1.0, consumer=1, max_records=3, visible_end=30)
+        delivery.take_events()
+    assert each.skip_each(ranges) == sum([one.skip(*row) for row in ranges]) == 13
+    assert each.take_events() == one.take_events()
+    assert each.floor == one.floor
+    assert list(each.unsettled_ranges(0, 30)) == list(one.unsettled_ranges(0, 30))
+    with pytest.raises(InvalidArgument, match="no range of offsets"):
+        each.skip_each([(20, 21), (5, 4)])

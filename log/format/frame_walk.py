@@ -82,6 +82,8 @@ ZEROS: Final = bytes(64 * limits.KIB)
 COUNT_LIMIT: Final = limits.BATCH_RECORDS_MAX
 CHUNK_BYTES: Final = 1 * limits.MIB
 FIRST_BYTES: Final = 64 * limits.KIB
+PART_BYTES: Final = 4 * limits.MIB
+"""Longer frames are asked for, and their bodies checked, in parts of this size: other tasks run in between."""
 LOOK_AHEAD_BYTES: Final = 256 * limits.KIB
 """How far behind a frame that jumps ahead a lower one is looked for, which shows that it lies at a wrong place."""
 EVERYTHING: Final = 0
@@ -161,6 +163,13 @@ class FrameWalk:
     _jump_at = -1
     """Where a frame lies that was found to stand although it jumps ahead."""
     _is_final = False
+    _long: bytearray | None = None
+    """A long frame that is not whole yet, in place of the pending bytes, and room for what is still to come."""
+    _long_have = 0
+    _long_crc = 0
+    """The checksum of its body as far as that is there."""
+    _checked_below = EVERYTHING
+    """Bodies of frames that end below this offset were checked while they came."""
 
     def __init__(
         self,
@@ -215,9 +224,11 @@ class FrameWalk:
         """What to feed next; None when the walk is over."""
         if self._mode is Mode.OVER:
             return None
-        have = len(self._pending)
+        have = len(self._pending) + self._long_have
         position = self._pending_at + have
         length = max(self._needed_bytes - have, self._next_bytes)
+        if self._needed_bytes > PART_BYTES and self._mode is Mode.WALKING:
+            length = min(PART_BYTES, self._needed_bytes - have)
         if self._file_end is not None:
             length = min(length, self._file_end - position)
         return Need(position, length)
@@ -229,15 +240,39 @@ class FrameWalk:
         """
         if self._mode is Mode.OVER:
             raise InternalError("a walk was fed after its end", invariant="S3")
+        if self._needed_bytes > PART_BYTES and self._mode is Mode.WALKING:
+            if not self._gather(data):
+                return
+        elif len(data):
+            self._pending = memoryview(b"".join((self._pending, data)) if len(self._pending) else data)
         if not len(data):
             self._finish()
             return
         self._next_bytes = self._chunk_bytes
-        self._pending = memoryview(b"".join((self._pending, data)) if len(self._pending) else data)
         if len(self._pending) >= self._needed_bytes:
             self._advance()
         if self._file_end is not None and self._pending_at + len(self._pending) >= self._file_end:
             self._finish()
+
+    def _gather(self, data: Buffer) -> bool:
+        """Put what has come behind the pending bytes of a long frame; whether that is all of it, or all there is."""
+        if self._long is None:
+            self._long, pending = bytearray(self._needed_bytes), self._pending
+            self._long_have = len(pending)
+            self._long[: self._long_have], self._pending = pending, memoryview(b"")
+            self._long_crc = zlib.crc32(pending[FRAME_HEADER_BYTES:], self._seed)
+        have, self._long_have = self._long_have, self._long_have + len(data)
+        self._long[have : self._long_have] = data
+        self._long_crc = zlib.crc32(memoryview(data)[: self._needed_bytes - have], self._long_crc)
+        is_end = self._file_end is not None and self._pending_at + self._long_have >= self._file_end
+        if self._long_have < self._needed_bytes and len(data) and not is_end:
+            return False
+        self._pending = memoryview(self._long)[: self._long_have]
+        header = FrameHeader(*HEADER.unpack_from(self._pending))
+        if self._long_have >= self._needed_bytes and header.body_checksum == self._long_crc:
+            self._checked_below = header.last_offset + 1
+        self._long, self._long_have = None, 0
+        return True
 
     def _finish(self) -> None:
         """There are no more bytes: judge what is left over, and how the segment ends."""
@@ -271,7 +306,8 @@ class FrameWalk:
 
     def _walk(self, view: memoryview, at: int) -> int:
         """From frame to frame; the loop that a million frames go through."""
-        unpack, crc32, seed, check_from = HEADER.unpack_from, zlib.crc32, self._seed, self._check_from
+        unpack, crc32, seed = HEADER.unpack_from, zlib.crc32, self._seed
+        check_from = max(self._check_from, self._checked_below)
         append, start, size, limit = self.positions.append, self._pending_at, len(view), self._limit
         next_offset, records, latest, index = self.next_offset, self.records, self.max_time_us, self._index
         body_limit, plain_limit = limits.FRAME_BODY_BYTES_MAX, limits.FRAME_DECOMPRESSED_BYTES_MAX

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from callboard.log import limits
 from callboard.log.errors import FormatTooNew, InternalError
 from callboard.log.format import frame as frames
+from callboard.log.format import frame_walk
 from callboard.log.format.columns import Columns
 from callboard.log.format.faults import FaultReason, FrameInvalid
 from callboard.log.format.frame import (
@@ -457,6 +459,50 @@ def test_no_more_than_a_chunk_or_a_frame_and_its_look_ahead_is_asked_for(file: b
         at = need.position + need.length
         assert at <= len(file)
         walk.feed(file[need.position : at])
+
+
+@pytest.mark.parametrize("is_end_known", [False, True])
+def test_a_long_frame_is_asked_for_and_checked_in_parts(
+    monkeypatch: pytest.MonkeyPatch, is_end_known: bool
+) -> None:
+    """A frame that is longer than a part is read in parts, each of which is checked once, when it comes; whatever byte
+    of it is flipped, or missing, the walk finds what one that reads it whole finds.
+    """
+    file, places = segment_of([b"a"], [b"b" * 300, b"c" * 200], [b"d"], [b"e" * 400])
+    damaged = [file[:at] + bytes([file[at] ^ 1]) + file[at + 1 :] for at in range(places[0][0], len(file), 7)]
+    torn = [file[:at] for at in range(places[1][0], len(file), 7)]
+    for part, checked_most in ((1 << 20, 1 << 20), (64, 2 * 64)):
+        monkeypatch.setattr(frame_walk, "PART_BYTES", part)
+        found = []
+        for each in (file, *damaged, *torn):
+            counting = Counting()
+            monkeypatch.setattr(frame_walk, "zlib", counting)
+            walk = FrameWalk(
+                SEGMENT, 7, file_end=len(each) if is_end_known else None, chunk_bytes=64, first_bytes=64
+            )
+            fed(walk, lambda position, length, each=each: each[position : position + length])
+            found.append(
+                (walk.positions, walk.damages, walk.end, walk.tail, walk.tail_end, walk.torn_offsets)
+            )
+            if each is file:
+                assert counting.most_bytes <= checked_most
+                assert counting.bytes_ <= len(file) + 4 * FRAME_HEADER_BYTES
+        if part == 1 << 20:
+            expected = found
+    assert found == expected
+
+
+class Counting:
+    """Counts the bytes of which checksums are made."""
+
+    def __init__(self) -> None:
+        self.bytes_ = self.most_bytes = 0
+
+    def crc32(self, data: Any, value: int = 0) -> int:
+        """The checksum."""
+        self.bytes_ += len(data)
+        self.most_bytes = max(self.most_bytes, len(data))
+        return zlib.crc32(data, value)
 
 
 def test_a_length_beyond_the_end_of_the_file_is_not_asked_for() -> None:

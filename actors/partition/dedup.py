@@ -26,7 +26,7 @@ from callboard.log.format.stamps import Stamps
 Placed = tuple[int, int]
 """(Offset, append time in microseconds since 1970)."""
 
-SWEPT_AT_ONCE: Final = 64
+SWEPT_AT_ONCE: Final = 4
 """Ids whose time is over are removed a few with each new one: no commit pays for all of them."""
 
 

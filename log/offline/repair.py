@@ -11,6 +11,8 @@ New segments are made from the highest offsets down; each is synced under a temp
 where its successor begins, so after every step the log holds every readable record at least once, and repairing
 again ends what was interrupted.
 
+Folders of partitions that lie in one another's places are moved back before all else (`moved_folders`).
+
 What is only noted by `verify` is left alone: opening the log takes care of it.
 
 Invariants
@@ -38,6 +40,7 @@ from callboard.log.journal.journal_disk import make_directory, remove_unfinished
 from callboard.log.offline.forking import Fork, plan_journal, plan_partition, write_fork
 from callboard.log.offline.found import Inspection, Problem, SegmentState
 from callboard.log.offline.inspection import inspect_log
+from callboard.log.offline.moved_folders import misplaced_folders, move_back
 from callboard.log.offline.verify import (
     LOST_CATALOG,
     LogReport,
@@ -63,7 +66,7 @@ GIVEN_UP: Final = "given up by repair"
 class RepairAction:
     """One thing done, or that would be done.
 
-    `kind` is "fork", "rename", "quarantine", "index", "committed" or "accept".
+    `kind` is "move", "fork", "rename", "quarantine", "index", "committed" or "accept".
     """
 
     path: str
@@ -110,13 +113,18 @@ async def repair_directory(
     try:
         files = await disk.incarnate("repair")
         logs = await find_logs(files)
+        moves = await misplaced_folders(files, logs)
+        if moves and not dry_run:
+            await move_back(files, moves)
+            logs = await find_logs(files)
+        moving = tuple(f"{folder}/" for folder in moves) if dry_run else ()
         meter = Meter(progress, sum(logs.values()))
         repairs = []
         for directory in logs:
             meter.path = directory
             found = await inspect_log(files, directory, progress=meter.add)
             repair = LogRepair(files, found, dry_run=dry_run)
-            if found.problems:
+            if found.problems and not f"{directory}/".startswith(moving):
                 await repair.run()
             if found.remembers_damage:
                 await repair.record(accept=accept, now_us=now_us)
@@ -127,7 +135,10 @@ async def repair_directory(
     return RepairReport(
         dry_run,
         tuple(report_of(repair.found) for repair in repairs),
-        tuple(action for repair in repairs for action in repair.actions),
+        (
+            *(RepairAction(folder, "move", f"moved back to {place}") for folder, place in moves.items()),
+            *(action for repair in repairs for action in repair.actions),
+        ),
         tuple(lost for repair in repairs for lost in repair.lost),
         tuple(path for repair in repairs for path in repair.quarantine.kept),
         (

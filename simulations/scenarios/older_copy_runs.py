@@ -3,9 +3,9 @@
 A program lives twice. In its first life it publishes, in its second one a group rejects, acks and publishes with its
 acks, messages are delayed, retention drops, and an actor counts. Then parts of the directory take the place of others,
 while nobody has it open: the catalog, or the record of publishers, is what it was before the second life; two
-partitions exchange their records of publishers; a folder is copied to another topic; the journal of the actor has no
-header left. It is known what each of them costs, and that must be reported, exactly: everything else is there in the
-third life, and in the fourth, after the damage was accepted.
+partitions exchange their records of publishers, or their folders; a folder is copied to another topic; the journal of
+the actor has no header left, or is gone. It is known what each of them costs, and that must be reported, exactly:
+everything else is there in the third life, and in the fourth, after the damage was accepted.
 """
 
 from __future__ import annotations
@@ -88,6 +88,8 @@ class CopiedTraffic:
     at_once: bool = True
     """Whether the third life begins with a new group."""
     wrongs: tuple[str, ...] = ("catalog",)
+    is_exchanged: bool = False
+    """Whether the folders of two partitions lie in each other's places, too."""
     headless: str = "gone"
     """What becomes of the segments of the actor's journal, or of its whole folder."""
 
@@ -124,6 +126,7 @@ class OlderCopies:
             wrongs=tuple(dict.fromkeys(one_of(entropy, WRONGS) for _ in range(between(entropy, 1, 2)))),
             at_once=one_of(entropy.fork("new"), (False, True)),
             headless=one_of(entropy, HEADLESS),
+            is_exchanged=one_of(entropy.fork("places"), (False, False, True)),
         )
 
     async def main(self, world: World, workload: CopiedTraffic) -> None:
@@ -278,6 +281,15 @@ class _Copying:
                 "strange folders": self._copy_folders,
                 "headless actor": self._behead_actor,
             }[wrong]()
+        if self._workload.is_exchanged:
+            self._exchange_folders()
+
+    def _exchange_folders(self) -> None:
+        tree, topic = self._world.disk.tree, f"topics/{self._ids[TOPIC]}"
+        for folder, place in (("0", "aside"), ("1", "0"), ("aside", "1")):
+            tree.rename(f"{topic}/{folder}", f"{topic}/{place}")
+        tree.directory(topic).sync()
+        self._world.sometimes("two partitions have exchanged their folders", True)
 
     def _put_back_catalog(self) -> None:
         files = self._world.disk.files()
@@ -363,7 +375,11 @@ class _Copying:
         report = await verify_directory(disk)
         is_first, self._is_repaired = not self._is_repaired, True
         repaired = await repair_directory(disk)
-        for who, problems in (("verify", report.problems), ("repair", repaired.left)):
+        if self._workload.is_exchanged and is_first:
+            moved = [action for action in repaired.actions if action.kind == "move"]
+            self._expect("repair moves so many folders back:", len(moved), len(PARTITIONS))
+        placed = await verify_directory(disk) if self._workload.is_exchanged else report
+        for who, problems in (("verify", placed.problems), ("repair", repaired.left)):
             found = {problem.path for problem in problems if problem.kind == "publishers"}
             self._expect(f"{who} names records of publishers", found, wrong)
         if "headless actor" in self._workload.wrongs:

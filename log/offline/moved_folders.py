@@ -1,0 +1,84 @@
+"""Folders of partitions that lie in one another's places: the headers of their segments say whose they are.
+
+A folder is moved back whole, with the delivery journal below it, when all of its segments that can be read name the
+same other place, and that is empty or its folder is moved too: so a copy stays where it is. Folders that have exchanged
+their places go by a name that is free, `MOVING` behind the place that one of them leaves. Broken off there, the next
+repair goes on: such a folder belongs where its segments say.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from typing import Final
+
+from callboard.log.format.segment import TOPICS, UNBOUND, SegmentKind, identity_of, kind_of
+from callboard.log.seams.disk import Incarnation, Rename, SyncDirectory
+from callboard.log.segments.scanning import read_headers
+from callboard.log.segments.segment_file import segment_sizes
+
+MOVING: Final = ".moving"
+JOURNAL: Final = "/delivery"
+
+
+async def misplaced_folders(files: Incarnation, logs: Collection[str]) -> dict[str, str]:
+    """Which of the folders with `logs` are to be moved where. Raises `PlanFailed`, `FormatTooNew`."""
+    folders = [directory for directory in logs if kind_of(directory) is SegmentKind.LOG]
+    named: dict[str, int] = {}
+    for folder in folders:
+        identities = await _identities(files, folder)
+        if len(identities) == 1 and identities != {identity_of(folder)}:
+            named[folder] = identities.pop()
+    if not named:
+        return {}
+    places = {identity_of(place): place for place in await _places(files, folders)}
+    moves: dict[str, str] = {}
+    for folder, identity in named.items():
+        place = places.get(identity)
+        if place is not None and await _identities(files, folder + JOURNAL) <= {identity_of(place + JOURNAL)}:
+            moves[folder] = place
+    return await _possible(files, moves)
+
+
+async def _identities(files: Incarnation, directory: str) -> set[int]:
+    """To which logs the segments in a folder belong, as far as they say so."""
+    headers, _ = await read_headers(files, directory, segment_sizes(await files.list(directory)))
+    return {header.identity for header in headers.values() if header is not None} - {UNBOUND}
+
+
+async def _places(files: Incarnation, folders: Collection[str]) -> list[str]:
+    """Where folders of partitions may be: those that there are of any topic, in each topic."""
+    names = {folder.rpartition("/")[2].removesuffix(MOVING) for folder in folders}
+    topics = [entry.name for entry in await files.list(TOPICS) if entry.is_directory]
+    return [f"{TOPICS}/{topic}/{name}" for topic in topics for name in sorted(names)]
+
+
+async def _possible(files: Incarnation, moves: dict[str, str]) -> dict[str, str]:
+    """Those of the moves that take nobody's place: it is free, or its folder is moved too."""
+    while True:
+        wanted = Counter(moves.values())
+        kept = {
+            folder: place
+            for folder, place in moves.items()
+            if wanted[place] == 1 and (place in moves or not await files.list(place))
+        }
+        if kept == moves:
+            return kept
+        moves = kept
+
+
+async def move_back(files: Incarnation, moves: dict[str, str]) -> None:
+    """Move the folders, durably, one after the other. Raises `PlanFailed`."""
+    pending = dict(moves)
+    while pending:
+        folder = next((folder for folder, place in pending.items() if place not in pending), None)
+        if folder is None:
+            folder, place = next(iter(pending.items()))
+            pending[folder + MOVING] = place
+            target = folder + MOVING
+            del pending[folder]
+        else:
+            target = pending.pop(folder)
+        left, reached = folder.rpartition("/")[0], target.rpartition("/")[0]
+        # The new name is durable before the old one goes.
+        await files.submit((Rename(folder, target), SyncDirectory(reached), SyncDirectory(left)))

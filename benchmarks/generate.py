@@ -59,7 +59,7 @@ class Contest:
         self._profile = profile
         self._scaling = Scaling(volume=Fraction(records, profile.events))
         self._workload = workload_of([profile], scaling=self._scaling)
-        self.records = self._workload.rows
+        self.records = sum(part.events for part in self._workload.parts)
         self._out = f"{folder}/out"
 
     def _rows(self) -> Any:

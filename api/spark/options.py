@@ -68,7 +68,11 @@ class Options:
         """The recording or the directory."""
         path = self.text("path")
         if not path:
-            raise InvalidArgument("name the recording, or the runtime's directory: .load(path).")
+            raise InvalidArgument(
+                "name the recording, or the runtime's directory: .load(path). If this is a table of the catalog:"
+                " Spark up to 4.3 forgets the options of a table whose source is in Python, its path too. Drop it,"
+                " and make a view: CREATE TEMPORARY VIEW name USING callboard OPTIONS (path '...', topic '...')."
+            )
         return path.removeprefix("file://")
 
     def names(self) -> tuple[str, ...]:

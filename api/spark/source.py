@@ -12,6 +12,7 @@ from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
     InputPartition,
 )
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -78,6 +79,13 @@ class CallboardSource(DataSource):
         from callboard.spark.writing import RecordingTasks, WriteOptions
 
         return RecordingTasks(WriteOptions.parse(self.options, schema.names, overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Raises `InvalidArgument`: streams are read, and not written."""
+        raise InvalidArgument(
+            "a stream cannot be written to Callboard: a topic has one writer, its runtime, and a recording is written"
+            " once. Write it in another format, or use .foreachBatch and write each batch as a recording of its own."
+        )
 
 
 def _with_schema(options: ReadOptions, schema: StructType) -> ReadOptions:

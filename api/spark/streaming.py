@@ -110,6 +110,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = self._positions(start, extent.identity)
         return _encoded(extent.identity, advance(begin, extent, records_max))
 
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """How far there is something to read, which Spark shows as `latestOffset` in a query's progress."""
+        extent = trio.run(self._extent)
+        return _encoded(extent.identity, {each: end for each, (_, end) in extent.partitions.items()})
+
     def getDefaultReadLimit(self) -> ReadLimit:
         """Of `maxRecordsPerTrigger`; without it, all there is."""
         records_max = self._options.records_max

@@ -171,3 +171,10 @@ def test_sql_reads_a_view_and_refuses_a_table(spark: Any, reads: Any, recording:
     with pytest.raises(Exception, match="CREATE TEMPORARY VIEW name USING callboard"):
         spark.sql(f"CREATE TABLE lost {options}")
     assert not spark.catalog.tableExists("lost")
+    # With columns, Spark makes the table without a question to its source.
+    spark.sql(f"CREATE TABLE lost (partition int) USING callboard OPTIONS (path '{recording}')")
+    try:
+        with pytest.raises(Exception, match=r"forgets the options of a table.*CREATE TEMPORARY VIEW"):
+            spark.sql("SELECT * FROM lost").collect()
+    finally:
+        spark.sql("DROP TABLE lost")

@@ -35,6 +35,13 @@ def test_a_micro_batch_takes_as_much_as_it_may(
         assert all(found[partition] <= end for partition, (_, end) in extents.items() if taken[partition])
 
 
+def lag_of(progress: Any) -> int:
+    """How many records the stream had still to read, as the page on Spark has it."""
+    source = progress.sources[0]
+    latest, end = (json.loads(each)["offsets"] for each in (source.latestOffset, source.endOffset))
+    return sum(latest[partition] - end[partition] for partition in latest)
+
+
 class Stream:
     """A topic with two partitions, and a query that reads what is new into a folder of Parquet, once per `read`."""
 
@@ -68,6 +75,7 @@ class Stream:
         )
         query.awaitTermination()
         self.batches = len([each for each in query.recentProgress if each.numInputRows])
+        self.lags = [lag_of(each) for each in query.recentProgress if each.numInputRows]
         return sorted(int(row.value) for row in self._rows() if row.value.isdecimal())
 
     def _rows(self) -> Any:
@@ -101,6 +109,24 @@ def test_a_query_goes_on_where_it_stopped(stream: Stream) -> None:
     stream.publish(30, 50)
     assert stream.read(maxRecordsPerTrigger="7") == list(range(50))
     assert stream.batches == 3
+    assert stream.lags == [13, 6, 0]
+
+
+def test_a_stream_into_callboard_is_refused(spark: Any, tmp_path: Path) -> None:
+    """Before any task, with the reason and what to do instead."""
+    from callboard.spark import register
+
+    register(spark)
+    frame = spark.readStream.format("rate").load().selectExpr("cast(string(value) as binary) AS value")
+    query = (
+        frame.writeStream.format("callboard")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start(str(tmp_path / "out"))
+    )
+    with pytest.raises(Exception, match=r"a stream cannot be written to Callboard.*foreachBatch"):
+        query.awaitTermination()
+    assert not query.recentProgress
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_topic_that_was_made_anew_is_another(stream: Stream) -> None:

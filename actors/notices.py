@@ -30,7 +30,7 @@ class GroupKept:
 
 @attrs.frozen
 class CatalogDamaged:
-    """The catalog has lost records, and nobody has acknowledged it yet: told at each opening."""
+    """The catalog has lost records, and that is not acknowledged yet: reported at each opening."""
 
     path: str
     damage: str
@@ -130,7 +130,7 @@ class HandlerFailed(events.CarriesException):
     place: str | None = None
     """The innermost frame of the user's code, as `shop.py:41 in deep`."""
     max_deliveries: int | None = None
-    """So many attempts the group allows."""
+    """Attempts that the group allows."""
     outcome: str = ""
 
 

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 
 PASS_MESSAGES = 64
 PASS_S = 0.001
-"""Other tasks run at the latest after so many messages that were there already, and after so many seconds."""
+"""Yield to other tasks after this many buffered messages, and after this many seconds."""
 LATE_S = 0.02
 """How long a consumer waits for the answer of one partition before it asks others."""
 LOOK_S = 0.05

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from callboard.session import Session
 
 PAGE: Final = 1000
-"""So many are asked for at a time."""
+"""Messages in one request."""
 PAGE_BYTES: Final = 8 * MIB
 """A page for a command ends when its values are so large, looked at after each of its parts."""
 PAGE_PART: Final = 16

@@ -13,7 +13,7 @@ from callboard.log.format.columns import first_expiry
 from callboard.message import Span
 
 UNSURE_MAX: Final = 100
-"""So many ranges of a lease whose acks were cut off are known as such; another ack of more may be told to be lost."""
+"""Ranges of a lease whose acks were cut off that are remembered; another ack of more may be reported as lost."""
 
 
 class Asked(NamedTuple):

@@ -69,7 +69,7 @@ class Message:
 @attrs.frozen
 class Receipt:
     """Where a record is stored. `offset` is None when nobody waited for it (`acks="none"`), and when a producer repeats
-    a record that is stored so far back that nobody knows where.
+    a record that is stored too far back to know where.
     """
 
     topic: str

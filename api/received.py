@@ -107,7 +107,7 @@ class ConsumerLeases(AcksWithPublishes):
         ]
 
     def alter(self, max_in_flight: int) -> None:
-        """So many messages may be in flight from now on."""
+        """From now on this many messages may be in flight."""
         self.max_in_flight = max_in_flight
         self._freed.set()
 

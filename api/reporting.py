@@ -311,11 +311,11 @@ PLACES: Final = ("path", "group", "partition", "subject")
 """The first of these fields that an event has is the place it speaks of."""
 WINDOW_S: Final = 60.0
 LINES_MAX: Final = 5
-"""So many lines of one event at one place are told in a window."""
+"""Lines of one event at one place that are logged in a window, at most."""
 KINDS_MAX: Final = 1000
-"""So many kinds are counted; of the others the one heard of longest ago is forgotten."""
+"""Kinds that are counted, at most; the one that was reported longest ago is forgotten first."""
 NAMED_MAX: Final = 5
-"""So many places the line at closing names, and things that of a damaged catalog."""
+"""Places that the line at closing names, and things that the line of a damaged catalog names, at most."""
 
 Kind = tuple[object, ...]
 """The event and its place first; of failures of users' code also the exception's type and the line of code."""

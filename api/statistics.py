@@ -110,7 +110,7 @@ class DelayedStatistics:
     lost: int
     """Damaged or missing when they were looked for."""
     damages: tuple[str, ...] = ()
-    """What of their log is damaged or missing, and nobody has acknowledged with `callboard repair --accept`."""
+    """What is damaged or missing in their log, and not acknowledged with `callboard repair --accept`."""
 
 
 @attrs.frozen
@@ -152,7 +152,7 @@ class OutboxStatistics:
     discarded: int
     """Messages that were stored, and whose ack did not count."""
     damages: tuple[str, ...] = ()
-    """What of their log is damaged or missing, and nobody has acknowledged with `callboard repair --accept`."""
+    """What is damaged or missing in their log, and not acknowledged with `callboard repair --accept`."""
 
 
 @attrs.frozen

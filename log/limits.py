@@ -16,7 +16,7 @@ GIB: Final = 1024 * MIB
 NAME_BYTES_MAX: Final = 200
 """UTF-8 bytes of a topic or group name; leaves room for suffixes within the 255 bytes of most file systems."""
 NAMES_COMPARED_MAX: Final = 1000
-"""So many names are compared with one that is not known, to tell what may be meant."""
+"""Names that are compared with one that is not known, to suggest what may be meant."""
 
 # -- messages
 MESSAGE_BYTES_DEFAULT: Final = 1 * MIB
@@ -92,9 +92,9 @@ UNSYNCED_BYTES_MAX: Final = 8 * MIB
 TAIL_COMPACT_BATCHES: Final = 1024
 """Places of batches that the tail cache has let go are removed in runs of this many."""
 CANCELLED_SIFT_BYTES: Final = 1 * MIB
-"""Appends are looked through for publishers that gave up when so many bytes wait."""
+"""Appends are searched for publishers that gave up when this many bytes wait."""
 GATHER_BYTES: Final = 64 * KIB
-"""Records that nobody waits for are written at once when so many bytes have come."""
+"""Records that no task awaits are written at once when this many bytes have come."""
 READ_BYTES_DEFAULT: Final = 1 * MIB
 
 RETRIES_MAX: Final = 100
@@ -129,7 +129,7 @@ RANGE_RECORDS_MAX: Final = 100_000
 WINDOW_SPAN_RECORDS: Final = 4096
 """Records that one read takes into a record window."""
 WINDOW_COMPACT_RECORDS: Final = 256
-"""So many settled records are dropped from a record window at the earliest."""
+"""Settled records that are dropped from a record window together, at least."""
 
 # -- actors
 MAILBOX_CAPACITY_MAX: Final = 1_000_000_000
@@ -158,7 +158,7 @@ CHILDREN_MAX: Final = 100_000
 
 # -- the event loop
 STEP_ITEMS: Final = 1024
-"""What may take long lets other tasks run after so many ranges, records, leases or topics: some 10 ms at most."""
+"""Ranges, records, leases or topics after which a long step lets other tasks run: some 10 ms at most."""
 
 # -- the control plane
 OPENINGS_MAX: Final = 16
@@ -179,7 +179,7 @@ RELEASES_SHARED: Final = 32
 """Partitions of a topic that one task asks to release leases, unless so many consumers left: a task for each would take
 most of the memory that a group has."""
 CONSUMER_IDS_PER_BLOCK: Final = 1000
-"""Consumer ids are reserved durably in blocks of so many, so that no consumer costs a sync of its own."""
+"""Consumer ids are reserved durably in blocks of this size, so that no consumer costs a sync of its own."""
 
 # -- journals
 JOURNAL_RESERVE_BYTES: Final = 256 * KIB
@@ -231,7 +231,7 @@ DESCRIPTORS_MAX: Final = 65_536
 QUARANTINE_BYTES_MAX: Final = 64 * MIB
 """Bytes a partition keeps in quarantine; the oldest files go first."""
 INDEX_INTERVAL_BYTES: Final = 32 * KIB
-"""A segment's index has an entry for about so many bytes; a read scans no more before it finds its offset."""
+"""A segment's index has an entry for about this many bytes; a read scans no more before it finds its offset."""
 INDEX_CHECKPOINT_BYTES: Final = 1 * MIB
 """The index of the segment in use is stored whenever it grew by this; recovery scans no more than this."""
 OPEN_SEGMENTS_MAX: Final = 8

@@ -24,7 +24,7 @@ from callboard.supervision.policies import (
 )
 
 STRANGERS_NAMED: Final = 5
-"""So many children that are none an error names."""
+"""Wrong children that an error names, at most."""
 
 
 @attrs.frozen(kw_only=True)

@@ -31,7 +31,7 @@ NOT_KNOWN: Final = "the catalog did not know of the folder; what is in it is ser
 
 @attrs.frozen
 class CatalogStatistics:
-    """What the catalog has lost, and nobody has acknowledged with `callboard repair --accept`."""
+    """What the catalog has lost, and is not acknowledged with `callboard repair --accept`."""
 
     damages: tuple[str, ...] = ()
     """What was damaged, and which records of the catalog's journal it cost."""

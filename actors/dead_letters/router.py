@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 AT_A_TIME: Final = 100
 BYTES_AT_A_TIME: Final = 4 * MIB
-"""So many dead letters go as one batch, or fewer: the last one begins within these bytes."""
+"""Dead letters in one batch, or fewer: the last one begins within these bytes."""
 
 
 @attrs.define(eq=False)

@@ -49,7 +49,7 @@ LEVEL_OF_BITS: Final = tuple([max(bits - 1, 0) // BITS for bits in range(BITS * 
 GONE: Final = -1
 """The tick of what is gone."""
 SPARE: Final = 1024
-"""So many places that are gone, or records that are earlier, are never worth a pass over everything."""
+"""Places that are gone, or records that are earlier, which are not worth a pass over everything."""
 EARLIER_PART: Final = 8
 """The buckets are made anew when more than this part of the records is earlier than the cursor."""
 STEP_RECORDS: Final = 8 * STEP_ITEMS

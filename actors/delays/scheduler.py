@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 
 AT_A_TIME: Final = 256
 SPAN_OFFSETS: Final = 1 << 15
-"""What is pending is asked for so many offsets at a time: as ranges, of which there may be half as many."""
+"""Offsets in one question for what is pending: as ranges, of which there may be half as many."""
 BYTES_AT_A_TIME: Final = 4 * MIB
-"""So many records go as one batch, or fewer: the last one begins within these bytes."""
+"""Records in one batch, or fewer: the last one begins within these bytes."""
 
 
 class CancelDelayed(NamedTuple):

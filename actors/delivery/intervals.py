@@ -35,9 +35,9 @@ NOTHING: Final[Any] = ()
 NUMBER_BYTES: Final = 8
 """Of a number in a column."""
 CHUNKS_PER_STEP: Final = 8
-"""So many chunks are loaded in one step."""
+"""Chunks that are loaded in one step."""
 MANY_ROWS: Final = 8
-"""From so many rows on, putting them as columns pays."""
+"""Rows from which on putting them as columns pays."""
 
 
 def length_of(rows: Iterable[Sequence[int]]) -> int:

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 AT_A_TIME: Final = 256
 BYTES_AT_A_TIME: Final = 4 * MIB
-"""So many entries go as one batch, or fewer: the last one begins within these bytes."""
+"""Entries in one batch, or fewer: the last one begins within these bytes."""
 
 
 class Forwarder(Actor[None]):

@@ -19,7 +19,7 @@ from callboard.log.format.stamps import Stamps
 
 EXTENDED_SIFT_AT: Final = 64
 UNSYNCED_MAX: Final = 1024
-"""When so many leases and nacks are made that no sync of the journal covers, the next commit syncs."""
+"""Leases and nacks that no sync of the journal covers, from which on the next commit syncs."""
 
 
 class Nack(NamedTuple):

@@ -224,7 +224,7 @@ class ForgetOutbox(NamedTuple):
 
 
 class Extend(NamedTuple):
-    """Move the deadline of a lease to so many seconds from now. Answered with whether the lease is still there."""
+    """Move the deadline of a lease to this many seconds from now. Answered with whether the lease is still there."""
 
     group_id: int
     lease_id: int
@@ -286,9 +286,9 @@ class DeliverySettings:
     ordering: str = "none"
     """"none", "key" or "partition"; a group keeps what it was opened with."""
     max_deliveries: int | None = None
-    """After so many failures a message is a dead letter."""
+    """Failures after which a message is a dead letter."""
     priority_window: int = 100_000
-    """Among so many unsettled records the highest priority is first, in a topic with priorities."""
+    """Unsettled records among which the highest priority is first, in a topic with priorities."""
     starvation_after: float | None = None
     """What has waited so long is first; None: never."""
     is_exclusive: bool = False

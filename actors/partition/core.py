@@ -75,7 +75,7 @@ NOTICE_LASTS_S: Final = 0.05
 LATE: Final = 1 / 8
 """A lease that is handed over after this part of its visibility timeout begins anew."""
 READERS_SIFT_AT: Final = 64
-"""Readers that gave up waiting are looked for when so many wait, or twice as many as were left."""
+"""Readers that gave up waiting are looked for when this many wait, or twice as many as were left."""
 
 
 class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, OutboxRules, SeekRules):

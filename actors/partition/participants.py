@@ -41,7 +41,7 @@ OWED_RETRY_MAX_S: Final = 60.0
 """How long after a refusal the journal, or what recovery owes, is tried again unasked; doubled each time, up to the
 second."""
 SNAPSHOT_SPACING: Final = 4
-"""No snapshot before so many times the last one's size was journalled: large states are not written over and over."""
+"""No snapshot before this multiple of the last one's size was journalled: a large state is not written too often."""
 
 PIECES_PER_SNAPSHOT: Final = 8
 """A snapshot is made in pieces of this part of what is journalled between two: 128 KiB, unless a limit is changed."""

@@ -80,7 +80,7 @@ FIELDS: Final = (
 )
 WITH_IT: Final = ", and what it knew of records that retention has dropped is forgotten"
 SPACING: Final = 4
-"""The log grows by at least so many times the file's size before the file is written again."""
+"""The log grows by at least this multiple of the file's size before the file is written again."""
 READ_RECORDS: Final = 10_000
 """Read at a time when the tables catch up with the log."""
 

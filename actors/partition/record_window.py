@@ -45,7 +45,7 @@ DIFFERENT: Final = -1
 BARE_RECORD_BYTES: Final = 9
 """What a record takes besides its columns: its offset, and whether it is settled."""
 RECORDS_LEAST: Final = 16
-"""So many unsettled records a range may hold even when the budget is exhausted."""
+"""Unsettled records that a range may hold even when the budget is exhausted."""
 
 
 def key_hash(key: bytes | None) -> int:

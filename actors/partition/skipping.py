@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from callboard.log.segments.reading import Reading
 
 RECORDS: Final = 10_000
-"""So many are read at a time."""
+"""Records that are read at a time."""
 
 
 @attrs.frozen

@@ -27,7 +27,7 @@ from callboard.log.limits import CATCH_UP_MAX
 JUMP_US: Final = 60_000_000
 """A wall clock that is set forward by no more has leapt over nothing."""
 AT_A_TIME: Final = 64
-"""So many firings are published together at most."""
+"""Firings that are published together, at most."""
 
 
 class Position:

@@ -30,7 +30,7 @@ LEVELS: Final = 9
 TICK_MAX: Final = (1 << BITS * LEVELS) - 1
 """570,000 years of milliseconds. What lies beyond never comes."""
 FEW: Final = 16
-"""Among so many slots the first is looked for."""
+"""Slots among which the first is looked for."""
 UNARMED: Final = -1
 DUE: Final = -2
 

@@ -241,7 +241,7 @@ LEGEND: Final = (
     ("of overwrite", "msg/s divided by the rate of overwriting a prepared file, which syncs faster"),
 )
 NOISE_MAX: Final = 10
-"""When the best pair is so many times the worst, the disk was too noisy."""
+"""A disk is too noisy when the best pair exceeds the worst by this factor."""
 LATENCY_LEGEND: Final = (
     ("latency", "from the call of publish until the handler has the message"),
     ("p50, p99", "half of the messages are faster; 99 of 100 are"),

@@ -21,9 +21,9 @@ from callboard.offline import require_directory
 Command = Callable[..., Any]
 PART: Final = 200
 PART_S: Final = 10.0
-"""So many are redriven by one request, or as many as may be in this time."""
+"""Messages that one request redrives at most, or fewer when this time is over."""
 REASON_SHOWN: Final = 200
-"""So many characters of a reason are shown beside its count."""
+"""Characters of a reason that are shown beside its count, at most."""
 PURGED_AT_A_TIME: Final = 10_000
 
 
@@ -69,7 +69,9 @@ def dead_letters() -> None:
 @dead_letters.command("list")
 @click.argument("topic")
 @choosing
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="So many at most.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Print no more than this."
+)
 @directory_option
 @json_option
 def list_letters(
@@ -197,7 +199,9 @@ def count(
 @choosing
 @click.option("--to", default=None, metavar="TOPIC", help="Publish to this topic, for all of its groups.")
 @click.option("--limit", type=click.IntRange(min=1), default=None, help="So many at most.")
-@click.option("--rate", type=FiniteFloat(0, min_open=True), default=None, help="So many a second at most.")
+@click.option(
+    "--rate", type=FiniteFloat(0, min_open=True), default=None, help="Redrive no more than this a second."
+)
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @directory_option
 @json_option

@@ -19,9 +19,9 @@ from callboard.cli.output import counted, legible, plain_bytes, print_json, say,
 from callboard.offline import require_directory
 
 IDS_AT_A_TIME: Final = 1000
-"""So many are cancelled by one request, which has room for them."""
+"""Ids that one request cancels: it has room for them."""
 PAGE: Final = 1000
-"""So many of all are asked for at a time."""
+"""Messages of `--all` in one request."""
 ID_MAX: Final = 2**63 - 1
 NUMBER_MAX: Final = 999_999_999
 """The control socket takes no larger partition or limit."""
@@ -43,7 +43,7 @@ def delayed() -> None:
     type=click.IntRange(1, NUMBER_MAX),
     default=100,
     show_default=True,
-    help="So many at most, those that are due first.",
+    help="Print no more than this, those that are due first.",
 )
 @click.option(
     "--all",
@@ -60,8 +60,10 @@ def list_delayed(topic: str, limit: int, is_all: bool, directory: str, as_json: 
         require_directory(directory)
         run(partial(_print_all, directory, topic, as_json=as_json))
         return
-    (found,) = ask_runtime(directory, {"verb": "list_delayed", "topic": topic, "count": str(limit)})
+    request = {"verb": "list_delayed", "topic": topic, "count": str(limit)}
+    found, statistics = ask_runtime(directory, request, {"verb": "stats"})
     _print(found, topic, as_json=as_json)
+    _say_damages(statistics, topic)
 
 
 async def _print_all(directory: str, topic: str, *, as_json: bool) -> None:
@@ -73,8 +75,16 @@ async def _print_all(directory: str, topic: str, *, as_json: bool) -> None:
             if page or not after:
                 _print(page, topic, as_json=as_json)
             if not page:
-                return
+                break
             after = f"{page[-1]['partition']} {page[-1]['schedule_id']}"
+        _say_damages(await ask("stats"), topic)
+
+
+def _say_damages(statistics: dict[str, Any], topic: str) -> None:
+    """Name what the topic's waiting partitions have lost: that is missing in what was printed."""
+    for each in statistics["delayed"]:
+        for damage in each["damages"] if each["topic"] == topic else ():
+            say(f"{topic}/{each['partition']} (delayed): {damage}")
 
 
 def _print(found: Sequence[dict[str, Any]], topic: str, *, as_json: bool) -> None:
@@ -114,11 +124,13 @@ def _plain(message: dict[str, Any]) -> dict[str, Any]:
 def count(topic: str, directory: str, as_json: bool) -> None:
     """Count the messages that wait."""
     check_name(topic, "topic")
-    (messages,) = ask_runtime(directory, {"verb": "count_delayed", "topic": topic})
+    request = {"verb": "count_delayed", "topic": topic}
+    messages, statistics = ask_runtime(directory, request, {"verb": "stats"})
     if as_json:
         print_json({"topic": topic, "messages": messages})
     else:
         show(f"{counted(messages, 'message')} of {topic} {'waits' if messages == 1 else 'wait'}")
+    _say_damages(statistics, topic)
 
 
 @delayed.command()

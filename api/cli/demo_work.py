@@ -60,10 +60,10 @@ HEADER: Final = "n"
 """The header that names the event: its number in the input and its digest, as text."""
 PUBLISHERS: Final = 2
 SINGLES, BATCHES = 10, 8
-"""So many messages are published singly, then so many batches, and so on."""
+"""Messages that are published singly, then as many batches, and so on."""
 TRIES_MAX: Final = 100
 AHEAD_MAX: Final = 2_000
-"""Publishers wait while so many of their messages are not acknowledged by workers: this bounds memory."""
+"""Publishers wait while workers have not acknowledged this many of their messages: this bounds memory."""
 VISIBILITY_S: Final = 1.0
 HANG_S: Final = 1.3 * VISIBILITY_S
 HANDLERS: Final = 4

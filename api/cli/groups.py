@@ -237,7 +237,7 @@ def delete(name: str, yes: bool, drop_dead_letters: bool, directory: str, as_jso
     require_directory(directory)
     if not yes:
         if not is_interactive():
-            raise InvalidArgument("nobody is there to be asked: say --yes. Nothing was deleted.")
+            raise InvalidArgument("there is no terminal to ask on: pass --yes. Nothing was deleted.")
         if not click.confirm(
             f"Forget group {name!r} in {directory}, with its place in every topic? Consumers that it has now fail"
             " with GroupNotFound.",

@@ -45,9 +45,9 @@ OF_BATCH: Final = re.compile(r"^message \d+( of the batch)?:? ")
 JSON_LINE_BYTES_MAX: Final = 4 * MESSAGE_BYTES_MAX
 """Limit of a JSON line: escapes and base64 make it longer than its message."""
 WAITING_SHOWN_MAX: Final = 10
-"""So many delayed messages get a line each."""
+"""Delayed messages that get a line each, at most."""
 WAITING_TOLD_MAX: Final = 10_000
-"""So many delayed messages are told with --json."""
+"""Delayed messages that are listed with --json, at most."""
 PASSED_OVER: Final = frozenset({"topic", "partition", "offset", "append_time", "attempt"})
 """The other fields that `consume --json` prints; they are ignored, so that its output can be published again."""
 

@@ -67,7 +67,7 @@ def handler_named(name: str) -> Any:
     type=FiniteFloat(0.1, 86_400.0),
     default=60.0,
     show_default=True,
-    help="Ends when nothing was settled for so many seconds.",
+    help="End when nothing was settled for this many seconds.",
 )
 @click.option("--keep", metavar="PATH", help="Work in this folder, new or empty, and leave it there.")
 @json_option

@@ -139,7 +139,9 @@ def add(
 @schedule.command("next")
 @click.argument("topic")
 @click.argument("name")
-@click.option("--count", type=click.IntRange(1, NEXT_MAX), default=5, show_default=True, help="So many.")
+@click.option(
+    "--count", type=click.IntRange(1, NEXT_MAX), default=5, show_default=True, help="How many to print."
+)
 @directory_option
 @json_option
 def next_due(topic: str, name: str, count: int, directory: str, as_json: bool) -> None:

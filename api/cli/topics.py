@@ -99,7 +99,7 @@ def delete(name: str, yes: bool, directory: str, as_json: bool) -> None:
     require_directory(directory)
     if not yes:
         if not is_interactive():
-            raise InvalidArgument("nobody is there to be asked: say --yes. Nothing was deleted.")
+            raise InvalidArgument("there is no terminal to ask on: pass --yes. Nothing was deleted.")
         if not click.confirm(
             f"Delete topic {name!r} in {directory} with all its messages? Its consumers end, and publishing to it"
             " fails.",

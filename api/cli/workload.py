@@ -228,7 +228,9 @@ def profile(
 @click.option(
     "--seed", default="0", show_default=True, help="Another seed, another recording of the same character."
 )
-@click.option("--duration", default="1", show_default=True, metavar="N", help="The time, so many times over.")
+@click.option(
+    "--duration", default="1", show_default=True, metavar="N", help="Repeat the recorded time this often."
+)
 @click.option(
     "--keys", default="1", show_default=True, metavar="N", help="How many keys for each that --scale makes."
 )

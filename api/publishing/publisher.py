@@ -83,7 +83,7 @@ from callboard.publishing.partitioning import (
 )
 
 TELLS_PER_PASS = 32
-"""So many records that nobody waits for are published in one step of a task; then others have their turn."""
+"""Records that no task awaits, published in one step of a task at most; then other tasks run."""
 REFUSING = frozenset({"stuck", "failed"})
 BY_SEQUENCE = "a producer's message has a dedup_id, and is known by its sequence already"
 EXPECTED_BY_SEQUENCE = (

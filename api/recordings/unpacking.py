@@ -14,7 +14,7 @@ from callboard.recordings.records import LINE_BYTES_MAX
 UNPACKED_BYTES_MAX: Final = 64 * GIB
 """A compressed file that unpacks to more than this is refused."""
 ZSTD_FED_BYTES: Final = 256
-"""A block of 4 bytes may unpack to 128 KiB: so many make no more than 8 MiB at once."""
+"""A block of 4 bytes may unpack to 128 KiB: this makes no more than 8 MiB at once."""
 
 
 def unpacked_zstd(packed: Iterable[bytes]) -> Iterator[bytes]:

@@ -37,7 +37,7 @@ from callboard.recordings.key_count import KeyCount
 from callboard.recordings.manifest import MANIFEST_NAME, PARTITIONS_MAX, Manifest
 
 GATHERED_BYTES: Final = 1 * MIB
-"""A partition's bytes are written when there are so many; all of a recording's, when each has a few."""
+"""Bytes of a partition that are written together; all of a recording's are written when each has a few."""
 GATHERED_BYTES_MAX: Final = 16 * MIB
 UNFINISHED_SUFFIX: Final = ".unfinished"
 

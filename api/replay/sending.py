@@ -19,7 +19,7 @@ from callboard.replay.progress import Tally
 from callboard.replay.sources import Timed
 
 NOTED_MAX: Final = 64
-"""Of what is handed over together, the lateness of so many parts is noted, each as late as its first record."""
+"""Of what is handed over together, the lateness of this many parts is noted, each as late as its first record."""
 
 
 class Sender:

@@ -31,7 +31,7 @@ from callboard.replay.positions import Position, Selection
 
 PART_RECORDS: Final = 8_192
 PART_BYTES: Final = 1 * MIB
-"""Batches are joined up to so many records, or bytes."""
+"""Batches are joined up to this many records, or bytes."""
 READ_BYTES_ALL: Final = 64 * MIB
 READ_BYTES_LEAST: Final = 64 * KIB
 

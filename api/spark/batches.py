@@ -19,7 +19,7 @@ from callboard.spark.slices import Lost, Slice, read_slice
 ROWS: Final = 4_096
 """Smaller frames are put together: with few rows a batch, what Spark does for each batch costs most of the time."""
 GATHERED_BYTES: Final = 1 * MIB
-"""Frames of so many bytes are put together at most; a larger one stays alone."""
+"""Bytes of frames that are put together at most; a larger one stays alone."""
 NAME_SHOWN_MAX: Final = 100
 Ranges = list[tuple[int, int]]
 """First and last offsets."""

@@ -50,7 +50,7 @@ async def store_floor(files: Incarnation, directory: str, end: int) -> bool:
 
 
 async def floored_journals(files: Incarnation, depth: int) -> list[str]:
-    """The folders of all journals that have a floor, at most so many folders deep."""
+    """The folders of all journals that have a floor, at most `depth` folders deep."""
     found: list[str] = []
     pending = [FLOORS]
     while pending:

@@ -49,7 +49,7 @@ class DamageRecord:
     entries: list[Recorded] = attrs.Factory(list)
     is_stored: bool = True
     _stored_count: int = 0
-    """So many entries are in the file."""
+    """Entries in the file."""
     _new: list[Damage] = attrs.Factory(list)
     _storing: trio.Lock = attrs.Factory(trio.Lock)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from datetime import UTC, datetime
 from typing import Any
 
@@ -180,3 +181,15 @@ async def test_what_waits_is_in_the_statistics(command: Any) -> None:
         ]
         assert all(before[:19] <= each[2] < "2999-01-01T00:00:01" for each in found if each)
         assert len(told) == 2
+
+
+def test_what_is_gone_of_the_delayed_messages_is_named(command: Any) -> None:
+    """Their folder is gone: listing, listing all and counting say so on standard error."""
+    command.run("publish", "orders", "tea", "--delay", "3600", "--partition", "0", "--create")
+    assert command.run("delayed", "list", "orders").err == ""
+    (folder,) = command.folder.rglob("delayed-0")
+    shutil.rmtree(folder)
+    for arguments in (("list", "orders"), ("list", "orders", "--all"), ("count", "orders", "--json")):
+        told = command.run("delayed", *arguments).err
+        assert "orders/0 (delayed):" in told
+        assert "the folder of the log is gone" in told

@@ -70,6 +70,8 @@ HEAL_AT_S: Final = 60.0
 """When faults end at the latest, after the run began."""
 VISIBILITIES: Final = 3
 """From healing to the last ack pass so many visibility timeouts at most, the time that clients take for their work,"""
+GONE_S: Final = 1.0
+"""So long after all consumers have gone nothing is left of them."""
 SLACK_S: Final = 5.0
 """and so many virtual seconds for restarts and delays."""
 BACKOFF_S: Final = 0.1
@@ -356,6 +358,17 @@ class BrokerWorkload:
                     self._cut_at_s = self.world.now
                     self.world.cut_power()
                 nursery.cancel_scope.cancel()
+            await self._look_behind(machine, runtime)
+
+    async def _look_behind(self, machine: Machine, runtime: Any) -> None:
+        """Everybody has gone: when nothing fails any more, nothing is left of them."""
+        if machine.dead or not self.world.healed.is_set():
+            return
+        await self.world.rest(GONE_S)
+        problem = None if machine.dead else bounds.left_behind(runtime)
+        if problem is not None:
+            raise self.world.broken(Violation(bounds.PROMISE, problem))
+        self.world.sometimes("everybody had gone, and nothing was left of them", True)
 
     async def beside(self, machine: Machine, runtime: Any, nursery: trio.Nursery) -> None:
         """What else is done in a session; who cancels the nursery ends that."""

@@ -16,9 +16,11 @@ import trio
 
 from callboard.actors.partition.publishers import PUBLISHERS_NAME
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
+from callboard.log.journal.journal_records import Kind
 from callboard.log.segments.segment_file import SEGMENT_SUFFIX
 from callboard.message import Message
 from callboard.simulations.faults.swarm import FaultSpace
+from callboard.simulations.scenarios.damaging import journal_frames
 from callboard.simulations.scenarios.draws import COUNT_MAX, between, check_counts, one_of
 from callboard.simulations.scenarios.lives import expect_no_bugs, heal_in_time, live_until_done
 from callboard.simulations.scenarios.operator import restart_failed
@@ -35,10 +37,13 @@ TARGET: Final = "taken"
 FATES: Final = ("reject", "publish", "delay")
 LOSSES: Final = ("gone", "blank", "headless", "cut")
 """All files are gone; all bytes; the headers of segments; the ends of segments."""
+PIERCED: Final = "pierced"
+"""A byte of a record is wrong, behind which there are others: what is lost is known to be."""
 OLDER: Final = "older"
 """The files are those that were there before the last life; behind the first life nothing is lost."""
 JOURNALS: Final = ("/0/delivery", "/delayed-0/delivery", "/delivery")
 """Which are lost: those of the topic's folders that end so."""
+LATEST: Final = 7
 DELAY_S: Final = 0.5
 SET_BACK_S: Final = (0.0, 0.0, 0.0, 5.0, 100_000.0)
 LIVENESS_S: Final = 300.0
@@ -80,12 +85,13 @@ class LostCounters:
 
     def workload(self, entropy: SeededEntropy) -> CountedTraffic:
         """Some lives, the first with the most messages: it counts furthest. Where the clock is set back, whole journals
-        are gone: then not even the time says where the next one is to begin.
+        are gone, or something within: then not even the time says where the next one is to begin.
         """
         losses = [(one_of(entropy, LOSSES), one_of(entropy, JOURNALS)) for _ in range(between(entropy, 1, 2))]
         set_back_s = one_of(entropy.fork("clock"), SET_BACK_S)
         if set_back_s > 0:
-            losses = [("gone", whose) for _, whose in losses]
+            how = entropy.fork("how")
+            losses = [(one_of(how, ("gone", PIERCED)), whose) for _, whose in losses]
         if entropy.integer(3) == 0:
             losses, set_back_s = [(OLDER, one_of(entropy, JOURNALS))] * 2, 0.0
         return CountedTraffic(
@@ -207,12 +213,24 @@ class _Counting:
             if how in ("gone", OLDER):
                 disk.tree.unlink(path)
                 disk.tree.directory(folder).sync()
-            elif name.endswith(SEGMENT_SUFFIX):
+            elif name.endswith(SEGMENT_SUFFIX) and how != PIERCED:
                 disk.plant_file(path, self._damaged(content, how))
+        if how == PIERCED:
+            self._pierce(sorted({path.rpartition("/")[0] for path in found}))
         for path, content in older.items() if how == OLDER else ():
             disk.plant_file(path, content)
         self._world.sometimes("a journal that counts is lost", True)
         self._world.sometimes("an older copy of a journal that counts is put back", how == OLDER)
+
+    def _pierce(self, folders: list[str]) -> None:
+        """Garble some of the latest records of each journal, never the last one: that proves that there were others."""
+        for folder in folders:
+            events = [
+                frame for frame in journal_frames(self._world.disk, folder) if frame.kind is Kind.EVENTS
+            ]
+            for _ in range(3 if len(events) > 1 else 0):
+                frame = one_of(self._draws, events[-LATEST:-1])
+                self._world.disk.flip(frame.path, between(self._draws, frame.start, frame.end - 1), 1)
 
     def _is_of(self, path: str, whose: str) -> bool:
         folder, _, name = path.rpartition("/")

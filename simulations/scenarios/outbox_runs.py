@@ -66,6 +66,7 @@ HURRIES_S: Final = (0.0, 0.0005, 0.002, 0.01)
 """After so long an ack is given up."""
 IDLE_S: Final = 1.0
 DELAYS_S: Final = (0.0, 0.01, 0.5, 4.0)
+SET_BACK_S: Final = (0.0, 0.0, 0.0, 100.0, 100_000.0)
 TIME: Final = from_us(1_000_000_000_000_000)
 TTL_S: Final = 1e6
 GROUP: Final = "billing"
@@ -89,6 +90,8 @@ class HandedOn:
     """How many of what is published are delayed, in seconds of `DELAYS_S`."""
     sessions: int = 1
     """The messages come in so many parts. When one is handed on, the directory is closed, and opened again."""
+    set_back_s: float = 0.0
+    """By how much the wall clock is set back between two sessions, and between two lives. Then nothing is delayed."""
     limits: DrawnLimits = ()
 
     def __attrs_post_init__(self) -> None:
@@ -173,6 +176,9 @@ class AckedAndPublished:
 
     def workload(self, entropy: SeededEntropy) -> HandedOn:
         """Few messages, each handed on several times."""
+        set_back_s = one_of(entropy.fork("clock"), SET_BACK_S)
+        delays = one_of(entropy.fork("delays"), (0.0, 0.0, 0.3, 0.7))
+        sessions = one_of(entropy.fork("sessions"), (1, 1, 2, 4))
         return HandedOn(
             messages=between(entropy, 1, 16),
             partitions=one_of(entropy, (1, 1, 2)),
@@ -180,8 +186,9 @@ class AckedAndPublished:
             publishes=one_of(entropy, (1, 2, 2, 5)),
             consumers=one_of(entropy, (1, 1, 2, 3)),
             outbox=one_of(entropy, (5, 10, 1000)),
-            delays=one_of(entropy.fork("delays"), (0.0, 0.0, 0.3, 0.7)),
-            sessions=one_of(entropy.fork("sessions"), (1, 1, 2, 4)),
+            delays=0.0 if set_back_s else delays,
+            sessions=max(2, sessions) if set_back_s else sessions,
+            set_back_s=set_back_s,
             limits=draw_limits(entropy, BROKER_LIMITS),
         )
 
@@ -224,11 +231,20 @@ class _HandingOn:
     async def life(self, machine: Machine) -> None:
         """Sessions until one comes to its end."""
         session = partial(self._session, machine)
+        if machine.number > 1:
+            self._set_clock_back()
         await live_until_done(self.world, session)
         while self._part < self.workload.sessions:
             self._part += 1
+            self._set_clock_back()
             await live_until_done(self.world, session)
         self.is_done = True
+
+    def _set_clock_back(self) -> None:
+        """Nobody has the directory open."""
+        if self.workload.set_back_s > 0:
+            self.world.clock.shift(-self.workload.set_back_s)
+            self.world.sometimes("the clock was set back between acks that publish", True)
 
     async def _session(self, machine: Machine) -> None:
         async with machine.open_runtime() as runtime:

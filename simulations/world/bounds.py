@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from callboard.actors.delivery.receipts import OFFSET_END
 from callboard.actors.partition.lanes import PriorityOrder
 from callboard.actors.timers.timers import LOOK_S, TICKS, Instant
 from callboard.actors.timers.wheel import UNARMED
@@ -58,6 +59,28 @@ def left_in_hand(runtime: Runtime, topics: tuple[str, ...]) -> str | None:
             )
             if is_idle and not _queued_bytes(partition):
                 return f"{port.budget.waiting_bytes} bytes are in hand at {port.label}, and nothing has them (A2)"
+    return None
+
+
+def left_behind(runtime: Runtime) -> str | None:
+    """When all consumers and readers have gone, and nothing fails: what is still there of one of them, in words."""
+    if len(runtime.renewed_leases):
+        return f"{len(runtime.renewed_leases)} leases are renewed, and no body runs"
+    for live in runtime._directory.topics():
+        for port in live.ports:
+            partition = running(port.ref._cell)
+            for group in () if partition is None else partition._core.states:
+                name, leases = (
+                    f"group {group.group_id} in {port.label}",
+                    group.delivery.leased_in(0, OFFSET_END),
+                )
+                for what, count in (("wait", len(group.waiting)), ("are notified", len(group.notified))):
+                    if count:
+                        return f"{count} consumers {what} in {name}, and all have gone"
+                if leases or group.pending:
+                    return (
+                        f"{leases} are leased in {name}, and {len(group.pending)} leases pending, to nobody"
+                    )
     return None
 
 

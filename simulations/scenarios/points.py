@@ -21,6 +21,7 @@ BROKER: Final = (
     "a message was delivered again after a boot",
     "a message was delivered again after a nack",
     "a message came back from a consumer that left",
+    "everybody had gone, and nothing was left of them",
     "an indefinite publish is in the log",
     "an indefinite publish is not in the log",
     "a message is in the log twice after a retry",
@@ -51,6 +52,7 @@ AT_REST: Final = (
 STEPS: Final = ("a disk without space refused records", "times go back in a topic that is searched")
 ANY_FILE: Final = ("a directory with any damage was opened",)
 RETENTION: Final = (
+    "retention overtook a reader",
     "retention dropped segments",
     "a reader read",
     "retention dropped what a group had not settled",
@@ -118,6 +120,7 @@ RECURRING: Final = (
     "a zone's clocks changed",
 )
 PUBLISHED: Final = (
+    "the clock was set back between acks that publish",
     "an ack published",
     "a full outbox refused an ack",
     "a stale ack published nothing",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib.util
 import json
 import os
@@ -36,6 +37,14 @@ hypothesis.settings.load_profile("callboard")
 
 # Spark's jobs of tests are short: what Java's second compiler gains, it costs.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+SMALL_JOBS = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""Of Spark: for some thousand rows, writing and compiling Java, and planning again, take longer than the rows do."""
 
 # A shell that runs the tests in the background has them ignore Ctrl-C: tests that wait for one would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -75,6 +84,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return starts.index(True) if any(starts) else len(places)
 
     items.sort(key=place)
+
+
+def pytest_collection_finish() -> None:
+    """Freeze what has been imported and collected: what tests leave as garbage is looked for in the rest."""
+    gc.collect()
+    gc.freeze()
 
 
 def searches(item: pytest.Item, examples: int) -> bool:
@@ -150,9 +165,10 @@ def spark_and_java() -> None:
 
 @pytest.fixture(scope="session")
 def spark(spark_and_java: None) -> Iterator[Any]:
-    """One Spark session for all tests of the process."""
+    """One Spark session for all tests of the process. Commands that tests run have one with Spark's own settings."""
     with open_session("local[2]") as session:
-        session.conf.set("spark.sql.shuffle.partitions", "2")
+        for name, value in SMALL_JOBS.items():
+            session.conf.set(name, value)
         yield session
 
 

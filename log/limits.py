@@ -289,6 +289,10 @@ class Limits:
     partition_mailbox: int = PARTITION_MAILBOX_CAPACITY
     receive_batch: int = RECEIVE_BATCH_MAX
 
+    # the event loop
+    step_items: int = STEP_ITEMS
+    """Of the leases and delays of a group that end together."""
+
     # the control plane
     openings: int = OPENINGS_MAX
     opening_bytes: int = OPENING_BYTES_MAX

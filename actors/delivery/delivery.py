@@ -390,17 +390,17 @@ class Delivery(FailingState):
             self._watch(deadline, lease_id)
         return True
 
-    def expire(self, now: float) -> list[Lease]:
+    def expire(self, now: float, most: int = STEP_ITEMS) -> list[Lease]:
         """End leases whose deadline is `now` or earlier; their offsets are ready. Returns what they held.
 
         Delayed offsets that are due become ready too. Afterwards `next_deadline` lies beyond `now`, unless there is
-        more of this than one step takes: then call this again.
+        more of this than one step takes, `most` ranges of each: then call this again.
         """
-        self._promote(now)
+        self._promote(now, most)
         leases: list[Lease] = []
         ended: list[LeaseState] = []
         ranges = 0
-        while ranges < STEP_ITEMS and (first := self._first_expiry()) is not None and first <= now:
+        while ranges < most and (first := self._first_expiry()) is not None and first <= now:
             lease_id = heappop(self._expiry)[1]
             lease = self._leases[lease_id]
             ranges += len(lease.rows)

@@ -403,13 +403,13 @@ class DeliveryState:
         if len(self._due) > HEAP_SLACK + 2 * self._delayed.rows:
             self._rebuild_due()
 
-    def _promote(self, now: float) -> None:
+    def _promote(self, now: float, most: int = STEP_ITEMS) -> None:
         """Delayed offsets whose time has come become ready; no more of them than one step takes."""
         due, delayed = self._due, self._delayed
         if not due or due[0][0] > now:
             return
         ripe: list[OffsetRange] = []
-        while due and due[0][0] <= now and len(ripe) < STEP_ITEMS:
+        while due and due[0][0] <= now and len(ripe) < most:
             ripe.append(heappop(due)[1:])
         ripe.sort()
         rows: list[HistoryRow] = []

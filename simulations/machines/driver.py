@@ -24,7 +24,7 @@ from callboard.actors.partition.commands import (
     Settle,
 )
 from callboard.log.format.columns import Columns
-from callboard.simulations.checkers import liveness
+from callboard.simulations.checkers import liveness, short_steps
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.machines.partition_model import (
     ACKED,
@@ -33,6 +33,7 @@ from callboard.simulations.machines.partition_model import (
     NACKED_LATE,
     RAN_OUT,
     RELEASED,
+    STEP_LEASES,
     ConsumerLease,
     GroupModel,
     PartitionModel,
@@ -182,7 +183,10 @@ class FastPathDriver:
                 if partition.due <= now:
                     self.events += 1
                     partition.due = float("inf")
-                    for group_id, lease in partition.core.time_has_come(now):
+                    ran_out = partition.core.time_has_come(now)
+                    if words := short_steps.too_many((group_id for group_id, _ in ran_out), STEP_LEASES):
+                        raise Violation(short_steps.PROMISE, f"{partition.path}: {words}")
+                    for group_id, lease in ran_out:
                         partition.pending.append((RAN_OUT, partition.by_id[group_id], lease))
                         self.trace.append(RAN_OUT_CODE | lease.lease_id << 8)
                     partition.perform(now)

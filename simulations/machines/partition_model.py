@@ -35,6 +35,7 @@ from callboard.actors.partition.group_states import GroupStates, PendingLease
 from callboard.actors.partition.lease_reading import LeaseReading
 from callboard.actors.partition.queues import Appends
 from callboard.log.errors import PublishFailed
+from callboard.log.limits import Limits
 from callboard.simulations.checkers import offsets
 from callboard.simulations.machines.ledger import Ledger
 from callboard.simulations.violations import Violation
@@ -42,6 +43,9 @@ from callboard.simulations.violations import Violation
 SNAPSHOT_EVERY: Final = 256
 """Journal events after which a snapshot shortens the next rebuilding."""
 NEVER: Final = float("inf")
+STEP_LEASES: Final = 3
+"""Leases that a step may end."""
+LIMITS: Final = Limits(step_items=STEP_LEASES)
 
 LEASED: Final = 0
 ACKED: Final = 1
@@ -195,7 +199,9 @@ class PartitionModel:
             self.carried = Carried()
             for group in self.groups:
                 self.carried.settings[group.group_id] = DeliverySettings(group.timeout_s, 0.5, 20.0)
-        self.core = PartitionCore(states, self.carried, label=self.path, visible_end=self.visible_end)
+        self.core = PartitionCore(
+            states, self.carried, label=self.path, visible_end=self.visible_end, limits=LIMITS
+        )
         self.core.log_moved(0, self.visible_end, self.durable_end, now)
         for group in self.groups:
             group.delivery = states.groups[group.group_id].delivery

@@ -16,6 +16,7 @@ from callboard.simulations.checkers import (
     offsets,
     one_holder,
     settled_stays_settled,
+    short_steps,
     supervision,
 )
 from callboard.simulations.faults.kinds import CrashActor, CrashConsumer, JumpClock, KillProcess, PowerCut
@@ -121,6 +122,15 @@ def in_reverse(original: Callable[..., Any]) -> Callable[..., Any]:
     return take
 
 
+def all_at_once(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A delivery that ends all leases that have run out in one step, however many there are."""
+
+    def expire(self: Delivery, now: float, most: int) -> Any:
+        return original(self, now, 1 << 30 | most)
+
+    return expire
+
+
 @pytest.mark.parametrize(
     ("owner", "name", "change", "expected"),
     [
@@ -130,6 +140,7 @@ def in_reverse(original: Callable[..., Any]) -> Callable[..., Any]:
         (Sequencer, "take", in_reverse, offsets),
         (RestartWindow, "admit", lambda _: lambda *_: True, supervision),
         (DeliveryState, "_promote", lambda _: never, liveness),
+        (Delivery, "expire", all_at_once, short_steps),
     ],
     ids=[
         "acks lost",
@@ -138,6 +149,7 @@ def in_reverse(original: Callable[..., Any]) -> Callable[..., Any]:
         "answers swapped",
         "no intensity",
         "delays for ever",
+        "a long step",
     ],
 )
 def test_a_machine_that_breaks_a_rule_is_found(

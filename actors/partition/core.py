@@ -652,9 +652,8 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
             due = group.delivery.next_deadline()
             if due is not None and due <= now:
                 group.keep_pending(now)
-                ran_out += [
-                    (group.group_id, lease) for lease in group.delivery.expire(now, self._limits.step_items)
-                ]
+                ended = group.delivery.expire(now, self._limits.step_items)
+                ran_out += [(group.group_id, lease) for lease in ended]
                 self._died_in(group, now)
                 self._has_changed(group, now)
             if group.expires_at is not None and group.expires_at <= now:

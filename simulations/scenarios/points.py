@@ -179,6 +179,8 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
         "two partitions have exchanged their records of publishers",
         "a folder was copied to another topic",
         "no header was left of an actor's journal",
+        "the folder of an actor's journal was gone",
+        "two partitions have exchanged their folders",
     ),
     "wrong-clocks": ("the clock was a year ahead",),
     "delayed-messages": DELAYED,

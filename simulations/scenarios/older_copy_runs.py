@@ -92,6 +92,8 @@ class CopiedTraffic:
     """Whether the folders of two partitions lie in each other's places, too."""
     headless: str = "gone"
     """What becomes of the segments of the actor's journal, or of its whole folder."""
+    leaves_copies: bool = False
+    """Whether folders that were copied to another topic are still there when the directory is opened."""
 
     def __attrs_post_init__(self) -> None:
         check_counts(
@@ -127,6 +129,7 @@ class OlderCopies:
             at_once=one_of(entropy.fork("new"), (False, True)),
             headless=one_of(entropy, HEADLESS),
             is_exchanged=one_of(entropy.fork("places"), (False, False, True)),
+            leaves_copies=one_of(entropy.fork("copies"), (False, True)),
         )
 
     async def main(self, world: World, workload: CopiedTraffic) -> None:
@@ -374,7 +377,9 @@ class _Copying:
         wrong = {self._publishers(at) for at in self._lost_publishers}
         report = await verify_directory(disk)
         is_first, self._is_repaired = not self._is_repaired, True
-        repaired = await repair_directory(disk)
+        needs_repair = self._workload.is_exchanged or "headless actor" in self._workload.wrongs
+        is_left = bool(self._strange) and self._workload.leaves_copies and not needs_repair
+        repaired = await repair_directory(disk, dry_run=is_left)
         if self._workload.is_exchanged and is_first:
             moved = [action for action in repaired.actions if action.kind == "move"]
             self._expect("repair moves so many folders back:", len(moved), len(PARTITIONS))

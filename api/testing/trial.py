@@ -151,6 +151,7 @@ class Trial:
             settings = attrs.evolve(settings, virtual_limit_s=self.within)
 
         async def main(world: World) -> None:
+            world.judges_snapshots = True
             await self.body(world, case.workload)
 
         with no_draws():

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
+from callboard.actors.kernel.events import HookFailed
 from callboard.log.errors import CallboardError, InvalidArgument
 from callboard.log.limits import USUAL
 from callboard.simulations.clock import VirtualClock
@@ -84,6 +85,8 @@ class World:
         self.boots = 0
         self.limits = USUAL
         """Of the runtimes that machines open."""
+        self.judges_snapshots = False
+        """Whether a `snapshot` of a durable actor that raises breaks a promise. A runtime only reports it."""
         self.inspect: Callable[[str], None] | None = None
         """Called at each passing of a probe of clients; raises for what it finds broken."""
         self.retry_budget = 0
@@ -299,6 +302,8 @@ class World:
         if machine.dead:
             return
         self.history.event(machine.number, event)
+        if self.judges_snapshots and isinstance(event, HookFailed) and event.hook == "snapshot":
+            self.broken(Violation("snapshots are made", f"{event.path}: {event.cause}"))
         self.probe(f"event.{type(event).__name__}", getattr(event, "path", ""))
 
     def _verb(self, owner: str, verb: str, path: str) -> None:

@@ -334,14 +334,18 @@ class ConsumerLeases(AcksWithPublishes):
         while sent and self._has_taken_oldest():
             pass
         while len(sent) >= limit:
-            for _ in range(len(sent)):  # those of one partition do not hold up those of others
-                if not self._has_taken_oldest():
-                    sent.rotate(-1)
+            self._look_at_all()
             if len(sent) < limit:
                 break
             async with self._collecting:
                 if len(sent) >= limit:
                     await self._collect_oldest()
+
+    def _look_at_all(self) -> None:
+        """Take all outcomes that have come: acks of one partition do not hold up those of others."""
+        for _ in range(len(self._sent)):
+            if not self._has_taken_oldest():
+                self._sent.rotate(-1)
 
     def _has_taken_oldest(self) -> bool:
         """Take the outcome of the oldest ack if it has come. If it never will, ask again, without waiting until the
@@ -394,6 +398,7 @@ class ConsumerLeases(AcksWithPublishes):
 
     async def _flush(self, is_leaving: bool) -> None:
         await self.send_waiting()
+        self._look_at_all()  # what a cancelled flush waited for is on its way again before partitions are told to sync
         # What has an outcome is synced. The other partitions sync now, all at the same time; one whose mailbox is full
         # does so by itself when the linger of its acks is over.
         for port in dict.fromkeys([sent.port for sent in self._sent if not sent.reply.done]):

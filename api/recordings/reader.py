@@ -17,7 +17,7 @@ from typing import Final, Self
 
 import attrs
 
-from callboard.log.errors import InvalidArgument, PlanFailed, RecordingInvalid
+from callboard.log.errors import InvalidArgument, LogCorrupt, PlanFailed, RecordingInvalid
 from callboard.log.format.columns import NO_TIME, Columns
 from callboard.log.format.stamps import is_ahead
 from callboard.log.limits import MIB
@@ -211,7 +211,13 @@ class Recording:
     async def open_log(self, partition: int) -> LogReader:
         """The partition's log. Raises `RecordingInvalid` unless it has the offsets that the manifest says."""
         row = self.check_partition(partition)
-        reader = await LogReader.open(self.files, f"{self.directory}/{partition}")
+        try:
+            reader = await LogReader.open(self.files, f"{self.directory}/{partition}")
+        except LogCorrupt as error:
+            raise self._invalid(
+                f"partition {partition} is to hold offsets 0 to {row.records}, and the file that says how many it"
+                f" holds, {error.path}, is gone or damaged"
+            ) from error
         found = reader.start_offset, reader.visible_end
         if found != (0, row.records):
             await reader.close()

@@ -195,6 +195,25 @@ async def test_a_flush_asks_only_partitions_whose_acks_are_not_synced(
         assert sum(part.groups[0].pending for part in await topic.describe()) == 0
 
 
+@pytest.mark.parametrize("steps", range(1, 9))
+async def test_a_flush_behind_a_cancelled_one_waits_for_no_linger(
+    autojump_clock: Any, world: Any, steps: int
+) -> None:
+    """What the cancelled one waited for is asked for again, and synced at once."""
+    async with world.open() as runtime:
+        topic = await _filled(runtime, partitions=1)
+        async with topic.subscribe("group") as consumer:
+            await (await consumer.get()).ack(wait=False)
+            begun = trio.current_time()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(consumer.flush)
+                for _ in range(steps):
+                    await trio.lowlevel.checkpoint()
+                nursery.cancel_scope.cancel()
+            await consumer.flush()
+            assert trio.current_time() == begun
+
+
 @pytest.mark.parametrize("mixed", [False, True])
 async def test_a_partition_that_had_less_than_was_asked_for_is_not_asked_again_at_once(
     autojump_clock: Any, world: Any, mixed: bool

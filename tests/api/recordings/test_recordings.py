@@ -181,7 +181,9 @@ async def test_a_partition_without_its_end_is_not_empty(world: Any) -> None:
     await write(files)
     await remove(files, "day/1/committed")
     recording = await open_recording(files, "day")
-    with pytest.raises(RecordingInvalid, match=r"partition 1 is to hold offsets 0 to 1000.*day/1/committed, is gone"):
+    with pytest.raises(
+        RecordingInvalid, match=r"partition 1 is to hold offsets 0 to 1000.*day/1/committed, is gone"
+    ):
         await values(recording, 1)
     assert ["partition 1" in str(fault) for fault in await recording.faults()] == [True]
 

@@ -60,6 +60,7 @@ def time_form(text: str) -> TimeForm:
             raise ValueError(
                 f"{text[:_SHOWN]!r} is none of {known}, nor a pattern like {_EXAMPLE!r}"
             ) from None
+    text = text.strip()  # as each time is
     try:
         with warnings.catch_warnings():
             # From Python 3.13 on, a day without a year warns: that is refused below.

@@ -3,7 +3,7 @@
 import datetime as dt
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from callboard.recordings import Event, TimeFormat, parse_time, time_form
@@ -92,6 +92,7 @@ def test_a_pattern_without_a_whole_date_is_refused(pattern, words):
 
 
 @given(st.text(st.sampled_from("%YmdHMSfzjyGVubBcxXp-/ "), max_size=12))
+@example("%x ")
 def test_any_text_is_a_form_or_a_value_error(text):
     """And a form that is taken reads what it writes."""
     try:

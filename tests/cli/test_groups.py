@@ -79,7 +79,7 @@ def test_groups_are_sought_reset_and_deleted(billing: Any) -> None:
         assert len(ended.err.strip().splitlines()) == 1, ended.err
     told = billing.run("group", "seek", "billing", "end", "--partition", "9", code=2).err
     assert "group 'billing' reads no partition 9 of topic 'orders'." in told
-    assert "say --yes" in billing.run("group", "delete", "billing", code=2).err
+    assert "pass --yes" in billing.run("group", "delete", "billing", code=2).err
     billing.run("group", "delete", "billing", "--yes")
     assert billing.run("group", "list", "--json").json == []
 

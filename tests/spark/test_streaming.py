@@ -74,8 +74,10 @@ class Stream:
             .start(str(self.folder / "out"))
         )
         query.awaitTermination()
-        self.batches = len([each for each in query.recentProgress if each.numInputRows])
-        self.lags = [lag_of(each) for each in query.recentProgress if each.numInputRows]
+        full = [each for each in query.recentProgress if each.numInputRows]
+        self.batches = len(full)
+        # A batch that was planned before the query was stopped asks nothing when it is repeated.
+        self.lags = [lag_of(each) for each in full if each.sources[0].latestOffset != "null"]
         return sorted(int(row.value) for row in self._rows() if row.value.isdecimal())
 
     def _rows(self) -> Any:

@@ -158,6 +158,9 @@ class TakesBatches:
                         break
                 elif not mixed or self.leases.room() <= 0:
                     break
+                elif port is not None:
+                    port = None
+                    continue
                 await self._awaited.wait()
                 self._look_at(self._awaited.take())
                 if not mixed and (port := self._if_it_has_more(lease.port)) is None:

@@ -517,7 +517,7 @@ class Consumer(TakesBatches, FollowsTopics, FollowsAssignment, Drains):
         """
         leases, limits = self.leases, self.runtime.limits
         ahead: list[PartitionPort] = []
-        limit = room = leases.max_in_flight - leases.in_flight
+        room = self._unasked_room()
         if port is not None:
             limit = min(unit, room)
         else:
@@ -535,7 +535,8 @@ class Consumer(TakesBatches, FollowsTopics, FollowsAssignment, Drains):
             self._units = min(self._units, most)
             turns = self._next_turns(self._ahead if unit > 1 else 1)
             port, ahead = (turns[0], turns[1:]) if turns else (None, [])
-            room -= sum([each.limit for each in self._late.values() if each.port is not port])
+            if port in self._late:
+                room += self._late[port].limit
             limit = (
                 min(unit, room)
                 if ahead
@@ -566,8 +567,13 @@ class Consumer(TakesBatches, FollowsTopics, FollowsAssignment, Drains):
                     await self._refused(port, error)
                 return can_wait
         if ahead:
-            self._ask_ahead(ahead, unit, room - (0 if self._asked is None else self._asked.limit))
+            self._ask_ahead(ahead, unit, self._unasked_room())
         return can_wait or self._asked is not None
+
+    def _unasked_room(self) -> int:
+        """How many more messages partitions may be asked for: what they have been asked for has its room."""
+        asked = 0 if self._asked is None else self._asked.limit
+        return self.leases.room() - asked - sum([each.limit for each in self._late.values()])
 
     def _ask_ahead(self, ports: Iterable[PartitionPort], unit: int, room: int) -> None:
         """Ask those whose turns come next, as far as there is room for what they are asked for."""

@@ -52,6 +52,16 @@ def test_timeouts_are_kept(script, left):
     assert len(patience.check(script.history, left())) == 2
 
 
+def test_nobody_is_woken_while_the_loop_is_busy(script, left):
+    """Who gives up when the loop is free again is in time; who gives up later, or after another fault, is not."""
+    script.at(2.0).history.note("fault", "the loop is busy for 0.7 s", who="BusyLoop")
+    script.give_up(1.0, "0.5")
+    assert patience.check(script.history, left()) == []
+    script.at(2.1).history.note("fault", "a disk is slow", who="SlowDisk")
+    script.give_up(1.0, "0.5")
+    assert len(patience.check(script.history, left())) == 1
+
+
 def test_what_was_tried_in_vain_takes_room(script, left):
     """A consumer that may have settled what it has, and is not told so, waits for room until the lease is over."""
     terms = Terms(groups=("billing",), max_in_flight=1)

@@ -665,7 +665,7 @@ class Consumer(TakesBatches, FollowsTopics, FollowsAssignment, Drains):
         self._end_turn(asked.port)
 
     def _awaits(self, port: PartitionPort) -> bool:
-        """Have a partition that had less than it was asked for say when it has more: nobody fetches in vain.
+        """Have a partition that had less than it was asked for say when it has more: no fetch is in vain.
 
         False when it takes no question now: it is asked in its turn.
         """

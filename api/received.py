@@ -398,7 +398,7 @@ class ConsumerLeases(AcksWithPublishes):
 
     async def _flush(self, is_leaving: bool) -> None:
         await self.send_waiting()
-        self._look_at_all()  # what a cancelled flush waited for is on its way again before partitions are told to sync
+        self._look_at_all()  # what a cancelled flush waited for is asked again before partitions sync
         # What has an outcome is synced. The other partitions sync now, all at the same time; one whose mailbox is full
         # does so by itself when the linger of its acks is over.
         for port in dict.fromkeys([sent.port for sent in self._sent if not sent.reply.done]):

@@ -176,8 +176,8 @@ OPERATIONS_MAX: Final = 10_000
 RELEASES_AT_ONCE: Final = 256
 """Consumers that left together and whose leases a partition is asked to release at a time."""
 RELEASES_SHARED: Final = 32
-"""Partitions of a topic that one task asks to release leases, unless so many consumers left: a task for each would take
-most of the memory that a group has."""
+"""Partitions of a topic that one task asks to release leases, unless more consumers left than are asked at a time: a
+task for each would take most of the memory that a group has."""
 CONSUMER_IDS_PER_BLOCK: Final = 1000
 """Consumer ids are reserved durably in blocks of this size, so that no consumer costs a sync of its own."""
 

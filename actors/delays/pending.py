@@ -7,7 +7,7 @@ more than it was when it was published, whatever the clock has done since. An in
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from heapq import merge
 from typing import Final
 
@@ -80,7 +80,7 @@ class Pending:
         self._delays.cancel(ids)
         self._instants.cancel(ids)
 
-    def compact_in_steps(self) -> Iterator[None]:
+    def compact_in_steps(self) -> Generator[None, None, None]:
         """Once records were added, moved or cancelled, keep the memory bounded. Ask for nothing else until its end."""
         yield from self._delays.compact_in_steps()
         yield from self._instants.compact_in_steps()

@@ -24,14 +24,14 @@ D2  Each call takes the first of what is due, in order of tick, and of id within
 D3  Each record is pending, moving or gone. Cancelling says True only for a pending one, which is then never taken.
 D4  No call, and no step of `compact_in_steps`, looks at more than `STEP_RECORDS` records besides those that it names.
 D5  Memory is bounded by the number of pending and moving records: the columns hold at most as many that are gone, once
-    they are compacted. Whoever cancels, moves or adds has that done.
+    they are compacted. The caller that cancels, moves or adds compacts them.
 """
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import compress, islice
 from operator import lt
@@ -306,7 +306,7 @@ class Schedule:
         index = bisect_left(ids, schedule_id, max(0, first), min(count, behind))
         return index if ids[index] == schedule_id and self._ticks[index] != GONE else None
 
-    def compact_in_steps(self) -> Iterator[None]:
+    def compact_in_steps(self) -> Generator[None, None, None]:
         """Leave out what is gone, when that is more than what is kept (D5), and make the buckets anew, also when
         many records are earlier. Yields between two steps; ask for nothing else until its end.
         """

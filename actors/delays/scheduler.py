@@ -31,6 +31,7 @@ from callboard.actors.delays.stored import moments_of, moved
 from callboard.actors.delays.unread import Unread
 from callboard.actors.delivery.receipts import OffsetRange, merged
 from callboard.actors.kernel import Actor, Reply
+from callboard.actors.kernel.steps import in_steps
 from callboard.actors.notices import DelayedHeld, DelayedLost
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.calls import PartitionCalls, record_in
@@ -239,8 +240,7 @@ class Line:
         self._pending.add(ids, moments, now_s=clock.monotonic(), now_us=clock.wall_us())
 
     async def _compact(self) -> None:
-        for _ in self._pending.compact_in_steps():
-            await trio.lowlevel.checkpoint()
+        await in_steps(self._pending.compact_in_steps())
 
     async def _settle_lost(self, lacking: list[tuple[int, int]]) -> None:
         """There is nothing at these offsets: damage, or a gap."""

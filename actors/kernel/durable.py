@@ -179,7 +179,7 @@ class DurableActor(Actor[M], Generic[M, E]):
         await self._store_floor()
 
     async def _save_snapshot_if_made(self) -> None:
-        """A `snapshot` that raises is reported and fails nobody: the next one is due as many events later (U8)."""
+        """A `snapshot` that raises is reported and fails no caller: the next one is due as many events later (U8)."""
         made, events = list[bytes](), self.context.system.events
         call_guarded(
             lambda: made.append(self._made_snapshot()),

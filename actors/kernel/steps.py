@@ -1,7 +1,7 @@
 """Work in steps: what a pure core has much of to do is a generator, which yields after `STEP_ITEMS` items (`limits`).
 
-Between two steps whoever drives it lets other tasks run: an actor by `in_steps`. What has no more than one step to do
-does not yield.
+An actor drives it by `in_steps`, which lets other tasks run between two steps. What has only one step to do does not
+yield.
 """
 
 from __future__ import annotations
@@ -23,13 +23,3 @@ async def in_steps(steps: Generator[Any, None, Result]) -> Result:
             result: Result = end.value
             return result
         await trio.lowlevel.checkpoint()
-
-
-def at_once(steps: Generator[Any, None, Result]) -> Result:
-    """What the steps return, all in one."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: Result = end.value
-            return result

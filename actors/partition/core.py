@@ -32,7 +32,7 @@ P6  What `Carried` holds is what a successor in the same process needs, and noth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -135,7 +135,7 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
         for _ in self.begin_in_steps(now, restarted=restarted):
             pass
 
-    def begin_in_steps(self, now: float, *, restarted: bool) -> Iterator[None]:
+    def begin_in_steps(self, now: float, *, restarted: bool) -> Generator[None, None, None]:
         """The same, yielding now and then where there is much to do: the core takes nothing else until its end."""
         carried = self._carried
         for group in self._groups.values():

@@ -7,7 +7,7 @@ from typing import Any, Final
 from callboard.actors.kernel import Context
 from callboard.actors.notices import JournalSalvaged
 from callboard.actors.partition.group_states import RECORDS_VERSION, GroupStates, invalid_journal
-from callboard.actors.partition.participants import in_steps, wall_offset
+from callboard.actors.partition.participants import made_in_steps, wall_offset
 from callboard.actors.partition.spec import PartitionSpec
 from callboard.log.errors import DiskFull, JournalInvalid, LogCorrupt, StorageError, lacks_space
 from callboard.log.journal.journal import Journal
@@ -53,7 +53,7 @@ async def open_delivery_journal(
         context.emit(JournalSalvaged(context.path, str(damage or "; ".join(states.losses))))
         try:
             pieces = states.snapshot_in_pieces(wall_offset(context.clock))
-            await journal.heal(await in_steps(pieces, context.limits))
+            await journal.heal(await made_in_steps(pieces, context.limits))
         except StorageError as obstacle:
             journal.needs_healing = True  # with the next records
             if isinstance(obstacle, DiskFull):

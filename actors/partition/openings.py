@@ -6,7 +6,7 @@ than half of the turns, and topics are served in rotation, so that one of a thou
 hangs, does not keep the others waiting. A recovery that is *overdue* (`OPENING_TURN_S`) no longer counts, since its
 disk may hang for ever; its topic still has one turn less.
 
-A partition that somebody publishes to, or reads by itself, is *needed*: its turn comes before all that are not. What
+A partition that a task publishes to, or reads by itself, is *needed*: its turn comes before all that are not. What
 goes to every partition of a topic, such as a consumer that joins, needs none more than the others.
 
 Invariants
@@ -78,7 +78,7 @@ class Openings:
         return turn
 
     def _need(self, turn: Turn) -> None:
-        """Somebody waits for this one (O3). Saying so twice is saying it once."""
+        """A task waits for this one (O3). A second call changes nothing."""
         if self._waiting.remove(turn):
             self._needed.add(turn)
 

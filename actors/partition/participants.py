@@ -418,7 +418,7 @@ class JournalParticipant:
         covered = self._core.journal.take()
         pieces = self._core.states.snapshot_in_pieces(wall_offset(self._clock))
         try:
-            state = await in_steps(pieces, self._limits)
+            state = await made_in_steps(pieces, self._limits)
             if is_equal and covered is not None and covered.entries:
                 await self._journal.append(self._records(covered), sync=covered.sync)
                 written, covered = covered, None
@@ -512,7 +512,7 @@ class JournalParticipant:
             self.due.at = self._retry.at = 0.0
 
 
-async def in_steps(pieces: Iterator[bytes], limits: Limits) -> list[bytes]:
+async def made_in_steps(pieces: Iterator[bytes], limits: Limits) -> list[bytes]:
     """Make all pieces of a snapshot, each in a step of its own."""
     made: list[bytes] = []
     for place, piece in enumerate(

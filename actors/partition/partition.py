@@ -25,6 +25,7 @@ import trio
 from callboard.actors import notices
 from callboard.actors.kernel import Actor, Batch, Reply
 from callboard.actors.kernel.failures import describe
+from callboard.actors.kernel.steps import in_steps
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
 from callboard.actors.partition.addressing import may_be_addressed
@@ -163,8 +164,7 @@ class Partition(Actor[c.PartitionCommand]):
             e.OutboxMoved: self._port.note_outbox,
         }
         port.carried.has_expiries |= self._spec.settings.default_ttl is not None
-        for _ in core.begin_in_steps(now := context.clock.monotonic(), restarted=port.opened_before):
-            await trio.lowlevel.checkpoint()
+        await in_steps(core.begin_in_steps(now := context.clock.monotonic(), restarted=port.opened_before))
         self._take_handed_over(now)
         self._perform()
         self._arm_upkeep()

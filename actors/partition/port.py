@@ -223,7 +223,7 @@ class PartitionPort:
         return label_of(self.topic, self.index, self.holds)
 
     def need(self) -> None:
-        """Somebody waits for this partition and no other of its topic: it opens before those that nobody needs."""
+        """A task waits for this partition and no other of its topic: it opens before those that are not needed."""
         if self.budget.wanted is not None:
             self.budget.wanted()
 

@@ -198,7 +198,7 @@ def count(
 @click.argument("topic")
 @choosing
 @click.option("--to", default=None, metavar="TOPIC", help="Publish to this topic, for all of its groups.")
-@click.option("--limit", type=click.IntRange(min=1), default=None, help="So many at most.")
+@click.option("--limit", type=click.IntRange(min=1), default=None, help="Redrive no more than this.")
 @click.option(
     "--rate", type=FiniteFloat(0, min_open=True), default=None, help="Redrive no more than this a second."
 )

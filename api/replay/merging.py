@@ -10,7 +10,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, chain, repeat
-from operator import itemgetter
 from typing import Any, Final, cast
 from zlib import crc32
 
@@ -18,6 +17,7 @@ import attrs
 
 from callboard.log.errors import RecordingInvalid
 from callboard.log.format.columns import Columns
+from callboard.publishing.columns import taker
 from callboard.publishing.partitioning import STICKY_RECORDS, Partitioner, checked, consistent
 from callboard.recordings.copying import RecordFilter
 from callboard.replay.joining import joined, published_again
@@ -293,15 +293,8 @@ class Merger:
     def _timed(
         self, window: _Window, group: list[int], rows: Mapping[str, list[Any]], positions: Sequence[int]
     ) -> Timed:
-        take = _taker(group)
+        take = taker(group)
         columns = Columns.build(**{name: take(column) for name, column in rows.items()})
         ids = map(self._source.producer_ids.__getitem__, take(window.sources))
         producers = list(zip(repeat(1), ids, repeat(self._number), take(window.offsets), strict=False))
         return Timed(columns, take(positions), producers)
-
-
-def _taker(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """What gives the entries of a list at these places, without a step in Python for each."""
-    if len(places) == 1:
-        return lambda column: (column[places[0]],)
-    return itemgetter(*places)

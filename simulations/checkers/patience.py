@@ -1,6 +1,6 @@
 """`get(timeout=)` and `receive(timeout=)` wait as long as they say, no less and no more.
 
-One that is not to wait at all looks for a moment, for what the partitions answer. While the loop is busy, nobody wakes.
+One that is not to wait at all looks for a moment, for what the partitions answer. No task wakes in a busy loop.
 """
 
 from __future__ import annotations

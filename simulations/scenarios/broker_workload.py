@@ -71,7 +71,7 @@ HEAL_AT_S: Final = 60.0
 VISIBILITIES: Final = 3
 """From healing to the last ack pass so many visibility timeouts at most, the time that clients take for their work,"""
 GONE_S: Final = 1.0
-"""So long after all consumers have gone nothing is left of them."""
+"""Seconds after all consumers have gone within which nothing is left of them."""
 SLACK_S: Final = 5.0
 """and so many virtual seconds for restarts and delays."""
 BACKOFF_S: Final = 0.1

@@ -382,7 +382,7 @@ class _Copying:
         repaired = await repair_directory(disk, dry_run=is_left)
         if self._workload.is_exchanged and is_first:
             moved = [action for action in repaired.actions if action.kind == "move"]
-            self._expect("repair moves so many folders back:", len(moved), len(PARTITIONS))
+            self._expect("the number of folders that repair moves back:", len(moved), len(PARTITIONS))
         placed = await verify_directory(disk) if self._workload.is_exchanged else report
         for who, problems in (("verify", placed.problems), ("repair", repaired.left)):
             found = {problem.path for problem in problems if problem.kind == "publishers"}

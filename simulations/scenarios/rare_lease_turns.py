@@ -113,9 +113,8 @@ async def end_on_a_refusing_disk(at: MomentClient) -> None:
 async def renew_through_a_crash(at: MomentClient) -> None:
     """A body keeps its lease when its partition crashes as it handles the renewal."""
     topic = await at.filled(1)
-    visible_s = max(
-        1.5, 150 * at.machine.disk.latency_s
-    )  # on a slow disk the partition takes long to come back
+    # On a slow disk the partition takes long to come back.
+    visible_s = max(1.5, 150 * at.machine.disk.latency_s)
     async with topic.subscribe(at.new_name(), visibility_timeout=visible_s) as consumer:
         with at.keeps_lease():
             async with consumer.receive(timeout=WAIT_S) as message:

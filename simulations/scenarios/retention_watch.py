@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from callboard.simulations.world import World
 
 
+DECIDED_US: Final = 1_000_000
+"""Microseconds between the decision that a segment goes and its unlink, at most."""
+
+
 @attrs.frozen
 class Sizes:
     """A partition's files: bytes of all segments, the last one without the zeros ahead, and where each begins.
@@ -32,10 +36,6 @@ class Sizes:
 
     size_bytes: int
     bases: tuple[int, ...]
-
-
-DECIDED_US: Final = 1_000_000
-"""So long before a segment is unlinked it may have been decided that it goes."""
 
 
 class RetentionWatch:

@@ -21,7 +21,7 @@ from callboard.simulations.workload.tables import Table, counted, fine_classes
 ONE: Final = 65_536
 """Places are counted in these parts of an event, so that few are equal."""
 TRIES_MAX: Final = 65_536
-"""So many runs of a key are drawn at a time, at most."""
+"""Runs of a key that are drawn at a time, at most."""
 _LOW: Final[Any] = np.array([fine_low(found) for found in range(248)], dtype=np.int64)
 """The least number of each class of numbers below 2**62."""
 

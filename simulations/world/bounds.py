@@ -70,10 +70,8 @@ def left_behind(runtime: Runtime) -> str | None:
         for port in live.ports:
             partition = running(port.ref._cell)
             for group in () if partition is None else partition._core.states:
-                name, leases = (
-                    f"group {group.group_id} in {port.label}",
-                    group.delivery.leased_in(0, OFFSET_END),
-                )
+                name = f"group {group.group_id} in {port.label}"
+                leases = group.delivery.leased_in(0, OFFSET_END)
                 for what, count in (("wait", len(group.waiting)), ("are notified", len(group.notified))):
                     if count:
                         return f"{count} consumers {what} in {name}, and all have gone"

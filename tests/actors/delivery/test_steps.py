@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import trio
 
 from callboard.actors.delivery.delivery import Delivery
 from callboard.actors.delivery.failing import PROCESS_ENDED
 from callboard.actors.delivery.intervals import CHUNK_ROWS_MAX
-from callboard.actors.kernel.steps import at_once
+from callboard.actors.kernel.steps import in_steps
 from callboard.actors.partition.admission import Admission
 from callboard.actors.partition.dedup import DedupTable
 from callboard.actors.partition.group_states import GroupStates
-from callboard.actors.partition.participants import in_steps
+from callboard.actors.partition.participants import made_in_steps
 from callboard.actors.partition.producers import Producer
 from callboard.actors.partition.publishers import decode_in_steps, encode_in_steps
 from callboard.log.limits import STEP_ITEMS, USUAL
@@ -121,7 +122,7 @@ async def test_a_snapshot_with_many_delays_is_made_in_steps() -> None:
     group.delivery = nacked_singly(MANY)
     pieces = list(states.snapshot_in_pieces(0.0))
     assert sum(1 for piece in pieces if not piece) >= MANY // CHUNK_ROWS_MAX - 1
-    assert b"".join(await in_steps(iter(pieces), USUAL)) == b"".join(pieces)
+    assert b"".join(await made_in_steps(iter(pieces), USUAL)) == b"".join(pieces)
 
 
 def test_only_what_may_be_proved_is_judged() -> None:
@@ -151,10 +152,10 @@ def test_the_tables_of_publishers_are_written_and_read_in_steps() -> None:
     admission = with_publishers(MANY - 1)
     steps = encode_in_steps(admission, 7)
     assert sum(1 for _ in steps) >= 2 * (MANY // STEP_ITEMS - 1)
-    stored, read = at_once(encode_in_steps(admission, 7)), Admission("t/0", window_us=10**9)
+    stored, read = trio.run(in_steps, encode_in_steps(admission, 7)), Admission("t/0", window_us=10**9)
     most = largest_step(decode_in_steps(stored, read, 0), lambda: len(read.ids) + len(read.producers))
     assert 0 < most <= 2 * STEP_ITEMS
-    assert at_once(encode_in_steps(read, 7)) == stored
+    assert trio.run(in_steps, encode_in_steps(read, 7)) == stored
 
 
 @pytest.mark.parametrize("count", [1 << 16])

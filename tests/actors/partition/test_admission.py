@@ -8,9 +8,10 @@ from typing import Any
 import attrs
 import hypothesis.strategies as st
 import pytest
+import trio
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from callboard.actors.kernel.steps import at_once
+from callboard.actors.kernel.steps import in_steps
 from callboard.actors.partition.admission import Admission
 from callboard.actors.partition.commands import BeginProducer, Guard, Level, PublishMany, PublishOne
 from callboard.actors.partition.dedup import DedupTable
@@ -43,12 +44,13 @@ WINDOW_US = 10_000_000
 
 def encode(admission: Admission, end: int) -> bytes:
     """The bytes of the file."""
-    return at_once(encode_in_steps(admission, end))
+    return trio.run(in_steps, encode_in_steps(admission, end))
 
 
 def decode(data: bytes, admission: Admission, now_us: int) -> None:
     """Put what the file says into the tables."""
-    at_once(decode_in_steps(data, admission, now_us))
+    for _ in decode_in_steps(data, admission, now_us):
+        pass
 
 
 GOLDEN = (

@@ -9,7 +9,6 @@ import pytest
 import trio
 
 import callboard
-from callboard.actors.kernel.steps import at_once
 from callboard.actors.notices import ProducerForgotten, PublishersLost
 from callboard.actors.partition.admission import Admission
 from callboard.actors.partition.commands import (
@@ -68,7 +67,8 @@ def kept_end(in_memory: Any) -> int:
     """The offset up to which the file says who published what."""
     (path,) = paths(in_memory)
     admission = Admission("", window_us=1)
-    at_once(decode_in_steps(in_memory.disk.file(path), admission, 0))
+    for _ in decode_in_steps(in_memory.disk.file(path), admission, 0):
+        pass
     return admission.noted_end
 
 

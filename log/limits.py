@@ -96,6 +96,8 @@ CANCELLED_SIFT_BYTES: Final = 1 * MIB
 GATHER_BYTES: Final = 64 * KIB
 """Records that no task awaits are written at once when this many bytes have come."""
 READ_BYTES_DEFAULT: Final = 1 * MIB
+READ_TASKS_MAX: Final = 100_000
+"""Tasks into which options divide one read from Spark; each takes some hundred bytes where they are planned."""
 
 RETRIES_MAX: Final = 100
 """Delays in the `retry` of a group."""

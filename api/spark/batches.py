@@ -92,10 +92,10 @@ def _within(batch: pa.RecordBatch, name: str, span: Span) -> pa.RecordBatch:
 def _report(folder: str, piece: Slice, lost: Ranges, removed: Ranges) -> None:
     """Name what is lost in a file of the slice's own; remove what an earlier reading left there if nothing is."""
     if lost or removed:
-        report_losses(folder, piece.topic, piece.partition, piece.base_offset, piece.path, lost, removed)
+        report_losses(folder, piece.topic, piece.partition, piece.start, piece.path, lost, removed)
         return
     with told(f"naming what is damaged in {folder}"):
-        remove_file(f"{folder}/{_report_name(piece.topic, piece.partition, piece.base_offset)}")
+        remove_file(f"{folder}/{_report_name(piece.topic, piece.partition, piece.start)}")
 
 
 def report_losses(

@@ -12,15 +12,16 @@ from callboard.log.errors import InvalidArgument
 from callboard.message import parse_instant, to_us
 from callboard.recordings.reader import Span
 from callboard.spark.arrow import FIELDS, TIMES, arrow_schema
-from callboard.spark.slices import Wanted
+from callboard.spark.slices import Division, Wanted
 
 OPTIONS: Final = frozenset(
     {"path", "topic", "columns", "partitions", "startOffset", "endOffset", "from", "to", "appendedFrom"}
-    | {"appendedTo", "mode", "report", "failOnDataLoss", "timestampType", "pushdown"}
+    | {"appendedTo", "mode", "report", "failOnDataLoss", "timestampType", "pushdown", "minPartitions"}
+    | {"maxRecordsPerPartition"}
 )
 STREAM_OPTIONS: Final = frozenset(
     {"path", "topic", "columns", "partitions", "startOffset", "appendedFrom", "mode", "report"}
-    | {"failOnDataLoss", "timestampType", "maxRecordsPerTrigger"}
+    | {"failOnDataLoss", "timestampType", "maxRecordsPerTrigger", "minPartitions", "maxRecordsPerPartition"}
 )
 SCHEMA_OPTIONS: Final = frozenset({"columns", "timestampType"})
 """What the types of a frame depend on."""
@@ -97,6 +98,14 @@ class Options:
             raise InvalidArgument(f"timestampType is {kind!r:.40}: it is bigint (the default) or timestamp.")
         return TIMES if kind == "timestamp" else frozenset()
 
+    def division(self) -> Division:
+        """How many tasks read."""
+        found = {name: self.number(name) for name in ("maxRecordsPerPartition", "minPartitions")}
+        for name, number in found.items():
+            if number == 0:
+                raise InvalidArgument(f"{name} is 0, and nothing would be read. Give a number from 1.")
+        return Division(found["maxRecordsPerPartition"], found["minPartitions"] or 1)
+
     def losses(self) -> Losses:
         """What may be passed over: with a folder to report it in, or nothing without one."""
         mode, report = self.text("mode") or "strict", self.text("report")
@@ -140,6 +149,7 @@ class ReadOptions:
     instants: frozenset[str] = frozenset()
     """Which of the columns are instants, not numbers."""
     losses: Losses = Losses(False, False, None)
+    division: Division = Division()
 
     @property
     def report(self) -> str | None:
@@ -184,6 +194,7 @@ class ReadOptions:
             names=found.names(),
             instants=found.instants(),
             losses=found.losses(),
+            division=found.division(),
         )
 
 
@@ -223,6 +234,7 @@ class StreamOptions:
             names=found.names(),
             instants=found.instants(),
             losses=found.losses(),
+            division=found.division(),
         )
         return cls(
             reads=reads,

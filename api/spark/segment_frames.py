@@ -9,8 +9,8 @@ from typing import Final
 from callboard.log.format.columns import Columns
 from callboard.log.format.faults import FrameInvalid
 from callboard.log.format.frame import FrameFields, FrameHeader, decode_body
-from callboard.log.format.frame_walk import FrameWalk, run_walk
-from callboard.log.format.segment import SegmentHeader
+from callboard.log.format.frame_walk import EVERYTHING, FrameWalk, run_walk
+from callboard.log.format.segment import SEGMENT_HEADER_BYTES, SegmentHeader
 from callboard.log.limits import MIB
 from callboard.spark.files import OpenFile
 
@@ -18,27 +18,40 @@ CHUNK_BYTES: Final = 1 * MIB
 
 
 def segment_frames(
-    file: OpenFile, header: SegmentHeader, *, start: int = 0, stop: int
+    file: OpenFile,
+    header: SegmentHeader,
+    *,
+    start: int = 0,
+    stop: int,
+    place: tuple[int, int] | None = None,
 ) -> Iterator[tuple[FrameHeader, Columns]]:
     """The readable frames with records from `start` on that end at or below `stop`; the others are passed over.
+
+    With `place`, a position and the offset of the frame that may lie there, only frames from there on which follow each
+    other are looked at: none when another is there. Without, all from the beginning on are checked, so that a frame
+    below `start` whose length is wrong hides none behind it.
 
     A frame whose checksums hold and whose columns make no sense is not readable. Memory is bounded by the largest
     frame and `CHUNK_BYTES` of the file. Raises `StorageError`.
     """
     found: deque[tuple[FrameFields, memoryview]] = deque()
 
-    def visit(position: int, fields: FrameFields, body: memoryview) -> bool:
-        del position
+    position, offset = place or (SEGMENT_HEADER_BYTES, header.base_offset)
+
+    def visit(at: int, fields: FrameFields, body: memoryview) -> bool:
+        del at
         found.append((fields, body))
         return False
 
     walk = FrameWalk(
         header.segment_id,
-        header.base_offset,
+        offset,
+        position=position,
         limit=stop,
-        check_from=start,
+        check_from=EVERYTHING if place is None else start,
         visit=visit,
         visit_from=start,
+        resync=place is None,
         chunk_bytes=CHUNK_BYTES,
         first_bytes=CHUNK_BYTES,
     )

@@ -2,7 +2,11 @@
 
 A slice is a segment, or the part of it that is wanted: the unit of one Spark task, planned once and then read anywhere
 that has the files. It ends at the partition's visible end as it was when the read was planned, so a half-written batch
-of a live topic is never seen.
+of a live topic is never seen. A `Division` cuts slices into more tasks, at offsets, whatever lies there.
+
+A task that begins within a segment finds its place by the segment's index, and believes it as long as valid frames
+follow each other from there without a gap. Otherwise it walks the segment from its beginning, as if there were no
+index: so what is damaged is named alike, however a segment is divided.
 
 A recording never changes. The segment of a topic may be replaced between planning and reading, or removed by
 retention: what is not found where the plan says is looked for once more, as every reader of the log does.
@@ -10,25 +14,41 @@ retention: what is not found where the plan says is looked for once more, as eve
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from contextlib import asynccontextmanager, closing
 
 import attrs
 import trio
 
 from callboard.actors.partition.spec import partition_directory
-from callboard.log.errors import InvalidArgument, LogCorrupt, OffsetOutOfRange, RecordingInvalid
+from callboard.log.errors import (
+    FormatTooNew,
+    InvalidArgument,
+    LogCorrupt,
+    OffsetOutOfRange,
+    RecordingInvalid,
+    StorageError,
+)
 from callboard.log.format.columns import Columns
-from callboard.log.format.faults import SegmentHeaderInvalid
-from callboard.log.format.segment import SEGMENT_HEADER_BYTES, belongs_to, decode_segment_header
+from callboard.log.format.faults import IndexInvalid, SegmentHeaderInvalid
+from callboard.log.format.frame import FRAME_HEADER_BYTES
+from callboard.log.format.index import ENTRY_BYTES, INDEX_HEADER_BYTES
+from callboard.log.format.segment import (
+    SEGMENT_HEADER_BYTES,
+    SegmentHeader,
+    belongs_to,
+    decode_segment_header,
+)
+from callboard.log.limits import READ_TASKS_MAX
 from callboard.log.offline.reader import LogReader
 from callboard.log.seams.disk import Incarnation
+from callboard.log.segments.index_file import decode_stored
 from callboard.log.segments.reading import Reading
-from callboard.log.segments.segment_file import segment_path
+from callboard.log.segments.segment_file import index_path, segment_path
 from callboard.offline import OfflineDirectory, files_below, is_recording, recording_at
 from callboard.recordings.manifest import Manifest
 from callboard.recordings.reader import EVER, Recording, Span, overlaps
-from callboard.spark.files import absolute, is_there, opened, split
+from callboard.spark.files import absolute, is_there, opened, size_of, split
 from callboard.spark.segment_frames import CHUNK_BYTES, segment_frames
 
 Lost = Callable[[int, int], object]
@@ -62,6 +82,44 @@ class Slice:
     def path(self) -> str:
         """The segment's file."""
         return f"{self.root}/{segment_path(self.directory, self.base_offset)}"
+
+
+@attrs.frozen
+class Division:
+    """Into how many tasks a read is divided, beyond one for each segment."""
+
+    records_max: int | None = None
+    """A task reads at most so many records."""
+    tasks_min: int = 1
+    """So many tasks at least, when there are as many records."""
+
+    def divide(self, slices: Sequence[Slice]) -> list[Slice]:
+        """The slices cut into parts of about the same length. Raises `InvalidArgument` when they are too many."""
+        if self.records_max is not None:
+            slices = _cut(slices, [-(-(each.stop - each.start) // self.records_max) for each in slices])
+        if len(slices) < self.tasks_min:
+            total = sum(each.stop - each.start for each in slices)
+            wanted = min(self.tasks_min, total)
+            slices = _cut(slices, [-(-(each.stop - each.start) * wanted // total) for each in slices])
+        return list(slices)
+
+
+def _cut(slices: Sequence[Slice], parts: Sequence[int]) -> list[Slice]:
+    """Each slice in so many parts."""
+    if sum(parts) > READ_TASKS_MAX:
+        raise InvalidArgument(
+            f"the read would be {sum(parts):,} tasks, and {READ_TASKS_MAX:,} are the most. Raise"
+            " maxRecordsPerPartition, or lower minPartitions."
+        )
+    return [
+        attrs.evolve(
+            piece,
+            start=piece.start + (piece.stop - piece.start) * part // count,
+            stop=piece.start + (piece.stop - piece.start) * (part + 1) // count,
+        )
+        for piece, count in zip(slices, parts, strict=True)
+        for part in range(count)
+    ]
 
 
 @attrs.frozen(kw_only=True)
@@ -235,8 +293,33 @@ def _frames(piece: Slice) -> Generator[Columns, None, None]:
             return
         if header.base_offset != piece.base_offset or not belongs_to(header, piece.directory):
             return
-        for _, columns in segment_frames(file, header, start=piece.start, stop=piece.end_offset):
-            yield columns
+        offset, stop = piece.start, piece.end_offset
+        if offset > piece.base_offset and (place := _indexed_place(piece, header)) is not None:
+            for _, columns in segment_frames(file, header, start=offset, stop=stop, place=place):
+                if columns.base_offset > offset:
+                    break
+                yield columns
+                offset = columns.last_offset + 1
+        if offset < piece.stop:
+            for _, columns in segment_frames(file, header, start=offset, stop=stop):
+                yield columns
+
+
+def _indexed_place(piece: Slice, header: SegmentHeader) -> tuple[int, int] | None:
+    """Where the index has a frame at or below the slice's start: its position and offset. None when it says nothing.
+
+    Nobody vouches for it: the frame may not be there.
+    """
+    size_bytes = size_of(piece.path) or 0
+    try:
+        with opened(f"{piece.root}/{index_path(piece.directory, piece.base_offset)}") as file:
+            if file is None:
+                return None
+            data = file.read(0, INDEX_HEADER_BYTES + ENTRY_BYTES * (size_bytes // FRAME_HEADER_BYTES))
+        position, offset = decode_stored(data, header.segment_id).find_offset(piece.start)
+    except (IndexInvalid, FormatTooNew, StorageError):
+        return None
+    return (position, offset) if offset <= piece.start and position < size_bytes else None
 
 
 def _moved(piece: Slice, offset: int, lost: Lost, removed: Lost | None) -> Iterator[Columns]:

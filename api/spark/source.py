@@ -33,8 +33,8 @@ class SliceReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        """One for each segment that holds something wanted."""
-        pieces = trio.run(plan, self._options.wanted)
+        """One for each segment that holds something wanted, or more."""
+        pieces = self._options.division.divide(trio.run(plan, self._options.wanted))
         return [SliceTask(piece) for piece in pieces] or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

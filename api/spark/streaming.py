@@ -122,7 +122,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The slices between two positions. Raises `OffsetOutOfRange` when retention has removed some of it."""
-        return [SliceTask(piece) for piece in trio.run(self._plan, start, end)]
+        pieces = self._options.reads.division.divide(trio.run(self._plan, start, end))
+        return [SliceTask(piece) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one slice."""

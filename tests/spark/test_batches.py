@@ -18,7 +18,7 @@ from callboard.log.format.compression import Compression
 from callboard.log.limits import MIB
 from callboard.offline import files_below
 from callboard.recordings.writer import new_recording
-from callboard.spark.slices import Slice, Wanted, plan
+from callboard.spark.slices import Division, Slice, Wanted, plan
 
 LARGE = 1 * MIB
 
@@ -114,6 +114,17 @@ def test_a_report_of_damage_that_is_gone_is_removed(read: Any, tmp_path: Path) -
     Path(piece.path).write_bytes(whole)
     list(read(piece, **options))
     assert not list((tmp_path / "report").iterdir())
+
+
+def test_tasks_of_one_segment_report_apart(read: Any, tmp_path: Path) -> None:
+    """So do micro-batches of a stream: what one reports, the next one, which finds nothing, leaves alone."""
+    (piece,) = recording(tmp_path, 10, b"x")
+    damage(piece)
+    options = {"mode": "permissive", "report": str(tmp_path / "report")}
+    for part in Division(5).divide([piece]):
+        list(read(part, **options))
+    (found,) = (tmp_path / "report").iterdir()
+    assert json.loads(found.read_text())["lost"] == [[0, 0]]
 
 
 @pytest.mark.parametrize(("columns", "words"), [("key,key", "names 'key' twice"), ("", "no column ''")])

@@ -47,6 +47,15 @@ def test_options_choose_what_is_read(reads: Any, recording: str) -> None:
     assert reads(recording, **span).count() == 2 * 60
 
 
+def test_a_segment_may_be_read_by_several_tasks(reads: Any, recording: str) -> None:
+    """At least so many, or with so many records at most; the rows are the same."""
+    rows = reads(recording, columns="partition,offset,value").collect()
+    for asked, tasks in (({"minPartitions": "30"}, 30), ({"maxRecordsPerPartition": "70"}, 29)):
+        frame = reads(recording, columns="partition,offset,value", **asked)
+        assert frame.rdd.getNumPartitions() >= tasks
+        assert frame.collect() == rows
+
+
 def test_a_frame_may_be_used_again_and_twice_in_a_query(reads: Any, spark: Any, recording: str) -> None:
     """No query leaves its filters behind for another, also where the session lets filters be pushed down."""
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
@@ -122,6 +131,8 @@ def test_damage_fails_the_read_or_is_reported(reads: Any, recording: str, tmp_pa
         ({"from": "2023-11-15", "to": "2023-11-14"}, "the span of time is empty"),
         ({"pushdown": "true"}, "keeps the filters of the first query"),
         ({"timestampType": "date"}, "it is bigint"),
+        ({"minPartitions": "0"}, "minPartitions is 0"),
+        ({"maxRecordsPerPartition": "few"}, "no number from 0"),
         ({"failOnDataLoss": "perhaps"}, "it is true"),
         ({"failOnDataLoss": "false"}, "give a folder for them"),
     ],

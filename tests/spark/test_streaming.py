@@ -114,6 +114,15 @@ def test_a_query_goes_on_where_it_stopped(stream: Stream) -> None:
     assert stream.lags == [13, 6, 0]
 
 
+def test_a_micro_batch_may_be_read_by_many_tasks(stream: Stream) -> None:
+    """Each record is read once, whatever the tasks, and what a later one begins with lies within a segment."""
+    stream.publish(0, 40)
+    assert stream.read(maxRecordsPerPartition="3", maxRecordsPerTrigger="25") == list(range(40))
+    assert stream.batches == 2
+    stream.publish(40, 50)
+    assert stream.read(minPartitions="4") == list(range(50))
+
+
 def test_a_stream_into_callboard_is_refused(spark: Any, tmp_path: Path) -> None:
     """Before any task, with the reason and what to do instead."""
     from callboard.spark import register

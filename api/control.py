@@ -78,10 +78,10 @@ from callboard.dead_letter_control import OPTIONAL as DEAD_OPTIONAL
 from callboard.dead_letter_control import VERBS as DEAD_VERBS
 from callboard.dead_letter_topics import DeadLetterTopic
 from callboard.delayed import parse_ids, plain_delayed
+from callboard.figures import GroupInfo
 from callboard.log.errors import CallboardError, ControlError, InternalError, InvalidArgument
 from callboard.message import parse_instant
 from callboard.schedules import Schedule, find_schedule, plain_schedule, settings_of_text
-from callboard.statistics import GroupInfo
 from callboard.supervision import TreeNode
 from callboard.topic import Topic
 from callboard.tracebacks import traceback_lines

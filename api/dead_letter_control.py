@@ -15,9 +15,9 @@ from typing import Any, Final, Protocol
 from callboard.actors.partition.commands import PartitionStatistics
 from callboard.dead_letter_topics import DeadLetterTopic, ForwardedLetter
 from callboard.dead_letters import DeadLetter, KeptLetters
+from callboard.figures import GroupInfo
 from callboard.log.errors import InvalidArgument
 from callboard.message import ATTRIBUTES, Record
-from callboard.statistics import GroupInfo
 
 CHOICE: Final = ["topic", "group", "origin", "reason", "at"]
 VERBS: Final[dict[str, list[str]]] = {

@@ -14,12 +14,12 @@ from typing import Final, TypeVar
 import trio
 
 from callboard.actors.partition import commands as c
+from callboard.figures import DESCRIBE_TIMEOUT_S
 from callboard.log.errors import CallboardError, StorageError
 from callboard.log.host.disk import HostDisk
 from callboard.log.host.overlay_disk import OverlayDisk
 from callboard.log.limits import USUAL
 from callboard.runtime import Runtime
-from callboard.statistics import DESCRIBE_TIMEOUT_S
 
 T = TypeVar("T")
 TRIES: Final = 20

@@ -54,6 +54,21 @@ from callboard.background import BackgroundActors
 from callboard.consumer import Consumer
 from callboard.dead_letter_topics import DeadLetterTopic
 from callboard.dead_letters import check_drops
+from callboard.figures import (
+    DESCRIBE_TIMEOUT_S,
+    GroupDescription,
+    GroupInfo,
+    RuntimeStatistics,
+    delayed_statistics,
+    described,
+    forwarding_statistics,
+    group_infos,
+    holders_of,
+    oldest_unsettled,
+    outbox_statistics,
+    schedule_statistics,
+    with_holdings,
+)
 from callboard.log.errors import (
     ActorCrashed,
     ActorStopped,
@@ -79,21 +94,6 @@ from callboard.publishing.partitioning import Partitioner, check_partitioner
 from callboard.reading_several import ReadsTopics
 from callboard.reporting import Reporter
 from callboard.schedules import Schedule
-from callboard.statistics import (
-    DESCRIBE_TIMEOUT_S,
-    GroupDescription,
-    GroupInfo,
-    RuntimeStatistics,
-    delayed_statistics,
-    described,
-    forwarding_statistics,
-    group_infos,
-    holders_of,
-    oldest_unsettled,
-    outbox_statistics,
-    schedule_statistics,
-    with_holdings,
-)
 from callboard.supervision import ChildSpec, SupervisorSpec, System, TreeNode, open_system
 from callboard.supervision.policies import IMMEDIATE
 from callboard.topic import Topic

@@ -12,6 +12,7 @@ from callboard.actors.catalog.commands import AddSchedule, PauseSchedule, Remove
 from callboard.actors.names import check_name
 from callboard.actors.recurring.cron import Cron, check_cron
 from callboard.actors.recurring.spec import DUE, MISSED, SCHEDULE, ScheduleSpec
+from callboard.figures import ScheduleStatistics, schedule_statistics
 from callboard.log.errors import InvalidArgument, ScheduleNotFound
 from callboard.log.format.columns import FOREVER
 from callboard.log.limits import (
@@ -24,7 +25,6 @@ from callboard.log.plain import number, refuse_copy, shown, text, whole
 from callboard.message import Headers, check_headers, from_us, plain_headers
 from callboard.publishing.partitioning import consistent
 from callboard.publishing.publisher import publisher_of
-from callboard.statistics import ScheduleStatistics, schedule_statistics
 
 if TYPE_CHECKING:
     from callboard.actors.catalog.directory import LiveTopic

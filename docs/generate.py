@@ -12,12 +12,14 @@ import sys
 import tempfile
 import typing
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 
 import attrs
 import click
 
 import callboard
+from callboard import events, statistics, types
 from callboard.actors import settings
 from callboard.cli import exits
 from callboard.cli.group import callboard as command_line
@@ -44,49 +46,42 @@ API = {
     "Publish and read": (
         "What a topic takes and gives.",
         (
-            "Producer Message Receipt Receipts ScheduledReceipt Schedule Record RecordBatch RecordReader BatchReader"
-            " Partitioner"
+            "Producer Message Receipt types.Receipts types.ScheduledReceipt Schedule Record RecordBatch"
+            " types.RecordReader types.BatchReader types.Partitioner"
         ),
     ),
     "Consume in a group": (
         "What a group's consumers are given, and how they settle it.",
         (
-            "Receiving ReceivedMessage Batches ReceivedBatch MixedBatch Retry Reject DeadLetter KeptLetters"
-            " DeadLetterTopic ForwardedLetter Redriven DelayedMessages DelayedMessage"
+            "types.Receiving ReceivedMessage types.Batches ReceivedBatch types.MixedBatch Retry Reject DeadLetter"
+            " types.KeptLetters DeadLetterTopic types.ForwardedLetter types.Redriven types.DelayedMessages"
+            " types.DelayedMessage"
         ),
     ),
     "Settings": (
-        "As they are now. [A page of their own](settings.md) tells what each means.",
+        "As they are now. [A page of their own](settings.md) says what each means.",
         "TopicSettings GroupSettings",
     ),
     "Statistics": (
-        "What `Runtime.stats`, `Runtime.groups` and `Topic.describe` give.",
+        "What `Runtime.stats`, `Runtime.groups`, `Runtime.tree` and `Topic.describe` return.",
         (
-            "RuntimeStatistics PartitionStatistics GroupStatistics GroupInfo ConsumerInfo TimerStatistics"
-            " CatalogStatistics"
-            " DelayedStatistics ForwardingStatistics OutboxStatistics ScheduleStatistics GroupDescription GroupPlace"
+            "statistics.RuntimeStatistics statistics.PartitionStatistics statistics.GroupStatistics"
+            " statistics.GroupInfo statistics.ConsumerInfo statistics.TimerStatistics statistics.CatalogStatistics"
+            " statistics.DelayedStatistics statistics.ForwardingStatistics statistics.OutboxStatistics"
+            " statistics.ScheduleStatistics statistics.GroupDescription statistics.GroupPlace statistics.TreeNode"
+            " statistics.ActorStatistics"
         ),
     ),
     "Actors of your own": (
         "[A how-to](../how-to/run-your-own-actor.md) shows them at work.",
         (
             "Actor DurableActor Context ActorRef Question Reply Envelope Batch MailboxSpec ChildSpec SupervisorSpec"
-            " Backoff TreeNode ActorStatistics Terminated"
+            " Backoff Terminated"
         ),
     ),
     "Events": (
-        "What `Runtime.events` and `Runtime.subscribe_events` tell, and `open_runtime(on_event=)`.",
-        (
-            "Logged ActorStarted IncarnationCrashed ActorRestarted ActorEnded ActorFailed Escalated MessageDropped"
-            " HookFailed CatalogDamaged CatalogHeld CatalogUnmaintained ClockWasAhead"
-            " DamageFound DeadLettered DeadLettersDropped DeadLettersHeld"
-            " DelayedHeld DelayedLost GroupExpired GroupKept HandOverForced"
-            " HandlerFailed JournalSalvaged"
-            " LeaseReleaseFailed MemberStalled OpeningLacksSpace OpeningOverdue OperationFailed OutboxDropped"
-            " OutboxHeld OutboxLost PartitionFull PartitionLacksSpace"
-            " PartitionStuck ProducerForgotten PublishersLost RequestFailed ScheduleHeld ScheduleMissed SettingsDiffer"
-            " TopicFound TopicPassedOver UnreadDropped WorkHindered"
-        ),
+        "What `Runtime.events` and `Runtime.subscribe_events` report, and `open_runtime(on_event=)`.",
+        " ".join(f"events.{name}" for name in events.__all__),
     ),
     "Seams": (
         "What `open_runtime` takes in the place of the real world, for simulation.",
@@ -96,7 +91,7 @@ API = {
 """The reference of `callboard`: sections, what each is about, and its names. `TYPES` come after them."""
 
 INHERITING = frozenset(
-    {"Runtime", "Consumer", "ReceivedMessage", "ReceivedBatch", "RecordBatch", "ScheduledReceipt"}
+    {"Runtime", "Consumer", "ReceivedMessage", "ReceivedBatch", "RecordBatch", "types.ScheduledReceipt"}
 )
 """Names of classes that users know with what they inherit."""
 
@@ -108,25 +103,26 @@ TYPES = (
 
 
 def api_page() -> str:
-    """Every name of `callboard`, by what it is for."""
-    told = {name for _, names in API.values() for name in names.split()} | set(TYPES.split())
-    if told != set(callboard._HOME_OF):
-        raise SystemExit(
-            f"API and TYPES in {__file__} differ from api/__init__.py: {told ^ set(callboard._HOME_OF)}"
-        )
+    """Every public name but the errors, by what it is for."""
+    told = {name for _, names in API.values() for name in names.split()} | {
+        f"types.{name}" for name in TYPES.split()
+    }
+    if told != public_names():
+        raise SystemExit(f"API and TYPES in {__file__} differ from api/__init__.pyi: {told ^ public_names()}")
     page = [
         HEAD.format(source="api"),
         "# Public names",
         "",
-        "Everything that a program needs, and may have to name in an annotation, is in `callboard` itself. Durations",
-        "are seconds as `float`, instants are `datetime` with a zone, payloads are `bytes`; options that have defaults",
-        "are keyword-only. The errors have [a page of their own](errors.md).",
+        "What a program calls is in `callboard` itself; what it only reads is in `callboard.events`,",
+        "`callboard.statistics` and `callboard.types`, which need no import of their own. Durations are seconds as",
+        "`float`, instants are `datetime` with a zone, payloads are `bytes`; options that have defaults are",
+        "keyword-only. The errors have [a page of their own](errors.md).",
         "",
     ]
     for title, (about, names) in API.items():
         page += [f"## {title}", "", about, "", "```{eval-rst}"]
         for name in names.split():
-            is_class = inspect.isclass(getattr(callboard, name))
+            is_class = inspect.isclass(attrgetter(name)(callboard))
             page += [
                 f".. auto{'class' if is_class else 'function'}:: callboard.{name}",
                 *(["   :members:"] if is_class else []),
@@ -141,12 +137,20 @@ def api_page() -> str:
         "Calls that take settings take those of `TopicOptions` and the like as keyword arguments, so a dictionary of",
         "that type can be passed on with `**`. mypy and pyright know all types on this page.",
         "",
-        "| name | stands for |",
+        "| name in `callboard.types` | stands for |",
         "|---|---|",
-        *(f"| `{name}` | {_stands_for(getattr(callboard, name))} |" for name in TYPES.split()),
+        *(f"| `{name}` | {_stands_for(getattr(types, name))} |" for name in TYPES.split()),
         "",
     ]
     return "\n".join(page)
+
+
+def public_names() -> set[str]:
+    """All but the errors, as they are named below `callboard`."""
+    found = set(callboard.__all__) - set(errors.__all__)
+    for module in (events, statistics, types):
+        found |= {f"{module.__name__.removeprefix('callboard.')}.{name}" for name in module.__all__}
+    return found
 
 
 def _stands_for(hint: object) -> str:

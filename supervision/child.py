@@ -26,14 +26,21 @@ class TreeNode:
     path: str
     """ "" for the root."""
     name: str
+    """The last part of the path."""
     kind: Literal["actor", "supervisor"]
+    """What it is."""
     state: str
     """new, starting, running, waiting (for a restart), stopping, failed or stopped."""
     restarts: int
+    """How often it was started again after a failure, since the runtime opened."""
     mailbox_depth: int = 0
+    """Messages that wait in its mailbox; 0 for a supervisor."""
     rate_per_s: float = 0.0
+    """Messages taken from its mailbox per second, an average that decays; 0 for a supervisor."""
     last_failure: str | None = None
+    """The last exception that ended it, in words; None before the first."""
     children: tuple[TreeNode, ...] = ()
+    """Those below a supervisor, in start order."""
 
     def walk(self) -> Iterator[TreeNode]:
         """This node and all below it, in start order."""

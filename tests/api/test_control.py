@@ -377,7 +377,9 @@ async def test_a_bug_in_one_answer_is_told_and_others_are_answered(
             await client.request("restart", path="topics/orders/1")
         assert await client.request("ping") == 1
         failed = [
-            entry.event for entry in runtime.events() if isinstance(entry.event, callboard.RequestFailed)
+            entry.event
+            for entry in runtime.events()
+            if isinstance(entry.event, callboard.events.RequestFailed)
         ]
         assert [event.verb for event in failed] == ["tree"] * 8 + ["restart"]
         assert "broken" in str(failed[0].place)

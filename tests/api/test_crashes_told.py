@@ -157,7 +157,7 @@ async def test_tracebacks_of_actors_and_subscribers_are_debug_records(tmp_path: 
             raise LookupError("no such table") from error
 
     def hear(event: Any) -> None:
-        if isinstance(event, callboard.ActorRestarted):
+        if isinstance(event, callboard.events.ActorRestarted):
             crashed.set()
             raise RuntimeError("no such gauge")
 

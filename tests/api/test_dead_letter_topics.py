@@ -119,7 +119,9 @@ async def test_a_full_target_holds_dead_letters_where_they_are(autojump_clock: A
         await reject_all(orders, dead_letter_topic="dead")
         await trio.sleep(5)
         assert [letter.reason for letter in await orders.dead_letters("billing").list()] == ["no a", "no b"]
-        assert [event.topic for event in events if isinstance(event, callboard.DeadLettersHeld)] == ["dead"]
+        assert [event.topic for event in events if isinstance(event, callboard.events.DeadLettersHeld)] == [
+            "dead"
+        ]
         await runtime.delete_group("reader")
         await trio.sleep(60)
         assert await orders.dead_letters("billing").list() == ()

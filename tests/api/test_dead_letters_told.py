@@ -17,7 +17,7 @@ async def test_each_dead_letter_is_told_once(autojump_clock: Any, world: Any) ->
     events: list[Any] = []
 
     def told() -> list[tuple[int, str | None]]:
-        found = [event for event in events if isinstance(event, callboard.DeadLettered)]
+        found = [event for event in events if isinstance(event, callboard.events.DeadLettered)]
         return [(event.records, event.reason) for event in found]
 
     async with world.open(on_event=events.append) as runtime:
@@ -69,5 +69,5 @@ def test_a_reason_is_said_when_there_is_one(
 ) -> None:
     """A message that was nacked without a reason until it died became a dead letter, and no more is said."""
     caplog.set_level(logging.WARNING, "callboard")
-    Reporter(lambda: 0.0).report(callboard.DeadLettered("topics/orders/0", 7, records, reason))
+    Reporter(lambda: 0.0).report(callboard.events.DeadLettered("topics/orders/0", 7, records, reason))
     assert said in caplog.text

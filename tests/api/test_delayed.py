@@ -30,7 +30,7 @@ async def test_a_delayed_message_comes_when_it_is_due(autojump_clock: Any, world
         receipt = await orders.publish(
             b"late", key=b"k", headers={"a": "b"}, timestamp=LONG_AGO, ttl=60, priority=7, delay=30
         )
-        assert isinstance(receipt, callboard.ScheduledReceipt)
+        assert isinstance(receipt, callboard.types.ScheduledReceipt)
         assert (receipt.partition, receipt.offset, receipt.schedule_id) == (0, None, 0)
         await orders.publish(b"now")
         await trio.sleep(29.99)
@@ -60,7 +60,7 @@ async def test_a_receipt_of_a_deleted_topic_cancels_nothing_in_the_next_of_its_n
             with pytest.raises(TopicNotFound, match="of another topic 'orders'"):
                 await orders.delayed().cancel(old)
         assert await orders.delayed().count() == 1
-        made = callboard.ScheduledReceipt("orders", 0, None, receipt.schedule_id, receipt.due)
+        made = callboard.types.ScheduledReceipt("orders", 0, None, receipt.schedule_id, receipt.due)
         assert made == receipt
         assert await orders.delayed().cancel(made) == 1
 
@@ -301,7 +301,7 @@ async def test_a_full_topic_holds_what_is_due(autojump_clock: Any, world: Any) -
                     await orders.publish(bytes(30_000))
             receipts = [await orders.publish(b"%d" % number, delay=number) for number in range(1, 4)]
             await trio.sleep(20)
-            assert [each for each in events if isinstance(each, callboard.DelayedHeld)]
+            assert [each for each in events if isinstance(each, callboard.events.DelayedHeld)]
             waiting = orders.delayed()
             assert await waiting.count() == 2  # the first is on its way
             assert await waiting.cancel(receipts) == 2
@@ -448,7 +448,7 @@ async def test_what_becomes_due_is_no_dead_letter(autojump_clock: Any, world: An
             for _ in range(5):
                 await reminders.publish(b"remind", delay=delay)
             await trio.sleep(1.2 if delay < 1 else 0)
-    assert [each for each in events if isinstance(each, callboard.DeadLettered)] == []
+    assert [each for each in events if isinstance(each, callboard.events.DeadLettered)] == []
 
 
 async def test_a_batch_may_mix_bytes_with_delayed_messages_in_any_order(

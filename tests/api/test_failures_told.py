@@ -64,7 +64,10 @@ async def letters_of(path: Path, handle: Any, count: int = 1) -> tuple[list[str 
 
     def hear(event: Any) -> None:
         events.append(event)
-        if sum(event.records for event in events if isinstance(event, callboard.DeadLettered)) == count:
+        if (
+            sum(event.records for event in events if isinstance(event, callboard.events.DeadLettered))
+            == count
+        ):
             done.set()
 
     async with callboard.open_runtime(path / "data", on_event=hear) as runtime:
@@ -76,7 +79,7 @@ async def letters_of(path: Path, handle: Any, count: int = 1) -> tuple[list[str 
             await done.wait()
             nursery.cancel_scope.cancel()
         reasons = [letter.reason for letter in await orders.dead_letters("billing").list()]
-    return reasons, [event for event in events if isinstance(event, callboard.HandlerFailed)]
+    return reasons, [event for event in events if isinstance(event, callboard.events.HandlerFailed)]
 
 
 async def test_a_nursery_hides_no_cause(tmp_path: Path, caplog: Any) -> None:
@@ -159,5 +162,5 @@ async def test_a_broken_subscriber_is_told(tmp_path: Path, caplog: Any, by_name:
     assert lines[0].startswith(
         "a subscriber to events raised LookupError: no such gauge, at test_failures_told.py:"
     )
-    assert any(isinstance(event, callboard.HookFailed) for event in others)
+    assert any(isinstance(event, callboard.events.HookFailed) for event in others)
     assert "of subscribers to events" in caplog.records[-1].getMessage()

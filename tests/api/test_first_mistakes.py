@@ -20,7 +20,7 @@ def lines_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 def of_death(died: trio.Event) -> Callable[[object], None]:
     """A listener that sets the event when a message becomes a dead letter."""
-    return lambda event: died.set() if isinstance(event, callboard.DeadLettered) else None
+    return lambda event: died.set() if isinstance(event, callboard.events.DeadLettered) else None
 
 
 def test_a_runtime_outside_trio_says_how_to_begin(tmp_path: Any) -> None:

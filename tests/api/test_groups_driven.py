@@ -146,7 +146,7 @@ async def test_a_group_is_described(autojump_clock: Any, world: Any) -> None:
             await taken(consumer)
             found = await runtime.describe_group("billing")
             assert (found.lag, found.in_flight, found.oldest_unsettled) == (0, 0, None)
-            assert isinstance(found, callboard.GroupDescription)
+            assert isinstance(found, callboard.statistics.GroupDescription)
         with pytest.raises(GroupNotFound):
             await runtime.describe_group("nosuch")
 

@@ -53,7 +53,7 @@ async def test_what_goes_with_a_group_is_told_and_counted(autojump_clock: Any, w
             await orders.publish(b"%d" % number, partition=number % 2)
         await give_up(orders)
         await runtime.delete_group("billing", drop_dead_letters=True)
-        dropped = [each for each in events if isinstance(each, callboard.DeadLettersDropped)]
+        dropped = [each for each in events if isinstance(each, callboard.events.DeadLettersDropped)]
         assert sorted((each.path, each.group, each.records) for each in dropped) == [
             ("topics/orders/0", "billing", 2),
             ("topics/orders/1", "billing", 1),
@@ -63,7 +63,7 @@ async def test_what_goes_with_a_group_is_told_and_counted(autojump_clock: Any, w
     async with world.open(on_event=events.append) as runtime:
         await trio.sleep(1)
         assert await names(runtime) == []
-        assert not [each for each in events if isinstance(each, callboard.DeadLettersDropped)]
+        assert not [each for each in events if isinstance(each, callboard.events.DeadLettersDropped)]
 
 
 async def test_what_a_failed_partition_drops_is_told_at_the_next_opening(
@@ -83,7 +83,7 @@ async def test_what_a_failed_partition_drops_is_told_at_the_next_opening(
     async with world.open(on_event=events.append) as runtime:
         await trio.sleep(1)
         assert [part.groups for part in await runtime.topic("orders").describe()] == [()]
-    assert [each.records for each in events if isinstance(each, callboard.DeadLettersDropped)] == [1]
+    assert [each.records for each in events if isinstance(each, callboard.events.DeadLettersDropped)] == [1]
 
 
 async def test_a_group_that_keeps_dead_letters_does_not_expire(autojump_clock: Any, world: Any) -> None:
@@ -94,18 +94,18 @@ async def test_a_group_that_keeps_dead_letters_does_not_expire(autojump_clock: A
         await orders.publish(b"one")
         await give_up(orders, group_expiry=10.0)
         await trio.sleep(500)
-        assert [each for each in events if isinstance(each, callboard.GroupKept)] == [
-            callboard.GroupKept("billing", 10.0, 1)
+        assert [each for each in events if isinstance(each, callboard.events.GroupKept)] == [
+            callboard.events.GroupKept("billing", 10.0, 1)
         ]
     async with world.open(on_event=events.append) as runtime:
         await trio.sleep(100)
         assert await names(runtime) == ["billing"]
-        assert not [each for each in events if isinstance(each, callboard.GroupExpired)]
+        assert not [each for each in events if isinstance(each, callboard.events.GroupExpired)]
         letters = runtime.topic("orders").dead_letters("billing")
         await letters.forget((await letters.list())[0])
         await trio.sleep(KEPT_LOOK_S + 1)
         assert await names(runtime) == []
-    assert len([each for each in events if isinstance(each, callboard.GroupExpired)]) == 1
+    assert len([each for each in events if isinstance(each, callboard.events.GroupExpired)]) == 1
 
 
 async def test_it_is_told_again_after_somebody_has_joined(autojump_clock: Any, world: Any) -> None:
@@ -117,7 +117,7 @@ async def test_it_is_told_again_after_somebody_has_joined(autojump_clock: Any, w
         for _ in range(2):
             await give_up(orders, group_expiry=10.0)
             await trio.sleep(100)
-        assert len([each for each in events if isinstance(each, callboard.GroupKept)]) == 2
+        assert len([each for each in events if isinstance(each, callboard.events.GroupKept)]) == 2
         assert await names(runtime) == ["billing"]
 
 
@@ -130,7 +130,9 @@ async def test_an_ephemeral_group_tells_what_goes_with_it(autojump_clock: Any, w
         await give_up(orders, durable=False)
         await trio.sleep(1)
         assert await names(runtime) == []
-        assert [each.records for each in events if isinstance(each, callboard.DeadLettersDropped)] == [1]
+        assert [each.records for each in events if isinstance(each, callboard.events.DeadLettersDropped)] == [
+            1
+        ]
 
 
 async def test_a_group_whose_letters_are_forwarded_is_deleted(autojump_clock: Any, world: Any) -> None:

@@ -36,7 +36,7 @@ class Worked:
     @property
     def failures(self) -> list[Any]:
         """The events of failed handlers."""
-        return [event for event in self.events if isinstance(event, callboard.HandlerFailed)]
+        return [event for event in self.events if isinstance(event, callboard.events.HandlerFailed)]
 
 
 async def worked(world: Any, handle: Handle, count: int = 1, **options: Any) -> Worked:
@@ -108,7 +108,7 @@ async def test_a_subscriber_that_fails_without_text_is_told(autojump_clock: Any,
         runtime.subscribe_events(broken)
         runtime.subscribe_events(events.append)
         await runtime.create_topic("orders")
-    failed = [event.cause for event in events if isinstance(event, callboard.HookFailed)]
+    failed = [event.cause for event in events if isinstance(event, callboard.events.HookFailed)]
     assert "NoCustomer: (its __str__ raised AttributeError)" == failed[0]
 
 
@@ -187,7 +187,7 @@ async def test_log_lines_tell_the_attempt_and_what_becomes_of_the_message(
     done = trio.Event()
 
     def hear(event: Any) -> None:
-        if isinstance(event, callboard.DeadLettered):
+        if isinstance(event, callboard.events.DeadLettered):
             done.set()
 
     async def handle(message: ReceivedMessage) -> None:
@@ -239,7 +239,11 @@ async def test_of_a_deleted_topic_nothing_is_delivered_again(autojump_clock: Any
             nursery.start_soon(work)
             await begun.wait()
             await runtime.delete_topic(topic.name)
-    told = [event for event in events if isinstance(event, callboard.HandlerFailed | callboard.WorkHindered)]
+    told = [
+        event
+        for event in events
+        if isinstance(event, callboard.events.HandlerFailed | callboard.events.WorkHindered)
+    ]
     assert told
     assert [] == [event for event in told if "again" in event.outcome]
 

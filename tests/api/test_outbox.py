@@ -284,7 +284,11 @@ async def test_a_full_outbox_refuses_acks_that_publish_and_no_others(autojump_cl
         assert (await values(full))[-4:] == [b"of 0", b"of 1", b"of 2", b"of 3"]
         (statistics,) = (await runtime.stats()).outbox
         assert (statistics.pending, statistics.held, statistics.discarded) == (0, 0, 1)
-        told = [logged.event for logged in runtime.events() if isinstance(logged.event, callboard.OutboxHeld)]
+        told = [
+            logged.event
+            for logged in runtime.events()
+            if isinstance(logged.event, callboard.events.OutboxHeld)
+        ]
         assert [(event.partition, event.target) for event in told] == [("orders/0", "full/0")]
 
 
@@ -346,7 +350,7 @@ async def test_what_is_for_a_deleted_topic_is_dropped_and_told(autojump_clock: A
         assert [
             logged.event.records
             for logged in runtime.events()
-            if isinstance(logged.event, callboard.OutboxDropped)
+            if isinstance(logged.event, callboard.events.OutboxDropped)
         ] == [1]
 
 
@@ -590,7 +594,7 @@ async def test_deleting_a_topic_deletes_what_its_acks_have_published(autojump_cl
         assert [
             logged.event.records
             for logged in runtime.events()
-            if isinstance(logged.event, callboard.OutboxDropped)
+            if isinstance(logged.event, callboard.events.OutboxDropped)
         ] == [1]
         with pytest.raises((ActorCrashed, TopicNotFound)):
             await orders.publish(b"2")

@@ -72,7 +72,7 @@ async def test_a_new_topic_is_taken_up_by_running_consumers(
                 assert len(got) == 20 * {0: 1, 1: 2, 2: 2, 3: 3}[number]
             nursery.cancel_scope.cancel()
         assert len(set(got)) == 60
-        told = [event for event in events if isinstance(event, callboard.TopicFound)]
+        told = [event for event in events if isinstance(event, callboard.events.TopicFound)]
         assert [event.topic for event in told] == ["orders.eu", "orders.us", "orders.asia"]
 
 
@@ -245,7 +245,7 @@ async def test_a_topic_that_cannot_be_read_is_passed_over(autojump_clock: Any, w
     async with world.open() as runtime:
         told: list[Any] = []
         runtime.subscribe_events(
-            lambda event: told.append(event) if isinstance(event, callboard.TopicPassedOver) else None
+            lambda event: told.append(event) if isinstance(event, callboard.events.TopicPassedOver) else None
         )
         async with runtime.subscribe(pattern="orders.*", group="billing", ordering="partition") as consumer:
             urgent = await runtime.create_topic("orders.urgent", priorities=True)

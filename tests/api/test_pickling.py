@@ -15,7 +15,11 @@ import pytest
 
 import callboard
 
-EXPORTED = {name: getattr(callboard, name) for name in callboard.__all__}
+EXPORTED = {
+    name: getattr(module, name)
+    for module in (callboard, callboard.events, callboard.statistics, callboard.types)
+    for name in module.__all__
+}
 ERRORS = [each for each in EXPORTED.values() if isinstance(each, type) and issubclass(each, Exception)]
 VALUES = [each for each in EXPORTED.values() if isinstance(each, type) and attrs.has(each)]
 HANDLES = (

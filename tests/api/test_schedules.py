@@ -128,7 +128,7 @@ async def test_what_was_missed_while_the_directory_was_closed(
         (statistics,) = (await runtime.stats()).schedules
         passed_over = 6 - len(expected)
         assert statistics.passed_over == passed_over
-        told = [each.firings for each in events if isinstance(each, callboard.ScheduleMissed)]
+        told = [each.firings for each in events if isinstance(each, callboard.events.ScheduleMissed)]
         assert told == ([passed_over] if passed_over else [])
     async with world.open() as runtime:
         await trio.sleep(1)
@@ -350,7 +350,7 @@ async def test_a_full_topic_holds_what_is_due(autojump_clock: Any, world: Any) -
             made = await orders.schedule("tick", value=bytes(9_000), **MINUTES)
             await trio.sleep(300)
             assert await dues(orders) == []
-            assert len([each for each in events if isinstance(each, callboard.ScheduleHeld)]) == 1
+            assert len([each for each in events if isinstance(each, callboard.events.ScheduleHeld)]) == 1
             statistics = made.statistics()
             assert statistics.problem is not None
             assert statistics.next_due == datetime(2025, 6, 2, 12, 1, tzinfo=UTC)
@@ -450,7 +450,7 @@ async def test_a_zone_that_is_not_here_holds_the_schedule(
         async with world.open(on_event=events.append) as runtime:
             await trio.sleep(100)
             assert "no time zone" in str((await runtime.stats()).schedules[0].problem)
-            assert len([each for each in events if isinstance(each, callboard.ScheduleHeld)]) == 1
+            assert len([each for each in events if isinstance(each, callboard.events.ScheduleHeld)]) == 1
     async with world.open() as runtime:
         await trio.sleep(1)
         assert await dues(runtime.topic("orders")) == ["12:01:00", "12:02:00"]
@@ -488,7 +488,11 @@ async def test_missed_firings_so_many_seconds_apart_are_all_counted(autojump_clo
     await trio.sleep(86_400)
     async with world.open(on_event=events.append) as runtime:
         await trio.sleep(0.1)
-        told = {each.schedule: each.firings for each in events if isinstance(each, callboard.ScheduleMissed)}
+        told = {
+            each.schedule: each.firings
+            for each in events
+            if isinstance(each, callboard.events.ScheduleMissed)
+        }
     assert told["orders/fast"] in range(172_798, 172_802)
     assert told["orders/cron"] == 1_000
 

@@ -34,7 +34,7 @@ async def test_work_that_a_seek_hinders_names_it(tmp_path: Path) -> None:
     begun, sought, told = trio.Event(), trio.Event(), trio.Event()
 
     def note(event: object) -> None:
-        if isinstance(event, callboard.WorkHindered | callboard.HandlerFailed):
+        if isinstance(event, callboard.events.WorkHindered | callboard.events.HandlerFailed):
             causes.append(event.cause)
             told.set()
 

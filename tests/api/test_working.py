@@ -96,7 +96,7 @@ async def test_what_a_handler_fails_with_comes_again(
     assert [(0, 1), (1, 1), (2, 1), (1, 2), (1, 3)] == [row[:2] for row in seen]
     assert 1.8 <= seen[3][2] <= 2.1
     assert 5.4 <= seen[4][2] <= 6.2
-    failures = [event for event in events if isinstance(event, callboard.HandlerFailed)]
+    failures = [event for event in events if isinstance(event, callboard.events.HandlerFailed)]
     assert [(1, 1), (1, 2)] == [(event.offset, event.attempt) for event in failures]
     assert "ValueError: no such kettle" == failures[0].cause
     assert any("in handle" in frame for frame in failures[0].frames)
@@ -123,7 +123,7 @@ async def test_a_handler_says_when_it_wants_a_message_again(autojump_clock: Any,
     assert 3 == len(seen)
     assert 7.0 <= seen[1] <= 7.1
     assert 1.8 <= seen[2] - seen[1] <= 2.1
-    assert not [event for event in events if isinstance(event, callboard.HandlerFailed)]
+    assert not [event for event in events if isinstance(event, callboard.events.HandlerFailed)]
     for wrong in ({"after": -1.0}, {"after": "soon"}, {"reason": 5}):
         with pytest.raises(callboard.InvalidArgument):
             Retry(**wrong)  # type: ignore[arg-type]
@@ -328,7 +328,9 @@ async def test_a_handler_that_loses_its_lease_is_cancelled(
         assert 0 == await pending_of(world, topic)
     assert [0, 1, 2, 3] == sorted(set(ended))
     told = [
-        event.cause for event in events if isinstance(event, callboard.HandlerFailed) and event.offset == 0
+        event.cause
+        for event in events
+        if isinstance(event, callboard.events.HandlerFailed) and event.offset == 0
     ]
     assert 1 == len([cause for cause in told if "lease was lost" in cause])
 
@@ -353,7 +355,7 @@ async def test_a_handler_may_settle_its_message_itself(autojump_clock: Any, worl
         assert 0 == await pending_of(world, topic)
     assert [(0, 1), (1, 1), (0, 2)] == seen
     assert [("ValueError: too late", "The handler had settled the message before, which holds.")] == [
-        (event.cause, event.outcome) for event in events if isinstance(event, callboard.HandlerFailed)
+        (event.cause, event.outcome) for event in events if isinstance(event, callboard.events.HandlerFailed)
     ]
 
 

@@ -30,7 +30,9 @@ async def in_a_wrong_year(world: Any, publish: Any) -> None:
 def reported(runtime: Any) -> list[str]:
     """The places of which it was reported that a time is ahead."""
     return [
-        logged.event.path for logged in runtime.events() if isinstance(logged.event, callboard.ClockWasAhead)
+        logged.event.path
+        for logged in runtime.events()
+        if isinstance(logged.event, callboard.events.ClockWasAhead)
     ]
 
 

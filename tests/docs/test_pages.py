@@ -53,14 +53,6 @@ PUBLIC = {
 """What users call, and may read in the reference. Docstrings of the others say that they are for other modules."""
 
 
-STATISTICS = [name for name in callboard._HOME_OF if name.endswith("Statistics")] + [
-    "ConsumerInfo",
-    "GroupDescription",
-    "GroupInfo",
-    "GroupPlace",
-]
-
-
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the pages; a warning ends the command."""
@@ -159,8 +151,8 @@ def test_no_method_is_shown_that_users_never_call(built: Path, name: str) -> Non
 def test_every_figure_has_words() -> None:
     """Each field of what `stats`, `groups` and `describe` give is explained, and so in the reference."""
     without = []
-    for name in STATISTICS:
-        found = getattr(callboard, name)
+    for name in callboard.statistics.__all__:
+        found = getattr(callboard.statistics, name)
         tree = ast.parse(Path(inspect.getfile(found)).read_text(encoding="utf-8"))
         (body,) = [
             node.body for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == name

@@ -14,7 +14,12 @@ from callboard.simulations.disk.inodes import lose_unsynced
 KEPT: dict[str, Any] = {"segment_bytes": 65_536, "retention_bytes": 65_536}
 FILLER = bytes(30_000)
 """Two fill a segment."""
-LOSSES = (callboard.UnreadDropped, callboard.OutboxLost, callboard.DelayedLost, callboard.PublishersLost)
+LOSSES = (
+    callboard.events.UnreadDropped,
+    callboard.events.OutboxLost,
+    callboard.events.DelayedLost,
+    callboard.events.PublishersLost,
+)
 
 
 @attrs.define

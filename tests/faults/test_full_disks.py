@@ -212,10 +212,10 @@ async def test_a_runtime_closes_on_a_full_disk_without_a_crash(autojump_clock: A
 
 async def test_a_full_disk_is_told_once_and_its_end_once(autojump_clock: Any, world: Any) -> None:
     """While a partition runs: however often publishers are refused, one event each, in plain words."""
-    told: list[callboard.PartitionLacksSpace] = []
+    told: list[callboard.events.PartitionLacksSpace] = []
 
     def note(event: object) -> None:
-        if isinstance(event, callboard.PartitionLacksSpace):
+        if isinstance(event, callboard.events.PartitionLacksSpace):
             told.append(event)
 
     async with world.open() as runtime:
@@ -242,7 +242,7 @@ async def test_a_full_disk_is_told_across_a_crash(
     told: list[bool] = []
 
     def note(event: object) -> None:
-        if isinstance(event, callboard.PartitionLacksSpace):
+        if isinstance(event, callboard.events.PartitionLacksSpace):
             told.append(event.lacking)
 
     async with world.open() as runtime:
@@ -271,7 +271,7 @@ async def test_a_full_disk_is_told_to_the_next_program(autojump_clock: Any, worl
     told: list[bool] = []
 
     def note(event: object) -> None:
-        if isinstance(event, callboard.PartitionLacksSpace):
+        if isinstance(event, callboard.events.PartitionLacksSpace):
             told.append(event.lacking)
 
     for opening in range(2):

@@ -43,7 +43,7 @@ async def remove(world: Any, paths: list[str]) -> None:
 
 def lost_events(runtime: Any) -> list[tuple[str, int]]:
     """Where it was told that something which acks had published is lost, and how much."""
-    told = [each.event for each in runtime.events() if isinstance(each.event, callboard.OutboxLost)]
+    told = [each.event for each in runtime.events() if isinstance(each.event, callboard.events.OutboxLost)]
     return [(event.partition, event.records) for event in told]
 
 

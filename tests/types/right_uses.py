@@ -52,19 +52,21 @@ async def waits_for_messages(consumer: callboard.Consumer, patience: float | Non
     assert_type(await consumer.get(timeout=None), callboard.ReceivedMessage)
     assert_type(await consumer.get(timeout=5), callboard.ReceivedMessage | None)
     assert_type(await consumer.get(timeout=patience), callboard.ReceivedMessage | None)
-    assert_type(consumer.receive(), callboard.Receiving[callboard.ReceivedMessage])
-    assert_type(consumer.receive(timeout=0.5), callboard.Receiving[callboard.ReceivedMessage | None])
-    assert_type(consumer.receive(timeout=patience), callboard.Receiving[callboard.ReceivedMessage | None])
+    assert_type(consumer.receive(), callboard.types.Receiving[callboard.ReceivedMessage])
+    assert_type(consumer.receive(timeout=0.5), callboard.types.Receiving[callboard.ReceivedMessage | None])
+    assert_type(
+        consumer.receive(timeout=patience), callboard.types.Receiving[callboard.ReceivedMessage | None]
+    )
     async for message in consumer:
         assert_type(message, callboard.ReceivedMessage)
         await message.nack(delay=5, reason="busy")
-    batches: callboard.Batches = consumer.batches(max_records=100)
+    batches: callboard.types.Batches = consumer.batches(max_records=100)
     async for batch in batches:
         assert_type(batch, callboard.ReceivedBatch)
         assert_type(batch.values(), list[bytes])
         await batch.ack(wait=False)
     async for mixed in consumer.batches(mixed=True):
-        assert_type(mixed, callboard.MixedBatch)
+        assert_type(mixed, callboard.types.MixedBatch)
         assert_type(mixed.places(), list[tuple[str, int, int]])
         assert_type(mixed.parts, tuple[callboard.ReceivedBatch, ...])
         await mixed.ack()
@@ -72,8 +74,13 @@ async def waits_for_messages(consumer: callboard.Consumer, patience: float | Non
 
 # -- settings
 
-QUICK: callboard.GroupOptions = {"visibility_timeout": 5, "ordering": "key", "start": "end", "mode": "shared"}
-SMALL: callboard.TopicOptions = {"partitions": 2, "retention_bytes": None, "compression": "zstd"}
+QUICK: callboard.types.GroupOptions = {
+    "visibility_timeout": 5,
+    "ordering": "key",
+    "start": "end",
+    "mode": "shared",
+}
+SMALL: callboard.types.TopicOptions = {"partitions": 2, "retention_bytes": None, "compression": "zstd"}
 
 
 async def names_settings(runtime: callboard.Runtime) -> callboard.TopicSettings:
@@ -86,10 +93,10 @@ async def names_settings(runtime: callboard.Runtime) -> callboard.TopicSettings:
         "later", ordering="none", max_in_flight=10, start=datetime.now(UTC), group_expiry=None
     )
     _ = runtime.subscribe(["orders", "refunds"], "audit", start=12, durable=False)
-    changes: callboard.GroupChanges = {"backoff": 0.5, "max_backoff": 10}
+    changes: callboard.types.GroupChanges = {"backoff": 0.5, "max_backoff": 10}
     assert_type(await runtime.alter_group("billing", **changes), callboard.GroupSettings)
     settings = orders.settings
-    codec: callboard.Codec = settings.compression
+    codec: callboard.types.Codec = settings.compression
     assert codec in ("none", "gzip", "zstd")
     return settings
 
@@ -102,7 +109,9 @@ async def passes_settings_on(runtime: callboard.Runtime, settings: dict[str, Any
 # -- publishing and reading
 
 
-async def publishes(topic: callboard.Topic, acks: callboard.Acks, headers: callboard.Headers) -> int | None:
+async def publishes(
+    topic: callboard.Topic, acks: callboard.types.Acks, headers: callboard.types.Headers
+) -> int | None:
     """One message, or many."""
     receipt = await topic.publish(b"two teas", key=b"alice", headers={"type": "order"}, acks="leader")
     _ = await topic.publish(callboard.Message(b"two teas", headers=headers), acks=acks)
@@ -113,9 +122,13 @@ async def publishes(topic: callboard.Topic, acks: callboard.Acks, headers: callb
     return receipt.offset
 
 
-async def reads(topic: callboard.Topic, start: callboard.Start) -> list[bytes]:
+async def reads(topic: callboard.Topic, start: callboard.types.Start) -> list[bytes]:
     """From a place of each kind."""
-    readers: list[callboard.RecordReader] = [topic.read(), topic.read(7), topic.read("end", follow=True)]
+    readers: list[callboard.types.RecordReader] = [
+        topic.read(),
+        topic.read(7),
+        topic.read("end", follow=True),
+    ]
     async for record in readers[0]:
         assert_type(record, callboard.Record)
     return [
@@ -128,7 +141,7 @@ def by_first_byte(key: bytes, partitions: int, /) -> int:
     return key[0] % partitions
 
 
-CHOSEN: callboard.Partitioner = by_first_byte
+CHOSEN: callboard.types.Partitioner = by_first_byte
 
 
 # -- actors
@@ -207,24 +220,28 @@ async def spawns(runtime: callboard.Runtime) -> int:
 # -- looking at it
 
 
-def leased(partition: callboard.PartitionStatistics) -> dict[int, int]:
+def leased(partition: callboard.statistics.PartitionStatistics) -> dict[int, int]:
     """By group."""
-    groups: tuple[callboard.GroupStatistics, ...] = partition.groups
+    groups: tuple[callboard.statistics.GroupStatistics, ...] = partition.groups
     return {group.group_id: group.leased for group in groups}
 
 
 async def counts(runtime: callboard.Runtime) -> int:
     """What `stats` gives has a name in `callboard`."""
-    found: callboard.RuntimeStatistics = await runtime.stats()
-    timers: callboard.TimerStatistics = found.timers
+    found: callboard.statistics.RuntimeStatistics = await runtime.stats()
+    timers: callboard.statistics.TimerStatistics = found.timers
     return timers.armed + sum(len(leased(partition)) for partition in found.partitions)
 
 
 def hear(event: object) -> str:
     """Events are told apart by their classes."""
-    if isinstance(event, callboard.IncarnationCrashed | callboard.ActorRestarted):
+    if isinstance(event, callboard.events.IncarnationCrashed | callboard.events.ActorRestarted):
         return f"{event.path}: {event.cause}"
-    return event.path if isinstance(event, callboard.DamageFound | callboard.PartitionStuck) else ""
+    return (
+        event.path
+        if isinstance(event, callboard.events.DamageFound | callboard.events.PartitionStuck)
+        else ""
+    )
 
 
 def opens(directory: str, clock: callboard.Clock, entropy: callboard.Entropy) -> callboard.Runtime:
@@ -238,28 +255,30 @@ def opens(directory: str, clock: callboard.Clock, entropy: callboard.Entropy) ->
 async def publishes_once(topic: callboard.Topic, wait: float | None) -> None:
     """By id, at an offset, as a producer; later, or perhaps later."""
     assert_type(await topic.publish(b"v", dedup_id="1", expected_offset=0), callboard.Receipt)
-    assert_type(await topic.publish_batch([b"v"], dedup_ids=[b"1"]), callboard.Receipts)
-    assert_type(await topic.publish_batch([b"v"], expected_offset=0), callboard.Receipts)
+    assert_type(await topic.publish_batch([b"v"], dedup_ids=[b"1"]), callboard.types.Receipts)
+    assert_type(await topic.publish_batch([b"v"], expected_offset=0), callboard.types.Receipts)
     assert_type(await topic.publish(callboard.Message(b"v", expected_offset=0)), callboard.Receipt)
-    assert_type(await topic.publish_batch([b"v"], ttls=[30, None, 0.5]), callboard.Receipts)
+    assert_type(await topic.publish_batch([b"v"], ttls=[30, None, 0.5]), callboard.types.Receipts)
     later = await topic.publish(b"v", delay=30)
-    assert_type(later, callboard.ScheduledReceipt)
-    assert_type(await topic.publish(b"v", key=b"k", deliver_at=datetime.now(UTC)), callboard.ScheduledReceipt)
+    assert_type(later, callboard.types.ScheduledReceipt)
+    assert_type(
+        await topic.publish(b"v", key=b"k", deliver_at=datetime.now(UTC)), callboard.types.ScheduledReceipt
+    )
     assert_type(await topic.publish(callboard.Message(b"v", delay=30)), callboard.Receipt)
-    assert_type(await topic.publish(b"v", delay=wait), callboard.Receipt | callboard.ScheduledReceipt)
+    assert_type(await topic.publish(b"v", delay=wait), callboard.Receipt | callboard.types.ScheduledReceipt)
     assert_type(await topic.delayed().cancel(later), int)
-    assert_type(await topic.delayed().list(limit=3), tuple[callboard.DelayedMessage, ...])
-    assert_type(await topic.publish_batch([b"v"], delays=[30, None]), callboard.Receipts)
+    assert_type(await topic.delayed().list(limit=3), tuple[callboard.types.DelayedMessage, ...])
+    assert_type(await topic.publish_batch([b"v"], delays=[30, None]), callboard.types.Receipts)
     assert_type(await topic.publish(b"v", ttl=30, priority=9), callboard.Receipt)
     report = await topic.schedule(
         "report", cron="0 9 * * MON-FRI", zone="Europe/Berlin", value=b"now", missed="all"
     )
     assert_type(report, callboard.Schedule)
     assert_type(report.next(3), tuple[datetime, ...])
-    assert_type(report.statistics(), callboard.ScheduleStatistics)
+    assert_type(report.statistics(), callboard.statistics.ScheduleStatistics)
     assert_type(topic.schedules(), tuple[callboard.Schedule, ...])
     async with topic.producer("import") as producer:
         assert_type(producer, callboard.Producer)
         assert_type(await producer.publish(b"v", key=b"k"), callboard.Receipt)
-        assert_type(await producer.publish_batch([b"v"], partition=0), callboard.Receipts)
+        assert_type(await producer.publish_batch([b"v"], partition=0), callboard.types.Receipts)
         assert_type(await producer.next_sequence(), int)

@@ -25,8 +25,15 @@ NOT_FOR_USERS = {
 """Classes that public signatures show and that nobody has to name, each with its reason."""
 
 
+MODULES = (callboard.events, callboard.statistics, callboard.types)
+"""What programs read and do not call."""
+
+
 def _exported() -> dict[str, Any]:
-    return {name: getattr(callboard, name) for name in dir(callboard) if name in callboard._HOME_OF}
+    names = {name: getattr(callboard, name) for name in set(callboard.__all__) - set(errors.__all__)}
+    for module in MODULES:
+        names |= {name: getattr(module, name) for name in module.__all__}
+    return names
 
 
 def _hints(owner: Any) -> Iterator[tuple[str, Any]]:
@@ -91,18 +98,12 @@ def test_every_class_in_a_public_signature_is_exported() -> None:
     assert sorted(missing) == sorted(NOT_FOR_USERS), missing
 
 
-def test_checkers_see_what_there_is() -> None:
-    """The imports that checkers read, and the table that the program reads, name the same things at the same places."""
-    tree = ast.parse(Path(str(callboard.__file__)).read_text(encoding="utf-8"))
-    (block,) = (n for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING")
-    read = {}
-    for line in block.body:
-        assert isinstance(line, ast.ImportFrom)
-        for name in line.names:
-            assert name.name in ("*", name.asname), "a checker takes other names for private"
-            read[name.name] = str(line.module).removeprefix("callboard.")
-    assert read.pop("*") == "log.errors"
-    assert read == callboard._HOME_OF
+def test_what_is_called_fits_on_a_screen() -> None:
+    """What completion shows after `callboard.` are errors and what a program calls."""
+    assert len(callboard.__all__) <= 80
+    assert len(_exported()) == len(set(callboard.__all__) - set(errors.__all__)) + sum(
+        len(module.__all__) for module in MODULES
+    ), "a name stands in two modules"
 
 
 def test_every_event_is_exported() -> None:
@@ -118,9 +119,9 @@ def test_every_event_is_exported() -> None:
     ]
     assert len(found) > 15
     kept = {"CarriesException", "DeadLetter"}  # what events are made of; of the system's own list
-    assert [item.__name__ for item in found if getattr(callboard, item.__name__, None) is not item] == sorted(
-        kept
-    )
+    assert [
+        item.__name__ for item in found if getattr(callboard.events, item.__name__, None) is not item
+    ] == sorted(kept)
 
 
 def test_all_names_are_those_of_the_reference() -> None:
@@ -129,8 +130,9 @@ def test_all_names_are_those_of_the_reference() -> None:
     exec("from callboard import *", given)
     del given["__builtins__"]
     assert set(given) == set(callboard.__all__)  # type: ignore[attr-defined] # made when first asked for
-    assert set(given) == {name for name in dir(callboard) if not name.startswith("__")}
+    submodules = {"events", "lazy", "statistics", "types"}
+    assert set(given) == {name for name in dir(callboard) if not name.startswith("__")} - submodules
     pages = Path(__file__).parents[2] / "docs" / "reference"
     text = "".join((pages / name).read_text(encoding="utf-8") for name in ("api.md", "errors.md"))
-    told = set(re.findall(r"(?:::[ ]callboard\.|^\| `|^#+ )(\w+)(?:`|$)?", text, re.MULTILINE))
-    assert set(given) <= told
+    told = set(re.findall(r"(?:::[ ]callboard\.(?:\w+\.)?|^\| `|^#+ )(\w+)(?:`|$)?", text, re.MULTILINE))
+    assert {*given, *_exported()} <= told

@@ -16,20 +16,28 @@ from callboard.actors.settings import GROUP_FIELDS, TOPIC_FIELDS, SettingField
 
 KINDS = [
     pytest.param(
-        TOPIC_FIELDS, callboard.TopicSettings, callboard.TopicOptions, callboard.TopicChanges, id="topic"
+        TOPIC_FIELDS,
+        callboard.TopicSettings,
+        callboard.types.TopicOptions,
+        callboard.types.TopicChanges,
+        id="topic",
     ),
     pytest.param(
-        GROUP_FIELDS, callboard.GroupSettings, callboard.GroupOptions, callboard.GroupChanges, id="group"
+        GROUP_FIELDS,
+        callboard.GroupSettings,
+        callboard.types.GroupOptions,
+        callboard.types.GroupChanges,
+        id="group",
     ),
 ]
 TAKERS = [
-    (callboard.Runtime.create_topic, callboard.TopicOptions),
-    (callboard.Runtime.alter_topic, callboard.TopicChanges),
-    (callboard.Topic.subscribe, callboard.GroupOptions),
-    (callboard.Runtime.subscribe, callboard.GroupOptions),
-    (callboard.Topic.work, callboard.GroupOptions),
-    (callboard.Runtime.work, callboard.GroupOptions),
-    (callboard.Runtime.alter_group, callboard.GroupChanges),
+    (callboard.Runtime.create_topic, callboard.types.TopicOptions),
+    (callboard.Runtime.alter_topic, callboard.types.TopicChanges),
+    (callboard.Topic.subscribe, callboard.types.GroupOptions),
+    (callboard.Runtime.subscribe, callboard.types.GroupOptions),
+    (callboard.Topic.work, callboard.types.GroupOptions),
+    (callboard.Runtime.work, callboard.types.GroupOptions),
+    (callboard.Runtime.alter_group, callboard.types.GroupChanges),
 ]
 Fields = dict[str, SettingField]
 
@@ -95,7 +103,7 @@ def test_there_are_no_other_takers_of_settings() -> None:
 
 def test_no_option_is_required() -> None:
     """Every setting has a default."""
-    for options in (callboard.TopicOptions, callboard.GroupOptions):
+    for options in (callboard.types.TopicOptions, callboard.types.GroupOptions):
         assert options.__required_keys__ == frozenset()
 
 
@@ -103,4 +111,4 @@ def test_levels_are_literals() -> None:
     """The levels that checkers know are those that publishing knows."""
     from callboard.actors.partition.commands import LEVELS
 
-    assert set(get_args(callboard.Acks)) == set(LEVELS)
+    assert set(get_args(callboard.types.Acks)) == set(LEVELS)

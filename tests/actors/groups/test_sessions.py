@@ -36,7 +36,7 @@ async def test_who_stalls_loses_its_partitions_until_it_asks_again(
         settings: Any = {"mode": "exclusive", "session_timeout": 4.0, "max_in_flight": 1}
         stalls: list[Any] = []
         runtime.subscribe_events(
-            lambda event: stalls.append(event) if isinstance(event, callboard.MemberStalled) else None
+            lambda event: stalls.append(event) if isinstance(event, callboard.events.MemberStalled) else None
         )
         async with topic.subscribe("group", name="idler", **settings) as idler:
             held = await idler.get()
@@ -63,7 +63,7 @@ async def test_who_is_busy_or_waits_is_alive(autojump_clock: Any, in_memory: Any
         topic = await runtime.create_topic("orders", partitions=2)
         stalls: list[Any] = []
         runtime.subscribe_events(
-            lambda event: stalls.append(event) if isinstance(event, callboard.MemberStalled) else None
+            lambda event: stalls.append(event) if isinstance(event, callboard.events.MemberStalled) else None
         )
         settings: Any = {"mode": "exclusive", "session_timeout": 1.0, "max_in_flight": 1}
         async with topic.subscribe("group", **settings) as one, topic.subscribe("group") as two:

@@ -1,0 +1,451 @@
+"""What a runtime reports of itself: groups, their members and positions, the tree of actors, and all counters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import trio
+
+from callboard.actors.catalog.losses import CatalogStatistics
+from callboard.actors.names import OWN_GROUPS
+from callboard.actors.partition.commands import Holder, ListHolders, PartitionStatistics, Read
+from callboard.actors.settings import GroupSettings
+from callboard.actors.timers.timers import TimerStatistics
+from callboard.log.errors import CallboardError, InvalidArgument
+from callboard.message import from_us
+
+if TYPE_CHECKING:
+    from callboard.actors.catalog.directory import Directory
+    from callboard.actors.catalog.state import GroupRecord
+    from callboard.actors.partition.port import PartitionPort
+    from callboard.actors.recurring.schedules import LiveSchedule
+
+
+DESCRIBE_TIMEOUT_S: Final = 5.0
+"""A partition that does not answer for so long is passed."""
+
+
+@attrs.frozen
+class ConsumerInfo:
+    """A member of a group: its id, which no other consumer of the directory has or had, and the name it was given."""
+
+    consumer: int
+    """Its id."""
+    name: str | None
+    """The name it was given (`subscribe(name=)`); None without one."""
+    generation: int
+    """Rises when it loses all that it had leased and joins again."""
+    topics: tuple[str, ...]
+    """The topics that it reads."""
+    assigned: tuple[tuple[str, int], ...] = ()
+    """In an exclusive group: the partitions that it owns, as (topic, partition)."""
+    in_flight: int | None = None
+    """Messages that it has leased now, fetched ahead or in hand; None but in what `describe_group` tells."""
+    oldest_leased: datetime | None = None
+    """When the oldest of its leases began, or its partition restarted since then; None without any, and as above."""
+
+
+@attrs.frozen
+class GroupInfo:
+    """A consumer group."""
+
+    name: str
+    """Its name."""
+    group_id: int
+    """Its number, which no other group of the directory has or had."""
+    topics: tuple[str, ...]
+    """The topics that it reads."""
+    members: int
+    """How many consumers it has now."""
+    settings: GroupSettings
+    """As they are now."""
+    consumers: tuple[ConsumerInfo, ...] = ()
+    """Its members, by id."""
+    pattern: str | None = None
+    """Which topics it reads, when they are not named: `topics` has those that match now."""
+    dead_letters: bool = False
+    """Whether topics for dead letters match the pattern too."""
+    rebalances: int = 0
+    """In an exclusive group: how often partitions got other owners. This and what follows is counted since the
+    directory was opened."""
+    forced_handovers: int = 0
+    """Partitions that were taken from members which had not let go of them within `rebalance_timeout`."""
+    stalled_members: int = 0
+    """Members that lost their partitions because they did nothing for `session_timeout` while messages waited."""
+
+    @property
+    def own(self) -> bool:
+        """Whether it is the broker's own: nobody else reads in it or changes it."""
+        return self.name in OWN_GROUPS
+
+    @property
+    def durable(self) -> bool:
+        """Whether it outlives its last consumer."""
+        return self.settings.durable
+
+
+@attrs.frozen
+class DelayedStatistics:
+    """Delayed messages of one partition."""
+
+    topic: str
+    """The topic that the messages are for."""
+    partition: int
+    """The partition that they are for."""
+    state: str
+    """Of the partition in which they wait, as in `PartitionStatistics`."""
+    pending: int
+    """Those that wait."""
+    next_due: datetime | None
+    """When the first of them is looked at: it is due then, or later."""
+    moved: int
+    """Those that came to the topic since the directory was opened."""
+    cancelled: int
+    """Those that were cancelled since the directory was opened."""
+    lost: int
+    """Damaged or missing when they were looked for."""
+    damages: tuple[str, ...] = ()
+    """What is damaged or missing in their log, and not acknowledged with `callboard repair --accept`."""
+
+
+@attrs.frozen
+class ForwardingStatistics:
+    """Dead letters that are forwarded to one topic."""
+
+    topic: str
+    """The topic that groups name (`dead_letter_topic`)."""
+    forwarded: int
+    """Those that came there since the directory was opened."""
+    kept: int
+    """Those that partitions keep for it."""
+    held: str | None
+    """Why it takes none now; None when it does, as far as is known."""
+
+
+@attrs.frozen
+class OutboxStatistics:
+    """What the acks of one partition publish (`message.publish`)."""
+
+    topic: str
+    """The topic whose messages were acked."""
+    partition: int
+    """The partition whose messages were acked."""
+    state: str
+    """Of the partition in which the messages lie, as in `PartitionStatistics`."""
+    pending: int
+    """Messages that are not in their topics yet."""
+    forwarded: int
+    """Those that came there since the directory was opened."""
+    held: int
+    """Partitions that do not take what is for them now."""
+    refused: int
+    """Acks that were refused because there was no room."""
+    dropped: int
+    """Messages whose topic was deleted."""
+    lost: int
+    """Messages that were damaged or missing."""
+    discarded: int
+    """Messages that were stored, and whose ack did not count."""
+    damages: tuple[str, ...] = ()
+    """What is damaged or missing in their log, and not acknowledged with `callboard repair --accept`."""
+
+
+@attrs.frozen
+class ScheduleStatistics:
+    """A recurring publish."""
+
+    topic: str
+    """The topic that it publishes to."""
+    name: str
+    """Its name, unique in its topic."""
+    partition: int
+    """The partition that it publishes to."""
+    is_paused: bool
+    """Whether it waits until it is resumed."""
+    next_due: datetime | None
+    """What is published next; it lies in the past while it waits for room. None while the schedule is paused."""
+    last_due: datetime | None
+    """The due instant of what was published last."""
+    fired: int
+    """Firings published since the directory was opened."""
+    passed_over: int
+    """Firings that were missed and are skipped, found since the directory was opened; of a cron expression long spans
+    are counted to 1,000."""
+    problem: str | None
+    """Why a firing waits."""
+
+
+@attrs.frozen
+class RuntimeStatistics:
+    """Everything countable, now."""
+
+    directory: str
+    """The directory that the runtime has open."""
+    partitions: tuple[PartitionStatistics, ...]
+    """All partitions of all topics."""
+    groups: tuple[GroupInfo, ...]
+    """All groups, by name."""
+    dead_letters: int
+    """Messages to actors that no actor took, since the directory was opened."""
+    leased_messages: int
+    """Messages in hand whose leases the runtime renews now."""
+    timers: TimerStatistics
+    """What the timer wheel has done."""
+    delayed: tuple[DelayedStatistics, ...] = ()
+    """Partitions with delayed messages."""
+    outbox: tuple[OutboxStatistics, ...] = ()
+    """Partitions whose messages were acked with publishes."""
+    forwarding: tuple[ForwardingStatistics, ...] = ()
+    """Topics that groups name for their dead letters."""
+    schedules: tuple[ScheduleStatistics, ...] = ()
+    """Recurring publishes."""
+    catalog: CatalogStatistics = CatalogStatistics()
+    """What the catalog has lost."""
+
+
+@attrs.frozen
+class GroupPlace:
+    """Where a group stands in one partition."""
+
+    topic: str
+    """The topic."""
+    partition: int
+    """The partition."""
+    state: str
+    """Of the partition, as in `PartitionStatistics`; with any but `running` and `full` the numbers may be zeros."""
+    floor: int
+    """All before this offset is settled."""
+    end: int
+    """One above the last offset that can be read."""
+    lag: int
+    """Messages that are not settled."""
+    in_flight: int
+    """Those of them that consumers have."""
+    redelivered: int
+    """Since the group began."""
+    dead: int
+    """Dead letters that the partition keeps."""
+    owner: int | None
+    """In an exclusive group: the consumer that owns the partition."""
+    oldest_unsettled: datetime | None
+    """When the first message that is not settled was appended; None without one."""
+
+
+@attrs.frozen
+class GroupDescription:
+    """A group, and where it stands."""
+
+    group: GroupInfo
+    """Its settings and members."""
+    places: tuple[GroupPlace, ...]
+    """Where it stands in each partition."""
+
+    @property
+    def lag(self) -> int:
+        """Messages that are not settled, in all partitions."""
+        return sum(place.lag for place in self.places)
+
+    @property
+    def in_flight(self) -> int:
+        """Messages that consumers have."""
+        return sum(place.in_flight for place in self.places)
+
+    @property
+    def oldest_unsettled(self) -> datetime | None:
+        """When the first message of all that is not settled was appended."""
+        return min(
+            (place.oldest_unsettled for place in self.places if place.oldest_unsettled is not None),
+            default=None,
+        )
+
+
+def group_infos(records: Sequence[GroupRecord], directory: Directory) -> tuple[GroupInfo, ...]:
+    """Groups with their members, by name."""
+    found = []
+    for record in sorted(records, key=lambda group: group.name):
+        lives = [live for live in map(directory.by_id, record.topic_ids) if live is not None]
+        membership = directory.membership(record)
+        members, assigned = membership.members.values(), membership.assigned
+        consumers = tuple(
+            ConsumerInfo(
+                m.consumer,
+                m.name,
+                m.generation,
+                tuple(t.name for t in m.topics.values()),
+                assigned(m.consumer),
+            )
+            for m in sorted(members, key=lambda member: member.consumer)
+        )
+        topics = tuple(live.name for live in lives)
+        pattern = record.pattern
+        found.append(
+            GroupInfo(
+                record.name,
+                record.group_id,
+                topics,
+                len(members),
+                record.settings,
+                consumers,
+                None if pattern is None else pattern.words,
+                pattern is not None and pattern.dead_letters,
+                membership.rebalances,
+                membership.forced_handovers,
+                membership.stalled_members,
+            )
+        )
+    return tuple(found)
+
+
+async def oldest_unsettled(port: PartitionPort, found: PartitionStatistics, group_id: int) -> datetime | None:
+    """When the first message that a group has not settled was appended."""
+    for stands in found.groups:
+        if stands.group_id == group_id and stands.pending:
+            with suppress(CallboardError), trio.move_on_after(DESCRIBE_TIMEOUT_S):
+                answer = await port.ref.ask(Read(stands.floor, 1, 1))
+                return None if answer is None or not answer[0] else from_us(answer[0][0].append_time(0))
+    return None
+
+
+async def holders_of(
+    ports: Sequence[PartitionPort], partitions: Sequence[PartitionStatistics], group_id: int
+) -> list[Holder]:
+    """What consumers of a group have leased, in each of the partitions that answers."""
+    holders: list[Holder] = []
+
+    async def ask(port: PartitionPort) -> None:
+        with suppress(CallboardError):
+            holders.extend(await port.ref.ask(ListHolders(group_id)))
+
+    with trio.move_on_after(DESCRIBE_TIMEOUT_S):
+        async with trio.open_nursery() as nursery:
+            for port, found in zip(ports, partitions, strict=True):
+                if any(stands.group_id == group_id and stands.leased for stands in found.groups):
+                    nursery.start_soon(ask, port)
+    return holders
+
+
+def with_holdings(group: GroupInfo, holders: Iterable[Holder], now_us: int) -> GroupInfo:
+    """A group whose members tell what they have leased."""
+    leased: Counter[int] = Counter()
+    ages: dict[int, float] = {}
+    for consumer, count, age_s in holders:
+        leased[consumer] += count
+        ages[consumer] = max(age_s, ages.get(consumer, 0.0))
+    consumers = tuple(
+        attrs.evolve(
+            each,
+            in_flight=leased[each.consumer],
+            oldest_leased=from_us(now_us - round(ages[each.consumer] * 1e6))
+            if each.consumer in ages
+            else None,
+        )
+        for each in group.consumers
+    )
+    return attrs.evolve(group, consumers=consumers)
+
+
+def described(
+    group: GroupInfo, partitions: Sequence[PartitionStatistics], oldest: Sequence[datetime | None]
+) -> GroupDescription:
+    """Where a group stands in these partitions."""
+    places = []
+    for found, appended in zip(partitions, oldest, strict=True):
+        stands = next((each for each in found.groups if each.group_id == group.group_id), None)
+        places.append(
+            GroupPlace(
+                found.topic,
+                found.partition,
+                found.state,
+                0 if stands is None else stands.floor,
+                found.visible_end,
+                0 if stands is None else stands.pending,
+                0 if stands is None else stands.leased,
+                0 if stands is None else stands.redelivered,
+                0 if stands is None else stands.dead,
+                None if stands is None else stands.owner,
+                appended,
+            )
+        )
+    return GroupDescription(group, tuple(places))
+
+
+def forwarding_statistics(
+    directory: Directory, groups: Sequence[GroupInfo], partitions: Sequence[PartitionStatistics]
+) -> tuple[ForwardingStatistics, ...]:
+    """What is on its way to topics of dead letters, by topic."""
+    targets = {group.group_id: group.settings.dead_letter_topic for group in groups}
+    kept: Counter[str] = Counter()
+    for stands in [each for partition in partitions for each in partition.groups]:
+        if (topic := targets.get(stands.group_id)) is not None:
+            kept[topic] += stands.dead
+    flags = directory.dead
+    named = {topic for topic in targets.values() if topic is not None} | set(flags.forwarded)
+    return tuple(
+        ForwardingStatistics(topic, flags.forwarded[topic], kept[topic], flags.held.get(topic))
+        for topic in sorted(named)
+    )
+
+
+def outbox_statistics(directory: Directory) -> tuple[OutboxStatistics, ...]:
+    """What acks publish."""
+    return tuple(
+        OutboxStatistics(
+            outbox.port.topic,
+            outbox.port.index,
+            outbox.port.state,
+            outbox.pending,
+            outbox.forwarded,
+            outbox.held,
+            outbox.refused,
+            outbox.dropped,
+            outbox.lost,
+            outbox.discarded,
+            outbox.port.damages,
+        )
+        for outbox in directory.outboxes
+    )
+
+
+def delayed_statistics(directory: Directory) -> tuple[DelayedStatistics, ...]:
+    """What waits until it is due."""
+    return tuple(
+        DelayedStatistics(
+            waiting.port.topic,
+            waiting.port.index,
+            waiting.port.state,
+            waiting.pending,
+            None if waiting.next_due_us is None else from_us(waiting.next_due_us),
+            waiting.moved,
+            waiting.cancelled,
+            waiting.lost,
+            waiting.port.damages,
+        )
+        for waiting in directory.waiting
+    )
+
+
+def schedule_statistics(live: LiveSchedule) -> ScheduleStatistics:
+    """How a recurring publish stands."""
+    record, position, problem = live.record, live.position, live.problem
+    following = None
+    if not record.is_paused:
+        try:
+            following = position.next_us(live.rule())
+        except InvalidArgument as error:  # its zone is not known on this machine
+            problem = str(error)
+    return ScheduleStatistics(
+        live.port.topic,
+        record.spec.name,
+        record.spec.partition,
+        record.is_paused,
+        None if following is None else from_us(following),
+        None if position.fired_us is None else from_us(position.fired_us),
+        live.fired,
+        position.passed_over,
+        problem,
+    )

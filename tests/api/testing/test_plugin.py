@@ -16,6 +16,7 @@ def test_loading_the_plugin_imports_next_to_nothing() -> None:
     run = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.split() == [
         "callboard",
+        "callboard.lazy",
         "callboard.testing",
         "callboard.testing.plugin",
         "callboard.testing.session",

@@ -207,7 +207,7 @@ class TopicOptions(TopicChanges, total=False):
 
 
 class GroupChanges(TypedDict, total=False):
-    """The settings of a group that `Runtime.alter_group` takes."""
+    """The settings of a group that `Group.alter` takes."""
 
     distribution: Distribution
     visibility_timeout: float

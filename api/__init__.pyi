@@ -18,6 +18,7 @@ from callboard.actors.settings import TopicSettings as TopicSettings
 from callboard.consumer import Consumer as Consumer
 from callboard.dead_letter_topics import DeadLetterTopic as DeadLetterTopic
 from callboard.dead_letters import DeadLetter as DeadLetter
+from callboard.group import Group as Group
 from callboard.log.errors import *  # noqa: F403
 from callboard.log.limits import Limits as Limits
 from callboard.log.seams.clock import Clock as Clock

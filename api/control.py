@@ -66,7 +66,6 @@ from callboard.actors.notices import RequestFailed
 from callboard.actors.settings import (
     GROUP_FIELDS,
     TOPIC_FIELDS,
-    GroupChanges,
     Start,
     TopicChanges,
     TopicOptions,
@@ -79,6 +78,7 @@ from callboard.dead_letter_control import VERBS as DEAD_VERBS
 from callboard.dead_letter_topics import DeadLetterTopic
 from callboard.delayed import parse_ids, plain_delayed
 from callboard.figures import GroupInfo
+from callboard.group import Group
 from callboard.log.errors import CallboardError, ControlError, InternalError, InvalidArgument
 from callboard.message import parse_instant
 from callboard.schedules import Schedule, find_schedule, plain_schedule, settings_of_text
@@ -193,24 +193,8 @@ class Controlled(Protocol):
     async def restart(self, path: str) -> None:
         """Restart the actor at `path`."""
 
-    async def describe_group(self, name: str) -> Any:
-        """A group and where it stands, as attrs values."""
-
-    async def seek_group(
-        self, name: str, to: Start, *, topic: str | None, partition: int | None
-    ) -> dict[tuple[str, int], int]:
-        """Have a group go on elsewhere."""
-
-    async def reset_group(
-        self, name: str, *, topic: str | None, partition: int | None
-    ) -> dict[tuple[str, int], int]:
-        """Have a group begin anew."""
-
-    async def alter_group(self, name: str, **settings: Unpack[GroupChanges]) -> Any:
-        """Change settings of a group; returns them all, as attrs values."""
-
-    async def delete_group(self, name: str, *, drop_dead_letters: bool) -> None:
-        """Forget a group."""
+    def group(self, name: str) -> Group:
+        """A group by its name."""
 
 
 class ControlServer:
@@ -405,9 +389,9 @@ def parse_changes(kind: Literal["group", "topic"], name: str, text: str) -> dict
 async def _sought(runtime: Controlled, group: str, to: str, topic: str, partition: str) -> Any:
     only = {"topic": topic or None, "partition": parse_partition(partition)}
     if to:
-        found = await runtime.seek_group(group, parse_place(to), **only)  # type: ignore[arg-type]
+        found = await runtime.group(group).seek(parse_place(to), **only)  # type: ignore[arg-type]
     else:
-        found = await runtime.reset_group(group, **only)  # type: ignore[arg-type]
+        found = await runtime.group(group).reset(**only)  # type: ignore[arg-type]
     return [
         {"topic": place[0], "partition": place[1], "offset": offset}
         for place, offset in sorted(found.items())
@@ -492,13 +476,13 @@ async def answer(
                 for logged in runtime.events()
             ]
         case "describe_group":
-            return plain(await runtime.describe_group(group))
+            return plain(await runtime.group(group).describe())
         case "seek_group":
             return await _sought(runtime, group, to, topic, partition)
         case "alter_group":
-            return plain(await runtime.alter_group(group, **parse_changes("group", group, settings)))
+            return plain(await runtime.group(group).alter(**parse_changes("group", group, settings)))
         case "delete_group":
-            await runtime.delete_group(group, drop_dead_letters=drop_dead_letters == "yes")
+            await runtime.group(group).delete(drop_dead_letters=drop_dead_letters == "yes")
         case "restart":
             await runtime.restart(path)
         case "schedules":

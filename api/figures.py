@@ -45,7 +45,7 @@ class ConsumerInfo:
     assigned: tuple[tuple[str, int], ...] = ()
     """In an exclusive group: the partitions that it owns, as (topic, partition)."""
     in_flight: int | None = None
-    """Messages that it has leased now, fetched ahead or in hand; None but in what `describe_group` tells."""
+    """Messages that it has leased now, fetched ahead or in hand; None but in what `Group.describe` returns."""
     oldest_leased: datetime | None = None
     """When the oldest of its leases began, or its partition restarted since then; None without any, and as above."""
 

@@ -222,7 +222,7 @@ LINES: Final[dict[object, Line]] = {
         logging.WARNING,
         "group {group} had no member for {after_s:g} s and is not forgotten: its partitions keep {counted} as dead"
         " letters. Look with `topic.dead_letters({group!r})`; then name a dead_letter_topic, or call"
-        " delete_group({group!r}, drop_dead_letters=True).",
+        " runtime.group({group!r}).delete(drop_dead_letters=True).",
     ),
     notices.SettingsDiffer: Line(
         "groups",

@@ -20,32 +20,24 @@ from trio.lowlevel import TrioToken, current_trio_token
 from callboard import arguments
 from callboard.actors.catalog.catalog import Catalog
 from callboard.actors.catalog.commands import (
-    AlterGroup,
     AlterTopic,
     CreateTopic,
-    DeleteGroup,
     DeleteTopic,
     ListGroups,
-    SeekGroup,
 )
 from callboard.actors.catalog.directory import Directory, LiveTopic
 from callboard.actors.groups.renewals import Lingers, Renewals, RenewedLeases
 from callboard.actors.kernel import Actor, ActorRef, ActorStart, Context, Logged, MailboxSpec, Reply
 from callboard.actors.kernel.events import check_callback
-from callboard.actors.names import check_name, no_group, no_topic
+from callboard.actors.names import check_name, no_topic
 from callboard.actors.partition.commands import Describe, Flush, PartitionStatistics
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.recurring.schedules import LiveSchedule
 from callboard.actors.settings import (
-    GroupChanges,
     GroupOptions,
-    GroupSettings,
-    Start,
     TopicChanges,
     TopicOptions,
-    check_group,
     check_topic,
-    checked_start,
 )
 from callboard.actors.timers.timer_wheel import TimerWheel
 from callboard.actors.timers.timers import Timers
@@ -53,22 +45,17 @@ from callboard.actors.topic_patterns import TopicPattern
 from callboard.background import BackgroundActors
 from callboard.consumer import Consumer
 from callboard.dead_letter_topics import DeadLetterTopic
-from callboard.dead_letters import check_drops
 from callboard.figures import (
     DESCRIBE_TIMEOUT_S,
-    GroupDescription,
     GroupInfo,
     RuntimeStatistics,
     delayed_statistics,
-    described,
     forwarding_statistics,
     group_infos,
-    holders_of,
-    oldest_unsettled,
     outbox_statistics,
     schedule_statistics,
-    with_holdings,
 )
+from callboard.group import Group
 from callboard.log.errors import (
     ActorCrashed,
     ActorStopped,
@@ -88,7 +75,6 @@ from callboard.log.plain import is_a, shown, text
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Disk, Lock
 from callboard.log.seams.entropy import Entropy
-from callboard.message import Record
 from callboard.outboxes import ReachesOutboxes
 from callboard.publishing.partitioning import Partitioner, check_partitioner
 from callboard.reading_several import ReadsTopics
@@ -443,77 +429,13 @@ class Runtime(ReachesOutboxes, ReadsTopics):
         """All consumer groups, by name, the broker's own too: `GroupInfo.own`."""
         return group_infos(await self.ask_catalog(ListGroups()), self._directory)
 
-    async def alter_group(self, name: str, **settings: Unpack[GroupChanges]) -> GroupSettings:
-        """Change settings of a group, in all topics that it reads; returns them all.
+    def group(self, name: str) -> Group:
+        """A consumer group by its name. Whether it exists, each call of the handle finds out.
 
-        All but `mode`, `ordering`, `durable`, `start`, `priority_window` and `starvation_after` can be changed. They
-        hold for what is leased and nacked from now on; a partition that does not run now takes note when it does.
-        Raises `GroupNotFound`, `ConfigurationError` with all problems of the settings.
+        Raises `InvalidArgument` for what cannot be a group's name.
         """
-        name = arguments.changed_group(name)
-        given = check_group(name, settings, self._directory.settings_of_group(name))
-        altered: GroupSettings = await self.ask_catalog(AlterGroup(name, given))
-        return altered
-
-    async def describe_group(self, name: str) -> GroupDescription:
-        """A group with its members, what each has in flight and since when, and where the group stands in each
-        partition: lag, messages in flight, the oldest one.
-
-        Raises `GroupNotFound`.
-        """
-        groups = {each.name: each for each in await self.groups()}
-        group = groups.get(arguments.group_name(name))
-        if group is None:
-            raise no_group(name, groups)
-        ports = [port for topic in group.topics for port in self._live(topic).ports]
-        found = await self.partition_statistics(ports)
-        holders = await holders_of(ports, found, group.group_id)
-        oldest = [
-            await oldest_unsettled(port, each, group.group_id)
-            for port, each in zip(ports, found, strict=True)
-        ]
-        return described(with_holdings(group, holders, self.clock.wall_us()), found, oldest)
-
-    async def seek_group(
-        self, name: str, to: Start | Record, *, topic: str | None = None, partition: int | None = None
-    ) -> dict[tuple[str, int], int]:
-        """Have a group go on from elsewhere, with the consumers that it has; returns the offsets by (topic, partition).
-
-        `to` is "beginning", "end", a zoned datetime (the first message appended then or later), a message or record, or
-        an offset, for which `topic` and `partition` say of what unless the group reads one partition only. Without
-        them it is sought everywhere. What lies before is settled then, and all that follows is delivered, again or for
-        the first time. Leases that were given before are over: who still has such a message meets `LeaseLost`.
-
-        Raises `GroupNotFound`; `OffsetOutOfRange` for an offset that the partition does not have, and is not its next;
-        `InvalidArgument`; and what keeps a partition from it: notes of the error name the others.
-        """
-        if isinstance(to, Record):
-            topic, partition, to = to.topic, to.partition, to.offset
-        place, problem = checked_start("to", to)
-        if problem is not None:
-            raise InvalidArgument(f"{problem}. Nothing was changed.")
-        return await self._seek(name, place, topic, partition)
-
-    async def _seek(
-        self, name: str, to: Start | None, topic: str | None, partition: int | None
-    ) -> dict[tuple[str, int], int]:
-        name = arguments.changed_group(name)
-        word, index = arguments.part_of(name, topic, partition)
-        sought: dict[tuple[str, int], int] = await self.ask_catalog(SeekGroup(name, to, word, index))
-        return sought
-
-    async def reset_group(
-        self, name: str, *, topic: str | None = None, partition: int | None = None
-    ) -> dict[tuple[str, int], int]:
-        """Have a group begin anew, where its setting `start` says; otherwise as `seek_group`."""
-        return await self._seek(name, None, topic, partition)
-
-    async def delete_group(self, name: str, *, drop_dead_letters: bool = False) -> None:
-        """Forget a group: its place in every topic is lost.
-
-        Raises `GroupNotFound`; `DeadLettersKept` while partitions keep dead letters of it, unless these may be dropped.
-        """
-        await self.ask_catalog(DeleteGroup(arguments.changed_group(name), check_drops(drop_dead_letters)))
+        self.check_open()
+        return Group(self, self._directory, arguments.group_name(name))
 
     # -- actors
 

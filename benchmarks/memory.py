@@ -162,7 +162,7 @@ async def comings(directory: str, _: int) -> None:
         async def group() -> None:
             async with topic.subscribe("passing") as consumer:
                 await consumer.get()
-            await runtime.delete_group("passing")
+            await runtime.group("passing").delete()
 
         async def topics() -> None:
             await runtime.create_topic("passing")

@@ -41,7 +41,7 @@ API = {
     ),
     "The runtime": (
         "What `open_runtime` gives.",
-        "Runtime",
+        "Runtime Group",
     ),
     "Publish and read": (
         "What a topic takes and gives.",

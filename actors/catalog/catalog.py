@@ -542,7 +542,7 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
                 notices.SettingsDiffer(
                     record.name,
                     _told(record.settings, differing),
-                    f"runtime.alter_group({record.name!r}, {call})",
+                    f"runtime.group({record.name!r}).alter({call})",
                 )
             )
         return Admission(await self._directory.launch_coordinator(record), consumer)

@@ -92,14 +92,14 @@ def _dead_letters_kept(record: GroupRecord, kept: dict[str, int]) -> DeadLetters
     if topic is None:
         remedy = (
             f"Look at them with `topic.dead_letters({name!r})`, or have them forwarded to a topic:"
-            f" runtime.alter_group({name!r}, dead_letter_topic=...)."
+            f" runtime.group({name!r}).alter(dead_letter_topic=...)."
         )
     else:
         remedy = f"They are forwarded to {topic!r}: wait until they are there; `stats()` tells what holds them back."
     return DeadLettersKept(
         f"group {name!r} keeps {count:,} dead letter{'' if count == 1 else 's'} that would go with it: {places}{more}."
         f" Nothing was deleted. {remedy} To delete the group with them:"
-        f" runtime.delete_group({name!r}, drop_dead_letters=True).",
+        f" runtime.group({name!r}).delete(drop_dead_letters=True).",
         group=name,
         dead_letters=count,
     )

@@ -195,6 +195,6 @@ class DeadLetterRouter(Actor[None]):
 def _missing(topic: str, label: str) -> TopicNotFound:
     return TopicNotFound(
         f"there is no topic {topic!r} for dead letters: they stay in {label}. Create it, or name another with"
-        " runtime.alter_group.",
+        " runtime.group(...).alter.",
         topic=topic,
     )

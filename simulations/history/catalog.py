@@ -46,12 +46,12 @@ class ObservedCatalog:
     async def alter_group(self, name: str, **settings: Any) -> str:
         """Alter a group."""
         return await self._change(
-            "alter_group", settings, lambda: self.runtime.alter_group(name, **settings), group=name
+            "alter_group", settings, lambda: self.runtime.group(name).alter(**settings), group=name
         )
 
     async def delete_group(self, name: str) -> str:
         """Delete a group."""
-        return await self._change("delete_group", {}, lambda: self.runtime.delete_group(name), group=name)
+        return await self._change("delete_group", {}, lambda: self.runtime.group(name).delete(), group=name)
 
     async def _change(
         self,

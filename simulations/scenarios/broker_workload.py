@@ -617,7 +617,7 @@ class BrokerWorkload:
         while self._to_alter:
             await self.world.rest(traffic.visibility_s / 8)
             try:
-                await runtime.alter_group(self._to_alter[0], visibility_timeout=traffic.altered_visibility_s)
+                await runtime.group(self._to_alter[0]).alter(visibility_timeout=traffic.altered_visibility_s)
             except ConfigurationError:
                 raise
             except CallboardError:

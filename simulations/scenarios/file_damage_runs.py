@@ -226,9 +226,9 @@ class FileDamageLife:
         if change == "topic":
             await runtime.alter_topic(one_of(self._entropy, TOPICS), retention_bytes=1 << 24)
         elif change == "group":
-            await runtime.alter_group(one_of(self._entropy, GROUPS), visibility_timeout=7.0)
+            await runtime.group(one_of(self._entropy, GROUPS)).alter(visibility_timeout=7.0)
         elif change == "group goes":
-            await runtime.delete_group(one_of(self._entropy, GROUPS))
+            await runtime.group(one_of(self._entropy, GROUPS)).delete()
         elif change == "make":
             await runtime.create_topic("passing")
         else:

@@ -257,7 +257,7 @@ class _Forwarding:
         """When the groups are deleted, nobody publishes to the topic for dead letters, which knows nobody then."""
         for group in GROUPS[: max(1, self.workload.groups)]:
             with suppress(GroupNotFound):
-                await runtime.delete_group(group)
+                await runtime.group(group).delete()
         while any(part.producers for part in await dead.describe()):
             await self.world.rest(1.0)
 
@@ -272,7 +272,7 @@ class _Forwarding:
                 await self._check_kept(runtime, orders)
             self._is_dropped = True
         with suppress(GroupNotFound):
-            await runtime.delete_group(KEEPING, drop_dead_letters=True)
+            await runtime.group(KEEPING).delete(drop_dead_letters=True)
 
     async def _check_kept(self, runtime: Any, orders: Any) -> None:
         """All that was rejected is there, and stays there."""
@@ -281,7 +281,7 @@ class _Forwarding:
             lost = self._kept - {(KEEPING, letter.partition, letter.offset) for letter in letters}
             if lost:
                 raise self._broken(f"{sorted(lost)} were rejected, and no partition keeps them")
-            await runtime.delete_group(KEEPING)
+            await runtime.group(KEEPING).delete()
         except DeadLettersKept as refused:
             if refused.fields["dead_letters"] < len(self._kept) and not self._is_excused():
                 raise self._broken(f"{sorted(self._kept)} are kept, and it says: {refused}") from None

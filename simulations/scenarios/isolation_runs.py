@@ -262,9 +262,9 @@ class _Clients:
                 continue
             await call(who, name, "alter topic", partial(runtime.alter_topic, name, max_message_bytes=1000))
             await call(who, name, "subscribe", partial(self._visit, topic, name))
-            await call(who, name, "alter group", partial(runtime.alter_group, name, max_in_flight=3))
+            await call(who, name, "alter group", partial(runtime.group(name).alter, max_in_flight=3))
             await call(who, name, "list groups", runtime.groups)
-            await call(who, name, "delete group", partial(runtime.delete_group, name))
+            await call(who, name, "delete group", partial(runtime.group(name).delete))
             await call(who, name, "delete topic", partial(runtime.delete_topic, name))
             await trio.sleep(max(0.01, self.workload.pause_s))
 
@@ -287,9 +287,9 @@ class _Clients:
             case "alter topic":
                 await runtime.alter_topic(FAILING, max_message_bytes=1000)
             case "alter group":
-                await runtime.alter_group(FAILING, max_in_flight=3)
+                await runtime.group(FAILING).alter(max_in_flight=3)
             case "delete group":
-                await runtime.delete_group(FAILING)
+                await runtime.group(FAILING).delete()
             case "subscribe":
                 with trio.move_on_after(2.0):
                     async with runtime.topic(FAILING).subscribe(FAILING) as consumer:

@@ -176,10 +176,10 @@ MISTAKES: Final = (
         "name a group that is not there, to",
         GroupNotFound,
         {
-            "alter it": lambda runtime, _: runtime.alter_group("nobody", backoff=1.0),
-            "alter it by number": lambda runtime, _: runtime.alter_group(5, backoff=1.0),
-            "delete it": lambda runtime, _: runtime.delete_group("nobody"),
-            "delete it by number": lambda runtime, _: runtime.delete_group(5),
+            "alter it": lambda runtime, _: runtime.group("nobody").alter(backoff=1.0),
+            "alter it by number": lambda runtime, _: runtime.group(5).alter(backoff=1.0),
+            "delete it": lambda runtime, _: runtime.group("nobody").delete(),
+            "delete it by number": lambda runtime, _: runtime.group(5).delete(),
         },
     ),
     *_named(

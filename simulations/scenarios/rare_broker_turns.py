@@ -382,7 +382,7 @@ async def delete_a_group_in_use(at: RareClient) -> None:
             way = one_of(at.draws, (_receive_slowly, _hold, _receive_and_settle, _ack_lazily))
             nursery.start_soon(at.refused, outcome, way, consumer)
         await trio.sleep(one_of(at.draws, (0.0, SOON_S, 0.3, 1.0)))
-        await at.runtime.delete_group(group)
+        await at.runtime.group(group).delete()
         nursery.cancel_scope.deadline = trio.current_time() + 2 * WAIT_S
 
 
@@ -446,7 +446,7 @@ async def join_a_passing_group(at: RareClient) -> None:
         await trio.sleep(one_of(at.draws, (0.0, 0.0, 0.001, 1.0)))
         if at.draws.random() < 0.3:
             with suppress(GroupNotFound):
-                await at.runtime.alter_group(group, max_in_flight=5)
+                await at.runtime.group(group).alter(max_in_flight=5)
 
 
 async def share_keys(at: RareClient) -> None:

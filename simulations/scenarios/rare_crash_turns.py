@@ -88,9 +88,9 @@ async def _one_change(at: RareClient, shared: str, group: str) -> None:
                 if message is not None:
                     await message.ack()
         case "alter":
-            await runtime.alter_group(group, visibility_timeout=one_of(at.draws, (1.0, 2.0, 3.0)))
+            await runtime.group(group).alter(visibility_timeout=one_of(at.draws, (1.0, 2.0, 3.0)))
         case _:
-            await runtime.delete_group(group)
+            await runtime.group(group).delete()
 
 
 async def wait_for_room(at: RareClient) -> None:

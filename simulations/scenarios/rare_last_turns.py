@@ -61,7 +61,7 @@ async def alter_a_group_at_a_full_mailbox(at: MomentClient) -> None:
         try:
             async with topic.subscribe(group) as other:
                 with at.small_mailbox(topic):
-                    await at.runtime.alter_group(group, visibility_timeout=SHORT_S)
+                    await at.runtime.group(group).alter(visibility_timeout=SHORT_S)
                 at.world.scheduler.release(path)
                 message = await consumer.get(timeout=WAIT_S)
                 if message is None:

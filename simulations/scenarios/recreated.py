@@ -61,7 +61,7 @@ class RecreatedTopic:
         world = self._world
         for group in await runtime.groups():
             if group.name in (NAME, BRIEF, EXPIRING):
-                await runtime.delete_group(group.name)
+                await runtime.group(group.name).delete()
         if any(topic.name == NAME for topic in runtime.topics()):
             await runtime.delete_topic(NAME)
         topic = await runtime.create_topic(NAME, **self._settings)

@@ -175,10 +175,10 @@ class _Sought:
         self._tried.clear()
         try:
             if self._target == "reset":
-                found = await runtime.reset_group(GROUP)
+                found = await runtime.group(GROUP).reset()
             else:
                 to = from_us(self.world.clock.wall_us()) if self._target == "time" else self._target
-                found = await runtime.seek_group(GROUP, to)
+                found = await runtime.group(GROUP).seek(to)
         except GroupNotFound:
             return  # no consumer has made it yet
         (offset,) = found.values()

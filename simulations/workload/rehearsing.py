@@ -258,7 +258,7 @@ async def _settled(runtime: Runtime, topic: str, group: str, patience: float) ->
         ):
             return True
         # Not the floors alone: one slow message holds its floor in place, while others are settled behind it.
-        now = (await runtime.describe_group(group)).lag
+        now = (await runtime.group(group).describe()).lag
         if now != unsettled:
             unsettled, since = now, trio.current_time()
         elif trio.current_time() > since + patience:

@@ -32,8 +32,8 @@ async def test_altered_settings_hold_for_members_and_later_consumers(autojump_cl
         first, second = topics
         async with first.subscribe("group", max_in_flight=1) as one, second.subscribe("group") as two:
             assert await held_for(one, world.clock) == 30.0
-            altered = await runtime.alter_group(
-                "group", visibility_timeout=7.0, max_in_flight=2, group_expiry=None
+            altered = await runtime.group("group").alter(
+                visibility_timeout=7.0, max_in_flight=2, group_expiry=None
             )
             assert (altered.visibility_timeout, altered.max_in_flight, altered.backoff) == (7.0, 2, 1.0)
             assert one.settings == two.settings == altered
@@ -56,7 +56,7 @@ async def test_a_shorter_timeout_ends_no_lease_early(autojump_clock: Any, world:
         topic = await world.topic_of(runtime, 1)
         async with topic.subscribe("group", visibility_timeout=10.0) as one, topic.subscribe("group") as two:
             message = await one.get()
-            await runtime.alter_group("group", visibility_timeout=1.0)
+            await runtime.group("group").alter(visibility_timeout=1.0)
             assert runtime.crash(f"topics/{topic.name}/0", RuntimeError("crashed by the test"))
             assert await two.get(timeout=9.0) is None
             again = await two.get(timeout=5.0)
@@ -75,7 +75,7 @@ async def test_who_waits_for_room_gets_it_when_more_is_allowed(autojump_clock: A
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(consumer.get)
                     await trio.sleep(1.0)
-                    await runtime.alter_group("group", max_in_flight=2)
+                    await runtime.group("group").alter(max_in_flight=2)
 
 
 async def test_settings_that_cannot_be_altered_are_refused_all_at_once(
@@ -87,8 +87,8 @@ async def test_settings_that_cannot_be_altered_are_refused_all_at_once(
         async with topic.subscribe("group"):
             pass
         with pytest.raises(callboard.ConfigurationError) as caught:
-            await runtime.alter_group(
-                "group", durable=False, start="end", visibility_timout=3, backoff=-1, max_in_flight=3
+            await runtime.group("group").alter(
+                durable=False, start="end", visibility_timout=3, backoff=-1, max_in_flight=3
             )
         assert caught.value.problems == (
             "durable cannot be changed once a group exists",
@@ -97,11 +97,11 @@ async def test_settings_that_cannot_be_altered_are_refused_all_at_once(
             "backoff is -1, outside 0 to 86,400",
         )
         with pytest.raises(callboard.ConfigurationError, match="longer than max_backoff"):
-            await runtime.alter_group("group", backoff=61.0)
-        assert await runtime.alter_group("group", durable=True) == GroupSettings()
+            await runtime.group("group").alter(backoff=61.0)
+        assert await runtime.group("group").alter(durable=True) == GroupSettings()
         for name in ("nobody", 7):
             with pytest.raises(callboard.GroupNotFound):
-                await runtime.alter_group(name, backoff=1.0)
+                await runtime.group(name).alter(backoff=1.0)
 
 
 @pytest.mark.parametrize("is_down", ["failed", "crashed", "hung"])
@@ -124,7 +124,7 @@ async def test_a_partition_that_is_down_takes_note_when_it_runs(
                 world.disk.hang(f"{topic.topic_id}/0")
                 runtime.crash(path, RuntimeError("a drill"))
             with trio.fail_after(6.0):
-                await runtime.alter_group("group", visibility_timeout=7.0)
+                await runtime.group("group").alter(visibility_timeout=7.0)
             world.disk.unhang()
             if is_down == "failed":
                 await runtime.restart(path)
@@ -140,7 +140,7 @@ async def test_a_shorter_expiry_counts_from_when_the_group_became_idle(
         async with topic.subscribe("group", group_expiry=None):
             pass
         await trio.sleep(9 * DAY)
-        await runtime.alter_group("group", group_expiry=8 * DAY)
+        await runtime.group("group").alter(group_expiry=8 * DAY)
         await trio.sleep(1.0)
         assert await runtime.groups() == ()
         expired = [logged.event for logged in runtime.events() if isinstance(logged.event, GroupExpired)]
@@ -157,7 +157,7 @@ async def test_power_loss_at_any_verb_of_altering_a_group(autojump_clock: Any, w
 
     async def alter(runtime: Any) -> None:
         async with runtime.topic("jobs").subscribe("group"):
-            await runtime.alter_group("group", visibility_timeout=7.0)
+            await runtime.group("group").alter(visibility_timeout=7.0)
             returned.append(True)
 
     start, before = world.disk.snapshot(), world.disk.verbs_executed
@@ -190,7 +190,7 @@ async def test_the_catalog_crashes_while_a_group_is_altered(autojump_clock: Any,
 
                     async def alter(wanted: float = wanted) -> None:
                         try:
-                            await runtime.alter_group("group", visibility_timeout=wanted)
+                            await runtime.group("group").alter(visibility_timeout=wanted)
                         except callboard.ActorCrashed:
                             pass
 

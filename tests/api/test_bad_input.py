@@ -486,7 +486,7 @@ async def test_what_does_not_exist(bench: Bench) -> None:
     await bench.refuses(
         callboard.TopicNotFound, lambda: bench.runtime.alter_topic("nothing", drop_unread=True)
     )
-    await bench.refuses(callboard.GroupNotFound, lambda: bench.runtime.delete_group("nothing"))
+    await bench.refuses(callboard.GroupNotFound, lambda: bench.runtime.group("nothing").delete())
     for path in ("nothing", "topics/nothing", "topics/orders/7", "", "topics"):
         with pytest.raises(callboard.InvalidArgument):
             bench.runtime.crash(path, ValueError())
@@ -500,7 +500,7 @@ async def test_names_that_are_no_text(bench: Bench, name: Any) -> None:
     runtime = bench.runtime
     with pytest.raises(callboard.TopicNotFound):
         runtime.topic(name)
-    await bench.refuses(callboard.GroupNotFound, lambda: runtime.delete_group(name))
+    await bench.refuses(callboard.GroupNotFound, lambda: runtime.group(name).delete())
     await bench.refuses(callboard.InvalidArgument, lambda: runtime.restart(name))
     with pytest.raises(callboard.InvalidArgument):
         runtime.crash(name, ValueError())
@@ -598,7 +598,7 @@ async def test_a_closed_runtime_refuses_everything() -> None:
         lambda: runtime.create_topic("new"),
         lambda: runtime.delete_topic("orders"),
         lambda: runtime.alter_topic("orders", drop_unread=True),
-        lambda: runtime.delete_group("group"),
+        lambda: runtime.group("group").delete(),
         lambda: runtime.restart("topics/orders/0"),
     ]
     with trio.fail_after(10.0):

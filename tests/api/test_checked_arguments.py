@@ -26,7 +26,7 @@ WRONG: dict[str, tuple[Call, str]] = {
         "(did you mean 'concurrency'?)",
     ),
     "nothing to alter": (
-        lambda runtime, _: runtime.alter_group("billing"),
+        lambda runtime, _: runtime.group("billing").alter(),
         "none is named that is to change",
     ),
     "no choice": (
@@ -38,7 +38,7 @@ WRONG: dict[str, tuple[Call, str]] = {
         "a delayed message has a dedup_id",
     ),
     "no topic there": (
-        lambda runtime, _: runtime.seek_group("billing", "end", topic="refunds"),
+        lambda runtime, _: runtime.group("billing").seek("end", topic="refunds"),
         "group 'billing' reads no topic 'refunds'",
     ),
 }

@@ -289,7 +289,7 @@ async def test_a_lost_lease_cancels_the_body(autojump_clock: Any, world: Any) ->
         async with topic.subscribe("group", visibility_timeout=10.0) as consumer:
             with pytest.raises(callboard.LeaseLost):
                 async with consumer.receive():
-                    await runtime.delete_group("group")
+                    await runtime.group("group").delete()
                     await trio.sleep_forever()
             assert trio.current_time() - started < 10.0
         assert (await runtime.stats()).leased_messages == 0
@@ -424,7 +424,7 @@ async def test_a_lost_lease_hides_no_exception_of_the_body(autojump_clock: Any, 
         async with topic.subscribe("group", visibility_timeout=10.0) as consumer:
             with pytest.raises(ValueError, match="while cleaning up") as caught:
                 async with consumer.receive():
-                    await runtime.delete_group("group")
+                    await runtime.group("group").delete()
                     try:
                         await trio.sleep_forever()
                     finally:

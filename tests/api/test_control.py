@@ -232,14 +232,14 @@ async def test_it_stops_when_it_is_asked_to(tmp_path: Path) -> None:
 async def test_what_ends_the_program_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Deleting the group of its worker: the runtime closes after the answer, however late that is."""
     ended, closing = trio.Event(), trio.Event()
-    delete = callboard.Runtime.delete_group
+    delete = callboard.Group.delete
 
-    async def delete_late(runtime: Any, name: str, **given: Any) -> None:
-        await delete(runtime, name, **given)
+    async def delete_late(group: Any, **given: Any) -> None:
+        await delete(group, **given)
         await ended.wait()  # the program has met what was deleted
         await closing.wait()
 
-    monkeypatch.setattr(callboard.Runtime, "delete_group", delete_late)
+    monkeypatch.setattr(callboard.Group, "delete", delete_late)
 
     async def run(task_status: trio.TaskStatus[None]) -> None:
         async with opened(tmp_path) as runtime:

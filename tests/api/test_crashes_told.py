@@ -93,7 +93,7 @@ def test_a_crash_that_nobody_decides_about_is_told_at_the_end(caplog: Any) -> No
 def test_each_call_that_would_change_a_group_is_told(caplog: Any) -> None:
     """The sixth redeploy within a minute has other settings: its call is not left out; the same call again is."""
     reporter = Reporter(lambda: 0.0)
-    calls = [f"runtime.alter_group('billing', visibility_timeout={number})" for number in range(7)]
+    calls = [f"runtime.group('billing').alter(visibility_timeout={number})" for number in range(7)]
     for call in (*calls, *calls[:1] * 9):
         reporter.report(notices.SettingsDiffer("billing", "visibility_timeout is 30.0", call))
     told = [record.callboard["call"] for record in caplog.records]

@@ -94,7 +94,7 @@ async def test_dead_letters_of_before_are_forwarded_when_a_topic_is_named(
         assert len(await orders.dead_letters("billing").list()) == 9
     async with world.open() as runtime:
         dead = await runtime.create_topic("dead", partitions=2)
-        await runtime.alter_group("billing", dead_letter_topic="dead")
+        await runtime.group("billing").alter(dead_letter_topic="dead")
         await trio.sleep(1)
         assert sorted(record.value for record in await records(dead)) == [b"%d" % n for n in range(9)]
         assert await runtime.topic("orders").dead_letters("billing").list() == ()
@@ -122,7 +122,7 @@ async def test_a_full_target_holds_dead_letters_where_they_are(autojump_clock: A
         assert [event.topic for event in events if isinstance(event, callboard.events.DeadLettersHeld)] == [
             "dead"
         ]
-        await runtime.delete_group("reader")
+        await runtime.group("reader").delete()
         await trio.sleep(60)
         assert await orders.dead_letters("billing").list() == ()
         assert [record.value for record in await records(dead)][-2:] == [b"a", b"b"]
@@ -141,7 +141,7 @@ async def test_a_target_that_was_deleted_holds_them_too(autojump_clock: Any, wor
         await trio.sleep(5)
         assert len(await orders.dead_letters("billing").list()) == 1
         other = await runtime.create_topic("other")
-        await runtime.alter_group("billing", dead_letter_topic="other")
+        await runtime.group("billing").alter(dead_letter_topic="other")
         await trio.sleep(40)
         assert [record.value for record in await records(other)] == [b"a"]
 
@@ -191,7 +191,7 @@ async def test_large_messages_are_forwarded_a_few_at_a_time(
         values = [b"%d" % number * 1000 for number in range(7)]
         await orders.publish_batch([*values, bytes(5000)])
         await reject_all(orders)
-        await runtime.alter_group("billing", dead_letter_topic="dead")
+        await runtime.group("billing").alter(dead_letter_topic="dead")
         await trio.sleep(1)
         assert counts == [3, 3, 2]
         assert [record.value for record in await records(dead)] == [*values, bytes(5000)]
@@ -218,9 +218,9 @@ async def test_wrong_topics_are_refused(autojump_clock: Any, world: Any) -> None
         async with dead.subscribe("repair"):
             pass
         with pytest.raises(callboard.ConfigurationError, match="takes the dead letters of another group"):
-            await runtime.alter_group("repair", dead_letter_topic="orders")
+            await runtime.group("repair").alter(dead_letter_topic="orders")
         with pytest.raises(callboard.ConfigurationError, match="come to itself"):
-            await runtime.alter_group("billing", dead_letter_topic="orders")
+            await runtime.group("billing").alter(dead_letter_topic="orders")
         with pytest.raises(callboard.ConfigurationError, match="come to itself"):
             async with runtime.subscribe(["orders", "dead"], "billing"):
                 pass

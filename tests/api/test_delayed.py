@@ -305,7 +305,7 @@ async def test_a_full_topic_holds_what_is_due(autojump_clock: Any, world: Any) -
             waiting = orders.delayed()
             assert await waiting.count() == 2  # the first is on its way
             assert await waiting.cancel(receipts) == 2
-        await runtime.delete_group("slow")
+        await runtime.group("slow").delete()
         await orders.publish(b"plain")
         await trio.sleep(60)
         assert (await values(orders))[-1] in (b"1", b"plain")

@@ -83,7 +83,7 @@ async def test_a_group_can_change_it(autojump_clock: Any, world: Any) -> None:
         topic = await runtime.create_topic("orders")
         async with topic.subscribe("billing", distribution="least-busy"):
             pass
-        await runtime.alter_group("billing", distribution="random")
+        await runtime.group("billing").alter(distribution="random")
     async with world.open() as runtime:
         (group,) = await runtime.groups()
         assert group.settings.distribution == "random"

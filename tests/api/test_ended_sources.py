@@ -59,7 +59,7 @@ async def test_the_sources_of_what_is_deleted_are_forgotten(
             else:
                 await fail(runtime, f"orders-{number}" if end == "topic" else "orders", f"group-{number}")
             if number < 4 and end == "group":
-                await runtime.delete_group(f"group-{number}")
+                await runtime.group(f"group-{number}").delete()
             elif number < 4:
                 await runtime.delete_topic(f"orders-{number}")
         await trio.sleep(SOON_S)

@@ -93,7 +93,7 @@ async def test_what_expires_before_anybody_consumes_is_kept_too(autojump_clock: 
         topic = runtime.topic("orders")
         assert await kept(topic) == [(0, 0, "expired"), (1, 0, "expired")]
         assert (await topic.describe())[0].groups[0].expired_records == 2
-        await runtime.alter_group("billing", dead_letter_expired=False)
+        await runtime.group("billing").alter(dead_letter_expired=False)
         await topic.publish(b"c")
         await trio.sleep(70)
         assert len(await kept(topic)) == 2

@@ -124,15 +124,20 @@ async def test_a_misspelt_name_is_told_with_what_was_meant(tmp_path: Any) -> Non
             runtime.topic("order")
         with pytest.raises(callboard.TopicNotFound, match=r"'order' \(did you mean 'orders'\?\)\. Create it"):
             await runtime.alter_topic("order", retention_age=5)
-        for ask in (runtime.describe_group, runtime.reset_group, runtime.delete_group, runtime.alter_group):
+        for ask in (
+            callboard.Group.describe,
+            callboard.Group.reset,
+            callboard.Group.delete,
+            callboard.Group.alter,
+        ):
             with pytest.raises(
                 callboard.GroupNotFound, match=r"'biling' \(did you mean 'billing'\?\)\. A group"
             ):
-                await ask("biling")
+                await ask(runtime.group("biling"))
             with pytest.raises(
                 callboard.GroupNotFound, match=r"no group 'x'\. A group begins with its first"
             ):
-                await ask("x")
+                await ask(runtime.group("x"))
 
 
 async def test_a_header_that_is_no_text_is_told_how_to_encode_it(tmp_path: Any) -> None:

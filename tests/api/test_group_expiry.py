@@ -124,7 +124,7 @@ async def test_a_group_ends_although_a_partition_is_down(autojump_clock: Any, op
                 runtime.crash("topics/orders/1", RuntimeError("a drill"))
                 await trio.sleep(0.3)
             assert [part.state for part in await topic.describe()] == ["running", "failed"]
-        await runtime.delete_group("group")
+        await runtime.group("group").delete()
         await trio.sleep(1)
         assert await names(runtime) == []
         (catalog,) = [node for node in runtime.tree().children if node.name == "catalog"]

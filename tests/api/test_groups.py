@@ -96,7 +96,7 @@ async def test_a_group_that_is_altered_while_it_expires_has_its_new_time(
             pass
         world.disk.latency_s = 0.2
         await trio.sleep(0.9)
-        await runtime.alter_group("group", group_expiry=5.0)
+        await runtime.group("group").alter(group_expiry=5.0)
         await trio.sleep(2.0)
         assert await names(runtime) == ["group"]
         assert not told(runtime, GroupExpired)
@@ -155,7 +155,7 @@ async def test_a_later_subscriber_gets_the_settings_of_the_group(autojump_clock:
                 SettingsDiffer(
                     "group",
                     "visibility_timeout is 60.0",
-                    "runtime.alter_group('group', visibility_timeout=1.0)",
+                    "runtime.group('group').alter(visibility_timeout=1.0)",
                 )
             ]
             with pytest.raises(callboard.ConfigurationError, match="durable is True") as caught:
@@ -222,12 +222,12 @@ async def test_deleting_a_group_ends_its_consumers(autojump_clock: Any, world: A
         async with trio.open_nursery() as nursery:
             nursery.start_soon(consume)
             await trio.sleep(1.0)
-            await runtime.delete_group("group")
+            await runtime.group("group").delete()
             assert await names(runtime) == []
         assert heard == ["ack", "get"]
         assert [part.groups for part in await topic.describe()] == [(), ()]
         with pytest.raises(callboard.GroupNotFound):
-            await runtime.delete_group("group")
+            await runtime.group("group").delete()
         async with topic.subscribe("group") as consumer:
             assert await offsets(consumer) == [0, 1]
     async with world.open() as runtime:
@@ -254,7 +254,7 @@ async def test_a_deleted_group_with_work_in_flight_leaves_a_readable_journal(
 
                     async def fail(turn: int = turn) -> None:
                         await trio.sleep(0.004 + turn * 0.0003)
-                        nursery.start_soon(runtime.delete_group, "group")
+                        nursery.start_soon(runtime.group("group").delete)
                         await trio.sleep((turn % 5) * 0.0003)
                         scope.cancel()
 
@@ -262,7 +262,7 @@ async def test_a_deleted_group_with_work_in_flight_leaves_a_readable_journal(
                     nursery.start_soon(fail)
             await trio.sleep(1.0)
             if await names(runtime):
-                await runtime.delete_group("group")
+                await runtime.group("group").delete()
         runtime.crash("topics/orders/0", RuntimeError("read it again"))
         await trio.sleep(1.0)
         (part,) = await topic.describe()
@@ -281,12 +281,12 @@ async def test_power_loss_at_any_verb_of_deleting_a_group(autojump_clock: Any, w
             assert len(await offsets(consumer)) == 4
     start, before = world.disk.snapshot(), world.disk.verbs_executed
     async with world.open() as runtime:
-        await runtime.delete_group("group")
+        await runtime.group("group").delete()
         verbs = world.disk.verbs_executed - before
     outcomes = set()
     for verb in range(verbs):
         world.disk.restore(start)
-        await world.live(lambda runtime: runtime.delete_group("group"), verb)
+        await world.live(lambda runtime: runtime.group("group").delete(), verb)
         async with world.open() as runtime:
             exists = await names(runtime) == ["group"]
             outcomes.add(exists)
@@ -322,6 +322,6 @@ async def test_a_group_and_its_topic_are_deleted_together(autojump_clock: Any, w
             pass
         world.disk.latency_s = 0.1
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(runtime.delete_group, "workers")
+            nursery.start_soon(runtime.group("workers").delete)
             nursery.start_soon(runtime.delete_topic, "jobs")
         assert not [logged for logged in runtime.events() if type(logged.event).__name__ == "OperationFailed"]

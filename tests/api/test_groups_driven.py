@@ -40,19 +40,19 @@ async def test_a_group_goes_on_from_elsewhere(autojump_clock: Any, world: Any, s
         await orders.publish_batch(numbers(*range(5, 8)))
         async with orders.subscribe("billing", **settings) as consumer:
             assert await taken(consumer) == numbers(*range(8))
-            assert await runtime.seek_group("billing", 6) == {("orders", 0): 6}
+            assert await runtime.group("billing").seek(6) == {("orders", 0): 6}
             assert await taken(consumer) == numbers(6, 7)
-            assert await runtime.seek_group("billing", "beginning") == {("orders", 0): 0}
+            assert await runtime.group("billing").seek("beginning") == {("orders", 0): 0}
             assert sorted(await taken(consumer, 2)) == numbers(0, 1)
-            assert await runtime.seek_group("billing", later) == {("orders", 0): 5}
+            assert await runtime.group("billing").seek(later) == {("orders", 0): 5}
             assert await taken(consumer) == numbers(5, 6, 7)
             record = [record async for record in orders.read()][3]
-            await runtime.seek_group("billing", record)
+            await runtime.group("billing").seek(record)
             assert sorted(await taken(consumer)) == numbers(*range(3, 8))
-            assert await runtime.reset_group("billing") == {("orders", 0): 0}
-            assert await runtime.seek_group("billing", "end") == {("orders", 0): 8}
+            assert await runtime.group("billing").reset() == {("orders", 0): 0}
+            assert await runtime.group("billing").seek("end") == {("orders", 0): 8}
             assert await taken(consumer) == []
-            await runtime.seek_group("billing", later - timedelta(days=1))
+            await runtime.group("billing").seek(later - timedelta(days=1))
     async with world.open() as runtime, runtime.topic("orders").subscribe("billing") as consumer:
         assert sorted(await taken(consumer)) == numbers(*range(8))
 
@@ -64,11 +64,11 @@ async def test_what_consumers_had_is_theirs_no_more(autojump_clock: Any, world: 
         await orders.publish_batch(numbers(*range(100)))
         async with orders.subscribe("billing") as consumer:
             held = await consumer.get()
-            await runtime.seek_group("billing", 90)
+            await runtime.group("billing").seek(90)
             with pytest.raises(LeaseLost):
                 await held.ack()
             assert await taken(consumer) == numbers(*range(90, 100))
-            await runtime.seek_group("billing", 0)
+            await runtime.group("billing").seek(0)
             again = await consumer.get()
             assert (again.offset, again.attempt) == (0, 1)
             await again.ack()
@@ -76,7 +76,7 @@ async def test_what_consumers_had_is_theirs_no_more(autojump_clock: Any, world: 
         async with orders.subscribe("other") as consumer:
             batches = consumer.batches(max_records=10)
             first = await anext(batches)
-            await runtime.seek_group("other", 50)
+            await runtime.group("other").seek(50)
             second = await anext(batches)
             assert second.offsets()[0] == 50
             with pytest.raises(LeaseLost):
@@ -94,7 +94,7 @@ async def test_dead_letters_stay_when_a_group_is_sought(autojump_clock: Any, wor
                 for _ in range(2):
                     await (await consumer.get()).reject(reason="no")
             await trio.sleep(1)
-            await runtime.seek_group("billing", "beginning")
+            await runtime.group("billing").seek("beginning")
         found = [record async for record in runtime.topic("dead").read()]
         assert [record.value for record in found] == numbers(0, 1, 0, 1)
         assert [record.headers["callboard-number"] for record in found] == [b"0", b"1", b"2", b"3"]
@@ -108,21 +108,21 @@ async def test_what_cannot_be_sought_is_refused(autojump_clock: Any, world: Any)
         async with orders.subscribe("billing") as consumer:
             assert len(await taken(consumer)) == 2
             with pytest.raises(OffsetOutOfRange, match="0 to 1, and 2 comes next"):
-                await runtime.seek_group("billing", 3, topic="orders", partition=0)
+                await runtime.group("billing").seek(3, topic="orders", partition=0)
             for to in (-1, True, "start", None, 1.5, datetime(2020, 1, 1)):  # noqa: DTZ001
                 with pytest.raises(InvalidArgument, match="Nothing was changed"):
-                    await runtime.seek_group("billing", to)
+                    await runtime.group("billing").seek(to)
             with pytest.raises(InvalidArgument, match="an offset of one"):
-                await runtime.seek_group("billing", 1)
+                await runtime.group("billing").seek(1)
             with pytest.raises(InvalidArgument, match="reads no topic 'nosuch'"):
-                await runtime.seek_group("billing", 1, topic="nosuch")
+                await runtime.group("billing").seek(1, topic="nosuch")
             with pytest.raises(GroupNotFound):
-                await runtime.seek_group("nosuch", "end")
+                await runtime.group("nosuch").seek("end")
             assert await taken(consumer) == []
-            assert await runtime.seek_group("billing", 1, topic="orders", partition=0) == {("orders", 0): 1}
+            assert await runtime.group("billing").seek(1, topic="orders", partition=0) == {("orders", 0): 1}
             assert await taken(consumer) == numbers(1)
     with pytest.raises(RuntimeClosed):
-        await runtime.seek_group("billing", "end")
+        await runtime.group("billing").seek("end")
 
 
 async def test_a_group_is_described(autojump_clock: Any, world: Any) -> None:
@@ -135,20 +135,20 @@ async def test_a_group_is_described(autojump_clock: Any, world: Any) -> None:
         await orders.publish_batch(numbers(1, 2), partition=1)
         async with orders.subscribe("billing", name="clerk") as consumer:
             message = await consumer.get()
-            found = await runtime.describe_group("billing")
+            found = await runtime.group("billing").describe()
             assert [member.name for member in found.group.consumers] == ["clerk"]
             assert (found.lag, len(found.places)) == (3, 2)
             assert found.in_flight >= 1
             assert found.oldest_unsettled is not None
             assert abs(found.oldest_unsettled - begun) < timedelta(seconds=1)
             await message.ack()
-            assert (await runtime.describe_group("billing")).lag == 2
+            assert (await runtime.group("billing").describe()).lag == 2
             await taken(consumer)
-            found = await runtime.describe_group("billing")
+            found = await runtime.group("billing").describe()
             assert (found.lag, found.in_flight, found.oldest_unsettled) == (0, 0, None)
             assert isinstance(found, callboard.statistics.GroupDescription)
         with pytest.raises(GroupNotFound):
-            await runtime.describe_group("nosuch")
+            await runtime.group("nosuch").describe()
 
 
 @pytest.mark.parametrize("mode", ["shared", "exclusive"])
@@ -157,7 +157,7 @@ async def test_members_tell_what_they_have_leased(autojump_clock: Any, world: An
 
     async def members() -> dict[str, tuple[int, float | None]]:
         """By name: how much is in flight, and for how long the oldest lease has been."""
-        found = await runtime.describe_group("billing")
+        found = await runtime.group("billing").describe()
         assert sum(member.in_flight for member in found.group.consumers) == found.in_flight
         now = datetime.fromtimestamp(world.clock.wall_us() / 1e6, UTC)
         return {
@@ -178,7 +178,7 @@ async def test_members_tell_what_they_have_leased(autojump_clock: Any, world: An
             await trio.sleep(60)
             async with orders.subscribe("billing", name="bob", **settings) as bob:
                 assert await members() == {"ada": (3, 60), "bob": (0, None)}
-                place = (await runtime.describe_group("billing")).group.consumers[1].assigned
+                place = (await runtime.group("billing").describe()).group.consumers[1].assigned
                 assert bool(place) == (mode == "exclusive")
                 await orders.publish_batch(numbers(3, 4), partition=place[0][1] if place else 1)
                 second = await anext((bob if place else ada).batches(max_records=2))
@@ -207,7 +207,7 @@ async def test_a_partition_crashes_while_a_group_is_sought(autojump_clock: Any, 
             await taken(consumer)
             for offset in (5, 10, 15):
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(runtime.seek_group, "billing", offset)
+                    nursery.start_soon(runtime.group("billing").seek, offset)
                     await trio.lowlevel.checkpoint()
                     runtime.crash("topics/orders/0", OSError("a test"))
                 assert await taken(consumer) == numbers(*range(offset, 20))

@@ -31,7 +31,7 @@ async def test_a_group_that_keeps_dead_letters_is_not_deleted(autojump_clock: An
             await orders.publish(b"%d" % number, partition=number % 2)
         await give_up(orders)
         with pytest.raises(callboard.DeadLettersKept) as refused:
-            await runtime.delete_group("billing")
+            await runtime.group("billing").delete()
         told = str(refused.value)
         assert "keeps 3 dead letters that would go with it: 2 in orders/0, 1 in orders/1. Nothing was" in told
         assert "alter_group('billing', dead_letter_topic=...)" in told
@@ -39,7 +39,7 @@ async def test_a_group_that_keeps_dead_letters_is_not_deleted(autojump_clock: An
         letters = orders.dead_letters("billing")
         for letter in await letters.list():
             await letters.forget(letter)
-        await runtime.delete_group("billing")
+        await runtime.group("billing").delete()
         assert await names(runtime) == []
         assert [part.dropped_dead_letters for part in await orders.describe()] == [0, 0]
 
@@ -52,7 +52,7 @@ async def test_what_goes_with_a_group_is_told_and_counted(autojump_clock: Any, w
         for number in range(3):
             await orders.publish(b"%d" % number, partition=number % 2)
         await give_up(orders)
-        await runtime.delete_group("billing", drop_dead_letters=True)
+        await runtime.group("billing").delete(drop_dead_letters=True)
         dropped = [each for each in events if isinstance(each, callboard.events.DeadLettersDropped)]
         assert sorted((each.path, each.group, each.records) for each in dropped) == [
             ("topics/orders/0", "billing", 2),
@@ -79,7 +79,7 @@ async def test_what_a_failed_partition_drops_is_told_at_the_next_opening(
             runtime.crash("topics/orders/0", RuntimeError("a drill"))
             await trio.sleep(0.3)
         assert [part.state for part in await orders.describe()] == ["failed"]
-        await runtime.delete_group("billing")
+        await runtime.group("billing").delete()
     async with world.open(on_event=events.append) as runtime:
         await trio.sleep(1)
         assert [part.groups for part in await runtime.topic("orders").describe()] == [()]
@@ -149,10 +149,10 @@ async def test_a_group_whose_letters_are_forwarded_is_deleted(autojump_clock: An
         with pytest.raises(
             callboard.DeadLettersKept, match=r"keeps 1 dead letter .*forwarded to 'dead': wait"
         ):
-            await runtime.delete_group("billing")
+            await runtime.group("billing").delete()
         await runtime.create_topic("dead")
         await trio.sleep(60)
-        await runtime.delete_group("billing")
+        await runtime.group("billing").delete()
         assert await names(runtime) == []
 
 
@@ -164,5 +164,5 @@ async def test_what_is_no_truth_value_is_refused(autojump_clock: Any, world: Any
         async with orders.subscribe("billing"):
             pass
         with pytest.raises(callboard.InvalidArgument, match="drop_dead_letters is"):
-            await runtime.delete_group("billing", drop_dead_letters=given)
+            await runtime.group("billing").delete(drop_dead_letters=given)
         assert await names(runtime) == ["billing"]

@@ -202,6 +202,10 @@ async def _topic(stage: Stage) -> Any:
     return stage.orders
 
 
+async def _group(stage: Stage) -> Any:
+    return stage.runtime.group(stage.group)
+
+
 async def _producer(stage: Stage) -> Any:
     return await stage.orders.producer("import").__aenter__()
 
@@ -259,6 +263,7 @@ async def handle(message: Any) -> None:
 HANDLES: dict[type, Make] = {
     callboard.Runtime: _runtime,
     callboard.Topic: _topic,
+    callboard.Group: _group,
     callboard.Producer: _producer,
     callboard.types.DelayedMessages: _delayed,
     callboard.Schedule: _schedule,
@@ -279,11 +284,12 @@ CALLS: dict[str, Call] = {
     "Runtime.dead_letters": Call({"topic": "orders"}),
     "Runtime.alter_topic": Call({"name": "orders"}, callboard.types.TopicChanges),
     "Runtime.delete_topic": Call({"name": "refunds"}),
-    "Runtime.alter_group": Call({"name": "billing"}, callboard.types.GroupChanges),
-    "Runtime.describe_group": Call({"name": "billing"}),
-    "Runtime.seek_group": Call({"name": "billing", "to": "end"}),
-    "Runtime.reset_group": Call({"name": "billing"}),
-    "Runtime.delete_group": Call({"name": "billing"}),
+    "Runtime.group": Call({"name": "billing"}),
+    "Group.alter": Call({}, callboard.types.GroupChanges),
+    "Group.describe": Call({}),
+    "Group.seek": Call({"to": "end"}),
+    "Group.reset": Call({}),
+    "Group.delete": Call({}),
     "Runtime.subscribe": Call({"topics": ["orders"], "group": "billing"}, callboard.types.GroupOptions),
     "Runtime.subscribe by pattern": Call(
         {"pattern": "or*", "group": "pattern"}, callboard.types.GroupOptions

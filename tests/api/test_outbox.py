@@ -365,8 +365,8 @@ async def test_entries_outlive_their_group(autojump_clock: Any, world: Any) -> N
                 for _ in range(2):
                     async with consumer.receive() as message:
                         await message.publish(bills, group.encode() + b" of " + message.value)
-        await runtime.delete_group("one")
-        await runtime.seek_group("other", "beginning")
+        await runtime.group("one").delete()
+        await runtime.group("other").seek("beginning")
         async with orders.subscribe("other") as consumer:
             for _ in range(2):
                 async with consumer.receive() as message:

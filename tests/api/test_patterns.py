@@ -39,7 +39,7 @@ async def test_all_topics_that_match_are_read(autojump_clock: Any, world: Any, m
             assert await consumer.get(timeout=5.0) is None
             (group,) = await runtime.groups()
             assert (group.pattern, group.topics) == ("orders.*", ("orders.eu", "orders.us"))
-            found = await runtime.describe_group("billing")
+            found = await runtime.group("billing").describe()
             assert (found.group.pattern, found.lag, len(found.places)) == ("orders.*", 0, 4)
 
 
@@ -167,7 +167,7 @@ async def test_it_goes_on_after_a_power_loss(autojump_clock: Any, world: Any) ->
         )
         async with runtime.subscribe(pattern="orders.*", group="billing") as consumer:
             assert sorted(value for _, value in await taken(consumer, 4)) == [b"1", b"2", b"3", b"4"]
-            assert (await runtime.reset_group("billing"))["orders.us", 0] == 0
+            assert (await runtime.group("billing").reset())["orders.us", 0] == 0
 
 
 @pytest.mark.parametrize("crashes", ["catalog", "groups/billing", "topics/orders.us/0"])
@@ -232,7 +232,7 @@ async def test_the_end_of_the_group_ends_a_consumer_without_topics(autojump_cloc
             nursery.start_soon(wait, "first")
             nursery.start_soon(wait, "second")
             await trio.sleep(1.0)
-            await runtime.delete_group("first")
+            await runtime.group("first").delete()
             await trio.sleep(1.0)
             assert ended == ["first: GroupNotFound"]
         with trio.fail_after(10.0):
@@ -311,6 +311,6 @@ async def test_nothing_is_handed_over_of_a_topic_that_became_one_for_dead_letter
             pass
         async with runtime.subscribe(pattern="in.*", group="group", mode=mode) as consumer:
             await taken(consumer, 4)
-            await runtime.alter_group("other", dead_letter_topic="in.dead")
+            await runtime.group("other").alter(dead_letter_topic="in.dead")
             await trio.sleep(1.0)
             assert await consumer.get(timeout=1.0) is None

@@ -26,6 +26,7 @@ HANDLES = (
     *(
         "Runtime",
         "Topic",
+        "Group",
         "Consumer",
         "Producer",
         "DelayedMessages",

@@ -161,7 +161,7 @@ async def test_what_has_no_place_any_more_is_passed_over(autojump_clock: Any, wo
     """The report says why, and it stays listed."""
     async with shop(world) as runtime:
         letters = runtime.dead_letters("dead")
-        await runtime.delete_group("billing")
+        await runtime.group("billing").delete()
         done = await letters.redrive()
         assert done.messages == 0
         assert done.passed_over == {"there is no group 'billing' of topic 'orders' any more": 6}
@@ -183,7 +183,7 @@ async def test_what_has_no_group_any_more_while_it_is_redriven_stays(autojump_cl
         async with trio.open_nursery() as nursery:
             nursery.start_soon(redrive)
             await trio.sleep(1.5)
-            await runtime.delete_group("billing")
+            await runtime.group("billing").delete()
         why = "there is no group 'billing' of topic 'orders' any more"
         assert done == [callboard.types.Redriven(messages=2, passed_over={why: 4})]
         assert len(await letters.list()) == 4
@@ -361,7 +361,7 @@ async def test_what_stays_in_partitions_is_redriven_by_way_of_a_topic(
             for _ in range(2):
                 await (await consumer.get()).reject(reason="no")
         assert len(await orders.dead_letters("billing").list()) == 2
-        await runtime.alter_group("billing", dead_letter_topic="dead")
+        await runtime.group("billing").alter(dead_letter_topic="dead")
         await trio.sleep(1)
         assert (await dead.describe())[0].visible_end == 4
         first = await runtime.dead_letters("dead").redrive(limit=1)
@@ -402,7 +402,7 @@ async def test_a_consumer_that_has_left_is_told_by_its_name(autojump_clock: Any,
             async with orders.subscribe("billing", **settings) as consumer:
                 await (await consumer.get()).reject(reason="no")
     async with world.open() as runtime:
-        await runtime.alter_group("billing", dead_letter_topic="dead")
+        await runtime.group("billing").alter(dead_letter_topic="dead")
         await trio.sleep(1)
         first, second = await runtime.dead_letters("dead").list()
         assert (first.consumer, first.consumers) == ("worker-1", ("worker-1",))

@@ -141,7 +141,7 @@ async def test_deleting_the_group_that_holds_a_topic_back_frees_it(autojump_cloc
         with pytest.raises(callboard.TopicFull):
             for _ in range(10):
                 await topic.publish(MESSAGE)
-        await runtime.delete_group("forgotten")
+        await runtime.group("forgotten").delete()
         for _ in range(10):
             await topic.publish(MESSAGE)
         assert (await part_of(topic)).start_offset > 5

@@ -66,10 +66,10 @@ async def test_retry_is_altered_and_outlives_a_reopening(autojump_clock: Any, wo
         orders = await runtime.create_topic("orders")
         await orders.publish(b"v")
         assert await waits(world, orders, 1, backoff=3, max_backoff=3) != []
-        settings = await runtime.alter_group("billing", retry=[4, 8])
+        settings = await runtime.group("billing").alter(retry=[4, 8])
         assert (settings.retry, settings.backoff) == ((4, 8), 1.0)
         with pytest.raises(ConfigurationError, match="one or the other"):
-            await runtime.alter_group("billing", retry=3, backoff=2)
+            await runtime.group("billing").alter(retry=3, backoff=2)
     async with world.open() as runtime:
         (group,) = await runtime.groups()
         assert group.settings.retry == (4, 8)

@@ -355,7 +355,7 @@ async def test_a_full_topic_holds_what_is_due(autojump_clock: Any, world: Any) -
             assert statistics.problem is not None
             assert statistics.next_due == datetime(2025, 6, 2, 12, 1, tzinfo=UTC)
             assert len(await dues(other)) == 5
-        await runtime.delete_group("slow")
+        await runtime.group("slow").delete()
         await trio.sleep(60)
         assert await dues(orders) == [f"12:0{minute}:00" for minute in range(1, 7)]
         assert made.statistics().problem is None

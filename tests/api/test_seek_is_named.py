@@ -23,7 +23,7 @@ async def test_an_ack_after_a_seek_names_it(tmp_path: Path) -> None:
         await topic.publish_batch([b"0", b"1"])
         async with topic.subscribe("billing") as consumer:
             message = await consumer.get()
-            await runtime.seek_group("billing", "end")
+            await runtime.group("billing").seek("end")
             with pytest.raises(callboard.LeaseLost, match=ONLY_SOUGHT):
                 await message.ack()
 
@@ -49,7 +49,7 @@ async def test_work_that_a_seek_hinders_names_it(tmp_path: Path) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(topic.work, handle, "billing")
             await begun.wait()
-            await runtime.seek_group("billing", "end")
+            await runtime.group("billing").seek("end")
             sought.set()
             await told.wait()
             nursery.cancel_scope.cancel()
@@ -66,7 +66,7 @@ async def test_whatever_a_seek_has_ended_names_it_alone(tmp_path: Path, verb: st
         await topic.publish_batch([b"0", b"1"])
         async with topic.subscribe("billing") as consumer:
             message = await consumer.get()
-            await runtime.reset_group("billing")
+            await runtime.group("billing").reset()
             with pytest.raises(callboard.LeaseLost) as caught:
                 if verb == "nack":
                     await message.nack()
@@ -80,7 +80,7 @@ async def test_whatever_a_seek_has_ended_names_it_alone(tmp_path: Path, verb: st
                     await message.ack()
                 else:
                     async with consumer.receive():
-                        await runtime.reset_group("billing")
+                        await runtime.group("billing").reset()
     assert "sent elsewhere by seek or reset after the message had been delivered" in str(caught.value)
     assert "ran out" not in str(caught.value)
     assert "Somebody else" not in str(caught.value)
@@ -92,7 +92,7 @@ async def test_a_lease_that_ran_out_names_no_seek(autojump_clock: Any, world: An
         topic = await runtime.create_topic("orders")
         await topic.publish(b"0")
         async with topic.subscribe("billing", visibility_timeout=1.0) as consumer:
-            await runtime.seek_group("billing", "beginning")
+            await runtime.group("billing").seek("beginning")
             message = await consumer.get()
             await trio.sleep(2.0)
             assert (await consumer.get()).offset == message.offset
@@ -111,7 +111,7 @@ async def test_losses_of_both_kinds_name_both(autojump_clock: Any, world: Any) -
         await topic.publish(b"0")
         async with topic.subscribe("billing", visibility_timeout=1.0) as consumer:
             sought = await consumer.get()
-            await runtime.seek_group("billing", "beginning")
+            await runtime.group("billing").seek("beginning")
             expired = await consumer.get()
             await trio.sleep(2.0)
             await consumer.get()

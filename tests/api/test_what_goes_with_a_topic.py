@@ -75,7 +75,7 @@ async def take_letters(runtime: Any, name: str) -> None:
     async with steady.subscribe(f"group-{name}", dead_letter_topic=name) as consumer:
         await (await consumer.get()).reject()
     await trio.sleep(1)
-    await runtime.delete_group(f"group-{name}")
+    await runtime.group(f"group-{name}").delete()
     await runtime.delete_topic(name)
 
 
@@ -94,7 +94,7 @@ async def keep_letters_of_a_group(runtime: Any, name: str) -> None:
     await steady.publish(b"order")
     async with steady.subscribe(name) as consumer:
         await (await consumer.get()).reject()
-    await runtime.delete_group(name, drop_dead_letters=True)
+    await runtime.group(name).delete(drop_dead_letters=True)
 
 
 USES: tuple[Use, ...] = (

@@ -221,8 +221,8 @@ async def look_from(world: Any, runtime: Any, then: datetime) -> None:
     assert [record.offset async for record in topic.read(start=then + timedelta(days=30))] == []
     async with topic.subscribe("billing", start=then) as consumer:
         assert [(await consumer.get()).value, (await consumer.get()).value] == since
-    assert await runtime.seek_group("billing", then + timedelta(hours=6)) == {("orders", 0): 5}
-    assert await runtime.seek_group("billing", then) == {("orders", 0): 3}
+    assert await runtime.group("billing").seek(then + timedelta(hours=6)) == {("orders", 0): 5}
+    assert await runtime.group("billing").seek(then) == {("orders", 0): 3}
 
 
 async def test_what_may_have_been_appended_since_is_not_left_out(autojump_clock: Any, world: Any) -> None:
@@ -263,7 +263,7 @@ async def test_an_instant_is_found_in_any_segment(autojump_clock: Any, world: An
         for number, then in enumerate(instants):
             first = 3 if number in (4, 5) else 11 if number in range(12, 17) else number
             assert await reader.offset_at(to_us(then), world.clock.wall_us()) == 5 * first
-            assert await runtime.seek_group("billing", then) == {("orders", 0): 5 * first}
+            assert await runtime.group("billing").seek(then) == {("orders", 0): 5 * first}
 
 
 async def test_a_copy_has_no_times_of_a_wrong_year(autojump_clock: Any, world: Any) -> None:

@@ -105,7 +105,7 @@ async def test_groups_are_driven_beside_a_runtime(command: Any) -> None:
                 60.0,
                 [1.0, 10.0],
             )
-            assert (await runtime.describe_group("billing")).group.settings.visibility_timeout == 60.0
+            assert (await runtime.group("billing").describe()).group.settings.visibility_timeout == 60.0
             for name, setting, word in (
                 ("billing", "mode=exclusive", "mode"),
                 ("nosuch", "max_in_flight=5", "no group"),

@@ -44,7 +44,7 @@ def tuesday(command: Any) -> Any:
             await topic.publish_batch([b"%d" % number for number in range(20)])
             async with trio.open_nursery() as nursery:
                 await nursery.start(partial(topic.work, handle, "billing"))
-                while (await runtime.describe_group("billing")).lag:  # noqa: ASYNC110
+                while (await runtime.group("billing").describe()).lag:  # noqa: ASYNC110
                     await trio.sleep(0.01)
                 nursery.cancel_scope.cancel()
 

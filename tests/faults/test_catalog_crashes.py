@@ -60,11 +60,11 @@ async def test_the_catalog_crashes_at_a_group(autojump_clock: Any, world: Any) -
 
         for steps in STEPS:
             await crash_during(runtime, steps, subscribe)
-            await crash_during(runtime, steps, runtime.delete_group, "group")
+            await crash_during(runtime, steps, runtime.group("group").delete)
             async with topic.subscribe("group") as consumer:
                 async with consumer.receive(timeout=1.0) as message:
                     assert message is None or message.value == b"one"
-            await runtime.delete_group("group")
+            await runtime.group("group").delete()
             assert await runtime.groups() == ()
 
 

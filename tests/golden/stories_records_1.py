@@ -58,7 +58,7 @@ async def _groups(tell: Story, runtime: Any, topic: Any) -> None:
         await (await consumer.get()).ack()
     async with topic.subscribe("gone") as consumer:
         await (await consumer.get()).ack()
-    await runtime.delete_group("gone")
+    await runtime.group("gone").delete()
     async with topic.subscribe("expired", visibility_timeout=0.05) as consumer:
         await consumer.get_batch(max_records=4, max_wait=0)  # and eight more ahead
         await trio.sleep(0.3)

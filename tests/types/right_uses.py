@@ -94,7 +94,7 @@ async def names_settings(runtime: callboard.Runtime) -> callboard.TopicSettings:
     )
     _ = runtime.subscribe(["orders", "refunds"], "audit", start=12, durable=False)
     changes: callboard.types.GroupChanges = {"backoff": 0.5, "max_backoff": 10}
-    assert_type(await runtime.alter_group("billing", **changes), callboard.GroupSettings)
+    assert_type(await runtime.group("billing").alter(**changes), callboard.GroupSettings)
     settings = orders.settings
     codec: callboard.types.Codec = settings.compression
     assert codec in ("none", "gzip", "zstd")

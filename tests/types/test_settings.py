@@ -37,7 +37,7 @@ TAKERS = [
     (callboard.Runtime.subscribe, callboard.types.GroupOptions),
     (callboard.Topic.work, callboard.types.GroupOptions),
     (callboard.Runtime.work, callboard.types.GroupOptions),
-    (callboard.Runtime.alter_group, callboard.types.GroupChanges),
+    (callboard.Group.alter, callboard.types.GroupChanges),
 ]
 Fields = dict[str, SettingField]
 

@@ -39,7 +39,7 @@ async def misspells_settings(runtime: callboard.Runtime, topic: callboard.Topic)
     _ = await runtime.create_topic("orders", retention_bytes=1.5)  # arg-type, reportArgumentType
     _ = await runtime.create_topic("orders", visibility_timeout=30)  # call-arg, reportCallIssue
     _ = await runtime.alter_topic("orders", partitions=7)  # call-arg, reportCallIssue
-    _ = await runtime.alter_group("billing", start="end")  # call-arg, reportCallIssue
+    _ = await runtime.group("billing").alter(start="end")  # call-arg, reportCallIssue
     _ = topic.subscribe("billing", visibilty_timeout=30)  # call-arg, reportCallIssue
     _ = topic.subscribe("billing", visibility_timeout=None)  # arg-type, reportArgumentType
     _ = topic.subscribe("billing", mode="exclusiv")  # arg-type, reportArgumentType

@@ -23,7 +23,7 @@ async def test_group_ids_are_never_used_twice(autojump_clock: Any, in_memory: An
                 async with topic.subscribe("group"):
                     (info,) = await runtime.groups()
                     seen.append(info.group_id)
-                await runtime.delete_group("group")
+                await runtime.group("group").delete()
     assert seen == sorted(set(seen))
 
 
@@ -66,7 +66,7 @@ async def test_refusals_are_answers_and_crash_nothing(autojump_clock: Any, in_me
             with pytest.raises(callboard.TopicNotFound):
                 await runtime.delete_topic("orders")
             with pytest.raises(callboard.GroupNotFound):
-                await runtime.delete_group("group")
+                await runtime.group("group").delete()
         node = next(node for node in runtime.tree().walk() if node.path == "catalog")
         assert (node.restarts, runtime.topics()) == (0, ())
 
@@ -186,7 +186,7 @@ async def test_what_a_failed_decision_left_is_healed_before_anything_is_confirme
             if how == "create":
                 await runtime.delete_topic("orders")
             else:
-                await runtime.delete_group("billing")
+                await runtime.group("billing").delete()
         assert raised.value.indefinite
 
         async def confirm() -> None:

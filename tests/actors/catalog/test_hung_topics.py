@@ -27,7 +27,7 @@ async def check_healthy(runtime: Any, number: int) -> None:
         async with topic.subscribe(f"reader-{number}") as consumer:
             await (await consumer.get()).ack()
         assert f"reader-{number}" in [group.name for group in await runtime.groups()]
-        await runtime.delete_group(f"reader-{number}")
+        await runtime.group(f"reader-{number}").delete()
         await runtime.delete_topic(f"fine-{number}")
 
 
@@ -47,7 +47,7 @@ async def test_an_operation_on_a_hung_topic_delays_no_other(
 
         async def operate() -> None:
             if operation == "delete_group":
-                await runtime.delete_group("group")
+                await runtime.group("group").delete()
             elif operation == "delete_topic":
                 await runtime.delete_topic("sick")
             elif operation == "alter_topic":
@@ -84,7 +84,7 @@ async def test_the_same_group_goes_on_beside_a_hung_topic(autojump_clock: Any, i
                 pass
         in_memory.disk.hang(sick.topic_id)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(runtime.delete_group, "group")
+            nursery.start_soon(runtime.group("group").delete)
             await trio.sleep(0.1)
             with trio.fail_after(CONTROL_S):
                 async with fine.subscribe("group") as consumer:

@@ -300,7 +300,7 @@ async def test_who_owns_nothing_hears_of_the_end(autojump_clock: Any, in_memory:
         await trio.sleep(0.1)
         assert (len(owner.assigned), len(idle.assigned)) == (1, 0)
         if ending == "group":
-            await runtime.delete_group("group")
+            await runtime.group("group").delete()
         elif ending == "topic":
             await runtime.delete_topic("orders")
         if ending != "runtime":

@@ -146,7 +146,7 @@ async def slow_first(message: callboard.ReceivedMessage) -> None:
 
 async def settled(runtime: callboard.Runtime) -> None:
     """Wait until the group has settled everything."""
-    while (await runtime.describe_group("billing")).lag:  # noqa: ASYNC110
+    while (await runtime.group("billing").describe()).lag:  # noqa: ASYNC110
         await trio.sleep(0.01)
 
 

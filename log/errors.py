@@ -209,7 +209,7 @@ class ConsumerFenced(CallboardError):
 
 class LeaseLost(CallboardError):
     """The lease has ended: it expired and the message was leased again, the message was settled, or its group went on
-    elsewhere (`seek_group`, `reset_group`).
+    elsewhere (`Group.seek`, `Group.reset`).
 
     The call had no effect. If the lease expired, another consumer has, or had, the message.
     """

@@ -615,7 +615,7 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
             topics = sorted({port.topic for port in self._directory.ports(record)})
             raise InvalidArgument(
                 f"group {message.name!r} reads no {sought_words(message, topics)}. Nothing was changed."
-                " `describe_group` tells what it reads."
+                " `Group.describe` tells what it reads."
             )
         membership = self._directory.membership(record)
         return await seek_group(self._calls, record.name, record.group_id, membership, ports, message.to)

@@ -9,11 +9,11 @@ COMMANDS: Final = {
     "create_topic": "topic create",
     "alter_topic": "topic alter",
     "delete_topic": "topic delete",
-    "alter_group": "group alter",
-    "seek_group": "group seek",
-    "reset_group": "group reset",
-    "delete_group": "group delete",
-    "describe_group": "group describe",
+    "Group.alter": "group alter",
+    "Group.seek": "group seek",
+    "Group.reset": "group reset",
+    "Group.delete": "group delete",
+    "Group.describe": "group describe",
     "stats().outbox": "stats",
     "tree()": "tree",
 }
@@ -25,9 +25,14 @@ CALL: Final = re.compile(
 """A call, with or without its arguments, as errors write it; names of topics and groups stand in quotes."""
 
 
+GROUP_CALL: Final = re.compile(r"runtime\.group\(([^()`]*)\)\.(\w+)(?:\(([^()`]*)\))?")
+"""A call of a group's handle."""
+
+
 def as_commands(text: str) -> str:
     """The text of an error with commands in the place of calls."""
-    return CALL.sub(_command, text.replace(TWICE, "`callboard group list` tells"))
+    text = text.replace(TWICE, "`callboard group list` tells")
+    return CALL.sub(_command, GROUP_CALL.sub(r"Group.\2(\1, \3)", text))
 
 
 def _command(call: re.Match[str]) -> str:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from callboard.acking import PublishesWithAck
 from callboard.dead_letter_topics import DeadLetterTopic
+from callboard.group import Group
 from callboard.publishing.producer import Producer
 from callboard.reading_several import ReadsTopics
 from callboard.runtime import Runtime
@@ -56,6 +57,10 @@ def _name(_: Any, name: Any = None, *__: Any, **___: Any) -> Any:
     return name
 
 
+def _name_of(group: Group, *_: Any, **__: Any) -> Any:
+    return group.name
+
+
 def _letters(topic: DeadLetterTopic, *_: Any, **__: Any) -> Any:
     return topic._live.name
 
@@ -75,7 +80,7 @@ GROUPS: Final[tuple[tuple[type, str, Find], ...]] = (
     (Topic, "work", _worked),
     (ReadsTopics, "subscribe", _worked),
     (ReadsTopics, "work", _several_worked),
-    *((Runtime, f"{verb}_group", _name) for verb in ("alter", "seek", "reset", "delete")),
+    *((Group, verb, _name_of) for verb in ("alter", "seek", "reset", "delete")),
 )
 
 

@@ -84,7 +84,7 @@ async def test_names_of_consumers_are_told(autojump_clock: Any, world: Any) -> N
 async def test_dead_letters_of_before_are_forwarded_when_a_topic_is_named(
     autojump_clock: Any, world: Any
 ) -> None:
-    """Also those of another process: `alter_group` is enough."""
+    """Also those of another process: `Group.alter` is enough."""
     async with world.open() as runtime:
         orders = await runtime.create_topic("orders", partitions=3)
         await orders.publish_batch(

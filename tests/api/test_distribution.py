@@ -78,7 +78,7 @@ async def test_at_random_everybody_has_a_share(autojump_clock: Any, world: Any) 
 
 
 async def test_a_group_can_change_it(autojump_clock: Any, world: Any) -> None:
-    """`alter_group` takes it, and it is stored with the group."""
+    """`Group.alter` takes it, and it is stored with the group."""
     async with world.open() as runtime:
         topic = await runtime.create_topic("orders")
         async with topic.subscribe("billing", distribution="least-busy"):

@@ -89,7 +89,7 @@ async def test_a_group_whose_topic_goes_while_it_is_made_ends(
 async def test_a_group_that_is_altered_while_it_expires_has_its_new_time(
     autojump_clock: Any, world: Any
 ) -> None:
-    """What `alter_group` has answered holds, also when the group was to end the moment after."""
+    """What `Group.alter` has answered holds, also when the group was to end the moment after."""
     async with world.open() as runtime:
         topic = await runtime.create_topic("orders")
         async with topic.subscribe("group", group_expiry=1.0):

@@ -22,7 +22,12 @@ from callboard.cli.hints import as_commands
             "await runtime.alter_topic('a', dedup_window=3600).",
             "`callboard topic alter a dedup_window=3600`.",
         ),
-        ("`describe_group` tells what it reads.", "`callboard group describe` tells what it reads."),
+        ("`Group.describe` tells what it reads.", "`callboard group describe` tells what it reads."),
+        (
+            "await runtime.group('a').delete(drop_dead_letters=True).",
+            "`callboard group delete a --drop-dead-letters`.",
+        ),
+        ("name another with runtime.group('a').alter.", "name another with `callboard group alter a`."),
         (
             "`groups()`, and `callboard group list`, tell which there are.",
             "`callboard group list` tells which there are.",

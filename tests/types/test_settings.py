@@ -94,7 +94,7 @@ def test_there_are_no_other_takers_of_settings() -> None:
     """Nothing public takes keyword arguments of which a checker knows nothing."""
     found = {
         method
-        for owner in (callboard.Runtime, callboard.Topic, callboard.Consumer)
+        for owner in (callboard.Runtime, callboard.Topic, callboard.Group, callboard.Consumer)
         for _, method in inspect.getmembers(owner, inspect.isfunction)
         if any(p.kind is p.VAR_KEYWORD for p in inspect.signature(method).parameters.values())
     }

@@ -123,9 +123,16 @@ def _shown(source: str, value: object) -> str:
     return text
 
 
+PUBLIC = {
+    name
+    for module in (callboard, callboard.events, callboard.statistics, callboard.types)
+    for name in module.__all__
+}
+
+
 def _is_hidden(hint: Any) -> bool:
     home = str(getattr(hint, "__module__", ""))
-    if isinstance(hint, type) and home.startswith("callboard") and hint.__name__ not in callboard._HOME_OF:
+    if isinstance(hint, type) and home.startswith("callboard") and hint.__name__ not in PUBLIC:
         return True
     return any(map(_is_hidden, get_args(hint)))
 

@@ -243,3 +243,20 @@ async def test_what_a_coordinator_does_is_counted(autojump_clock: Any, world: An
                 assert await counted() == (3, 1, 1)
     async with world.open() as runtime:
         assert await counted() == (0, 0, 0)
+
+
+async def test_the_runtime_does_the_same_by_name(world: Any) -> None:
+    """Its methods are those of the handle."""
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders")
+        await orders.publish_batch([b"a", b"b"])
+        async with orders.subscribe("billing"):
+            pass
+        group = runtime.group("billing")
+        assert await runtime.seek_group("billing", "end") == await group.seek("end") == {("orders", 0): 2}
+        assert await runtime.reset_group("billing") == await group.reset()
+        assert await runtime.alter_group("billing", backoff=7.0) == await group.alter(backoff=7.0)
+        assert await runtime.describe_group("billing") == await group.describe()
+        await runtime.delete_group("billing")
+        with pytest.raises(callboard.GroupNotFound):
+            await group.delete()

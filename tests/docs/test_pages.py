@@ -32,8 +32,9 @@ OF_MODULES = "other modules of the package"
 """In docstrings of what is public between modules only."""
 PUBLIC = {
     "Runtime": (
-        "alter_topic crash create_topic dead_letters delete_topic directory events group groups restart schedules"
-        " spawn stats subscribe subscribe_events topic topics tree work"
+        "alter_group alter_topic crash create_topic dead_letters delete_group delete_topic describe_group directory"
+        " events group groups reset_group restart schedules seek_group spawn stats subscribe subscribe_events topic"
+        " topics tree work"
     ),
     "Group": "alter delete describe reset seek",
     "Topic": (

@@ -38,6 +38,7 @@ TAKERS = [
     (callboard.Topic.work, callboard.types.GroupOptions),
     (callboard.Runtime.work, callboard.types.GroupOptions),
     (callboard.Group.alter, callboard.types.GroupChanges),
+    (callboard.Runtime.alter_group, callboard.types.GroupChanges),
 ]
 Fields = dict[str, SettingField]
 

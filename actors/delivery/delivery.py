@@ -58,7 +58,8 @@ class Delivery(FailingState):
     def lease(
         self, *, now: float, deadline: float, consumer: int, max_records: int, visible_end: int
     ) -> Lease | None:
-        """Lease up to `max_records` offsets below `visible_end`: what is due again, oldest first, then fresh ones.
+        """Lease up to `max_records` offsets below `visible_end`, in no more ranges than a step handles: what is due
+        again, oldest first, then fresh ones.
 
         Fresh ranges may hold offsets that do not exist in the log: `skip` them, then deliver `lease_of(lease_id)`.
         """
@@ -92,9 +93,10 @@ class Delivery(FailingState):
                 self._ready.carve(start, stop)
             rows = _joined(rows)
         elif self._ready.rows and room > 0:
-            rows = _joined((row[0], row[1], row[3]) for row in self._ready.take_front(room, visible_end))
-            room -= length_of(rows)
-        while room > 0 and self.next < visible_end:
+            front = self._ready.take_front(room, visible_end, STEP_ITEMS)
+            rows = _joined((row[0], row[1], row[3]) for row in front)
+            room = room - length_of(rows) if len(front) < STEP_ITEMS else 0  # what is ready again goes first
+        while room > 0 and self.next < visible_end and len(rows) < STEP_ITEMS:
             start = self.next
             stop = min(start + room, visible_end)
             if self._settled.last_stop > start:
@@ -207,6 +209,10 @@ class Delivery(FailingState):
     def leases(self) -> list[Lease]:
         """All leases, the oldest first."""
         return [lease.to_lease(lease_id) for lease_id, lease in self._leases.items()]
+
+    def holders(self) -> set[int]:
+        """The consumers that have leases."""
+        return {lease.consumer for lease in self._leases.values()}
 
     def has_others(self, consumer: int | None) -> bool:
         """Whether anybody besides `consumer` has a lease; those of others are the oldest, if there are any."""
@@ -326,21 +332,26 @@ class Delivery(FailingState):
         named = normal_ranges(ranges)
         return self._settlement(named, self._release(lease_id, named))
 
-    def release_consumer(self, consumer: int) -> int:
-        """Release all that `consumer` holds; returns how many offsets that were. Costs as many steps as leases."""
-        return self._release_leases(
-            [lease_id for lease_id, lease in self._leases.items() if lease.consumer == consumer]
-        )
+    def lease_ids(self, consumer: int | None = None) -> list[int]:
+        """The ids of all leases, or of those of `consumer`, the latest first: for `release_some`."""
+        leases = reversed(self._leases.items())
+        return [lease_id for lease_id, lease in leases if consumer is None or lease.consumer == consumer]
 
-    def release_all(self) -> int:
-        """Release all that is leased: the consumers end in good order. Returns how many offsets that were."""
-        return self._release_leases([*self._leases])
-
-    def _release_leases(self, lease_ids: Sequence[int]) -> int:
-        before = self.released
-        for lease_id in lease_ids:
-            self._release(lease_id, merged(self._leases[lease_id].rows))
-        return self.released - before
+    def release_some(self, lease_ids: list[int], most: int = STEP_ITEMS) -> int:
+        """Release what is held of the last of these leases, `most` ranges. Returns how many ranges those were, having
+        taken the leases off the list of which nothing is left: call it again unless the list is empty.
+        """
+        ranges = 0
+        while lease_ids and ranges < most:
+            lease = self._leases.get(lease_ids[-1])
+            if lease is not None:
+                rows = lease.take_front(most - ranges)
+                ranges += len(rows)
+                self.leased -= length_of(rows)
+                self._give_back(lease_ids[-1], rows)
+            if lease is None or not lease.rows:
+                lease_ids.pop()
+        return ranges
 
     def set_aside(self, offsets: Sequence[int], now: float) -> None:
         """Settle these offsets, none of which is leased or settled, and keep them as dead letters in this order.
@@ -589,6 +600,10 @@ class Delivery(FailingState):
 
     def _release(self, lease_id: int, ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
         rows, _ = self._claim(lease_id, ranges, late=False)
+        return self._give_back(lease_id, rows)
+
+    def _give_back(self, lease_id: int, rows: list[HistoryRow]) -> tuple[OffsetRange, ...]:
+        """What was just taken out of a lease is ready, as if it had not been leased."""
         self._make_ready(rows, 0)
         self._drop_if_empty(lease_id)
         accepted = merged(rows)

@@ -28,6 +28,7 @@ from callboard.actors.delivery.failures import are_names
 from callboard.actors.delivery.receipts import OFFSET_END
 from callboard.log.errors import CallboardError
 from callboard.log.format.fields import CBOR_ERRORS, too_new
+from callboard.log.limits import STEP_ITEMS
 
 Event = tuple[Any, ...]
 
@@ -68,8 +69,25 @@ MOMENTS: Final = {"N": 2, "D": 2, "E": 2, "t": 1}
 """The events with an instant, and where in the event that is."""
 
 
+IN_PARTS: Final = ("A", "N", "R", "t")
+"""The events whose last field is ranges, any number of them: to apply them is to apply parts of them in turn."""
+
+
 class DeliveryEventInvalid(CallboardError, ValueError):
     """Stored bytes or events describe no possible history of a delivery."""
+
+
+def takes_steps(event: Event) -> bool:
+    """Whether to apply it takes more than a step."""
+    return event[0] == "V" or (event[0] in IN_PARTS and len(event[-1]) > 2 * STEP_ITEMS)
+
+
+def parts_of(event: Event) -> list[Event]:
+    """Events that a step handles each, and that say the same as this one together."""
+    if not takes_steps(event) or event[0] == "V":
+        return [event]
+    ranges, size = event[-1], 2 * STEP_ITEMS
+    return [(*event[:-1], ranges[at : at + size]) for at in range(0, len(ranges), size)]
 
 
 class GroupEvents(NamedTuple):

@@ -57,7 +57,7 @@ from callboard.actors.delivery.receipts import (
 )
 from callboard.actors.delivery.state import DeliveryState
 from callboard.log.errors import DeadLettersFull
-from callboard.log.limits import DEAD_LETTERS_MAX, FAILED_IN_MAX
+from callboard.log.limits import DEAD_LETTERS_MAX, FAILED_IN_MAX, STEP_ITEMS
 
 NO_LEASES: Final[frozenset[int]] = frozenset()
 
@@ -285,6 +285,8 @@ class FailingState(DeliveryState):
                 if consumer is not None and any(lease.consumer == consumer for lease in leases):
                     return [], 0
                 return [(start, start + 1, history)], 0
+            if len(chosen) >= STEP_ITEMS:
+                return chosen, 0  # the others come first next time
             count = min(wanted, stop - start, room if limit == 1 else wanted)
             if count > 0:
                 chosen.append((start, start + count, history))

@@ -219,10 +219,12 @@ class IntervalMap:
             at, index = self._locate(start)
         return taken
 
-    def take_front(self, count_max: int, end: int) -> list[Row]:
-        """Take the first `count_max` offsets below `end` out; returns their rows in order."""
+    def take_front(self, count_max: int, end: int, rows_max: int | None = None) -> list[Row]:
+        """Take the first `count_max` offsets below `end` out, of no more rows than `rows_max`; returns their rows in
+        order.
+        """
         stop, room = 0, count_max
-        for row in self:
+        for row in islice(self, rows_max):
             if room <= 0 or row[0] >= end:
                 break
             stop = min(row[1], row[0] + room, end)

@@ -68,10 +68,12 @@ class LeaseState:
 
     def overlapping(self, start: int, stop: int) -> list[HistoryRow]:
         """The rows that share an offset with `[start, stop)`, cut to it."""
+        rows = self.rows
+        index = max(0, bisect_left(rows, (start,)) - 1)
         return [
             (max(row[0], start), min(row[1], stop), row[2])
-            for row in self.rows
-            if row[0] < stop and row[1] > start
+            for row in rows[index : bisect_left(rows, (stop,), index)]
+            if row[1] > start
         ]
 
     def carve(self, start: int, stop: int) -> list[HistoryRow]:
@@ -121,6 +123,12 @@ class LeaseState:
             if first < last:
                 (taken if start <= first else kept).append((first, last, history))
         self.rows = kept
+        return taken
+
+    def take_front(self, most: int) -> list[HistoryRow]:
+        """Take the first rows out, at most so many."""
+        taken = self.rows[:most]
+        del self.rows[:most]
         return taken
 
     def counted(self, rows: Iterable[HistoryRow]) -> list[HistoryRow]:

@@ -186,27 +186,32 @@ class DeliveryState:
         """Was it passed over, and not leased since?"""
         return self._passed.contains(offset)
 
-    def ready_ranges(self, now: float, end: int) -> Iterator[OffsetRange]:
-        """What was leased before and may be leased again, below `end`. Do not change the delivery meanwhile."""
+    def ready_ranges(self, now: float, end: int, start: int = 0) -> Iterator[OffsetRange]:
+        """What was leased before and may be leased again, in `[start, end)`. Do not change the delivery meanwhile."""
         self._promote(now)
-        for row in self._ready.overlapping(0, end):
+        for row in self._ready.overlapping(start, end):
             yield row[0], row[1]
 
     def is_ready(self, offset: int) -> bool:
         """Was it leased before, and may it be leased again?"""
         return self._ready.contains(offset)
 
-    def take_readied(self, now: float) -> list[OffsetRange]:
-        """What became ready since the last call, some of which may have moved on; the first call tells of nothing.
-
-        Who has called it once has to go on, until `forget_readied`: what it would tell is kept.
-        """
+    def promote(self, now: float) -> None:
+        """Have a part of what was delayed, and is due, be ready: no more than one step takes."""
         self._promote(now)
-        found, self._readied = self._readied or [], []
+
+    def hear_readied(self) -> None:
+        """From now on, until `forget_readied`, keep what becomes ready for `take_readied`."""
+        if self._readied is None:
+            self._readied = []
+
+    def take_readied(self) -> list[OffsetRange]:
+        """What became ready since the last call, some of which may have moved on; nothing unless it is kept."""
+        found, self._readied = self._readied or [], [] if self._readied is not None else None
         return found
 
     def forget_readied(self) -> None:
-        """Keep nothing for `take_readied`: its next call is a first one."""
+        """Keep nothing for `take_readied` any more."""
         self._readied = None
 
     def unsettled_ranges(self, start: int, stop: int) -> list[OffsetRange]:

@@ -96,8 +96,7 @@ class Carried:
         """A core is given up: what nobody has heard of is to be released, what consumers have is theirs."""
         holders = []
         for group in groups:
-            leases = group.delivery.leases()
-            holders += [(group.group_id, lease.consumer) for lease in leases]
+            holders += [(group.group_id, consumer) for consumer in group.delivery.holders()]
             self.released += [
                 (group.group_id, lease_id, [row[:2] for row in pending.lease.ranges])
                 for lease_id, pending in group.pending.items()

@@ -33,12 +33,14 @@ from callboard.actors.delivery.receipts import Lease, OffsetRange, merged
 from callboard.actors.partition.commands import Fetch, Token
 from callboard.actors.partition.record_window import NO_KEY, RecordRange, WindowRecords
 from callboard.log.format.stamps import Stamps
-from callboard.log.limits import WINDOW_SPAN_RECORDS
+from callboard.log.limits import STEP_ITEMS, WINDOW_SPAN_RECORDS
 
 JOIN_MAX: Final = 64
 """Settled offsets that a read passes rather than ending before them."""
 HEAP_SLACK: Final = 64
 """Settled offsets that the heap of free ones may name, beyond as many as are not settled."""
+CHOSEN_MAX: Final = STEP_ITEMS // 2
+"""Records that a choice leases at a time."""
 KEY_BYTES: Final = 200
 """What a key that is out takes in memory, about."""
 FENCED_BYTES: Final = 8
@@ -109,6 +111,9 @@ class KeyOrder:
         self.is_uniform = False
         self.records.restart(0)
 
+    is_behind: bool = False
+    """Whether what was read has to be looked at, some at a time, before anything is leased."""
+
     @property
     def is_full(self) -> bool:
         """Whether no more may be read until something is settled."""
@@ -138,8 +143,12 @@ class KeyOrder:
         return (start, stop) if start < stop else None
 
     def begin_reading(self, visible_end: int) -> OffsetRange | None:
-        """What is to be read now; None when that is nothing, or something is being read already."""
+        """What is to be read now; None when that is nothing, or something is being read already. A choice that is
+        behind has nothing read, and goes on when others have run.
+        """
         span = None if self.is_reading else self.span(visible_end)
+        if span is None and self.is_behind and not self.is_reading:
+            span = self.records.end, self.records.end
         if span is not None:
             self.is_reading = self.records.in_use = True
         return span
@@ -295,7 +304,7 @@ class KeyOrder:
                 max_records=max_records,
                 visible_end=min(records.end, visible_end),
             )
-        ranges = self.choose(now, max_records, consumer)
+        ranges = self.choose(now, min(max_records, CHOSEN_MAX), consumer)
         if not ranges:
             return None
         return self._delivery.lease_chosen(now=now, deadline=deadline, consumer=consumer, ranges=ranges)

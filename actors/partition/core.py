@@ -158,8 +158,10 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
             delivery.judge(now, PROCESS_ENDED)
         carried.begun(self._groups)
         carried.release_departed(self._groups.values())
-        for group_id, lease_id, ranges in carried.released:
+        for place, (group_id, lease_id, ranges) in enumerate(carried.released, 1):
             self._groups[group_id].delivery.release(lease_id, ranges, now)
+            if not place % self._limits.step_items:
+                yield
         for group in self._groups.values():
             self._has_changed(group, now, urgent=False)
             self.look_for_expired(group, now)
@@ -621,12 +623,6 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
             self.readers = {reader: None for reader in self.readers if not self._is_abandoned(reader)}
             self._readers_sift_at = max(READERS_SIFT_AT, 2 * len(self.readers))
 
-    def release_all(self, now: float) -> None:
-        """The runtime closes, and its consumers end with it: what they hold is given back."""
-        for group in self._groups.values():
-            if group.delivery.release_all():
-                self._has_changed(group, now)
-
     def notify_all(self) -> None:
         """Tell everybody who waits to look again: the partition will say nothing more."""
         tokens = [
@@ -656,6 +652,8 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
                 ran_out += [(group.group_id, lease) for lease in ended]
                 self._died_in(group, now)
                 self._has_changed(group, now)
+            if group.releases:
+                self.release_some(group, now)
             if group.expires_at is not None and group.expires_at <= now:
                 self._skip_expired(group)
             if group.notified:
@@ -674,6 +672,8 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
                 due = until if due is None or until < due else due
             if group.expires_at is not None and (due is None or group.expires_at < due):
                 due = group.expires_at
+            if group.releases:
+                due = 0.0
         return due
 
     def _arm(self, at: float | None) -> None:

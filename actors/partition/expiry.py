@@ -91,6 +91,23 @@ def _earlier(columns: Columns, by_us: int) -> Columns:
     return attrs.evolve(columns, expiries=moved)
 
 
+def enough_expired(batches: Sequence[Columns], now_us: int, most: int) -> int | None:
+    """Where to end, so that what has expired of `batches` is in no more than `most` ranges; None for their end."""
+    ranges = 0
+    for columns in batches:
+        if columns.expiries is None or columns.first_expiry > now_us:
+            continue
+        was_gone = False
+        for index, time in enumerate(columns.expiries):
+            is_gone = NO_TIME < time <= now_us
+            if is_gone and not was_gone:
+                ranges += 1
+                if ranges > most:
+                    return columns.offset(index)
+            was_gone = is_gone
+    return None
+
+
 def unexpired(batches: Sequence[Columns], now_us: int) -> tuple[list[Columns], list[OffsetRange]]:
     """What of `batches` has not expired, and the offsets of the rest, sorted."""
 
@@ -221,10 +238,8 @@ class ExpiryRules:
         """From the first record on that may be leased again; a look goes on where the last one ended."""
         delivery, begin = group.delivery, max(group.again_to, self.start_offset)
         group.again_to = 0
-        for start, stop in delivery.ready_ranges(now, delivery.next):
-            if stop > begin:
-                return max(start, begin), delivery.next
-        return None
+        first = next(delivery.ready_ranges(now, delivery.next, begin), None)
+        return None if first is None else (first[0], delivery.next)
 
     def _given_back_read(
         self,
@@ -239,7 +254,7 @@ class ExpiryRules:
         delivery, offsets, instants = group.delivery, records.offsets, records.columns["expiry_us"]
         end = min(records.next_offset, delivery.next)
         aged = IntervalSet()
-        for start, stop in list(delivery.ready_ranges(now, end)):
+        for start, stop in list(delivery.ready_ranges(now, end, records.start)):
             for index in range(bisect_left(offsets, start), bisect_left(offsets, min(stop, end))):
                 if instants[index] <= now_us:
                     aged.add(offsets[index], offsets[index] + 1)

@@ -52,6 +52,8 @@ from callboard.actors.delivery.events import (
     Event,
     decode_events,
     load,
+    parts_of,
+    takes_steps,
 )
 from callboard.actors.delivery.intervals import NOTHING
 from callboard.actors.delivery.pieces import decode_in_pieces, encode_in_pieces
@@ -143,6 +145,8 @@ class Group:
     """No room is left for what expires: nothing is leased until there is."""
     choice: KeyOrder | None = None
     """Of a group whose records are looked at before they are leased."""
+    releases: list[Releases] = NOTHING
+    """What is to be given back of consumers that have left, or are fenced."""
     ownership: Ownership | None = None
     """Of an exclusive group: who owns the partition."""
     is_handing_over: bool = False
@@ -275,11 +279,31 @@ class Group:
         """Whether the group of this birth is another one, and the catalog has forgotten this one, which had its id."""
         return bool(birth and self.birth) and birth != self.birth
 
+    def releases_some(self, most: int) -> tuple[bool, list[Token]]:
+        """Give back `most` ranges of what is to be given back. Whether that were any, and who waited for all of it."""
+        released, done = 0, list[Token]()
+        while self.releases and released < most:
+            lease_ids, token = self.releases[0]
+            released += self.delivery.release_some(lease_ids, most - released)
+            if not lease_ids:
+                done.append(token)
+                del self.releases[0]
+        return released > 0, done
+
     def stop_waiting(self) -> list[Token]:
         """Forget all who wait; returns their tokens."""
         tokens = [*self.waiting.values(), *(token for token in self.returning.values() if token is not None)]
         self.waiting, self.returning = {}, NOBODY
         return tokens
+
+
+class Releases(NamedTuple):
+    """Leases to be given back, some at a time."""
+
+    lease_ids: list[int]
+    """What is left of them, as `Delivery.release_some` takes them."""
+    token: Token
+    """Who waits for it."""
 
 
 class PendingLease(NamedTuple):
@@ -413,7 +437,7 @@ class GroupStates:
         """The same; steps that are still to be taken when a single event takes many, before anything else is asked."""
         kind, group_id, body, unknown = self.parsed(record)
         group = self.groups.get(group_id)
-        if kind == EVENTS and group is not None and len(body) > 0 and any(event[0] == "V" for event in body):
+        if kind == EVENTS and group is not None and any(map(takes_steps, body)):
             return self._apply_events_in_steps(group_id, group.delivery, body)
         self.replay(kind, group_id, body, unknown)
         return None
@@ -425,7 +449,9 @@ class GroupStates:
             if event[0] == "V" and group_id not in self._salvaged:
                 yield from delivery.void_replayed()
             else:
-                self._apply_events(group_id, [event])
+                for part in parts_of(event):
+                    self._apply_events(group_id, [part])
+                    yield
 
     def replay(self, kind: int, group_id: int, body: Any, unknown: dict[str, Any]) -> None:
         """Replay what a record says. Raises `JournalInvalid`."""

@@ -12,7 +12,10 @@ Invariants
 ----------
 R1  When something is leased, all unsettled records below the range's end were seen, and the range ends at the visible
     end or is full.
-R2  Every record of the range that may be leased is in both heaps; what else they name is dropped when it comes first.
+R2  Every record of the range that may be leased is in the heap, or in both; what else they name is dropped when it
+    comes first.
+R3  No step ranks more than a span of records, or a step's items that are ready again: records are ranked when they are
+    read, and nothing is leased while the choice is behind.
 """
 
 from __future__ import annotations
@@ -24,8 +27,8 @@ from callboard.actors.delivery.delivery import Delivery
 from callboard.actors.delivery.receipts import Lease, OffsetRange, merged
 from callboard.actors.partition.choice import KeyOrder
 from callboard.actors.partition.commands import DeliverySettings
-from callboard.actors.partition.record_window import USUAL_PRIORITY, RecordRange, WindowBudget
-from callboard.log.limits import WINDOW_SPAN_RECORDS, Limits
+from callboard.actors.partition.record_window import USUAL_PRIORITY, RecordRange, WindowBudget, WindowRecords
+from callboard.log.limits import STEP_ITEMS, WINDOW_SPAN_RECORDS, Limits
 
 HIGHEST: Final = 9
 RANKED_BYTES: Final = 88
@@ -63,9 +66,9 @@ class PriorityOrder(KeyOrder):
         super()._forget()
         self._delivery.forget_readied()
         self._ranked: list[int] = []
-        """A heap of rank and offset; `_free`, which the lowest offset leads, tells who starves."""
-        self._unheard: list[OffsetRange] | None = None
-        """What is ready again beyond the range; None: nobody has looked yet at what is ready again."""
+        """A heap of rank and offset; `_free`, which the lowest offset leads, tells who starves, if anything may."""
+        self._unheard: list[OffsetRange] = []
+        """What is ready again, and not in the heaps yet."""
 
     def _charge(self, more_bytes: int = 0) -> None:
         super()._charge(more_bytes + RANKED_BYTES * len(self._ranked))
@@ -80,26 +83,50 @@ class PriorityOrder(KeyOrder):
             self._push(offset)
 
     def _push(self, offset: int) -> None:
-        heappush(self._free, offset)
+        most = HEAP_SLACK + 2 * self.records.count
         heappush(self._ranked, self._place(offset))
-        if max(len(self._free), len(self._ranked)) > HEAP_SLACK + 2 * self.records.count:
-            # Each record once: one that failed often was put there often.
-            live = sorted({each & OFFSET_MASK for each in self._ranked} | set(self._free))
-            self._free = [each for each in live if self._is_live(each)]
-            self._ranked = sorted(map(self._place, self._free))
+        if len(self._ranked) > most:
+            # Each record once, and none that is settled: one that failed often was put there often.
+            unsettled = self.records.unsettled()
+            self._ranked = sorted({each for each in self._ranked if self._is_kept(each, unsettled)})
+        if self.starvation_s is not None:
+            heappush(self._free, offset)
+            if len(self._free) > most:
+                self._free = sorted({each & OFFSET_MASK for each in self._ranked})
 
-    def _hear(self, now: float) -> None:
-        """Put what has become ready again into the heaps."""
-        end, ranges = self.records.end, self._delivery.take_readied(now)
-        if self._unheard is None:
-            ranges = list(self._delivery.ready_ranges(now, self._delivery.next))
-        else:
-            ranges += self._unheard
-        self._unheard = [(max(start, end), stop) for start, stop in ranges if stop > end]
-        for start, stop in ranges:
+    @staticmethod
+    def _is_kept(place: int, unsettled: set[int]) -> bool:
+        """Whether an entry of the heap may stand for something; what the log lacks is told by its rank."""
+        return place <= OFFSET_MASK or place & OFFSET_MASK in unsettled
+
+    def add(self, records: WindowRecords) -> None:
+        """Records were read: rank them."""
+        super().add(records)
+        if not self.is_uniform:
+            self._see_all()
+            self._hear()
+
+    def _hear(self) -> None:
+        """Put what has become ready again into the heaps, as much of it as a step handles. What is not seen yet is
+        ranked when it is.
+        """
+        unheard, end = self._unheard, self.records.end
+        unheard += self._delivery.take_readied()
+        left = STEP_ITEMS
+        while unheard and left > 0:
+            start, stop = unheard.pop()
+            if stop - start > left:
+                unheard.append((start + left, stop))
+                stop = start + left
+            left -= stop - start
             for offset in range(start, min(stop, end)):
                 if self._is_live(offset):
                     self._push(offset)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether more is ready again than one step has ranked."""
+        return not self.is_uniform and len(self._unheard) > 0
 
     def _place(self, offset: int) -> int:
         """Where the heap has it; what the log lacks comes first: it is settled when it is read."""
@@ -128,16 +155,21 @@ class PriorityOrder(KeyOrder):
     def lease(
         self, now: float, deadline: float, consumer: int, max_records: int, visible_end: int
     ) -> Lease | None:
-        """Lease what comes first; None when that is nothing, or records have to be read before it is known (R1)."""
+        """Lease what comes first; None when that is nothing, or records have to be read or ranked before it is known
+        (R1, R3).
+        """
         if self.span(visible_end) is not None:
             return None
+        if not self.is_uniform:
+            self._delivery.promote(now)
+            self._hear()
+            if self.is_behind:
+                return None
         return super().lease(now, deadline, consumer, max_records, visible_end)
 
     def choose(self, now: float, max_records: int, consumer: int | None = None) -> list[OffsetRange]:
         """The offsets to lease now, sorted, as ranges that do not touch."""
         records = self._catch_up()
-        self._hear(now)
-        self._see_all()
         from_free, from_ranked, found = self._take_first(now, max_records)
 
         def order(offset: int) -> tuple[int, int]:
@@ -169,6 +201,8 @@ class PriorityOrder(KeyOrder):
         return sum(self._rank(index) > best for index in starved)
 
     def _see_all(self) -> None:
+        """Look at all that was read. What becomes ready again from then on is heard."""
+        self._delivery.hear_readied()
         self._see(EVERYTHING)
 
     def _take_first(self, now: float, most: int) -> tuple[set[int], set[int], set[int]]:

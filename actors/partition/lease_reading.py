@@ -8,9 +8,10 @@ from typing import Final
 
 from callboard.actors.delivery.receipts import Lease, OffsetRange, merged
 from callboard.actors.partition.addressing import addressed_to, may_be_addressed
-from callboard.actors.partition.expiry import believed_expiries, may_expire, unexpired
+from callboard.actors.partition.expiry import believed_expiries, enough_expired, may_expire, unexpired
 from callboard.log.format.columns import Columns
 from callboard.log.format.stamps import Stamps
+from callboard.log.limits import STEP_ITEMS
 
 JOIN_MAX: Final = 64
 """Offsets between two leased ranges that are read with them, since one read costs less than two."""
@@ -76,11 +77,27 @@ class LeaseReading:
         self._at = position if at >= stop else at
 
     def filter(self, group_id: int, now_us: int, stamps: Stamps) -> None:
-        """All is read: leave out what is for another group only, and what has expired."""
+        """All is read: leave out what is for another group only, and what has expired. Where that lies scattered, the
+        reading ends after as much of it as a step handles.
+        """
         if may_be_addressed(self.batches):
             self.batches, self.filtered = addressed_to(self.batches, group_id)
         if may_expire(self.batches):
-            self.batches, self.expired = unexpired(believed_expiries(self.batches, stamps, now_us), now_us)
+            self.batches = believed_expiries(self.batches, stamps, now_us)
+            if (end := enough_expired(self.batches, now_us, STEP_ITEMS)) is not None:
+                self._end_at(end)
+            self.batches, self.expired = unexpired(self.batches, now_us)
+
+    def _end_at(self, offset: int) -> None:
+        """What was read from `offset` on counts as not read."""
+        cut = [
+            each if each.last_offset < offset else each.select(0, each.index_at(offset))
+            for each in self.batches
+            if each.base_offset < offset
+        ]
+        self.batches = [each for each in cut if each.count]
+        self.filtered = [(start, min(stop, offset)) for start, stop in self.filtered if start < offset]
+        self._at = offset
 
     def rest(self) -> list[tuple[int, int]]:
         """What of the lease was not read."""

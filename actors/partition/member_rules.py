@@ -10,6 +10,8 @@ Invariants
 O1  All leases of an exclusive group in a partition are one member's.
 O2  What is leased is leased to the owner by the highest epoch that the partition has heard of.
 O3  An assignment is answered once: True when nobody but its owner has leases here, False when a later one came.
+O4  What a consumer has leased when it leaves, or is fenced, is given back in steps, a lease at a time or a part of it.
+    Whoever asked is answered when all of it is; what the consumer leases later, as a new generation, it keeps.
 """
 
 from __future__ import annotations
@@ -19,15 +21,19 @@ from typing import TYPE_CHECKING
 from callboard.actors.delivery.intervals import NOTHING
 from callboard.actors.partition import effects as e
 from callboard.actors.partition.commands import Holder
+from callboard.actors.partition.group_states import Releases
 from callboard.actors.partition.ownership import Ownership
 from callboard.log.limits import HOLDERS_MAX
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from callboard.actors.partition import commands as c
     from callboard.actors.partition.carried import Carried
     from callboard.actors.partition.commands import Token
     from callboard.actors.partition.group_states import Group
     from callboard.actors.partition.queues import JournalQueue
+    from callboard.log.limits import Limits
 
 
 class MemberRules:
@@ -37,9 +43,11 @@ class MemberRules:
     effects: list[e.Effect]
     _groups: dict[int, Group]
     _carried: Carried
+    _limits: Limits
 
     if TYPE_CHECKING:
 
+        def _arm(self, at: float | None) -> None: ...
         def _has_changed(self, group: Group, now: float, *, urgent: bool = True) -> None: ...
         def _notify(self, group: Group, now: float) -> None: ...
 
@@ -64,9 +72,9 @@ class MemberRules:
         if group.notified:
             group.notified = {key: until for key, until in group.notified.items() if key == message.consumer}
         if message.is_forced:
-            others = {lease.consumer for lease in group.delivery.leases()} - {message.consumer}
-            if sum(group.delivery.release_consumer(consumer) for consumer in sorted(others)):
-                self._has_changed(group, now)
+            for other in sorted(group.delivery.holders() - {message.consumer}):
+                self._gives_back(group, group.delivery.lease_ids(other), None)
+            self.release_some(group, now)
         self._notify(group, now)
 
     def list_holders(self, message: c.ListHolders, token: Token, now: float) -> None:
@@ -88,9 +96,14 @@ class MemberRules:
         return True
 
     def _end_hand_over(self, group: Group) -> None:
-        """The group, or the partition, ends: who waits for a hand-over asks again, and hears that."""
+        """The group, or the partition, ends: who waits for a hand-over asks again, and hears that. Nothing is left that
+        is to be given back.
+        """
         waiting, group.handing_over = group.handing_over, NOTHING
         self.effects.append(e.Answer([(token, False) for _, token in waiting]))
+        for waits in group.releases:
+            self.journal.answer(waits.token, None, must_sync=False)
+        group.releases = NOTHING
 
     def _may_lease(self, group: Group, consumer: int) -> bool:
         """Whether a member may be leased something now (O1, O2)."""
@@ -113,10 +126,39 @@ class MemberRules:
             if group.choice is not None:
                 tokens = group.choice.take_fetches_of(consumer)
                 self.effects.append(e.Answer([(token, None) for token in tokens]))
-            if group.delivery.release_consumer(consumer):
-                self._has_changed(group, now)
+            self._gives_back(group, group.delivery.lease_ids(consumer), token)
+            self.release_some(group, now)
             self._notify(group, now)
-        self.journal.answer(token, None, must_sync=False)
+        else:
+            self.journal.answer(token, None, must_sync=False)
+
+    @staticmethod
+    def _gives_back(group: Group, lease_ids: list[int], token: Token) -> None:
+        """These leases are to be given back; then `token` is answered."""
+        if group.releases is NOTHING:
+            group.releases = []
+        group.releases.append(Releases(lease_ids, token))
+
+    def release_in_steps(self, now: float, *, all_leases: bool) -> Generator[None, None, None]:
+        """The partition stops: what is to be given back is, before that, and `all_leases` when the runtime closes and
+        its consumers end with it.
+        """
+        for group in self._groups.values():
+            if all_leases:
+                self._gives_back(group, group.delivery.lease_ids(), None)
+            while group.releases:
+                self.release_some(group, now)
+                yield
+
+    def release_some(self, group: Group, now: float) -> None:
+        """Give back a part of what consumers had that have left (O4). The rest is due at once."""
+        released, done = group.releases_some(self._limits.step_items)
+        if released:
+            self._has_changed(group, now)
+        for token in done:
+            self.journal.answer(token, None, must_sync=False)
+        if group.releases:
+            self._arm(now)
 
     def fence_consumer(self, message: c.FenceConsumer, token: Token, now: float) -> None:
         """A member begins a new generation: release what it leased as an earlier one. Fetches of that are refused."""

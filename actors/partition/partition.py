@@ -35,15 +35,15 @@ from callboard.actors.partition.delivery_journal import open_delivery_journal
 from callboard.actors.partition.expiry import has_expired
 from callboard.actors.partition.group_states import PendingLease
 from callboard.actors.partition.kept_letters import tells_dead
-from callboard.actors.partition.lease_reading import LeaseReading, read_up_to
+from callboard.actors.partition.lease_reading import LeaseReading
 from callboard.actors.partition.openings import Turn
 from callboard.actors.partition.participants import JournalParticipant, LogParticipant, wall_offset
 from callboard.actors.partition.publishers import Publishers, publishers_of
 from callboard.actors.partition.queues import NEVER, Appends
-from callboard.actors.partition.record_window import window_records
 from callboard.actors.partition.retaining import PublishersSummary, Retaining
 from callboard.actors.partition.skipping import Skipping
 from callboard.actors.partition.spec import PartitionSpec, log_settings
+from callboard.actors.partition.window_reading import WindowReading
 from callboard.actors.timers.timers import Callback, Flag
 from callboard.log.errors import (
     ActorCrashed,
@@ -55,7 +55,7 @@ from callboard.log.errors import (
 )
 from callboard.log.format.columns import Columns
 from callboard.log.journal.journal import Journal
-from callboard.log.limits import OPENING_BYTES_LEAST, OPENING_TURN_S, READ_BYTES_DEFAULT
+from callboard.log.limits import OPENING_BYTES_LEAST, OPENING_TURN_S
 from callboard.log.partition.partition_log import PartitionLog
 from callboard.log.segments.reading import Reading
 from callboard.log.segments.segments import Damage
@@ -65,7 +65,7 @@ SPACE_RETRY_S = 5.0
 UPKEEP_RETRY_S = 60.0
 """Upkeep that is due but cannot be done (retention that waits for a group) is looked at again after this."""
 
-Handler = Callable[[Any, Reply | None, float], object]
+Handler = Callable[[Any, Reply | None, float], Any]
 Performer = Callable[[Any], None]
 Found = TypeVar("Found")
 
@@ -85,6 +85,7 @@ class Partition(Actor[c.PartitionCommand]):
         self._core: PartitionCore
         self._committer: Committer
         self._publishers: Publishers
+        self._windows: WindowReading
         self._has_started = False
         self._lacks_space = False
         self._handlers: dict[type, Handler] = {}
@@ -155,7 +156,7 @@ class Partition(Actor[c.PartitionCommand]):
             e.AppendsStored: self._appends_stored,
             e.AppendsFailed: self._appends_failed,
             e.Journalled: self._journalled,
-            e.ReadWindow: self._read_window,
+            e.ReadWindow: self._windows.read,
             e.SkipExpired: self._skip_expired,
             e.Notify: self._notify,
             e.Arm: self._arm,
@@ -286,6 +287,8 @@ class Partition(Actor[c.PartitionCommand]):
             publishers=publishers,
             default_ttl_us=spec.settings.default_ttl_us,
         )
+        work = self._read_hot, self._from_disk
+        self._windows = WindowReading(core, log, context.clock, context.start_task, self._perform, *work)
         self._committer = Committer((self._log_part, self._journal_part), DiskEngine(files), context.clock)
 
     async def stopping(self) -> None:
@@ -294,8 +297,8 @@ class Partition(Actor[c.PartitionCommand]):
         self._alarm.cancel()
         self._rest()
         if self._has_started:
-            if self._port.is_closing:
-                self._core.release_all(self.context.clock.monotonic())
+            now = self.context.clock.monotonic()
+            await in_steps(self._core.release_in_steps(now, all_leases=self._port.is_closing))
             self._core.notify_all()
             self._perform()
             await self._committer.closed()
@@ -334,7 +337,8 @@ class Partition(Actor[c.PartitionCommand]):
     # -- the loop
 
     async def receive_batch(self, batch: Batch[c.PartitionCommand]) -> None:
-        """Feed everything that waits to the core, in order, without waiting for anything."""
+        """Feed what waits to the core, in order, without waiting for anything: as much of it as a step handles."""
+        left = self.context.limits.step_items
         handlers, now = self._handlers, self.context.clock.monotonic()
         if self._spec.settings.priorities:
             self._core.wall_offset_s = wall_offset(self.context.clock)
@@ -342,13 +346,19 @@ class Partition(Actor[c.PartitionCommand]):
             self._take_handed_over(now)
         for message, reply in batch:
             try:
-                handlers[type(message)](message, reply, now)
+                done = handlers[type(message)](message, reply, now)
             except REFUSALS as refusal:
                 if reply is not None:
                     reply.fail(refusal)
             except Exception as error:
                 self._poisoned(message, reply, error)
                 raise
+            else:
+                if isinstance(message, (c.Fetch, c.Settle)):
+                    ranges = message.ranges if isinstance(message, c.Settle) else done.ranges if done else ()
+                    left -= 1 + len(ranges)
+                    if left <= 0:
+                        batch.halt()  # the rest when others have run
         self._perform()
 
     def _take_handed_over(self, now: float) -> None:
@@ -376,6 +386,7 @@ class Partition(Actor[c.PartitionCommand]):
             effects, core.effects = core.effects, []
             for effect in effects:
                 performers[type(effect)](effect)
+        self._windows.may_read = True
         self._committer.wake()
 
     # -- commands that need more than the core
@@ -600,33 +611,6 @@ class Partition(Actor[c.PartitionCommand]):
         else:
             self._deliver(pending, reading)
         self._perform()
-
-    def _read_window(self, effect: e.ReadWindow) -> None:
-        """Read records for a group's choice, before they are leased."""
-        start = max(effect.start, self._log.start_offset)
-        hot = self._read_hot(start, effect.stop - start, READ_BYTES_DEFAULT) if start < effect.stop else []
-        if hot is None:
-            self.context.start_task(self._read_window_cold, effect, start, name="cold read")
-        else:
-            self._window_read(effect, hot, hot[-1].last_offset + 1 if hot else effect.stop)
-
-    async def _read_window_cold(self, effect: e.ReadWindow, start: int) -> None:
-        def taken(found: Reading) -> None:
-            self._window_read(effect, found.batches, found.next_offset)
-
-        def fails(error: StorageError) -> None:
-            self._core.window_not_read(effect.group_id, error, self.context.clock.monotonic())
-
-        log = self._log
-        reading = log.read(max(start, log.start_offset), max_records=effect.stop - start)
-        await self._from_disk(reading, taken, fails)
-        self._perform()
-
-    def _window_read(self, effect: e.ReadWindow, batches: list[Columns], next_offset: int) -> None:
-        group_id, start, stop, names, unless_uniform = effect
-        end = read_up_to(start, stop, next_offset)
-        records = window_records(start, end, batches, names, unless_uniform=unless_uniform)
-        self._core.window_read(group_id, records, self.context.clock.monotonic())
 
     def _skip_expired(self, effect: e.SkipExpired) -> None:
         """A task of its own reads on from what the group has not seen yet."""

@@ -266,6 +266,10 @@ class RecordRange:
         """Whether the record at `index` is not settled."""
         return self._live[index] == 1
 
+    def unsettled(self) -> set[int]:
+        """All offsets that are not settled."""
+        return set(compress(self.offsets, self._live))
+
     def settle(self, start: int, stop: int) -> list[int]:
         """Records of `[start, stop)` are settled: the indices of those that were not, until `compact`."""
         offsets, live = self.offsets, self._live

@@ -10,6 +10,7 @@ import attrs
 from callboard.actors.partition.addressing import addressed_to, may_be_addressed
 from callboard.actors.partition.expiry import believed_expiries
 from callboard.actors.partition.record_window import window_records
+from callboard.log.limits import STEP_ITEMS
 from callboard.log.partition.partition_log import PartitionLog
 from callboard.log.seams.clock import Clock
 
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     from callboard.actors.partition.core import PartitionCore
     from callboard.log.segments.reading import Reading
 
-RECORDS: Final = 10_000
-"""Records that are read at a time."""
+RECORDS: Final = 2 * STEP_ITEMS
+"""Records that are read at a time: every second one may have expired."""
 
 
 @attrs.frozen

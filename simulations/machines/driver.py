@@ -495,8 +495,7 @@ class FastPathDriver:
             if not partition.is_up:
                 continue
             ledger = group.ledger
-            partition.core.release_consumer(ReleaseConsumer(group.group_id, consumer), None, self.now)
-            partition.perform(self.now)
+            self._give_back(partition, group, consumer)
             for lease_id, claim in tuple(ledger.claims.items()):
                 if claim[2] == consumer:
                     ledger.gives_up(lease_id)
@@ -512,6 +511,20 @@ class FastPathDriver:
                             partition.pending.append(pending[at])
             group.leased = deque(lease for lease in group.leased if lease[2] != consumer)
         return held > 0
+
+    def _give_back(self, partition: PartitionModel, group: GroupModel, consumer: int) -> None:
+        """A consumer leaves, and what it had is given back, step by step."""
+        core, delivery, now = partition.core, group.delivery, self.now
+        before = len(delivery.events)
+        core.release_consumer(ReleaseConsumer(group.group_id, consumer), None, now)
+        while True:
+            if words := short_steps.too_many_given_back(delivery.events[before:], STEP_LEASES):
+                raise Violation(short_steps.PROMISE, f"{partition.path}: {words}")
+            if not core.states.groups[group.group_id].releases:
+                break
+            before = len(delivery.events)
+            core.release_some(core.states.groups[group.group_id], now)
+        partition.perform(now)
 
     # -- the end --------------------------------------------------------------------------------------------
 

@@ -375,14 +375,17 @@ class DeliveryMachine(RuleBasedStateMachine):
         assert deadline is None or deadline > self.now
         self.moved("expire", before)
 
-    @rule(consumer=st.integers(0, 3))
-    def leave(self, consumer: int) -> None:
+    @rule(consumer=st.integers(0, 3), most=st.integers(1, 4))
+    def leave(self, consumer: int, most: int) -> None:
         before = self.before()
         released = 0
         for lease_id, (holder, _, _) in list(self.model.leases.items()):
             if holder == consumer:
                 released += len(self.model.settle("release", lease_id, set(self.model.held(lease_id)), 0, 0))
-        assert released == self.delivery.release_consumer(consumer)
+        before_released, lease_ids = self.delivery.released, self.delivery.lease_ids(consumer)
+        while lease_ids:
+            assert self.delivery.release_some(lease_ids, most) <= most
+        assert released == self.delivery.released - before_released
         self.moved("release", before)
 
     @rule(start=OFFSETS, length=st.integers(0, 9))

@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from callboard.actors.delivery.delivery import Delivery
+from callboard.actors.delivery.events import GroupEvents
 from callboard.actors.delivery.failing import PROCESS_ENDED
 from callboard.actors.delivery.intervals import CHUNK_ROWS_MAX
 from callboard.actors.kernel.steps import in_steps
@@ -101,6 +102,133 @@ def test_leases_of_a_process_that_ended_end_in_steps() -> None:
     for event in events:
         twin.apply(event)
     assert twin.snapshot() == delivery.snapshot()
+
+
+def scattered(count: int) -> Delivery:
+    """A group of whose records every second one is ready again, and the others are settled."""
+    delivery = Delivery(0)
+    lease = delivery.lease(now=0.0, deadline=1.0, consumer=1, max_records=2 * count, visible_end=2 * count)
+    assert lease is not None
+    delivery.ack(lease.lease_id, [(offset, offset + 1) for offset in range(0, 2 * count, 2)], 0.0)
+    delivery.expire(2.0)
+    return delivery
+
+
+def test_what_a_consumer_had_is_given_back_in_steps() -> None:
+    """Ten thousand leases of a consumer that leaves are given back a part at a time, and events tell the same."""
+    delivery = leased_singly(MANY)
+    delivery.take_events()
+    lease_ids = delivery.lease_ids(1)
+
+    def releasing() -> Iterator[None]:
+        while lease_ids:
+            delivery.release_some(lease_ids)
+            yield
+
+    most = largest_step(releasing(), lambda: delivery.leased)
+    assert 0 < most <= STEP_ITEMS
+    assert delivery.leased == MANY // 2
+    assert delivery.released == MANY // 2
+    delivery.check_invariants()
+    twin = leased_singly(MANY)
+    for event in delivery.take_events():
+        twin.apply(event)
+    assert twin.snapshot() == delivery.snapshot()
+
+
+def test_a_lease_with_many_ranges_is_given_back_in_parts() -> None:
+    """What is left of one lease, in ten thousand ranges, is given back a part at a time; each event names few."""
+    delivery = Delivery(0)
+    lease = delivery.lease(now=0.0, deadline=1.0, consumer=1, max_records=2 * MANY, visible_end=2 * MANY)
+    assert lease is not None
+    delivery.ack(lease.lease_id, [(offset, offset + 1) for offset in range(0, 2 * MANY, 2)], 0.0)
+    delivery.take_events()
+    lease_ids, steps = delivery.lease_ids(), 0
+    while lease_ids:
+        delivery.release_some(lease_ids)
+        steps += 1
+    events: list[Any] = delivery.take_events()
+    assert steps == len(events) == MANY // STEP_ITEMS
+    assert max(len(event[2]) // 2 for event in events) == STEP_ITEMS
+    assert delivery.leases() == []
+    assert delivery.ready_count(2 * MANY) == MANY
+    delivery.check_invariants()
+
+
+@pytest.mark.parametrize("max_deliveries", [None, 5])
+def test_a_lease_has_no_more_ranges_than_a_step_handles(max_deliveries: int | None) -> None:
+    """Of ten thousand scattered records one lease takes a part, the first ones; the others come with the next."""
+    delivery = scattered(MANY)
+    delivery.judge_by(max_deliveries, 100)
+    took = []
+    for _ in range(MANY // STEP_ITEMS):
+        lease = delivery.lease(now=3.0, deadline=9.0, consumer=1, max_records=MANY, visible_end=4 * MANY)
+        assert lease is not None
+        assert len(lease.ranges) == STEP_ITEMS
+        took += [start for start, _, _ in lease.ranges]
+    assert took == list(range(1, 2 * MANY, 2))
+    lease = delivery.lease(now=3.0, deadline=9.0, consumer=1, max_records=MANY, visible_end=4 * MANY)
+    assert lease is not None
+    assert lease.ranges == ((2 * MANY, 3 * MANY, 1),)
+    delivery.check_invariants()
+
+
+def test_a_lease_of_untouched_records_has_no_more_ranges_than_a_step_handles() -> None:
+    """Where every second record was cancelled before any was leased, a lease ends after so many ranges."""
+    delivery = Delivery(0)
+    delivery.skip_each([(offset, offset + 1) for offset in range(1, 2 * MANY, 2)])
+    lease = delivery.lease(now=0.0, deadline=9.0, consumer=1, max_records=MANY, visible_end=2 * MANY)
+    assert lease is not None
+    assert [start for start, _, _ in lease.ranges] == list(range(0, 2 * STEP_ITEMS, 2))
+    delivery.check_invariants()
+
+
+@pytest.mark.parametrize("verb", ["ack", "nack", "release"])
+def test_an_event_with_many_ranges_is_replayed_in_steps(verb: str) -> None:
+    """Ten thousand ranges of one lease that are settled together are replayed a part at a time, to the same state."""
+    states = GroupStates()
+    group, _ = states.open(1, durable=True, start=0)
+    delivery = group.delivery
+    lease = delivery.lease(now=0.0, deadline=1.0, consumer=1, max_records=2 * MANY, visible_end=2 * MANY)
+    assert lease is not None
+    records = [GroupEvents(1, delivery.take_events()).record(0.0)]
+    odd = [(offset, offset + 1) for offset in range(1, 2 * MANY, 2)]
+    if verb == "ack":
+        delivery.ack(lease.lease_id, odd, 0.0)
+    elif verb == "nack":
+        delivery.nack(lease.lease_id, odd, not_before=9.0, reason="no", now=0.0)
+    else:
+        delivery.release(lease.lease_id, odd, 0.0)
+    records.append(GroupEvents(1, delivery.take_events()).record(0.0))
+    replayed = GroupStates()
+    twin, _ = replayed.open(1, durable=True, start=0)
+    assert replayed.apply_in_steps(records[0]) is None
+    steps = replayed.apply_in_steps(records[1])
+    assert steps is not None
+    most = largest_step(steps, lambda: twin.delivery.leased)
+    assert 0 < most <= STEP_ITEMS
+    assert replayed.snapshot(0.0) == states.snapshot(0.0)
+
+
+@pytest.mark.parametrize("verb", ["reject", "nack", "ack and publish"])
+def test_many_ranges_of_a_lease_are_settled_as_fast_as_one_after_the_other(verb: str) -> None:
+    """Each of forty thousand ranges is found in its lease without a look at the others, or this would not end."""
+    count = 40 * STEP_ITEMS
+    delivery = Delivery(0)
+    delivery.judge_by(3, 2 * count)
+    lease = delivery.lease(now=0.0, deadline=1.0, consumer=1, max_records=2 * count, visible_end=2 * count)
+    assert lease is not None
+    delivery.ack(lease.lease_id, [(offset, offset + 1) for offset in range(0, 2 * count, 2)], 0.0)
+    odd = [(offset, offset + 1) for offset in range(1, 2 * count, 2)]
+    if verb == "reject":
+        delivery.reject(lease.lease_id, odd, 0.0, "no")
+        assert delivery.dead == count
+    elif verb == "nack":
+        assert [(attempt, len(found)) for attempt, found in delivery.by_attempt(lease.lease_id, odd)] == [
+            (1, count)
+        ]
+    else:
+        assert delivery.holds(lease.lease_id, odd)
 
 
 def test_what_a_snapshot_says_is_checked_in_steps() -> None:

@@ -131,6 +131,15 @@ def all_at_once(original: Callable[..., Any]) -> Callable[..., Any]:
     return expire
 
 
+def all_given_back_at_once(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A delivery that gives all back in one step that a consumer had, however much that is."""
+
+    def release_some(self: Delivery, lease_ids: list[int], most: int) -> Any:
+        return original(self, lease_ids, 1 << 30 | most)
+
+    return release_some
+
+
 @pytest.mark.parametrize(
     ("owner", "name", "change", "expected"),
     [
@@ -141,6 +150,7 @@ def all_at_once(original: Callable[..., Any]) -> Callable[..., Any]:
         (RestartWindow, "admit", lambda _: lambda *_: True, supervision),
         (DeliveryState, "_promote", lambda _: never, liveness),
         (Delivery, "expire", all_at_once, short_steps),
+        (Delivery, "release_some", all_given_back_at_once, short_steps),
     ],
     ids=[
         "acks lost",
@@ -150,6 +160,7 @@ def all_at_once(original: Callable[..., Any]) -> Callable[..., Any]:
         "no intensity",
         "delays for ever",
         "a long step",
+        "a long release",
     ],
 )
 def test_a_machine_that_breaks_a_rule_is_found(

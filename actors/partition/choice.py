@@ -111,8 +111,10 @@ class KeyOrder:
         self.is_uniform = False
         self.records.restart(0)
 
-    is_behind: bool = False
-    """Whether what was read has to be looked at, some at a time, before anything is leased."""
+    @property
+    def is_behind(self) -> bool:
+        """Whether what was read has to be looked at, some at a time, before anything is leased."""
+        return False
 
     @property
     def is_full(self) -> bool:

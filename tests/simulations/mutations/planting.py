@@ -15,6 +15,7 @@ import json
 import os
 import select
 import signal
+import subprocess
 import sys
 import time
 import tomllib
@@ -119,17 +120,12 @@ class _Loader(importlib.machinery.SourceFileLoader):
 
 def import_others() -> None:
     """Import what the product imports that is not of it, here, where processes will be forked."""
-    answers, answer = os.pipe()
-    if not os.fork():
-        os.close(answers)
-        import callboard.simulations.scenarios  # noqa: F401 - for what it imports
-
-        with os.fdopen(answer, "w") as file:
-            json.dump([name for name in sys.modules if name.partition(".")[0] != "callboard"], file)
-        os._exit(0)
-    os.close(answer)
-    with os.fdopen(answers) as file:
-        names = json.load(file)
+    code = (
+        "import callboard.simulations.scenarios, json, sys;"
+        "print(json.dumps([name for name in sys.modules if name.partition('.')[0] != 'callboard']))"
+    )
+    printed = subprocess.run([sys.executable, "-P", "-c", code], stdout=subprocess.PIPE, check=True).stdout
+    names = json.loads(printed)
     for name in names:
         if name not in sys.modules and importlib.util.find_spec(name) is not None:
             importlib.import_module(name)

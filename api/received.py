@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import repeat
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, overload
 
 import trio
 
@@ -594,16 +594,17 @@ class ReceivedMessage(PublishesWithAck, Record):
 class ReceivedBatch(PublishesWithAck, ColumnBatch):
     """Leased messages of one partition, as columns; settled as a whole, or message by message when iterated.
 
-    Settling the batch leaves out the messages that were settled by themselves.
+    Settling the batch leaves out the messages that were settled by themselves. Indices and slices give messages.
     """
 
-    __slots__ = ("_leases", "_parts", "settled", "settled_singly", "staged")
+    __slots__ = ("_leases", "_messages", "_parts", "settled", "settled_singly", "staged")
 
     def __init__(self, leases: ConsumerLeases, parts: Sequence[LeasedPart]) -> None:
         port = parts[0].lease.port
         super().__init__(port.topic, port.index, [span for part in parts for span in part.spans])
         self._leases = leases
         self._parts = parts
+        self._messages: list[ReceivedMessage] | None = None
         self.settled = False
         self.settled_singly: dict[int, None] = {}
         self.staged: dict[int, Staged] = {}  # by offset; that of the batch as a whole at `BATCH_PLACE`
@@ -612,7 +613,20 @@ class ReceivedBatch(PublishesWithAck, ColumnBatch):
         """Which delivery this is of each message; 1 is the first."""
         return [attempt for part in self._parts for attempt in part.attempts()]
 
+    @overload
+    def __getitem__(self, index: int) -> ReceivedMessage: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[ReceivedMessage]: ...
+    def __getitem__(self, index: int | slice) -> ReceivedMessage | list[ReceivedMessage]:
+        """The message at an index, or those of a slice: the same objects each time. Raises `IndexError`."""
+        if self._messages is None:
+            self._messages = list(self)
+        return self._messages[index]
+
     def __iter__(self) -> Iterator[ReceivedMessage]:
+        return self._made() if self._messages is None else iter(self._messages)
+
+    def _made(self) -> Iterator[ReceivedMessage]:
         for part in self._parts:
             numbers = part.attempts()
             for columns, start, stop in part.spans:

@@ -310,3 +310,22 @@ async def test_one_half_of_a_batch_may_fail_alone(autojump_clock: Any, world: An
         assert (fates[0].offset, isinstance(fates[1], callboard.CallboardError)) == (1, True)
         await trio.sleep(20)
         assert await stored(topic) == [b"b", b"f", b"a"]
+
+
+async def test_a_message_of_a_batch_is_had_by_its_index(world: Any) -> None:
+    """Also from the end, and by slices; what is settled so is settled for the batch."""
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders")
+        await orders.publish_batch([b"%d" % number for number in range(10)])
+        async with orders.subscribe("billing", start="beginning") as consumer:
+            batch = await consumer.get_batch(10, 0.0)
+            assert [batch[0].value, batch[-1].value] == [b"0", b"9"]
+            assert [message.offset for message in batch[2:8:3]] == [2, 5]
+            with pytest.raises(IndexError):
+                batch[10]
+            await batch[3].nack(delay=0)
+            assert batch[3].settled
+            assert batch[3] is list(batch)[3]
+            await batch.ack()
+            again = await consumer.get()
+            assert (again.offset, again.attempt) == (3, 2)

@@ -35,8 +35,12 @@ from callboard.supervision import ChildSpec, SupervisorSpec, open_system
 hypothesis.settings.register_profile("callboard", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("callboard")
 
-# Spark's jobs of tests are short: what Java's second compiler gains, it costs.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# Spark's jobs of tests are short: what Java's second compiler gains, it costs. A seventh of what such a Java takes is
+# verifying the classes of Spark that it loads.
+os.environ.setdefault(
+    "JDK_JAVA_OPTIONS",
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
+)
 
 SMALL_JOBS = {
     "spark.sql.shuffle.partitions": "2",

@@ -112,6 +112,16 @@ def azure_conv(azure_code: pathlib.Path) -> pathlib.Path:
     return azure_code.with_name("AzureLLMInferenceTrace_conv.csv")
 
 
+@pytest.fixture(scope="session")
+def web_day(spark: Any, nasa_log: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """The web server's log, imported once for all tests that only read it."""
+    out = tmp_path_factory.mktemp("web") / "day"
+    import_module("callboard.simulations.workload.importing").import_traffic(
+        spark, [str(nasa_log)], str(out), partitions=3
+    )
+    return out
+
+
 @attrs.define
 class Story:
     """What a client did, and when: by partition and offset, times in microseconds."""

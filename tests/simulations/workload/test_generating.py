@@ -12,7 +12,6 @@ import pytest
 
 from callboard.log.errors import InvalidArgument
 from callboard.simulations.workload.generating import generate
-from callboard.simulations.workload.importing import import_traffic
 from callboard.simulations.workload.measuring import measure_recording, measure_rows
 from callboard.simulations.workload.profile_format import WorkloadProfile, profile_from_json
 from callboard.simulations.workload.scaling import Scaling
@@ -39,21 +38,30 @@ def profile_of(spark: Any, path: pathlib.Path) -> WorkloadProfile:
 
 
 @pytest.fixture(scope="module")
-def web_day(spark: Any, nasa_log: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> WorkloadProfile:
-    """The profile of a web server's day."""
-    out = tmp_path_factory.mktemp("web") / "day"
-    import_traffic(spark, [str(nasa_log)], str(out), partitions=3)
-    return profile_of(spark, out)
+def by_field(spark: Any, web_day: pathlib.Path) -> WorkloadProfile:
+    """The profile of a web server's day, and what its values look like."""
+    return measure_recording(spark, str(web_day), values=True)
 
 
-def test_a_web_servers_day_is_made_again(
-    spark: Any, web_day: WorkloadProfile, tmp_path: pathlib.Path
-) -> None:
+@pytest.fixture(scope="module")
+def without(by_field: WorkloadProfile) -> WorkloadProfile:
+    """The same profile without that."""
+    return attrs.evolve(by_field, values=None)
+
+
+@pytest.fixture(scope="module")
+def again(spark: Any, without: WorkloadProfile, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """What that day is made into."""
+    out = tmp_path_factory.mktemp("web") / "again"
+    generate(spark, [without], str(out))
+    return out
+
+
+def test_a_web_servers_day_is_made_again(spark: Any, without: WorkloadProfile, again: pathlib.Path) -> None:
     """30,969 requests of 2,365 clients, as the log has them; at scale 1 all counts are equal."""
-    generate(spark, [web_day], str(tmp_path / "again"))
-    again = profile_of(spark, tmp_path / "again")
-    assert (again.events, again.distinct_keys, again.burst[-1][0]) == (30_969, 2_365, 17)
-    assert {name: getattr(again, name) for name in ALIKE} == {name: getattr(web_day, name) for name in ALIKE}
+    made = profile_of(spark, again)
+    assert (made.events, made.distinct_keys, made.burst[-1][0]) == (30_969, 2_365, 17)
+    assert {name: getattr(made, name) for name in ALIKE} == {name: getattr(without, name) for name in ALIKE}
 
 
 def values_of(spark: Any, path: pathlib.Path) -> list[bytes]:
@@ -63,29 +71,25 @@ def values_of(spark: Any, path: pathlib.Path) -> list[bytes]:
 
 
 def test_values_by_field_compress_as_the_recorded_ones(
-    spark: Any, nasa_log: pathlib.Path, tmp_path: pathlib.Path
+    spark: Any, web_day: pathlib.Path, by_field: WorkloadProfile, again: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     """Within a quarter; they have the sizes that they have without, and no word of the recording."""
-    day = str(tmp_path / "day")
-    import_traffic(spark, [str(nasa_log)], day, partitions=3)
-    profile = measure_recording(spark, day, values=True)
-    assert profile_from_json(profile.to_json()) == profile
-    assert len(profile.to_json()) < 1_000_000
-    recorded = values_of(spark, tmp_path / "day")
-    generate(spark, [profile], str(tmp_path / "by field"))
-    generate(spark, [attrs.evolve(profile, values=None)], str(tmp_path / "without"))
-    values, without = values_of(spark, tmp_path / "by field"), values_of(spark, tmp_path / "without")
+    assert profile_from_json(by_field.to_json()) == by_field
+    assert len(by_field.to_json()) < 1_000_000
+    recorded = values_of(spark, web_day)
+    generate(spark, [by_field], str(tmp_path / "by field"))
+    values = values_of(spark, tmp_path / "by field")
     assert 0.75 < ratio(values) / ratio(recorded) < 1.25
     assert not long_words(values) & long_words(recorded)
-    assert list(map(len, values)) == list(map(len, without))
+    assert list(map(len, values)) == list(map(len, values_of(spark, again)))
 
 
-def test_a_mixture_holds_both(spark: Any, web_day: WorkloadProfile, tmp_path: pathlib.Path) -> None:
+def test_a_mixture_holds_both(spark: Any, without: WorkloadProfile, tmp_path: pathlib.Path) -> None:
     """Each with its share of the events, in whole keys; keys of one are none of the other."""
     scaling = Scaling(volume=Fraction(1, 10))
     weights = [Fraction(3), Fraction(1, 2)]
     generate(
-        spark, [web_day, web_day], str(tmp_path / "both"), scaling=scaling, weights=weights, partitions=2
+        spark, [without, without], str(tmp_path / "both"), scaling=scaling, weights=weights, partitions=2
     )
     both = profile_of(spark, tmp_path / "both")
     assert both.events == 30_969 * 3 // 10 + 30_969 // 20

@@ -22,7 +22,6 @@ from callboard.log.format.columns import Columns
 from callboard.offline import files_below, recording_at
 from callboard.recordings.sharing import Share
 from callboard.recordings.writer import new_recording
-from callboard.simulations.workload.importing import import_traffic
 from callboard.simulations.workload.rescaling import Rescaling, rescale, shifts_of
 
 BYTES = "971e7a6bca01011ef27a1d6e92b7acefbd9043d0395ae8e004a367e2a9525fc0"
@@ -215,11 +214,10 @@ def test_what_else_a_record_has_goes_along(spark: Any, tmp_path: Path) -> None:
     assert b"id-" not in b"".join(scrubbed.dedup_id(number) or b"" for number in range(count))
 
 
-def test_a_web_servers_day_behaves_as_recorded(spark: Any, nasa_log: Path, tmp_path: Path) -> None:
+def test_a_web_servers_day_behaves_as_recorded(spark: Any, web_day: Path, tmp_path: Path) -> None:
     """Three times 30,969 requests: each client's sequence three times, with its sizes."""
-    import_traffic(spark, [str(nasa_log)], str(tmp_path / "day"), partitions=3)
-    rescale(spark, str(tmp_path / "day"), str(tmp_path / "three"), Rescaling(scale=Fraction(3), scrubs=True))
-    before, after = rows_of(str(tmp_path / "day")), rows_of(str(tmp_path / "three"))
+    rescale(spark, str(web_day), str(tmp_path / "three"), Rescaling(scale=Fraction(3), scrubs=True))
+    before, after = rows_of(str(web_day)), rows_of(str(tmp_path / "three"))
     assert shapes(after) == Counter({shape: 3 * many for shape, many in shapes(before).items()})
     assert not {row[2] for row in after} & {row[2] for row in before}
     assert min(row[1] for row in after) == min(row[1] for row in before)

@@ -232,7 +232,7 @@ def _tell_usage(error: click.UsageError) -> int:
         error.show()
     else:
         place = "callboard" if error.ctx is None else error.ctx.command_path
-        told = one_line(error.format_message())
+        told = one_line(_message_of(error))
         told = told if told.endswith((".", "?", "!")) else f"{told}."
         if "unexpected extra argument" in told and _takes_directory(error.ctx):
             told += " The directory is named with -d."
@@ -241,6 +241,15 @@ def _tell_usage(error: click.UsageError) -> int:
             told += f" It stands behind the command: `{place} COMMAND {early}`."
         click.echo(on_screen(f"{place}: {told} See `{place} --help`."), err=True)
     return error.exit_code
+
+
+def _message_of(error: click.UsageError) -> str:
+    """As click's; but an option is meant only if the names are alike without their dashes, which all have."""
+    if not isinstance(error, click.NoSuchOption):
+        return error.format_message()
+    names = {each.lstrip("-"): each for each in error.possibilities or ()}
+    near = difflib.get_close_matches(error.option_name.lstrip("-"), names, n=1)
+    return f"{error.message} Did you mean {names[near[0]]!r}?" if near else error.message
 
 
 def _takes_directory(context: click.Context | None) -> bool:

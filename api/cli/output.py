@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import math
 import re
 import shutil
 import sys
@@ -185,8 +186,19 @@ def say(text: str) -> None:
 
 
 def to_json(found: Any) -> str:
-    """One JSON document on one line."""
-    return json.dumps(found, default=_plain)
+    """One JSON document on one line. Numbers that are not finite, which JSON does not have, are null."""
+    try:
+        return json.dumps(found, default=_plain, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(found), default=_plain, allow_nan=False)
+
+
+def _finite(found: Any) -> Any:
+    if isinstance(found, dict):
+        return {name: _finite(each) for name, each in found.items()}
+    if isinstance(found, (list, tuple)):
+        return [_finite(each) for each in found]
+    return None if isinstance(found, float) and not math.isfinite(found) else found
 
 
 def print_json(found: Any) -> None:

@@ -26,6 +26,7 @@ from callboard.recordings.reader import LogBatches
 from callboard.recordings.tally import times_of
 from callboard.recordings.writer import new_recording
 from callboard.replay import replay
+from callboard.replay.pacing import MAX_SPEED
 from callboard.runtime import Runtime, open_runtime
 from callboard.simulations.workload.figures import CAUSES, Figures, figures_of
 from callboard.working import Handler
@@ -108,7 +109,7 @@ class Rehearsal:
         return {
             "topic": self.topic,
             "group": self.group,
-            "speed": self.speed,
+            "speed": "max" if self.speed == MAX_SPEED else self.speed,
             "is_finished": self.is_finished,
             "then": self.then.document(),
             "now": self.now.document(),

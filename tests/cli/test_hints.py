@@ -105,6 +105,18 @@ def test_a_wrong_name_is_answered_with_the_right_one(command: Any, typed: Any, m
     assert meant in command.run(*typed, code=2).err
 
 
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ("--folow", "No such option '--folow'. Did you mean '--follow'?"),
+        ("--count", "No such option '--count'. See `callboard consume --help`."),
+    ],
+)
+def test_an_option_is_meant_when_the_names_are_alike(command: Any, typed: str, told: str) -> None:
+    """The dashes, which all of them have, are no part of a name."""
+    assert told in command.run("consume", "orders", typed, code=2).err
+
+
 def test_bad_lines_of_traffic_have_one_number_each(command: Any) -> None:
     """JSON's own count of lines, which is always 1, is left out."""
     (command.folder / "bad.jsonl").write_bytes(b'{"time": 1}\n{"time": 2,\nnojson\n{"time": 1}\n')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from pathlib import Path
@@ -28,6 +29,12 @@ def shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *
     monkeypatch.setenv("COLUMNS", str(COLUMNS))
     output.show(*things)
     return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+
+
+def test_json_has_no_numbers_that_are_not_finite() -> None:
+    """Strict readers refuse `Infinity` and `NaN`."""
+    found = {"a": [math.inf, 1.5, (math.nan,)], "b": {"c": -math.inf, "d": b"x"}}
+    assert output.to_json(found) == '{"a": [null, 1.5, [null]], "b": {"c": null, "d": "x"}}'
 
 
 # -- tables

@@ -79,6 +79,7 @@ def test_lags_and_times_are_judged_at_the_recorded_pace_alone(tuesday: Any) -> N
     """Faster, they are those of another load; a handler that does better is worse in nothing, and exits with 0."""
     found = tuesday.run(*ARGUMENTS, "--handler=todays_code:always", "--json").json
     assert found["verdict"] == {"dead letters": "better"}
+    assert found["speed"] == "max"
 
 
 def test_failures_that_are_counted_are_not_logged_too(tuesday: Any) -> None:

@@ -4,8 +4,9 @@
 
 A round publishes the records of a recording with `publish_batch` (batches of 1,000 with keys, one task, prebuilt) and
 replays the recording at the highest speed, right after each other, into topics of one runtime; a ratio is the median
-over the rounds. The check of the recording, which a replay begins with, is timed by itself. The targets that are
-printed are the project's own.
+over the rounds, of the rates by the clock and of those by the processor time of the process, which other programs
+disturb less. The check of the recording, which a replay begins with, is timed by itself. The targets that are printed
+are the project's own.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import attrs
 import trio
 
 import callboard
@@ -63,26 +65,47 @@ async def make(
     return await open_recording(files, name)
 
 
-async def published(runtime: Any, name: str, partitions: int, records: int) -> float:
-    """Records a second with `publish_batch`."""
+@attrs.frozen
+class Rates:
+    """Records a second by the clock, and by the process's processor time."""
+
+    wall: float
+    processor: float
+
+
+class Stopwatch:
+    """Takes both times from when it is made."""
+
+    def __init__(self) -> None:
+        self._wall, self._processor = time.perf_counter(), time.process_time()
+
+    def rates(self, records: int) -> Rates:
+        """Of so many records since then."""
+        return Rates(
+            records / (time.perf_counter() - self._wall), records / (time.process_time() - self._processor)
+        )
+
+
+async def published(runtime: Any, name: str, partitions: int, records: int) -> Rates:
+    """Rates with `publish_batch`."""
     topic = await runtime.create_topic(name, partitions=partitions)
     batches = [records_of(first, BATCH) for first in range(0, records, BATCH)]
-    begun = time.perf_counter()
+    watch = Stopwatch()
     for values, keys in batches:
         await topic.publish_batch(values, keys=keys)
-    took = time.perf_counter() - begun
+    rates = watch.rates(records)
     await runtime.delete_topic(name)
-    return records / took
+    return rates
 
 
-async def replayed(runtime: Any, recording: Recording, checked: int, name: str, partitions: int) -> float:
-    """Records a second with `replay`."""
+async def replayed(runtime: Any, recording: Recording, checked: int, name: str, partitions: int) -> Rates:
+    """Rates with `replay`."""
     settings = {"partitions": partitions}
-    begun = time.perf_counter()
+    watch = Stopwatch()
     report = await replay(recording, runtime, name, speed="max", settings=settings, checked=checked)
-    took = time.perf_counter() - begun
+    rates = watch.rates(report.records)
     await runtime.delete_topic(name)
-    return report.records / took
+    return rates
 
 
 async def beside_publishing(runtime: Any, files: Any, arguments: argparse.Namespace) -> None:
@@ -91,8 +114,8 @@ async def beside_publishing(runtime: Any, files: Any, arguments: argparse.Namesp
         ("equal partition counts, 1 and 1", 1, 1, BATCH, 0.80),
         ("equal partition counts, 4 and 4", 4, 4, BATCH, 0.80),
         ("equal partition counts, 4 and 4, recorded in batches of 10", 4, 4, 10, 0.80),
-        ("repartitioned, 4 into 6", 4, 6, BATCH, 0.35),
-        ("repartitioned, 1 into 4", 1, 4, BATCH, 0.35),
+        ("repartitioned, 4 into 6", 4, 6, BATCH, 0.50),
+        ("repartitioned, 1 into 4", 1, 4, BATCH, 0.50),
     ):
         recording = await make(files, f"r{source}-{batch}-{target}", source, arguments.records, 100, batch)
         begun = time.perf_counter()
@@ -102,12 +125,20 @@ async def beside_publishing(runtime: Any, files: Any, arguments: argparse.Namesp
         for _ in range(arguments.rounds):
             alone = await published(runtime, "published", target, arguments.records)
             pairs.append((alone, await replayed(runtime, recording, checked, "replayed", target)))
-        ratios = [rate / alone for alone, rate in pairs]
-        alone, rate = map(statistics.median, zip(*pairs, strict=True))
+        alone_wall = statistics.median(alone.wall for alone, _ in pairs)
+        rate_wall = statistics.median(rate.wall for _, rate in pairs)
+        wall = [rate.wall / alone.wall for alone, rate in pairs]
+        processor = [rate.processor / alone.processor for alone, rate in pairs]
         print(
-            f"{words}: replay {rate:,.0f}/s, publish_batch {alone:,.0f}/s, ratio {statistics.median(ratios):.2f}"
-            f" ({min(ratios):.2f} to {max(ratios):.2f}), target {goal:.2f}; check {check_rate:,.0f}/s"
+            f"{words}: replay {rate_wall:,.0f}/s, publish_batch {alone_wall:,.0f}/s, ratio by the clock"
+            f" {spread(wall)}, by processor time {spread(processor)}, target {goal:.2f}; check {check_rate:,.0f}/s",
+            flush=True,
         )
+
+
+def spread(ratios: list[float]) -> str:
+    """The median, and the least and the largest."""
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 async def timer_p99_s() -> float:

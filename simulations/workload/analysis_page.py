@@ -113,7 +113,7 @@ def _plots(topic: Deliveries, parts: Sequence[Deliveries], analysis: Analysis) -
         lags.append(Series(f"partition {worst.partition}", over_time(worst.lag)))
     slow = [Series(name, over_time(_quantiles(topic, part))) for name, part in (("median", 50), ("99 %", 99))]
     attempts = [(float(what), float(many)) for what, many in topic.attempts]
-    whole = Axis("attempts", ticks=tuple(range(1, 50)), write=lambda what: f"{what:.0f}")
+    whole = Axis("attempts", is_whole=True)
     return [
         (
             "Lag",

@@ -29,6 +29,7 @@ BOTTOM: Final = 42
 TICKS: Final = 6
 TICKS_MAX: Final = 14
 """Of those that an axis names itself."""
+BAR_LEAST: Final = 3.0
 LETTER: Final = 6.2
 """The mean width of a letter."""
 POINTS_MAX: Final = 4_000
@@ -69,6 +70,10 @@ class SeriesStyle(enum.Enum):
     """A dot for each point, where there would be too many bars."""
 
 
+MARKS: Final = frozenset({SeriesStyle.BARS, SeriesStyle.DOTS})
+"""What shows counts."""
+
+
 @attrs.frozen
 class Series:
     """Points with ascending x."""
@@ -76,6 +81,8 @@ class Series:
     name: str
     points: Sequence[tuple[float, float]]
     style: SeriesStyle = SeriesStyle.LINE
+    bar_width: float = 1.0
+    """Of what a bar counts, in units of x."""
 
 
 @attrs.frozen
@@ -88,7 +95,9 @@ class Axis:
     ticks: Sequence[float] | None = None
     """Where to write numbers; None chooses."""
     has_floor: bool = False
-    """Whether even the smallest value is to be above the axis, as bars need it."""
+    """Whether even the smallest value is to be above the axis, as bars and dots need it."""
+    is_whole: bool = False
+    """Whether it shows whole numbers: there is no number between them."""
 
 
 @attrs.frozen
@@ -117,6 +126,8 @@ class _Scale:
             step = max(1, math.ceil(len(decades) / TICKS))
             return [10.0**decade for decade in decades[::step]]
         width = _round_step((self.high - self.low) / TICKS)
+        if self.axis.is_whole:
+            width = max(width, 1.0)
         first = math.ceil(self.low / width - 1e-9)
         return [number * width for number in range(first, math.floor(self.high / width + 1e-9) + 1)]
 
@@ -153,11 +164,11 @@ def plot(series: Sequence[Series], x: Axis, y: Axis, *, title: str) -> str:
         return f'{head}<text x="{WIDTH // 2}" y="{HEIGHT // 2}" text-anchor="middle">nothing to show</text></svg>'
     places = [point[0] for each in shown for point in each.points]
     if not x.is_log:
-        half = max((_bar_width(each) / 2 for each in shown if each.style is SeriesStyle.BARS), default=0.0)
+        half = max((each.bar_width / 2 for each in shown if each.style is SeriesStyle.BARS), default=0.0)
         places += [min(places) - half, max(places) + half]
     across = _scale(x, places, LEFT, WIDTH - RIGHT)
     up = _scale(
-        attrs.evolve(y, has_floor=not y.is_log or any(each.style is SeriesStyle.BARS for each in shown)),
+        attrs.evolve(y, has_floor=not y.is_log or any(each.style in MARKS for each in shown)),
         [point[1] for each in shown for point in each.points],
         HEIGHT - BOTTOM,
         TOP,
@@ -183,9 +194,12 @@ def _names(names: Sequence[str]) -> list[str]:
     return parts
 
 
-def _bar_width(series: Series) -> float:
-    """The least distance between two bars, in units of x."""
-    return min((two[0] - one[0] for one, two in pairwise(series.points)), default=1.0)
+def _bar_px(series: Series, x: _Scale) -> float:
+    """How wide a bar is drawn: as what it counts, and so that it is seen, if the next one is not too near."""
+    first = series.points[0][0]
+    apart = min((two[0] - one[0] for one, two in pairwise(series.points)), default=math.inf)
+    own, room = (0.8 * (x(first + each) - x(first)) for each in (series.bar_width, apart))
+    return max(own, min(BAR_LEAST, room), 1)
 
 
 def _drawable(points: Sequence[tuple[float, float]], x: Axis, y: Axis) -> list[tuple[float, float]]:
@@ -260,8 +274,7 @@ def _drawn(series: Series, place: tuple[int, int], x: _Scale, y: _Scale) -> list
     number, among = place
     colour = number % 2
     if series.style is SeriesStyle.BARS:
-        first = series.points[0][0]
-        all_width = max(0.8 * (x(first + _bar_width(series)) - x(first)), 1)
+        all_width = _bar_px(series, x)
         width = max(all_width / among, 1)
         left = number * width - max(all_width, width * among) / 2
         return [

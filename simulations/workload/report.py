@@ -125,7 +125,8 @@ def _bucket_seconds(profile: WorkloadProfile, number: int) -> float:
 def burst_plot(profiles: Named) -> str:
     """How many seconds have so many events."""
     series = _counts([(name, profile.burst) for name, profile in profiles])
-    return plot(series, Axis("events in one second"), Axis("seconds", is_log=True), title="Events per second")
+    x, y = Axis("events in one second", is_whole=True), Axis("seconds", is_log=True)
+    return plot(series, x, y, title="Events per second")
 
 
 def arrival_plot(profiles: Named) -> str:
@@ -141,15 +142,21 @@ def gap_plot(profiles: Named) -> str:
 
 
 def key_plot(profiles: Named) -> str:
-    """Events of each key, the most frequent first; those beyond the known ones by their mean."""
+    """Events of each key, the most frequent first; those beyond the known ones by their mean.
+
+    Few keys are dots: there is none between two ranks.
+    """
     series = []
     for name, profile in profiles:
-        points: list[tuple[float, float]] = [(rank, count) for rank, count in enumerate(profile.key_top, 1)]
-        tail = profile.key_tail
-        if tail.keys:
-            mean = tail.events / tail.keys
-            points += [(len(points) + 1, mean), (len(profile.key_top) + tail.keys, mean)]
-        series.append(Series(name, points))
+        known, tail = profile.key_top, profile.key_tail
+        points: list[tuple[float, float]] = [(rank, count) for rank, count in enumerate(known, 1)]
+        ranks = range(len(known) + 1, len(known) + tail.keys + 1)
+        is_few = len(known) + tail.keys <= BARS_MAX
+        if ranks:
+            points += [
+                (rank, tail.events / tail.keys) for rank in (ranks if is_few else (ranks[0], ranks[-1]))
+            ]
+        series.append(Series(name, points, SeriesStyle.DOTS if is_few else SeriesStyle.LINE))
     x, y = Axis("rank of the key", is_log=True), Axis("events", is_log=True)
     return plot(series, x, y, title="Events by rank of key")
 
@@ -160,22 +167,26 @@ def value_plot(profiles: Named) -> str:
         [
             (name, [((size + 0.5) * profile.value_bin_bytes, many) for size, many in profile.value_bytes])
             for name, profile in profiles
-        ]
+        ],
+        max(profile.value_bin_bytes for _, profile in profiles),
     )
-    return plot(series, Axis("bytes"), Axis("events"), title="Sizes of values")
+    x, y = Axis("bytes", is_whole=True), Axis("events", is_whole=True)
+    return plot(series, x, y, title="Sizes of values")
 
 
-def _counts(histograms: Sequence[tuple[str, Sequence[tuple[float, float]]]]) -> list[Series]:
-    """Histograms as bars, or as dots where there would be too many."""
+def _counts(
+    histograms: Sequence[tuple[str, Sequence[tuple[float, float]]]], width: float = 1.0
+) -> list[Series]:
+    """Histograms as bars of that width, or as dots where there would be too many."""
     most = max(len(pairs) for _, pairs in histograms) * len(histograms)
     style = SeriesStyle.BARS if most <= BARS_MAX else SeriesStyle.DOTS
-    return [Series(name, pairs, style) for name, pairs in histograms]
+    return [Series(name, pairs, style, width) for name, pairs in histograms]
 
 
 def _class_plot(histograms: Sequence[tuple[str, Histogram]], title: str) -> str:
     series = _counts(histograms)
     x = Axis("time (0 is at one instant)", write=_class_text, ticks=(0, *_CLASS_TEXTS))
-    return plot(series, x, Axis("pairs of events"), title=title)
+    return plot(series, x, Axis("pairs of events", is_whole=True), title=title)
 
 
 def _class_text(number: float) -> str:
@@ -207,9 +218,16 @@ def _hour_seconds(start_us: int, span_us: int) -> list[float]:
 
 def _session_events_plot(profile: WorkloadProfile) -> str:
     points = [(float(what), many) for what, many in profile.session_events]
-    x = Axis("events", write=lambda what: f"{2 ** max(int(what) - 1, 0):,}", ticks=tuple(range(1, 65, 2)))
+    x = Axis(
+        "events (a bar counts from its number to below twice that)",
+        write=lambda what: f"{2 ** max(int(what) - 1, 0):,}",
+        ticks=tuple(range(1, 65)),
+    )
     return plot(
-        [Series("sessions", points, SeriesStyle.BARS)], x, Axis("sessions"), title="Events of sessions"
+        [Series("sessions", points, SeriesStyle.BARS)],
+        x,
+        Axis("sessions", is_whole=True),
+        title="Events of sessions",
     )
 
 
@@ -217,12 +235,17 @@ def _session_length_plot(profile: WorkloadProfile) -> str:
     points = [(float(what), many) for what, many in profile.session_log2_us]
     x = Axis("time (0 is one event, or at one instant)", write=_class_text, ticks=(0, *_CLASS_TEXTS))
     return plot(
-        [Series("sessions", points, SeriesStyle.BARS)], x, Axis("sessions"), title="Length of sessions"
+        [Series("sessions", points, SeriesStyle.BARS)],
+        x,
+        Axis("sessions", is_whole=True),
+        title="Length of sessions",
     )
 
 
 def _key_bytes_plot(profile: WorkloadProfile) -> str:
-    return plot(_counts([("keys", profile.key_bytes)]), Axis("bytes"), Axis("keys"), title="Sizes of keys")
+    series = _counts([("keys", profile.key_bytes)])
+    x, y = Axis("bytes", is_whole=True), Axis("keys", is_whole=True)
+    return plot(series, x, y, title="Sizes of keys")
 
 
 # -- what is said above a plot

@@ -9,7 +9,17 @@ from collections.abc import Callable
 import attrs
 import pytest
 
-from callboard.simulations.workload.plots import POINTS_MAX, TOP, WIDTH, Axis, Series, SeriesStyle, plot
+from callboard.simulations.workload.plots import (
+    BOTTOM,
+    HEIGHT,
+    POINTS_MAX,
+    TOP,
+    WIDTH,
+    Axis,
+    Series,
+    SeriesStyle,
+    plot,
+)
 from callboard.simulations.workload.profile_format import profile_from_json
 from callboard.simulations.workload.report import key_plot, profile_page, rate_plot, value_plot
 
@@ -125,6 +135,47 @@ def test_counts_that_did_not_occur_are_not_drawn(small_profile_text: str) -> Non
     text = plot([Series("s", counts, SeriesStyle.DOTS)], Axis("x"), Axis("y"), title="t")
     assert text.count("h0") == len(counts)
     assert "L" not in text.partition('d="')[2]
+
+
+def bars(drawing: str) -> list[tuple[float, float]]:
+    """Left and right of each bar."""
+    found = [
+        each for each in ElementTree.fromstring(drawing).findall("rect") if "bar" in each.get("class", "")
+    ]
+    return [
+        (float(each.get("x", 0)), float(each.get("x", 0)) + float(each.get("width", 0))) for each in found
+    ]
+
+
+def test_a_bar_is_as_wide_as_what_it_counts(small_profile_text: str) -> None:
+    """Not as far as the next bar: where few values occur it would cover numbers that do not."""
+    points = [(0.0, 3.0), (20.0, 1.0)]
+    found = bars(plot([Series("s", points, SeriesStyle.BARS)], Axis("x"), Axis("y"), title="t"))
+    assert all(right - left < WIDTH / 21 for left, right in found)
+    found = bars(value_plot([("one", profile_from_json(small_profile_text))]))
+    assert [round((right - left) / (found[-1][1] - found[0][0]), 2) for left, right in found] == [0.17, 0.17]
+    many = [(0.0, 3.0), (9_000.0, 1.0)]
+    found = bars(plot([Series("s", many, SeriesStyle.BARS)], Axis("x"), Axis("y"), title="t"))
+    assert all(right - left >= 3 for left, right in found)
+
+
+def test_an_axis_of_counts_has_whole_numbers() -> None:
+    """There is no half event."""
+    points = [(1.0, 1.0), (2.0, 2.0)]
+    x, y = Axis("x", is_whole=True), Axis("y", is_whole=True)
+    found = ElementTree.fromstring(plot([Series("s", points, SeriesStyle.BARS)], x, y, title="t"))
+    assert [text.text for text in found.iter("text")] == ["0", "1", "2", "1", "2", "x", "y"]
+
+
+def test_few_keys_are_dots(small_profile_text: str) -> None:
+    """A line would show ranks between them; a key with one event is above the axis."""
+    small = profile_from_json(small_profile_text)
+    assert small.distinct_keys == 3
+    (path,) = ElementTree.fromstring(key_plot([("keys", small)])).findall("path")
+    assert path.get("class") == "dots series0"
+    places = re.findall(r"M([\d.]+) ([\d.]+)h0", path.get("d", ""))
+    assert len(places) == 3
+    assert all(float(height) < HEIGHT - BOTTOM for _, height in places)
 
 
 def test_equal_series_are_both_seen(small_profile_text: str) -> None:

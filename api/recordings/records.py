@@ -133,14 +133,14 @@ class Member:
             return False
 
 
-def elements(pieces: Iterable[bytes], within: str | None = None) -> Iterator[bytes]:
-    """The elements of a file that holds one JSON array, from its pieces.
+def elements(pieces: Iterable[bytes], within: str | None = None, path: str = "the file") -> Iterator[bytes]:
+    """The elements of the file `path` that holds one JSON array, from its pieces.
 
     With `within` it holds one object, and the array is its member of that name; what follows the array is not looked
     at. Raises `InvalidArgument` when there is none.
     """
     array = Elements()
-    for piece in pieces if within is None else _inside(iter(pieces), within):
+    for piece in pieces if within is None else _inside(iter(pieces), within, path):
         yield from array.feed(piece)
         if within is not None and array.is_over:
             return
@@ -148,7 +148,7 @@ def elements(pieces: Iterable[bytes], within: str | None = None) -> Iterator[byt
         yield rest
 
 
-def _inside(pieces: Iterator[bytes], name: str) -> Iterator[bytes]:
+def _inside(pieces: Iterator[bytes], name: str, path: str) -> Iterator[bytes]:
     """The pieces from the beginning of the member on."""
     member = Member(name)
     for piece in pieces:
@@ -158,7 +158,7 @@ def _inside(pieces: Iterator[bytes], name: str) -> Iterator[bytes]:
             yield from pieces
             return
     raise InvalidArgument(
-        f"a file holds no JSON object with an array {name!r:.80}. Name the member whose elements are the records."
+        f"{path} holds no JSON object with an array {name!r:.80}. Name the member whose elements are the records."
     )
 
 

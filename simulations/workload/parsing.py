@@ -176,7 +176,7 @@ def unpack_files(
 def cut_arrays(within: str | None, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """In a task: rows of `path` and `line`, files cut at `BETWEEN`, in order, become rows of `LINES`: elements."""
     for path, pieces in groupby(_path_lines(batches), key=itemgetter(0)):
-        yield from _batches(path, elements(_with_between(map(itemgetter(1), pieces)), within))
+        yield from _batches(path, elements(_with_between(map(itemgetter(1), pieces)), within, path_of(path)))
 
 
 def _with_between(pieces: Iterator[bytes]) -> Iterator[bytes]:

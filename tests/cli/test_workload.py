@@ -148,7 +148,7 @@ def test_the_records_may_lie_within_an_object(command: Any) -> None:
     made = command.run(*job, "--records", "features", "--out", "r", "--json").json
     assert (made["lines"], made["records"], made["bad"]) == (5, 5, 0)
     refused = command.run(*job, "--records", "feature", "--out", "s", code=exits.USAGE)
-    assert "no JSON object with an array 'feature'" in " ".join(refused.err.split())
+    assert "a.json holds no JSON object with an array 'feature'" in " ".join(refused.err.split())
 
 
 @pytest.mark.parametrize(

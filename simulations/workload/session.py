@@ -113,6 +113,9 @@ _SETTINGS: Final = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     # A job that lists files takes longer than listing some hundred.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000",
+    # Each file counts as so many bytes more when Spark divides them. With Spark's 4 MiB a few hundred small files
+    # become several tasks for each core, and each task costs more than all that it reads.
+    "spark.sql.files.openCostInBytes": "262144",
 }
 
 

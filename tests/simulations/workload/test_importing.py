@@ -92,9 +92,9 @@ def test_the_division_among_tasks_leaves_no_trace(
 
 
 def test_many_files_take_as_many_jobs_as_one(spark: Any, tmp_path: pathlib.Path) -> None:
-    """A job costs more than a small file: formats are detected without any, and all files are read together."""
+    """A job or a task costs more than a small file: formats are detected without any, and cores share the files."""
     counts = []
-    for many in (2, 30):
+    for many in (2, 100):
         folder = tmp_path / f"files{many}"
         folder.mkdir()
         for number in range(many):
@@ -104,6 +104,7 @@ def test_many_files_take_as_many_jobs_as_one(spark: Any, tmp_path: pathlib.Path)
         report = import_traffic(spark, files, str(tmp_path / f"recording{many}"))
         counts.append(len(spark.sparkContext.statusTracker().getJobIdsForGroup()) - before)
         assert (report.files, report.records, report.skipped) == (many, 2 * many, many)
+        assert spark.read.text(files).rdd.getNumPartitions() <= spark.sparkContext.defaultParallelism + 1
     assert counts[0] == counts[1] > 0
 
 

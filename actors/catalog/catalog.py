@@ -405,11 +405,7 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
         live = self._directory.by_id(record.topic_id)
         if live is None:
             live = self._directory.launch_topic(record)
-            # No partition runs yet, nor has looked for what has expired.
-            for group in self._state.groups.values():
-                if group.settings.dead_letter_expired and record.topic_id in group.topic_ids:
-                    for port in live.ports:
-                        port.carried.keep_expired.add(group.group_id)
+            self._tell_groups(live)
             self.context.start_task(self._close_forgotten_groups, live, name=f"groups of {record.name}")
         if record.delays:
             waiting = self._directory.waiting

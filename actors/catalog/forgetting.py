@@ -1,4 +1,4 @@
-"""What the catalog's actor does so that partitions know nothing more of groups that do not read them."""
+"""What the catalog's actor does so that partitions know which groups read them, and nothing more of others."""
 
 from __future__ import annotations
 
@@ -33,6 +33,21 @@ class ForgetsGroups:
     if TYPE_CHECKING:
 
         def _operation_failed(self, subject: str, error: CallboardError) -> None: ...
+
+    def _tell_groups(self, live: LiveTopic) -> None:
+        """Say which groups read the topic, before its partitions run: what a group has not settled is kept, and what
+        expires is a dead letter, also where the journal has lost that there is such a group.
+        """
+        groups = [each for each in self._state.groups.values() if live.topic_id in each.topic_ids]
+        readers = {
+            each.group_id: self._directory.membership(each).opening(each.group_id, live.topic_id)
+            for each in groups
+            if each.settings.durable
+        }
+        keep_expired = {each.group_id for each in groups if each.settings.dead_letter_expired}
+        for port in live.ports:
+            port.carried.readers = readers.copy()
+            port.carried.keep_expired |= keep_expired
 
     async def _check_dead_letters(self, record: GroupRecord) -> None:
         """Raise `DeadLettersKept` if partitions keep dead letters of the group."""

@@ -41,15 +41,12 @@ async def seek_group(
         )
     places: Places = {}
     failed: list[tuple[PartitionPort, CallboardError]] = []
-    settings = membership.settings
 
     async def seek(port: PartitionPort) -> None:
         try:
-            start = membership.start_in(port.topic_id)
-            delivery, birth = membership.delivery_settings(), membership.birth
-            opened = c.OpenGroup(group_id, settings.durable, start, delivery, birth)
-            await calls.ask(port, opened)  # a crash may have left it out
-            offset, takes_nearest = start if to is None else to, True
+            opening = membership.opening(group_id, port.topic_id)
+            await calls.ask(port, opening)  # a crash may have left it out
+            offset, takes_nearest = opening.start if to is None else to, True
             if isinstance(offset, datetime):
                 offset = await calls.ask(port, c.OffsetAt(round(offset.timestamp() * 1e6)))
             elif isinstance(offset, str):

@@ -207,10 +207,7 @@ class Coordinator(Actor[CoordinatorCommand]):
 
     def _opening(self, port: PartitionPort) -> c.OpenGroup:
         """With the settings of now: they may be altered while a partition restarts."""
-        membership = self._membership
-        durable, start = membership.settings.durable, membership.start_in(port.topic_id)
-        settings = membership.delivery_settings()
-        return c.OpenGroup(self._group_id, durable, start, settings, membership.birth)
+        return self._membership.opening(self._group_id, port.topic_id)
 
     async def _follow_topics(self) -> None:
         """Of a group of a pattern: have new topics know it, also while nobody reads, and members know what they read.

@@ -22,7 +22,7 @@ import attrs
 import trio
 
 from callboard.actors.groups.assignment import Assignment, Place
-from callboard.actors.partition.commands import DeliverySettings
+from callboard.actors.partition.commands import DeliverySettings, OpenGroup
 from callboard.actors.settings import GroupSettings, Start
 from callboard.actors.timers.timers import Flag
 from callboard.log.format.stamps import Stamps
@@ -159,6 +159,11 @@ class Membership:
     def start_in(self, topic_id: str) -> Start:
         """Where the group begins in a topic."""
         return "beginning" if topic_id in self.found else self.settings.start
+
+    def opening(self, group_id: int, topic_id: str) -> OpenGroup:
+        """How partitions of a topic open the group, which has this id, with the settings of now."""
+        start, settings = self.start_in(topic_id), self.delivery_settings()
+        return OpenGroup(group_id, self.settings.durable, start, settings, self.birth)
 
     def delivery_settings(self) -> DeliverySettings:
         """What partitions have to know of the settings: the same object for all, until they are altered."""

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import attrs
 
 from callboard.actors.delivery.receipts import Lease, OffsetRange
-from callboard.actors.partition.commands import DeliverySettings, Ranges
+from callboard.actors.partition.commands import OWN_GROUP, DeliverySettings, OpenGroup, Ranges
 from callboard.actors.partition.group_states import Group, PendingLease
 from callboard.actors.partition.ownership import Ownership
 from callboard.log.format.stamps import Stamps
@@ -70,6 +70,8 @@ class Carried:
     """Those of them that left while there was no core to release their leases."""
     has_expiries: bool = False
     """A record is known that has a time to live."""
+    readers: dict[int, OpenGroup] = attrs.field(factory=dict)
+    """By id: the durable groups that read the partition, to be opened anew where the journal has lost them."""
     keep_expired: set[int] = attrs.field(factory=set)
     """By id: the groups that keep what expires as dead letters, until their settings are known."""
     stamps: Stamps = attrs.field(factory=Stamps)
@@ -91,6 +93,19 @@ class Carried:
                 self.kept_until[group_id] = max(until, self.kept_until.get(group_id, until))
             known = self.settings[group_id] = settings
         return known
+
+    def opened(self, message: OpenGroup) -> int:
+        """A group is opened that the journal does not have; returns the first lease that it may give.
+
+        It may be one that the journal lost in this process: consumers still have receipts of it.
+        """
+        if message.durable and message.group_id != OWN_GROUP:
+            self.readers[message.group_id] = message
+        return self.next_leases.get(message.group_id, 0)
+
+    def lost_readers(self, groups: Container[int]) -> list[OpenGroup]:
+        """How to open those that read the partition and are not among the `groups` of its journal."""
+        return [message for group_id, message in self.readers.items() if group_id not in groups]
 
     def ended(self, groups: Iterable[Group]) -> None:
         """A core is given up: what nobody has heard of is to be released, what consumers have is theirs."""
@@ -178,7 +193,14 @@ class Carried:
     def forget(self, group_id: int) -> None:
         """The group is closed."""
         by_group: tuple[dict[int, Any], ...] = (self.settings, self.kept_until, self.first_leases)
-        by_group += (self.first_sought, self.dropped_below, self.owners, self.unsynced, self.next_leases)
+        by_group += (
+            self.first_sought,
+            self.dropped_below,
+            self.owners,
+            self.unsynced,
+            self.next_leases,
+            self.readers,
+        )
         for rows in by_group:
             rows.pop(group_id, None)
         self.keep_expired.discard(group_id)

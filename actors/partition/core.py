@@ -256,9 +256,7 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
             start = self._start_offset(message.start) if start is None else start
             who = message.group_id, message.durable
             group, record = self.states.open(*who, start, numbering, message.birth)
-            # It may be one that the journal lost in this process: consumers still have receipts of it.
-            given = self._carried.next_leases.get(message.group_id, 0)
-            group.delivery.next_lease_id = max(group.delivery.next_lease_id, given)
+            group.delivery.next_lease_id = max(group.delivery.next_lease_id, self._carried.opened(message))
             self.journal.entries.append(record)
         self._set(message.group_id, message.settings, now)
         self._judge(group, now, PROCESS_ENDED)

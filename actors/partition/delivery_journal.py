@@ -51,13 +51,17 @@ async def open_delivery_journal(
     if states.lost_sequences:
         states.replayed(journal.next_id, journal.next_sequence)
         context.emit(JournalSalvaged(context.path, str(damage or "; ".join(states.losses))))
-        try:
-            pieces = states.snapshot_in_pieces(wall_offset(context.clock))
-            await journal.heal(await made_in_steps(pieces, context.limits))
-        except StorageError as obstacle:
-            journal.needs_healing = True  # with the next records
-            if isinstance(obstacle, DiskFull):
+        journal.needs_healing = True  # with the next records, unless it is done now
+        if not spec.port.carried.lost_readers(
+            states.groups
+        ):  # else their opening is that: `lost` holds until then
+            try:
+                pieces = states.snapshot_in_pieces(wall_offset(context.clock))
+                await journal.heal(await made_in_steps(pieces, context.limits))
+            except DiskFull as obstacle:
                 journal.lack = obstacle
+            except StorageError:
+                pass
     if journal.next_sequence > 0:
         states.begin_life()
     return journal, states

@@ -40,6 +40,7 @@ from callboard.actors.partition.openings import Turn
 from callboard.actors.partition.participants import JournalParticipant, LogParticipant, wall_offset
 from callboard.actors.partition.publishers import Publishers, publishers_of
 from callboard.actors.partition.queues import NEVER, Appends
+from callboard.actors.partition.reopening import open_lost
 from callboard.actors.partition.retaining import PublishersSummary, Retaining
 from callboard.actors.partition.skipping import Skipping
 from callboard.actors.partition.spec import PartitionSpec, log_settings
@@ -166,6 +167,7 @@ class Partition(Actor[c.PartitionCommand]):
         }
         port.carried.has_expiries |= self._spec.settings.default_ttl is not None
         await in_steps(core.begin_in_steps(now := context.clock.monotonic(), restarted=port.opened_before))
+        await open_lost(core, port.carried, self._log, context.clock, self._journal.next_id)
         self._take_handed_over(now)
         self._perform()
         self._arm_upkeep()

@@ -97,7 +97,7 @@ async def test_a_group_is_not_opened_again_that_was_deleted(autojump_clock: Any,
         topic = await runtime.create_topic("orders")
         async with topic.subscribe("billing"):
             pass
-        await runtime.delete_group("billing")
+        await runtime.group("billing").delete()
         await lose_journal(world, "garbage")
         runtime.crash("topics/orders/0", RuntimeError("drill"))
         await trio.sleep(1.0)

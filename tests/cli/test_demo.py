@@ -16,13 +16,14 @@ TIMEOUT_S = 300
 
 
 @pytest.fixture
-def demo(tmp_path):
+def demo(tmp_path, forking):
     """Runs `callboard demo` with these arguments, away from the project's folder; returns the finished process."""
 
     def run(*arguments):
-        command = [CALLBOARD, "demo", *map(str, arguments)]
-        return subprocess.run(
-            command, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        command = [str(CALLBOARD), "demo", *map(str, arguments)]
+        done = forking.run(command, cwd=tmp_path, timeout=TIMEOUT_S)
+        return subprocess.CompletedProcess(
+            command, done.returncode, done.stdout.decode(), done.stderr.decode()
         )
 
     return run

@@ -10,7 +10,7 @@ import click
 import trio
 
 from callboard.actors.names import check_name, no_group, no_topic
-from callboard.cli.group import Group, run
+from callboard.cli.group import CommandGroup, run
 from callboard.cli.inspect import ask_runtime, asking
 from callboard.cli.options import FiniteFloat, directory_option, json_option
 from callboard.cli.output import counted, legible, plain_bytes, print_json, say, show, table
@@ -57,7 +57,7 @@ def _choice(
     return choice | ({"at": " ".join(at)} if at else {})
 
 
-@click.group("dead-letters", cls=Group)
+@click.group("dead-letters", cls=CommandGroup)
 def dead_letters() -> None:
     """Look at dead letters, redrive and purge them.
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 
 from callboard.actors.names import check_name
-from callboard.cli.group import Group, run
+from callboard.cli.group import CommandGroup, run
 from callboard.cli.inspect import ask_runtime, asking
 from callboard.cli.options import directory_option, json_option
 from callboard.cli.output import counted, legible, plain_bytes, print_json, say, show, table
@@ -27,7 +27,7 @@ NUMBER_MAX: Final = 999_999_999
 """The control socket takes no larger partition or limit."""
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def delayed() -> None:
     """Look at messages that wait until they are due; cancel them.
 

@@ -77,7 +77,7 @@ def restore_help(command: click.Command) -> None:
         restore_help(below)
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """A group of commands that knows which one a wrong name means."""
 
     def resolve_command(
@@ -91,7 +91,7 @@ class Group(click.Group):
         return super().resolve_command(ctx, args)
 
 
-class LazyGroup(Group):
+class LazyGroup(CommandGroup):
     """Loads a command's module when the command is called or described."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -135,7 +135,7 @@ def callboard() -> None:
     """Callboard: a durable, partitioned message log and queue that lives inside a trio program."""
 
 
-class Terminated(KeyboardInterrupt):
+class TerminatedBySignal(KeyboardInterrupt):
     """SIGTERM, in a command that does not run in trio."""
 
 
@@ -144,7 +144,7 @@ def _ended_by_sigterm() -> Iterator[None]:
     """Let SIGTERM end a command as Ctrl-C does, so that it cleans up."""
 
     def end(number: int, frame: object) -> NoReturn:
-        raise Terminated
+        raise TerminatedBySignal
 
     before = signal.getsignal(signal.SIGTERM)
     if before is signal.SIG_IGN:
@@ -189,7 +189,7 @@ def _run_command() -> int:
         with _ended_by_sigterm():
             code = callboard.main(prog_name="callboard", standalone_mode=False)
     except (click.exceptions.Abort, KeyboardInterrupt) as error:
-        is_terminated = Terminated in (type(error), type(error.__cause__))
+        is_terminated = TerminatedBySignal in (type(error), type(error.__cause__))
         return exits.TERMINATED if is_terminated else exits.INTERRUPTED
     except click.UsageError as error:
         return _tell_usage(error)

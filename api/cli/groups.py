@@ -11,7 +11,7 @@ import click
 
 from callboard.actors.names import OWN_GROUPS, check_name, check_not_own_group
 from callboard.actors.settings import GROUP_FIELDS, check
-from callboard.cli.group import Group
+from callboard.cli.group import CommandGroup
 from callboard.cli.inspect import ask_runtime
 from callboard.cli.options import all_option, directory_option, json_option, parse_settings, zoned
 from callboard.cli.output import facts, print_json, say, show, table, to_json
@@ -27,7 +27,7 @@ MESSAGE: Final = re.compile(r"(?P<topic>[^/]+)/(?P<partition>[0-9]{1,9})@(?P<off
 """As places are printed: orders/0@17. A topic's name has no slash."""
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def group() -> None:
     """List, describe, alter, seek, reset and delete groups.
 

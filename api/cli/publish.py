@@ -158,7 +158,7 @@ def publish(
     if not create:
         require_directory(directory)
     stored: dict[int, int] = {}
-    waiting, fate = Waiting(), Fate()
+    waiting, fate = DelayedCount(), Fate()
 
     async def work() -> None:
         async with open_runtime(directory) as runtime:
@@ -190,7 +190,7 @@ def publish(
 
 
 @attrs.define
-class Waiting:
+class DelayedCount:
     """The delayed messages among those that were published."""
 
     count: int = 0
@@ -216,7 +216,7 @@ class Fate:
     """Messages that may be stored: the command was interrupted, and did not hear of them in time."""
 
 
-def _report(topic: str, stored: dict[int, int], waiting: Waiting, fate: Fate, as_json: bool) -> None:
+def _report(topic: str, stored: dict[int, int], waiting: DelayedCount, fate: Fate, as_json: bool) -> None:
     if as_json:
         found: dict[str, Any] = {
             "topic": topic,
@@ -313,7 +313,7 @@ class Feed:
     partition: int | None
     acks: Acks
     stored: dict[int, int]
-    waiting: Waiting
+    waiting: DelayedCount
     advance: Advance
     fate: Fate
 

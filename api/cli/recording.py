@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 
 from callboard.cli import exits
-from callboard.cli.group import Group, run
+from callboard.cli.group import CommandGroup, run
 from callboard.cli.messages import record_to_json
 from callboard.cli.options import bytes_of, directory_option, json_option, parse_start, zoned
 from callboard.cli.output import counted, facts, print_json, say, show, size_text, to_json
@@ -31,7 +31,7 @@ from callboard.recordings.copying import (
     check_alike,
 )
 from callboard.recordings.manifest import Manifest
-from callboard.recordings.reader import Batches, LogBatches, Recording, Span
+from callboard.recordings.reader import LogBatches, RecordedBatches, Recording, Span
 from callboard.recordings.writer import RecordingWriter, new_recording
 
 HEAD_RECORDS: Final = 10
@@ -58,7 +58,7 @@ out_option = click.option("--out", required=True, help="The recording to make; n
 # -- one recording -----------------------------------------------------------------------------------------------------
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def recording() -> None:
     """Look into recordings; cut and merge them."""
 
@@ -229,7 +229,7 @@ def _filters(keys: tuple[str, ...], headers: tuple[str, ...]) -> list[RecordFilt
     return found
 
 
-def _picked(batches: Batches, filters: Sequence[RecordFilter]) -> Batches:
+def _picked(batches: RecordedBatches, filters: Sequence[RecordFilter]) -> RecordedBatches:
     """What all filters keep, in batches of one size."""
     for chosen in filters or (None,):
         batches = Picked(batches, chosen)

@@ -9,7 +9,7 @@ import click
 from callboard.actors.names import check_name
 from callboard.actors.recurring.cron import check_cron
 from callboard.actors.recurring.spec import MISSED
-from callboard.cli.group import Group
+from callboard.cli.group import CommandGroup
 from callboard.cli.inspect import ask_runtime
 from callboard.cli.options import F, FiniteFloat, bytes_of, directory_option, json_option
 from callboard.cli.output import plain_bytes, print_json, say, show, table
@@ -17,7 +17,7 @@ from callboard.cli.publish import headers_of
 from callboard.schedules import NEXT_MAX, settings_text
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def schedule() -> None:
     """List, add, pause, resume and remove recurring publishes.
 

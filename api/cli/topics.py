@@ -18,7 +18,7 @@ from callboard.actors.settings import (
     topic_settings,
 )
 from callboard.cli import exits
-from callboard.cli.group import Group, run
+from callboard.cli.group import CommandGroup, run
 from callboard.cli.inspect import ask_runtime
 from callboard.cli.options import directory_option, json_option, parse_settings
 from callboard.cli.output import duration_text, facts, print_json, say, show, size_text, table, to_json
@@ -30,7 +30,7 @@ from callboard.offline import OfflineDirectory, require_directory
 settings_argument = click.argument("settings", nargs=-1, required=True, metavar="SETTING=VALUE...")
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def topic() -> None:
     """Create, list, describe, alter and delete topics.
 

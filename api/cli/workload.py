@@ -8,7 +8,7 @@ import attrs
 import click
 
 from callboard.cli import files
-from callboard.cli.group import Group
+from callboard.cli.group import CommandGroup
 from callboard.cli.options import FiniteFloat, bucket_option, json_option, spark_options
 from callboard.cli.output import facts, print_json, progress, show, size_text, table
 from callboard.cli.traffic_options import delimiter_of, empty_key_option, time_format_option
@@ -44,7 +44,7 @@ from callboard.spark.files import check_new
 FORMATS = [*(form.value for form in Format), PARQUET]
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def workload() -> None:
     """Turn traffic into recordings and profiles, with Spark. Profiles become larger recordings.
 

@@ -18,7 +18,7 @@ import attrs
 from callboard.log.errors import InvalidArgument, RecordingInvalid
 from callboard.log.format.columns import NO_TIME, Columns
 from callboard.log.limits import MIB
-from callboard.recordings.reader import READ_RECORDS, Batches, Recording
+from callboard.recordings.reader import READ_RECORDS, RecordedBatches, Recording
 from callboard.recordings.tally import times_of
 
 GATHERED_RECORDS: Final = 1_000
@@ -200,10 +200,10 @@ def joined(parts: Sequence[Columns]) -> Columns:
     return columns
 
 
-class Picked(Batches):
+class Picked(RecordedBatches):
     """What of `batches` the filter keeps (None: all), in batches of one size."""
 
-    def __init__(self, batches: Batches, chosen: RecordFilter | None) -> None:
+    def __init__(self, batches: RecordedBatches, chosen: RecordFilter | None) -> None:
         self._batches = batches
         self._chosen = chosen
         self._gathering = Gathering()
@@ -230,13 +230,13 @@ class Picked(Batches):
         await self._batches.aclose()
 
 
-class Merged(Batches):
+class Merged(RecordedBatches):
     """The records of several by time; of equal times those of the first come first.
 
     A record whose time is below that of an earlier one of its own comes right behind that.
     """
 
-    def __init__(self, batches: Sequence[Batches]) -> None:
+    def __init__(self, batches: Sequence[RecordedBatches]) -> None:
         self._batches = list(batches)
         self._heads: list[_Head] | None = None
         self._gathering = Gathering()
@@ -270,7 +270,7 @@ class Merged(Batches):
 class _Head:
     """How far one of those that are merged has come."""
 
-    def __init__(self, place: int, batches: Batches) -> None:
+    def __init__(self, place: int, batches: RecordedBatches) -> None:
         self._place = place
         self._batches = batches
         self._columns = Columns.build([])

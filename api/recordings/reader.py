@@ -92,7 +92,7 @@ def restamped(columns: Columns, append_times: Sequence[int]) -> Columns:
     return attrs.evolve(columns, append_times=array("q", append_times), expiries=expiries)
 
 
-class Batches(ABC):
+class RecordedBatches(ABC):
     """Batches, one after the other: `async for`. Whoever does not read to the end calls `aclose`."""
 
     def __aiter__(self) -> Self:
@@ -107,7 +107,7 @@ class Batches(ABC):
         """Close the files."""
 
 
-class LogBatches(Batches):
+class LogBatches(RecordedBatches):
     """What a log holds in `[start, stop)`; of each batch what lies in `span`.
 
     `lost(first, last)` is called for the offsets that cannot be read. With the time that it is now, what was appended
@@ -229,7 +229,7 @@ class Recording:
 
     async def read(
         self, partition: int, *, start: int = 0, span: Span = EVER, read_bytes: int = READ_BYTES
-    ) -> Batches:
+    ) -> RecordedBatches:
         """The batches of a partition from the offset `start` on, in order; of each what lies in `span`.
 
         A few times `read_bytes` are in memory at a time. Raises `RecordingInvalid` where something is damaged or

@@ -85,7 +85,7 @@ class Elements:
         return taken
 
 
-class Member:
+class ArrayInObject:
     """Looks for an array that is a member of the object that a file holds."""
 
     def __init__(self, name: str) -> None:
@@ -150,7 +150,7 @@ def elements(pieces: Iterable[bytes], within: str | None = None, path: str = "th
 
 def _inside(pieces: Iterator[bytes], name: str, path: str) -> Iterator[bytes]:
     """The pieces from the beginning of the member on."""
-    member = Member(name)
+    member = ArrayInObject(name)
     for piece in pieces:
         start = member.feed(piece)
         if start is not None:

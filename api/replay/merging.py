@@ -22,8 +22,8 @@ from callboard.publishing.partitioning import STICKY_RECORDS, Partitioner, check
 from callboard.recordings.copying import RecordFilter
 from callboard.replay.joining import joined, published_again
 from callboard.replay.pacing import NUMBER_US
-from callboard.replay.positions import Position
-from callboard.replay.sources import Parts, Source, Timed, times_in
+from callboard.replay.positions import ReplayPosition
+from callboard.replay.sources import Parts, ReplaySource, Timed, times_in
 
 
 def _each(one: Callable[[Columns, int], Any]) -> Callable[[Columns, int, int], list[Any]]:
@@ -118,7 +118,7 @@ class _Window:
                 found[name] = list(chain.from_iterable(parts))
         return found
 
-    def find(self, position: Position) -> int | None:
+    def find(self, position: ReplayPosition) -> int | None:
         """The index of a record, if it is here."""
         low = bisect_left(self.sources, position.source)
         high = bisect_right(self.sources, position.source)
@@ -131,8 +131,8 @@ class Merger:
 
     def __init__(
         self,
-        source: Source,
-        lasts: Sequence[Position | None],
+        source: ReplaySource,
+        lasts: Sequence[ReplayPosition | None],
         partitioner: Partitioner = consistent,
         *,
         is_raw: bool = False,

@@ -26,7 +26,7 @@ PASSES_MAX: Final = 2**32 - 1
 ID_BYTES: Final = 8
 
 
-class Position(NamedTuple):
+class ReplayPosition(NamedTuple):
     """A record of a replay. Within one source partition, positions of a later pass or offset come later."""
 
     source: int
@@ -91,12 +91,12 @@ class ReplayId:
         return [self.producer_id(source) for source in range(sources)]
 
 
-def last_position(columns: Columns, source_of: dict[int, int]) -> Position | None:
+def last_position(columns: Columns, source_of: dict[int, int]) -> ReplayPosition | None:
     """The last record of a replay in the batch; `source_of` maps producer ids to source partitions."""
     for count, producer_id, epoch, sequence in reversed(columns.producers or ()):
         source = source_of.get(producer_id)
         if source is not None:
-            return Position(source, epoch, sequence + count - 1)
+            return ReplayPosition(source, epoch, sequence + count - 1)
     return None
 
 

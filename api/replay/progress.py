@@ -6,7 +6,7 @@ import attrs
 
 from callboard.replay.pacing import MAX_SPEED, Lateness, LatenessMeter, Pace
 
-__all__ = ["Lateness", "ReplayProgress", "ReplayReport", "Tally"]
+__all__ = ["Lateness", "ReplayProgress", "ReplayReport", "ReplayTally"]
 
 
 @attrs.frozen(kw_only=True)
@@ -52,7 +52,7 @@ class ReplayReport:
 
 
 @attrs.define(eq=False)
-class Tally:
+class ReplayTally:
     """What a run counts on its way."""
 
     records: int = 0

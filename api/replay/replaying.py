@@ -36,11 +36,11 @@ from callboard.recordings.sharing import check_fraction
 from callboard.replay.checking import check_recording
 from callboard.replay.merging import Merger
 from callboard.replay.pacing import MAX_SPEED, NUMBER_US, Pace, TimeLine, check_rate, check_speed
-from callboard.replay.positions import Position, ReplayId, Selection, check_passes
-from callboard.replay.progress import ReplayProgress, ReplayReport, Tally
+from callboard.replay.positions import ReplayId, ReplayPosition, Selection, check_passes
+from callboard.replay.progress import ReplayProgress, ReplayReport, ReplayTally
 from callboard.replay.resuming import last_positions
 from callboard.replay.sending import Sender
-from callboard.replay.sources import Lane, Source, Timed
+from callboard.replay.sources import ReplayLane, ReplaySource, Timed
 from callboard.runtime import Runtime
 from callboard.topic import Topic
 
@@ -168,13 +168,13 @@ def source_of(
     topic_id: str,
     *,
     numbered: int | None = None,
-) -> Source:
+) -> ReplaySource:
     """What is replayed into the topic of that id."""
     manifest, span = recording.manifest, selection.span
     first, last = manifest.first_time_us or 0, manifest.last_time_us or 0
     first = first if span.from_us is None else max(first, span.from_us)
     last = last if span.to_us is None else min(last, span.to_us)
-    return Source(
+    return ReplaySource(
         recording=recording,
         selection=selection,
         line=TimeLine(first, max(1, last - first)) if numbered is None else TimeLine(0, numbered * NUMBER_US),
@@ -202,7 +202,7 @@ class _Replaying:
         self._selected = selected
         self._digest = manifest.digest
         self.is_raw = target.partitions == len(manifest.partitions)
-        self._tally = Tally(held_s=[0.0] * target.partitions)
+        self._tally = ReplayTally(held_s=[0.0] * target.partitions)
         self._stored: int | None = None
         self._failure: CallboardError | None = None
 
@@ -235,7 +235,7 @@ class _Replaying:
             await self._target.flush()
         return self._report(pace, lasts, feeds)
 
-    def _stored_before(self, lasts: Sequence[Position | None]) -> int | None:
+    def _stored_before(self, lasts: Sequence[ReplayPosition | None]) -> int | None:
         """How many records earlier runs stored; None when that is not known without counting them."""
         if not any(lasts):
             return 0
@@ -250,9 +250,11 @@ class _Replaying:
 
     # -- readers and senders
 
-    def _feeds(self, lasts: Sequence[Position | None]) -> Sequence[_LaneFeed | _MergedFeed]:
+    def _feeds(self, lasts: Sequence[ReplayPosition | None]) -> Sequence[_LaneFeed | _MergedFeed]:
         if self.is_raw and not self._wanted.is_numbered:
-            return [_LaneFeed(index, Lane(self._source, index, last)) for index, last in enumerate(lasts)]
+            return [
+                _LaneFeed(index, ReplayLane(self._source, index, last)) for index, last in enumerate(lasts)
+            ]
         partitioner = self._target.publisher.partitioner
         return [_MergedFeed(Merger(self._source, lasts, partitioner, is_raw=self.is_raw))]
 
@@ -299,7 +301,7 @@ class _Replaying:
     def _report(
         self,
         pace: Pace,
-        lasts: Sequence[Position | None],
+        lasts: Sequence[ReplayPosition | None],
         feeds: Sequence[_LaneFeed | _MergedFeed],
     ) -> ReplayReport:
         tally = self._tally
@@ -325,7 +327,7 @@ class _LaneFeed:
 
     passed_over = 0
 
-    def __init__(self, index: int, lane: Lane) -> None:
+    def __init__(self, index: int, lane: ReplayLane) -> None:
         self.index = index
         self._lane = lane
         self._primed: Timed | None = None

@@ -10,7 +10,7 @@ from callboard.actors.kernel import ActorRef
 from callboard.actors.partition.commands import Describe, Flush, PartitionStatistics, Read
 from callboard.log.errors import ActorCrashed, ActorStopped, RuntimeClosed
 from callboard.log.limits import READ_BYTES_DEFAULT
-from callboard.replay.positions import Position, last_position
+from callboard.replay.positions import ReplayPosition, last_position
 
 FIRST_SPAN: Final = 1
 """Records in the span that is read first: nearly always the last record is one of the replay's."""
@@ -18,7 +18,7 @@ SPAN_GROWTH: Final = 8
 SPAN_MAX: Final = 65_536
 
 
-async def last_positions(live: LiveTopic, source_of: dict[int, int]) -> list[Position | None]:
+async def last_positions(live: LiveTopic, source_of: dict[int, int]) -> list[ReplayPosition | None]:
     """The last record of a replay in each partition; None where there is none.
 
     `source_of` maps its producer ids to source partitions. What was sent before is waited for: it is stored then, or
@@ -27,7 +27,7 @@ async def last_positions(live: LiveTopic, source_of: dict[int, int]) -> list[Pos
     return [await _last_in(port.label, port.ref, source_of) for port in live.ports]
 
 
-async def _last_in(label: str, ref: ActorRef[Any], source_of: dict[int, int]) -> Position | None:
+async def _last_in(label: str, ref: ActorRef[Any], source_of: dict[int, int]) -> ReplayPosition | None:
     await _ask(label, ref, Flush())
     statistics: PartitionStatistics = await _ask(label, ref, Describe())
     stop, span = statistics.visible_end, FIRST_SPAN
@@ -42,8 +42,8 @@ async def _last_in(label: str, ref: ActorRef[Any], source_of: dict[int, int]) ->
 
 async def _last_between(
     label: str, ref: ActorRef[Any], start: int, stop: int, source_of: dict[int, int]
-) -> Position | None:
-    found: Position | None = None
+) -> ReplayPosition | None:
+    found: ReplayPosition | None = None
     while start < stop:
         answer: tuple[Sequence[Any], int, int] | None = await _ask(
             label, ref, Read(start, stop - start, READ_BYTES_DEFAULT)

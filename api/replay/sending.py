@@ -15,7 +15,7 @@ from callboard.actors.partition.commands import Level
 from callboard.log.format.columns import Columns
 from callboard.log.seams.clock import Clock
 from callboard.replay.pacing import MAX_SPEED, Pace, due_count
-from callboard.replay.progress import Tally
+from callboard.replay.progress import ReplayTally
 from callboard.replay.sources import Timed
 
 NOTED_MAX: Final = 64
@@ -34,7 +34,7 @@ class Sender:
         level: Level,
         pace: Pace,
         clock: Clock,
-        tally: Tally,
+        tally: ReplayTally,
     ) -> None:
         self._index = index
         self._batches = batches

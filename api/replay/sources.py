@@ -23,11 +23,11 @@ import attrs
 
 from callboard.log.format.columns import NO_TIME, Columns, ProducerRun
 from callboard.log.limits import KIB, MIB
-from callboard.recordings.reader import Batches, Recording
+from callboard.recordings.reader import RecordedBatches, Recording
 from callboard.recordings.tally import times_of
 from callboard.replay.joining import joined, published_again
 from callboard.replay.pacing import TimeLine
-from callboard.replay.positions import Position, Selection
+from callboard.replay.positions import ReplayPosition, Selection
 
 PART_RECORDS: Final = 8_192
 PART_BYTES: Final = 1 * MIB
@@ -54,7 +54,7 @@ class Timed:
 
 
 @attrs.frozen(kw_only=True)
-class Source:
+class ReplaySource:
     """What is replayed: a recording, which records of it, how often, and how they are marked."""
 
     recording: Recording
@@ -87,7 +87,7 @@ class Source:
 class Parts:
     """Batches in handfuls: none is cut, small ones come together."""
 
-    def __init__(self, batches: Batches, size_bytes: int) -> None:
+    def __init__(self, batches: RecordedBatches, size_bytes: int) -> None:
         self._batches = batches
         self._size_bytes = size_bytes
 
@@ -108,10 +108,10 @@ class Parts:
         await self._batches.aclose()
 
 
-class Lane:
+class ReplayLane:
     """One source partition on its way into the target partition of the same number, from behind `last` on."""
 
-    def __init__(self, source: Source, index: int, last: Position | None) -> None:
+    def __init__(self, source: ReplaySource, index: int, last: ReplayPosition | None) -> None:
         self._source = source
         self._index = index
         self._filter = source.selection.record_filter()

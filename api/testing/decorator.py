@@ -19,7 +19,7 @@ from callboard.log.errors import ConfigurationError
 from callboard.simulations.faults import FaultSpace, Plan
 from callboard.simulations.world import World
 from callboard.testing.search import search
-from callboard.testing.session import CURRENT, Asked
+from callboard.testing.session import CURRENT, RequestedRun
 from callboard.testing.trial import CRASHES, SEEDS, Escapes, Trial, Workload, trial_problems
 
 Body = Callable[..., Awaitable[object]]
@@ -113,7 +113,7 @@ def _test(body: Body, seeds: int, settings: dict[str, Any]) -> Test:
         trial = Trial(name=body.__name__, file=body.__code__.co_filename, body=main, **settings)
         if isinstance(plan := arguments.get("plan"), Plan):
             trial = attrs.evolve(trial, faults=plan)
-        asked = CURRENT.get() or Asked()
+        asked = CURRENT.get() or RequestedRun()
         for point in _points_in(body):
             asked.points.setdefault(point, 0)
         search(trial, asked.only(seeds), asked)

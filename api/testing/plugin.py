@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from callboard.testing.session import CURRENT, Asked
+from callboard.testing.session import CURRENT, RequestedRun
 
 if TYPE_CHECKING:
     from callboard.testing.simulation import Simulation
@@ -66,7 +66,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     """Pass the options and the test's name to a simulated test, and report the points that it never hit."""
     __tracebackhide__ = True
     option = item.config.getoption
-    asked = Asked(
+    asked = RequestedRun(
         _node(item),
         seeds=option("--callboard-seeds"),
         seed=option("--callboard-seed"),

@@ -27,7 +27,7 @@ from callboard.simulations.world.trace import clean
 from callboard.testing.errors import NotRepeatable
 from callboard.testing.guard import is_control, is_drawing
 from callboard.testing.reports import write_report
-from callboard.testing.session import Asked
+from callboard.testing.session import RequestedRun
 from callboard.testing.trial import Trial, points_passed
 
 MACHINERY = ("trio.", "outcome", "callboard.simulations.", "callboard.testing.")
@@ -47,7 +47,7 @@ LEAST_TICKS = 100_000
 """The minimum of an attempt's limit."""
 
 
-def search(trial: Trial, seeds: Iterable[int], asked: Asked) -> None:
+def search(trial: Trial, seeds: Iterable[int], asked: RequestedRun) -> None:
     """Run the trial under each seed; raises the first failure, with a note that explains it."""
     __tracebackhide__ = True
     passed: dict[str, int] = {}
@@ -78,7 +78,7 @@ def search(trial: Trial, seeds: Iterable[int], asked: Asked) -> None:
             _compare(trial, seed, case, run, asked)
 
 
-def _compare(trial: Trial, seed: int, case: Case, run: Run, asked: Asked) -> None:
+def _compare(trial: Trial, seed: int, case: Case, run: Run, asked: RequestedRun) -> None:
     """Run a seed that passed once more; raises `NotRepeatable` when that takes another course."""
     again = trial.run(seed, case, trace="digest", tick_limit=_limit(run))
     if again.trace.digest == run.trace.digest and again.failure is None:
@@ -92,7 +92,7 @@ def _compare(trial: Trial, seed: int, case: Case, run: Run, asked: Asked) -> Non
 
 
 def _explained(
-    trial: Trial, seed: int, case: Case, run: Run, failure: BaseException, asked: Asked
+    trial: Trial, seed: int, case: Case, run: Run, failure: BaseException, asked: RequestedRun
 ) -> BaseException:
     """What to raise for this run."""
     if is_control(failure):
@@ -121,7 +121,7 @@ def _explained(
 
 
 def _unrepeated(
-    trial: Trial, seed: int, case: Case, run: Run, again: BaseException | None, asked: Asked
+    trial: Trial, seed: int, case: Case, run: Run, again: BaseException | None, asked: RequestedRun
 ) -> BaseException:
     """What to raise for a run that failed, and then did not, or with `again`."""
     failure = run.failure
@@ -218,12 +218,12 @@ def _kind(failure: BaseException | None, file: str) -> object:
     return type(failure), tuple(lines[-1:])
 
 
-def way_back(asked: Asked, seed: int) -> str:
+def way_back(asked: RequestedRun, seed: int) -> str:
     """The command that runs this test under this seed only."""
     return f"pytest {shlex.quote(asked.node or 'path::test')} --callboard-seed={seed}"
 
 
-def account(name: str, run: Run, remarks: Sequence[str], asked: Asked) -> str:
+def account(name: str, run: Run, remarks: Sequence[str], asked: RequestedRun) -> str:
     """The text about a failure: its story, and where its timeline is if one was asked for."""
     story = tell(run, way_back(asked, run.seed), name, remarks)
     lines = ["", story.text()]

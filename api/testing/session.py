@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 
 
-class Asked:
+class RequestedRun:
     """One test's call: options of the command line, the test's name for it, and what it found."""
 
     __slots__ = ("faults", "is_planned", "node", "points", "report", "seed", "seeds", "twice")
@@ -48,4 +48,4 @@ class Asked:
         return range(self.seeds or seeds)
 
 
-CURRENT: ContextVar[Asked | None] = ContextVar("callboard_testing", default=None)
+CURRENT: ContextVar[RequestedRun | None] = ContextVar("callboard_testing", default=None)

@@ -11,7 +11,7 @@ from callboard.log.errors import ConfigurationError
 from callboard.simulations.faults import FaultSpace, Plan
 from callboard.simulations.world import Run, Tape, World
 from callboard.testing.search import search
-from callboard.testing.session import CURRENT, Asked
+from callboard.testing.session import CURRENT, RequestedRun
 from callboard.testing.trial import CRASHES, SEEDS, Escapes, Trial, Workload, trial_problems
 
 
@@ -60,7 +60,7 @@ class Simulation:
         Runs `main(world)`, or `main(world, drawn)` with what `workload(entropy)` drew.
         """
         __tracebackhide__ = True
-        asked = CURRENT.get() or Asked()
+        asked = CURRENT.get() or RequestedRun()
         trial = _trial(
             main,
             seeds,

@@ -15,7 +15,7 @@ from typing import Final
 
 from callboard.message import ColumnBatch, RecordBatch
 from callboard.replay.merging import Merger
-from callboard.replay.sources import Lane, Source, Timed
+from callboard.replay.sources import ReplayLane, ReplaySource, Timed
 from callboard.simulations.violations import Violation
 
 PROMISE: Final = "a replayed topic holds the recording"
@@ -72,7 +72,7 @@ class _Expected:
 class Audit:
     """Compares what comes out of a topic of `partitions` partitions with the recording."""
 
-    def __init__(self, source: Source, partitions: int, *, is_raw: bool) -> None:
+    def __init__(self, source: ReplaySource, partitions: int, *, is_raw: bool) -> None:
         self.records = 0
         """Found so far, all as they should be."""
         self.missing = 0
@@ -80,7 +80,7 @@ class Audit:
         self.offsets = [0] * partitions
         """Up to where each partition has been compared."""
         self._expected = [_Expected() for _ in range(partitions)]
-        self._lanes = [Lane(source, index, None) for index in range(partitions)] if is_raw else []
+        self._lanes = [ReplayLane(source, index, None) for index in range(partitions)] if is_raw else []
         self._merger = None if is_raw else Merger(source, [None] * partitions)
         self._is_over = [False] * partitions
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from callboard.log.errors import InvalidArgument
 from callboard.log.format.columns import Columns
 from callboard.recordings.reader import Span
-from callboard.replay.positions import Position, ReplayId, Selection, check_passes, last_position
+from callboard.replay.positions import ReplayId, ReplayPosition, Selection, check_passes, last_position
 
 IDS = (
     ReplayId("a" * 64, "topic-1"),
@@ -55,7 +55,9 @@ def test_the_last_record_of_a_replay_is_found(runs: list[tuple[int, int, int]]) 
         count += records
         sequence += records
     columns = Columns.build([b""] * count, producers=made)
-    wanted = [Position({7: 0, 9: 4}[run[1]], run[2], run[3] + run[0] - 1) for run in made if run[1] in (7, 9)]
+    wanted = [
+        ReplayPosition({7: 0, 9: 4}[run[1]], run[2], run[3] + run[0] - 1) for run in made if run[1] in (7, 9)
+    ]
     assert last_position(columns, {7: 0, 9: 4}) == (wanted[-1] if wanted else None)
 
 

@@ -16,8 +16,8 @@ from callboard.recordings.reader import Span
 from callboard.recordings.sharing import Share
 from callboard.replay.merging import Merger
 from callboard.replay.pacing import TimeLine
-from callboard.replay.positions import Position, Selection
-from callboard.replay.sources import Lane, Source, Timed
+from callboard.replay.positions import ReplayPosition, Selection
+from callboard.replay.sources import ReplayLane, ReplaySource, Timed
 
 START_US = 1_700_000_000_000_000
 IDS = (11, 22, 33)
@@ -26,10 +26,10 @@ HALF = Selection(fraction=Fraction(1, 2))
 PICKED = sum(1 for count in (25, 18, 9) for number in range(count) if number % 5 and number % 7 in (1, 2, 3))
 
 
-def source_of(recorded: Any, selection: Selection = Selection(), passes: int | None = 1) -> Source:
+def source_of(recorded: Any, selection: Selection = Selection(), passes: int | None = 1) -> ReplaySource:
     """A source with short producer ids."""
     line = TimeLine(START_US, 60_000_000)
-    return Source(
+    return ReplaySource(
         recording=recorded.recording,
         selection=selection,
         line=line,
@@ -38,19 +38,21 @@ def source_of(recorded: Any, selection: Selection = Selection(), passes: int | N
     )
 
 
-def origins(timed: Timed) -> list[Position]:
+def origins(timed: Timed) -> list[ReplayPosition]:
     """Where the records come from."""
-    found: list[Position] = []
+    found: list[ReplayPosition] = []
     columns = timed.select(0, timed.columns.count)
     for count, producer, number, offset in columns.producers or ():
-        found += [Position(IDS.index(producer), number, offset + index) for index in range(count)]
+        found += [ReplayPosition(IDS.index(producer), number, offset + index) for index in range(count)]
     return found
 
 
-async def merged(source: Source, lasts: list[Position | None]) -> list[list[tuple[Position, bytes, int]]]:
+async def merged(
+    source: ReplaySource, lasts: list[ReplayPosition | None]
+) -> list[list[tuple[ReplayPosition, bytes, int]]]:
     """All that a merger has for each target partition: origin, value and position in time."""
     merger = Merger(source, lasts)
-    found: list[list[tuple[Position, bytes, int]]] = [[] for _ in lasts]
+    found: list[list[tuple[ReplayPosition, bytes, int]]] = [[] for _ in lasts]
     while (sent := await merger.next()) is not None:
         for index, timed in sent:
             values = timed.columns.value_list()
@@ -120,17 +122,17 @@ async def test_a_lane_goes_on_behind_any_last_record(
     """S1: to the end of the pass, and with the passes after it."""
     recorded = await make_recording((25, 18, 9), frame=4)
     source = source_of(recorded, selection, 3)
-    whole = await all_of(Lane(source, 0, None))
+    whole = await all_of(ReplayLane(source, 0, None))
     assert len({of for of, _, _ in whole}) == len(whole)
-    rest = await all_of(Lane(source, 0, Position(0, number, offset)))
+    rest = await all_of(ReplayLane(source, 0, ReplayPosition(0, number, offset)))
     wanted = [row for row in whole if (row[0].number, row[0].offset) > (number, offset)]
     # Where time falls, a later beginning knows of no earlier time.
     assert [row[:2] for row in rest] == [row[:2] for row in wanted]
 
 
-async def all_of(lane: Lane) -> list[tuple[Position, bytes | None, int]]:
+async def all_of(lane: ReplayLane) -> list[tuple[ReplayPosition, bytes | None, int]]:
     """All that a lane has: origin, value and position in time."""
-    found: list[tuple[Position, bytes | None, int]] = []
+    found: list[tuple[ReplayPosition, bytes | None, int]] = []
     while (timed := await lane.next()) is not None:
         found += zip(origins(timed), timed.columns.value_list(), timed.positions, strict=True)
     await lane.aclose()
@@ -141,7 +143,7 @@ async def test_a_loop_over_nothing_ends(make_recording: Any) -> None:
     """For ever, but no record matches: that would spin."""
     recorded = await make_recording()
     source = source_of(recorded, Selection(keys=("nobody",)), None)
-    assert await all_of(Lane(source, 0, None)) == []
+    assert await all_of(ReplayLane(source, 0, None)) == []
     assert await merged(source, [None, None]) == [[], []]
 
 
@@ -149,4 +151,4 @@ async def test_a_last_record_that_is_not_there_is_told(make_recording: Any) -> N
     """The recording is not the one that was replayed, whatever its digest says."""
     recorded = await make_recording()
     with pytest.raises(RecordingInvalid, match="verify"):
-        await merged(source_of(recorded), [Position(0, 0, 1_000), None])
+        await merged(source_of(recorded), [ReplayPosition(0, 0, 1_000), None])

@@ -265,8 +265,14 @@ class Admission:
         self._draft, self._draft_bytes = Draft(), 0
 
     def read(self, batches: Iterable[Columns], end: int, now_us: int) -> None:
-        """The log holds these up to `end`, which the tables did not know."""
+        """The log holds these up to `end`, which the tables did not know.
+
+        Where times go back, the clock was set right: what is ahead was stamped before that.
+        """
+        stamped_us = 0
         for columns in batches:
+            self.stamps.notice(stamped_us, columns.append_time_us)
+            stamped_us = max(stamped_us, columns.append_time_us)
             if columns.producers is None and columns.dedup_ids is None:
                 continue
             for piece in _dense(columns):

@@ -316,7 +316,8 @@ class Publishers:
             await self._write(log.durable_end)
 
     async def _write(self, end: int) -> None:
-        data = await in_steps(encode_in_steps(self.admission, end, self.identity))
+        now_us = self._clock.wall_us()
+        data = await in_steps(encode_in_steps(self.admission, end, self.identity, now_us=now_us))
         self._beyond_bytes = SPACING * len(data)
         await replace_whole(self._files, self.path, data)
         self._file_end = end
@@ -372,17 +373,25 @@ def publishers_of(files: Incarnation, spec: PartitionSpec, context: Context[Any]
     )
 
 
-def encode_in_steps(admission: Admission, end: int, identity: int = UNBOUND) -> Generator[None, None, bytes]:
+LATEST_US: Final = 2**63 - 1
+"""Nothing is ahead of it."""
+
+
+def encode_in_steps(
+    admission: Admission, end: int, identity: int = UNBOUND, *, now_us: int = LATEST_US
+) -> Generator[None, None, bytes]:
     """The bytes of the file: a head, then a CBOR map of columns, little-endian. Yields between two steps; later changes
-    to the tables are not in it.
+    to the tables are not in it. A time that is ahead of now is written as what it counts for, so that it grows old
+    however often the partition is opened.
     """
+    believed = admission.stamps.believed
     producers, ids, void_below = list(admission.producers), list(admission.ids), admission.ids.void_below
     rows, times, runs = array("Q"), array("q"), array("Q")
     for place, (producer_id, known) in enumerate(producers):
         if place and not place % STEP_ITEMS:
             yield
         rows.extend((producer_id, known.epoch, known.last, len(known.runs)))
-        times.append(known.time_us)
+        times.append(believed(known.time_us, now_us))
         runs.extend(chain.from_iterable(known.runs))
     lengths, offsets, id_times = array("I"), array("Q"), array("q")
     for at in range(0, len(ids), STEP_ITEMS):
@@ -391,7 +400,7 @@ def encode_in_steps(admission: Admission, end: int, identity: int = UNBOUND) -> 
         some = ids[at : at + STEP_ITEMS]
         lengths.extend([len(dedup_id) for dedup_id, _ in some])
         offsets.extend([offset for _, (offset, _) in some])
-        id_times.extend([time_us for _, (_, time_us) in some])
+        id_times.extend([believed(time_us, now_us) for _, (_, time_us) in some])
     body = cbor2.dumps(
         {
             "end": end,

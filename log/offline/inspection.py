@@ -45,12 +45,13 @@ from callboard.log.journal.journal_floor import raised, read_floor
 from callboard.log.journal.journal_placing import BLANK, WITHIN, goes_past
 from callboard.log.journal.journal_records import Kind
 from callboard.log.journal.journal_recovery import announced_snapshot
+from callboard.log.limits import OFFSET_MAX
 from callboard.log.offline.found import FramesFound, Inspection, Problem, SegmentState
 from callboard.log.seams.disk import Close, Entry, Incarnation
 from callboard.log.segments.damage_record import DAMAGES_NAME, DamageRecord
 from callboard.log.segments.index_file import decode_stored, load_index
 from callboard.log.segments.placing import BEGINNING_GONE, TOO_FAR, explains_ends, passed_over, place_segments
-from callboard.log.segments.scanning import OpenSegment, is_blank, scan_file
+from callboard.log.segments.scanning import OpenSegment, frames_end, is_blank, scan_file
 from callboard.log.segments.segment_file import (
     INDEX_SUFFIX,
     SEGMENT_SUFFIX,
@@ -60,6 +61,7 @@ from callboard.log.segments.segment_file import (
 )
 from callboard.log.segments.small_files import open_file, read_whole
 
+BEYOND: Final = "the log ends before it"
 PUBLISHERS_GONE: Final = (
     "the record of publishers is gone, and with it what it knew of records that retention has dropped: opening the"
     " directory makes it again from the records that are there"
@@ -199,14 +201,18 @@ class Inspector:
     async def _refuse_headless(self) -> None:
         """Leave out what only its name puts here, where the segments around it go past it."""
         kept: list[SegmentState] = []
-        passed = set[int]()
+        passed, ended_at = set[int](), OFFSET_MAX
         if self.found.kind == "partition":
             passed = passed_over({state.base: state.header for state in self.found.segments})
+            ended_at = await self._ended_at()
         before: SegmentState | None = None
         for state in self.found.segments:
             if state.header is not None:
                 before = state
             elif state.segment_id is None:
+                if state.base > ended_at:
+                    self._refuse(state, BEYOND)
+                    continue
                 is_within = state.base in passed
                 if self.found.kind == "journal" and before is not None:
                     is_within = await goes_past(self.files, before.path, state.base)
@@ -215,6 +221,16 @@ class Inspector:
                     continue
             kept.append(state)
         self.found.segments = kept
+
+    async def _ended_at(self) -> int:
+        """Where a partition's log ends, as its committed file and its last segment with a header say, when those behind
+        it have nothing but a name; `OFFSET_MAX` when that is not known, or there are none.
+        """
+        segments, committed = self.found.segments, self.found.committed
+        before = next((state for state in reversed(segments) if state.header is not None), None)
+        if before is None or committed is None or before is segments[-1]:
+            return OFFSET_MAX
+        return max(committed.visible_end, committed.durable_end, await frames_end(self.files, before.path))
 
     # -- headers ------------------------------------------------------------------------------------------------
 

@@ -1,9 +1,10 @@
-"""Folders of partitions that lie in one another's places: the headers of their segments say whose they are.
+"""Folders of partitions, or of their delivery journals, that lie in one another's places: the headers of their segments
+say whose they are.
 
-A folder is moved back whole, with the delivery journal below it, when all of its segments that can be read name the
-same other place, and that is empty or its folder is moved too: so a copy stays where it is. Folders that have exchanged
-their places go by a name that is free, `MOVING` behind the place that one of them leaves. Broken off there, the next
-repair goes on: such a folder belongs where its segments say.
+A folder is moved back whole, a partition's with the journal below it, when all of its segments that can be read name
+the same other place, and that is empty or its folder is moved too: so a copy stays where it is. Folders that have
+exchanged their places go by a name that is free, `MOVING` behind the place that one of them leaves. Broken off there,
+the next repair goes on: such a folder belongs where its segments say.
 """
 
 from __future__ import annotations
@@ -24,20 +25,36 @@ JOURNAL: Final = "/delivery"
 async def misplaced_folders(files: Incarnation, logs: Collection[str]) -> dict[str, str]:
     """Which of the folders with `logs` are to be moved where. Raises `PlanFailed`, `FormatTooNew`."""
     folders = [directory for directory in logs if kind_of(directory) is SegmentKind.LOG]
+    named = await _named(files, folders)
+    journals = await _named(files, [each for each in logs if each.startswith(TOPICS) and each not in folders])
+    if not named and not journals:
+        return {}
+    places = await _places(files, folders)
+    by_identity = {identity_of(place): place for place in places}
+    moves: dict[str, str] = {}
+    for folder, identity in named.items():
+        place = by_identity.get(identity)
+        if place is not None and await _identities(files, folder + JOURNAL) <= {identity_of(place + JOURNAL)}:
+            moves[folder] = place
+    moves = await _possible(files, moves)
+    moving = {*moves, *moves.values()}
+    by_identity = {identity_of(place + JOURNAL): place + JOURNAL for place in places if place not in moving}
+    alone = {
+        folder: by_identity[identity]
+        for folder, identity in journals.items()
+        if identity in by_identity and folder.rpartition("/")[0] not in moving
+    }
+    return moves | await _possible(files, alone)
+
+
+async def _named(files: Incarnation, folders: Collection[str]) -> dict[str, int]:
+    """Those whose segments all say that they belong to one other log, and to which."""
     named: dict[str, int] = {}
     for folder in folders:
         identities = await _identities(files, folder)
         if len(identities) == 1 and identities != {identity_of(folder)}:
             named[folder] = identities.pop()
-    if not named:
-        return {}
-    places = {identity_of(place): place for place in await _places(files, folders)}
-    moves: dict[str, str] = {}
-    for folder, identity in named.items():
-        place = places.get(identity)
-        if place is not None and await _identities(files, folder + JOURNAL) <= {identity_of(place + JOURNAL)}:
-            moves[folder] = place
-    return await _possible(files, moves)
+    return named
 
 
 async def _identities(files: Incarnation, directory: str) -> set[int]:

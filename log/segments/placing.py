@@ -86,9 +86,13 @@ def _give_back_names(
     """Take out of `strays` those that have a place in the log of the segments `headers`, and put them there.
 
     First those that have one another's names, then those that the others link: each that has found its place may be
-    what links the next one to the log, before it or behind it.
+    what links the next one to the log, before it or behind it. Where no file has its own name, the first of them does.
     """
     for name in exchanged(strays):
+        header = strays.pop(name)
+        headers[header.base_offset] = placing.put(name, header)
+    if strays and not headers:
+        name = min(strays, key=lambda name: (strays[name].base_offset, name))
         header = strays.pop(name)
         headers[header.base_offset] = placing.put(name, header)
     is_rising, is_over = True, False

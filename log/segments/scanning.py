@@ -9,6 +9,7 @@ from typing import Final
 import attrs
 
 from callboard.log.format.faults import FaultReason, SegmentHeaderInvalid
+from callboard.log.format.frame import LAST_OFFSET, FrameFields
 from callboard.log.format.frame_walk import (
     CHUNK_BYTES,
     EVERYTHING,
@@ -66,6 +67,26 @@ async def open_segment(files: Incarnation, path: str) -> OpenSegment:
 def is_blank(head: bytes, size_bytes: int) -> bool:
     """Whether a file of that size which begins with `head` holds nothing."""
     return size_bytes <= SEGMENT_HEADER_BYTES and not any(head)
+
+
+async def frames_end(files: Incarnation, path: str) -> int:
+    """One above the last offset of the frames in a segment, or its base offset. Raises `PlanFailed`,
+    `SegmentHeaderInvalid`.
+    """
+    segment = await open_segment(files, path)
+    end = segment.header.base_offset
+
+    def visit(position: int, fields: FrameFields, body: memoryview) -> bool:
+        nonlocal end
+        del position, body
+        end = max(end, fields[LAST_OFFSET] + 1)
+        return False
+
+    try:
+        await scan_file(files, segment, visit=visit)
+    finally:
+        await files.submit((Close(segment.handle),))
+    return end
 
 
 async def read_headers(

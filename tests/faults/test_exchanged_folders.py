@@ -101,3 +101,28 @@ async def test_repair_moves_no_copy_of_a_folder(autojump_clock: Any, world: Any)
         world.put(path.replace(f"{folder}/0/", f"{folder}/1/"), data)
     assert "move" not in {action.kind for action in (await repair_directory(world.disk)).actions}
     assert {path: data for path, data in tree(world).items() if path.startswith(f"{folder}/0/")} == own
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+async def test_repair_moves_folders_of_delivery_journals_back(
+    autojump_clock: Any, world: Any, is_cut: bool
+) -> None:
+    """What was settled stays settled, also when the first repair is broken off."""
+    async with world.open() as runtime:
+        topics = [await runtime.create_topic(name) for name in ("orders", "bills")]
+        for topic in topics:
+            await topic.publish_batch([b"one", b"two"])
+            async with topic.subscribe("group") as consumer:
+                await (await consumer.get()).ack()
+    before = tree(world)
+    one, other = [f"topics/{topic.topic_id}/0/delivery" for topic in topics]
+    for here, there in ((one, "aside"), (other, one), ("aside", other)):
+        world.disk.tree.rename(here, there)
+    if is_cut:
+        world.disk.fail_next(Rename, "EIO", path_contains=".moving")
+        with suppress(callboard.StorageError):
+            await repair_directory(world.disk)
+    report = await repair_directory(world.disk)
+    assert {action.kind for action in report.actions} == {"move"}
+    assert (report.lost, report.quarantined, report.left) == ((), (), ())
+    assert tree(world) == before

@@ -97,3 +97,24 @@ async def test_an_actor_whose_folder_is_gone_or_older_does_not_start_before_repa
         async with world.open() as runtime:
             counter = await runtime.spawn(Counter, name="counter")
             assert await counter.ask(1) == total + (way == "older copy")
+
+
+@pytest.mark.parametrize("is_repaired", [False, True])
+async def test_a_journal_with_one_segment_is_found_under_another_name(
+    autojump_clock: Any, world: Any, is_repaired: bool
+) -> None:
+    """Its header says where it begins, and no other file does: nothing is lost, and the name is put right."""
+    async with world.open() as runtime:
+        counter = await runtime.spawn(Counter, name="counter")
+        for total in range(1, 4):
+            assert await counter.ask(1) == total
+    (path,) = [path for path in world.disk.files() if path.startswith("actors/") and path.endswith(".log")]
+    world.disk.tree.rename(path, path.replace("0.log", "5.log"))
+    assert [problem.kind for problem in (await verify_directory(world.disk)).problems] == ["name"]
+    if is_repaired:
+        report = await repair_directory(world.disk)
+        assert ([action.kind for action in report.actions], report.lost) == (["rename"], ())
+    async with world.open() as runtime:
+        counter = await runtime.spawn(Counter, name="counter")
+        assert await counter.ask(1) == 4
+    assert (await verify_directory(world.disk)).ok

@@ -512,3 +512,16 @@ async def test_what_opening_serves_repair_keeps(seed):
     assert before.items() <= after.items()
     assert all(value(ONE, offset) == found for offset, found in after.items())
     assert repaired.next_offset <= max(120, log.next_offset) + 150
+
+
+@pytest.mark.parametrize("content", [bytes(4096), b"\xa5" * 4096])
+async def test_a_file_with_nothing_but_a_name_behind_the_end_costs_no_offsets(content):
+    """The log ends where its committed file and its frames say: repair sets the file aside, as opening does."""
+    disk = await filled(ONE)
+    disk.plant_file(segment_path(ONE, 100_000), content)
+    (problem,) = (await verify_directory(disk)).problems
+    assert (problem.kind, problem.first_offset) == ("stray", None)
+    report = await repair_directory(disk)
+    assert ([action.kind for action in report.actions], report.lost) == (["quarantine"], ())
+    _, log = await open_log(disk)
+    assert (log.next_offset, log.record.lost_records) == (120, 0)

@@ -182,9 +182,7 @@ def _show_import(report: ImportReport, out: str) -> None:
     show_default=True,
     help="Learn what values look like: their fields, in numbers, and nothing of what they hold.",
 )
-@bucket_option(
-    "The length of a bucket of time.  [default: 300, or longer for recordings of more than a week]"
-)
+@bucket_option("The length of a bucket of time.  [default: 1/200 of the recording, a second at least]")
 @spark_options
 @json_option
 def profile(

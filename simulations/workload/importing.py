@@ -605,9 +605,15 @@ class _Import:
                 f"{where} holds no events, only {skipped} empty lines and headers. Nothing was written. Name other"
                 " files."
             )
+        is_json = self.job.form is Format.JSONL and self.job.columns.records is None
+        array = (
+            " If the file is one object with the records in an array, name that: --records."
+            if is_json
+            else ""
+        )
         return InvalidArgument(
             f"None of {bad} lines of {where} can be read as {self.job.form.value if self.job.form else PARQUET}."
-            f" {self._first_reasons()}Nothing was written. Name another --format, or the columns."
+            f" {self._first_reasons()}Nothing was written. Name another --format, or the columns.{array}"
         )
 
 

@@ -247,6 +247,10 @@ def test_what_cannot_be_imported_is_told(
     assert "there is no column 'host'" in refuse(
         spark, tmp_path, [azure_code], columns=LineColumns(key="host")
     )
+    (tmp_path / "quakes.json").write_bytes(b'{"features": [{"time": 1}, {"time": 2}]}')
+    assert "the records in an array, name that: --records" in refuse(
+        spark, tmp_path, [tmp_path / "quakes.json"]
+    )
     assert "Correct --partitions" in refuse(spark, tmp_path, [azure_code], partitions=0)
     assert "Give --window" in refuse(spark, tmp_path, [azure_code], window_s=float("nan"))
     (tmp_path / "broken.log.gz").write_bytes(gzip.compress(LINE % (b"h", 1, 1) * 500)[:-20])

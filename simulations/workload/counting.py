@@ -13,7 +13,7 @@ from callboard.simulations.workload.turns import count_turns
 
 
 def count_window(grid: Grid, times_us: Any, keys: Any, *, has_keys: bool) -> dict[str, Any]:
-    """Counts by name: `parts`, `starts`, `runs`, `returns`, and splits as "second 0", "step 3" and so on.
+    """Counts by name: `parts`, those of `count_turns`, and splits as "second 0", "step 3" and so on.
 
     Times are ascending and count from the recording's first event; keys are any numbers that tell them apart.
     """

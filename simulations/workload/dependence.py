@@ -24,6 +24,9 @@ class     of a size: `size_classes` of the profile's `value_bytes`; of a number:
                     run begins
     runs            [class of a key's events left in the window, class of a run's events, many]
     returns         [class of a key's events in the window, class of the events between two of its runs, many]
+    paces           [class of a key's events in the window, class of its pace, keys]: the pace of a key with two runs is
+                    the mean of the events between them. Missing in profiles of earlier versions, and so is the next one
+    pace_returns    [class of a key's pace, class of the events between two of its runs, many]
     size_first      [0, class, many]: of the first event of keys with at most `RARE_MAX` events
     size_next       [class, class of the same key's next event, many]: of these keys
     size_stays      in so many of 65,536 cases where an event has the class of the key's event before, its size lies in
@@ -174,6 +177,8 @@ class Dependence:
     size_next: Counts
     size_stays: int
     window_sizes: Counts
+    paces: Counts = ()
+    pace_returns: Counts = ()
 
 
 def read_dependence(value: Any) -> Dependence | None:
@@ -185,6 +190,8 @@ def read_dependence(value: Any) -> Dependence | None:
     found = {}
     for name, read in _READERS.items():
         if name not in value:
+            if name in _OPTIONAL:
+                continue
             raise ValueError(f"lacks {name}")
         try:
             found[name] = read(value[name])
@@ -273,7 +280,10 @@ _READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "size_next": _COUNTS,
     "size_stays": lambda value: _number(value, AGAIN_ONE),
     "window_sizes": _COUNTS,
+    "paces": _COUNTS,
+    "pace_returns": _COUNTS,
 }
+_OPTIONAL: Final = frozenset({"paces", "pace_returns"})
 
 
 # -- does it fit the rest of a profile?
@@ -331,6 +341,9 @@ def contradictions(
         "dependence has keys with other events than their class has": _are_classes(found, key_top),
         "dependence has other window_sizes than events, or than value_bytes": (
             by_window == windows and by_class == classes
+        ),
+        "dependence has paces without pace_returns, or these without paces": (
+            bool(found.paces) == bool(found.pace_returns)
         ),
     }
     return [problem for problem, holds in checks.items() if not holds]

@@ -82,7 +82,10 @@ def measure_dependence(rows: DataFrame, profile: WorkloadProfile) -> Dependence:
         size_stays=stays,
         **{
             name: tables.get(name, ())
-            for name in ("starts", "runs", "returns", "size_first", "size_next", "window_sizes")
+            for name in (
+                *("starts", "runs", "returns", "paces", "pace_returns"),
+                *("size_first", "size_next", "window_sizes"),
+            )
         },
     )
 

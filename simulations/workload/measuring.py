@@ -22,6 +22,7 @@ from callboard.simulations.workload.profile_format import (
     SESSION_IDLE_US,
     TIME_STEPS_US,
     VALUE_BIN_BYTES,
+    VALUE_SIZES_MAX,
     WEEK_HOURS,
     Histogram,
     KeyTail,
@@ -79,8 +80,8 @@ def measure_rows(
     """The profile of `rows`, which have the columns `timestamp` (microseconds since 1970), `key` and `value`.
 
     `bucket_us` None takes whole seconds that make at most 200 buckets. `partitions` None counts the column `partition`.
-    What joins events is measured too, unless `has_dependence` is false: comparing does without. Events of one instant
-    are in the order of the columns `partition` and `offset`, where there are both.
+    What joins events and how long values are exactly is measured too, unless `has_dependence` is false: comparing does
+    without. Events of one instant are in the order of the columns `partition` and `offset`, where there are both.
     Raises `InvalidArgument` for a bucket that is not whole seconds, or makes too many buckets.
     """
     if bucket_us is not None and (bucket_us < SECOND_US or bucket_us % SECOND_US):
@@ -97,7 +98,9 @@ def measure_rows(
         profile = _measure(slim, bucket_us, partitions, recording)
         if not has_dependence or not profile.events:
             return profile
-        return attrs.evolve(profile, dependence=measure_dependence(slim, profile))
+        return attrs.evolve(
+            profile, value_sizes=_value_sizes(slim), dependence=measure_dependence(slim, profile)
+        )
     finally:
         slim.unpersist()
 
@@ -158,6 +161,14 @@ def _measure(
         recording=recording,
         week_hours=by_name.get("week_hour", ()),
     )
+
+
+def _value_sizes(rows: DataFrame) -> Histogram:
+    from pyspark.sql import functions as f
+
+    counts = rows.groupBy("value_bytes").agg(f.count("*").alias("events"))
+    top = counts.orderBy(f.desc("events"), "value_bytes").limit(VALUE_SIZES_MAX).collect()
+    return tuple(sorted((row["value_bytes"], row["events"]) for row in top))
 
 
 def _class_of(number: Column) -> Column:

@@ -192,7 +192,15 @@ class Part:
     @cached_property
     def _turns(self) -> Turns:
         found = self.profile.dependence
-        return Turns.of(found.starts, found.runs, found.returns) if found else Turns.of()
+        if found is None:
+            return Turns.of()
+        return Turns.of(
+            starts=found.starts,
+            runs=found.runs,
+            returns=found.returns,
+            paces=found.paces,
+            pace_returns=found.pace_returns,
+        )
 
     @cached_property
     def _chains(self) -> SizeChains | None:
@@ -243,7 +251,7 @@ class Part:
         if self._chains is not None:
             drawn = words(11, seeds[:, None] + np.arange(sizes.shape[1], dtype=np.uint64)[None, :])
             ranks = self._chains.ranks(key, chain, drawn.reshape(-1))
-            sizes = in_order(self.sizes.by_bin(sizes[0]), ranks.reshape(sizes.shape))
+            sizes = in_order(np.sort(sizes[0]), ranks.reshape(sizes.shape))
         layer: Any = np.repeat(layers, many)
         key, sizes = (each.reshape(len(layers), -1)[:, :many].reshape(-1) for each in (key, sizes))
         inside = np.tile(np.arange(many, dtype=np.int64), len(layers))

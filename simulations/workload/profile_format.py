@@ -28,6 +28,8 @@ order of `what`, `how many` at least 1.
     value_bin_bytes   16
     value_bytes       histogram: [length // value_bin_bytes, events]
     value_total_bytes sum of the lengths of all values
+    value_sizes       histogram: [length, events] of the most frequent lengths, at most 4,096. Absent in a profile that
+                      an earlier version wrote, and empty where it was not asked for
     partitions        partitions of the recording
     recording         digest of the recording (64 hexadecimal digits), or null
     dependence        what joins events: see `dependence`. Absent in a profile that an earlier version wrote
@@ -45,6 +47,7 @@ P3. There are events - 1 arrivals, and as many gaps as events with a key minus d
 P4. `key_bytes` sums up to the distinct keys; both session histograms count the same sessions.
 P5. `span_us` lies in the last bucket; nothing is longer than the span.
 P6. `dependence` sums up to the same buckets, keys and sizes.
+P7. `value_sizes` has no more events in a bin than `value_bytes`; the others can have the bytes that are left.
 
 Fields that this version does not know are kept.
 """
@@ -71,6 +74,7 @@ BUCKETS_MAX: Final = 100_000
 PAIRS_MAX: Final = 1_000_000
 """Pairs of one histogram, and of all `sub_buckets` together."""
 KEY_TOP_MAX: Final = 2_000
+VALUE_SIZES_MAX: Final = 4_096
 EVENTS_MAX: Final = 2**53 - 1
 TIME_US_MAX: Final = 253_402_300_799_999_999
 """The last microsecond of the year 9999."""
@@ -135,6 +139,7 @@ class WorkloadProfile:
     partitions: int
     recording: str | None = None
     week_hours: Histogram = ()
+    value_sizes: Histogram = ()
     dependence: Dependence | None = None
     values: ValueModel | None = None
     others: Mapping[str, Any] = attrs.field(factory=dict)
@@ -252,13 +257,13 @@ def _counts(least: int, most: int, length_max: int) -> Callable[[Any], tuple[int
     return read
 
 
-def _histogram(least: int, most: int) -> Callable[[Any], Histogram]:
+def _histogram(least: int, most: int, pairs_max: int = PAIRS_MAX) -> Callable[[Any], Histogram]:
     what = _count(least, most)
     many = _count(1, EVENTS_MAX)
 
     def read(value: Any) -> Histogram:
-        if not isinstance(value, (list, tuple)) or len(value) > PAIRS_MAX:
-            raise ValueError(f"is not a list of at most {PAIRS_MAX} pairs")
+        if not isinstance(value, (list, tuple)) or len(value) > pairs_max:
+            raise ValueError(f"is not a list of at most {pairs_max} pairs")
         pairs = []
         for pair in value:
             if not isinstance(pair, (list, tuple)) or len(pair) != 2:
@@ -329,10 +334,11 @@ _READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "partitions": _count(1, PARTITIONS_MAX),
     "recording": _digest,
     "week_hours": _histogram(0, WEEK_HOURS - 1),
+    "value_sizes": _histogram(0, VALUE_BYTES_MAX * VALUE_BIN_BYTES, VALUE_SIZES_MAX),
     "dependence": read_dependence,
     "values": read_model,
 }
-_OPTIONAL: Final = frozenset({"week_hours", "dependence", "values"})
+_OPTIONAL: Final = frozenset({"week_hours", "value_sizes", "dependence", "values"})
 
 
 # -- the invariants
@@ -388,6 +394,9 @@ def _contradictions(profile: WorkloadProfile) -> list[str]:
         "value_total_bytes is not possible with value_bytes": _is_possible(
             profile.value_bytes, profile.value_bin_bytes, profile.value_total_bytes
         ),
+        "value_sizes has more events of a size than value_bytes, or others cannot have the bytes left": (
+            _is_possible(*other_sizes(profile))
+        ),
     }
     problems = [problem for problem, holds in checks.items() if not holds]
     if profile.dependence is None or problems:
@@ -409,7 +418,17 @@ def _is_rarer(tail: KeyTail, top: Sequence[int]) -> bool:
 
 def _is_possible(bins: Histogram, bin_bytes: int, total_bytes: int) -> bool:
     least = weighted_sum(bins) * bin_bytes
-    return least <= total_bytes <= least + total(bins) * (bin_bytes - 1)
+    return all(many > 0 for _, many in bins) and least <= total_bytes <= least + total(bins) * (bin_bytes - 1)
+
+
+def other_sizes(profile: WorkloadProfile) -> tuple[Histogram, int, int]:
+    """Of values whose sizes `value_sizes` does not have: their bins, the length of one, and their bytes together."""
+    many = dict(profile.value_bytes)
+    for size, events in profile.value_sizes:
+        what = size // profile.value_bin_bytes
+        many[what] = many.get(what, 0) - events
+    bins = tuple((what, left) for what, left in sorted(many.items()) if left)
+    return bins, profile.value_bin_bytes, profile.value_total_bytes - weighted_sum(profile.value_sizes)
 
 
 def total(histogram: Histogram) -> int:

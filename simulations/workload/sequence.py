@@ -27,7 +27,8 @@ FINE_US: Final = 10_000
 LIFE_EVENTS_MIN: Final = 10
 LIFE_PARTS: Final = 10
 CACHE_PARTS: Final = 10
-SALTS: Final = 4
+SALTS: Final = 16
+"""So many ways to deal keys out to partitions count together: with four, chance alone made waits twice as long."""
 TICKS_A_US: Final = 1_024
 _EXACT: Final = 1 << 20
 """Quotients are whole numbers of such parts, rounded down."""

@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 
 from callboard.simulations.workload.drawing import below, words
-from callboard.simulations.workload.profile_format import WorkloadProfile, weighted_sum
+from callboard.simulations.workload.profile_format import WorkloadProfile, other_sizes, total, weighted_sum
 from callboard.simulations.workload.scaling import Scaling, powered
 
 NO_KEY = -1
@@ -82,39 +82,48 @@ class KeyShares:
 
 @attrs.frozen
 class SizeShares:
-    """How long values are: those at the places `[ends[i - 1], ends[i])` among all events lie in bin i."""
+    """How long values are: those at the places `[ends[i - 1], ends[i])` among all events have the size `sizes[i]`.
+
+    Those of `others[i]` are as much longer as `extra` says: of them the profile knows a class of sizes alone.
+    """
 
     ends: Any
-    bins: Any
-    """The least length in each."""
+    sizes: Any
+    others: Any
+    before: Any
+    """Of all places before, how many are of others."""
     events: int
-    rest: int
-    """Bytes that all values together have beyond the least lengths of their bins."""
+    """Of the others."""
+    extra: int
+    """Bytes that all others together have beyond the least lengths of their classes."""
 
     @classmethod
     def of(cls, profile: WorkloadProfile) -> SizeShares:
         """The profile's sizes."""
-        ends = accumulate(many for _, many in profile.value_bytes)
-        bins = [what * profile.value_bin_bytes for what, _ in profile.value_bytes]
-        rest = profile.value_total_bytes - weighted_sum(profile.value_bytes) * profile.value_bin_bytes
+        bins, bin_bytes, left = other_sizes(profile)
+        rows = [(what * bin_bytes, 1, many) for what, many in bins]
+        rows += [(size, 0, many) for size, many in profile.value_sizes]
+        # The others of a class come first: they count as its least length.
+        rows.sort(key=lambda row: (row[0] // bin_bytes, -row[1], row[0]))
+        sizes, others, many = np.array(rows, dtype=np.int64).reshape(-1, 3).T
+        in_all = np.cumsum(many * others)
         return cls(
-            np.array(list(ends), dtype=np.int64),
-            np.array(bins, dtype=np.int64),
-            profile.events,
-            rest,
+            ends=np.cumsum(many),
+            sizes=sizes,
+            others=others,
+            before=in_all - many * others,
+            events=max(total(bins), 1),
+            extra=left - weighted_sum(bins) * bin_bytes,
         )
 
     def at(self, places: Any) -> Any:
         """The sizes at these places; over all places they sum up to the profile's."""
-        found = self.bins[np.searchsorted(self.ends, places, side="right")]
-        each, rest = divmod(self.rest, self.events)
-        before = proportion(places, rest, self.events)
-        return found + each + proportion(places + 1, rest, self.events) - before
-
-    def by_bin(self, sizes: Any) -> Any:
-        """The sizes, the lowest bins first; those of one bin stay in their order."""
-        bins = np.searchsorted(self.bins, sizes - self.rest // self.events, side="right")
-        return sizes[np.argsort(bins, kind="stable")]
+        row = np.searchsorted(self.ends, places, side="right")
+        inside = places - np.where(row > 0, self.ends[row - 1], 0)
+        nth = self.before[row] + inside
+        each, rest = divmod(self.extra, self.events)
+        more = each + proportion(nth + 1, rest, self.events) - proportion(nth, rest, self.events)
+        return self.sizes[row] + more * self.others[row]
 
 
 def proportion(places: Any, many: int, size: int) -> Any:

@@ -1,9 +1,10 @@
 """Which event of a window has which size.
 
-A window's sizes are given (`window_sizes`), those of one of the profile's bins in no order. Which events have the large
-ones, a chain along each key draws. An event gets the class of the key's event before, or one that is frequent with this
-key; with a rare key, one that follows the class before. Events in the order of these classes get the sizes in their
-order. Within a class, an event has the place of the key's event before where its size stays the same.
+A window's sizes are given (`window_sizes`). Which events have the large ones, a chain along each key draws. An event
+gets the class of the key's event before, or one that is frequent with this key; with a rare key, one that follows the
+class before. Events in the order of these classes get the sizes in their order. Within a class, an event has a place
+beside that of the key's event before where its size stays the same: those of a chain that stay share some neighbouring
+sizes, in no order.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from callboard.simulations.workload.tables import Table
 
 _RANK_BITS: Final = 55
 """Below a class, which is less than 256."""
+_OWN: Final = (1 << 20) - 1
+"""Bits of a rank that tell apart events which stay at one place."""
 
 
 @attrs.frozen(eq=False)
@@ -65,7 +68,8 @@ class SizeChains:
         self._follow(classes, np.flatnonzero(~is_hot), keys, begins, drawn)
         moves = begins | (((drawn >> np.uint64(16)).astype(np.int64) & AGAIN_ONE - 1) >= self.stays)
         moves[1:] |= classes[1:] != classes[:-1]
-        within = (drawn & np.uint64((1 << _RANK_BITS) - 1)).astype(np.int64)[_latest(moves)]
+        places = (drawn & np.uint64((1 << _RANK_BITS) - 1)).astype(np.int64)
+        within = places[_latest(moves)] & ~_OWN | places >> 32 & _OWN
         found: Any = np.empty(len(keys), dtype=np.int64)
         found[order] = classes << _RANK_BITS | within
         return found

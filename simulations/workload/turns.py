@@ -2,7 +2,8 @@
 
 Each key is a renewal process of its own, whose clock is the number of events so far: its first run begins somewhere in
 the window, a run is followed by so many events of other keys, and then comes the next run. How long a run is depends on
-how many events the key has left; how soon the next one comes, on how many it has in the window.
+how many events the key has left. How soon the next one comes depends on the key's *pace* in the window: how many events
+of others come between two of its runs, in the mean. So a short visit is short from its first event to its last.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _LOW: Final[Any] = np.array([fine_low(found) for found in range(248)], dtype=np.
 
 
 def count_turns(keys: Any) -> dict[str, Any]:
-    """`starts`, `runs` and `returns` of the keys of a window, in the order of their events."""
+    """`starts`, `runs`, `returns`, `paces` and `pace_returns` of a window's keys, in the order of their events."""
     _, which, many = np.unique(keys, return_inverse=True, return_counts=True)
     starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
     lengths: Any = np.diff(np.append(starts, len(keys)))
@@ -40,10 +41,17 @@ def count_turns(keys: Any) -> dict[str, Any]:
     classes = fine_classes(many)[key]
     later = np.flatnonzero(~is_first)
     between = starts[later] - starts[later - 1] - lengths[later - 1]
+    returns = np.bincount(key[later], minlength=len(many))
+    in_all = np.zeros(len(many), dtype=np.int64)
+    np.add.at(in_all, key[later], between)
+    several = np.flatnonzero(returns)
+    paces = fine_classes(in_all // np.maximum(returns, 1))
     return {
         "starts": counted(classes[is_first], starts[is_first] * START_COLUMNS // len(keys)),
         "runs": counted(fine_classes(many[key] - before), fine_classes(lengths)),
         "returns": counted(classes[later], fine_classes(between)),
+        "paces": counted(fine_classes(many)[several], paces[several]),
+        "pace_returns": counted(paces[key[later]], fine_classes(between)),
     }
 
 
@@ -53,12 +61,23 @@ class Turns:
 
     starts: Table
     runs: Table
+    paces: Table
     returns: Table
+    """By pace; without `paces`, as a profile of an earlier version has it, by a key's events in the window."""
 
     @classmethod
-    def of(cls, starts: Counts = (), runs: Counts = (), returns: Counts = ()) -> Turns:
+    def of(
+        cls,
+        *,
+        starts: Counts = (),
+        runs: Counts = (),
+        returns: Counts = (),
+        paces: Counts = (),
+        pace_returns: Counts = (),
+    ) -> Turns:
         """Those of a profile. Without `starts` or `runs`, keys come in any order."""
-        return cls(Table.of(starts), Table.of(runs), Table.of(returns))
+        by_pace = len(paces) > 0
+        return cls(*map(Table.of, (starts, runs, paces, pace_returns if by_pace else returns)))
 
     @cached_property
     def _run_means(self) -> Any:
@@ -97,6 +116,7 @@ class Turns:
         classes = fine_classes(many)
         begin = self.starts.draw(classes, drawn) * ONE + (drawn & np.uint64(ONE - 1)).astype(np.int64)
         due, left = begin * events // START_COLUMNS, many.copy()
+        pace = classes if self.paces.is_empty else self.paces.draw(classes, words(13, drawn))
         made: Any = np.zeros(len(many), dtype=np.int64)
         found: list[tuple[Any, Any, Any]] = []
         active = np.flatnonzero(left)
@@ -115,7 +135,7 @@ class Turns:
             lengths = np.minimum(lengths, has[place] - before)
             steps = lengths + 1
             if not self.returns.is_empty:
-                between = _numbers(self.returns, classes[active][place], words(10, word))
+                between = _numbers(self.returns, pace[active][place], words(10, word))
                 steps = lengths + np.clip(between, 1, events)
             runs = np.bincount(place, minlength=len(active))
             first = np.cumsum(runs) - runs

@@ -1,13 +1,16 @@
 """Made-up values by a `ValueModel`: as long as they are to be, the same for the same seed wherever they are made.
 
 The model's words are made up once for a seed. Words that began alike in the recording begin alike here, and the first
-characters in which they differ are different. All examples are then written out, in the order of the recording.
+characters in which they differ are different. All examples are then written out, in the order of the recording. One
+that is JSON stays JSON in all values that are made of it.
 
 An event's value is an example from the stretch that its time lies in: of those that are about as long as the value is
 to be, each in its turn, in each partition. So what comes together in the recording comes together here, and nothing
 comes again before the others have come. The slots that are bound get the row of the event's key. What is lacking then
-is put to the end of one word (the longest of those that are drawn anew, else of all), and what is too much is taken
-away there, or else from the end of the value. A value that lacks more than `PAD_BYTES_MAX` goes on with other examples.
+is put to the end of one word, the first of the example's *soft* words (the longest in a string of JSON, else the
+longest of those that are drawn anew, else of all), and what is too much is taken away there: of JSON also from the ends
+of others, each of which keeps a character, else from the end of the value. A value that lacks more than
+`PAD_BYTES_MAX` goes on with other examples. What would be no JSON then becomes one string in an object or array.
 
 Everything is whole numbers. Only lists of the events' spans are made in Python, all else in columns.
 """
@@ -22,6 +25,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from callboard.simulations.workload.drawing import GOLDEN, below, stream_of, words
+from callboard.simulations.workload.json_values import is_json, quotes_of, wrapped
 from callboard.simulations.workload.profile_format import VALUE_BIN_BYTES
 from callboard.simulations.workload.value_model import (
     CLASSES,
@@ -36,6 +40,10 @@ from callboard.simulations.workload.value_model import (
 )
 
 PAD_BYTES_MAX: Final = 4_096
+"""At the end of one word."""
+SOFT_WORDS_MAX: Final = 32
+SOFT_PART: Final = 3
+"""An example of JSON has so many soft words that one byte of so many may be taken away, if there are as many."""
 EVENTS_AT_A_TIME: Final = 16_384
 
 _SMALL: Final = b"eeeeeeetttttaaaaooooiiiinnnnsssshhhrrrddllluuccmmwwffggyyppbbvkx"
@@ -60,12 +68,16 @@ _FIRST_BYTES: Final = {"p": b"\xd0", "q": b"\xe4\xb9", "r": b"\xf0\x9f\x98"}
 _CODES: Final = {kind: code for code, kind in enumerate(CLASSES, 1)}
 _PADDED: Final = {**dict.fromkeys("aAdhHmb"), "e": "d"}
 """Classes of words that may be longer or shorter, by their last character; where it is another, of what is added."""
+_BLANK: Final = " "
+"""What JSON without a soft word ends with."""
 SIZE_STEP: Final = VALUE_BIN_BYTES
 """Examples are as long as an event's value if they are in its class of sizes: of an event that is all that is drawn."""
 SHORTER: Final = 64
 """An example is shorter than the value by one byte of so many, and by less than a class of sizes: it is seldom cut."""
 LONGER: Final = 64
 """An example that is to be longer is taken up to so many times farther than one that is to be cut."""
+FITTING_MAX: Final = 16
+"""Of the examples that can be made as short as a value has to be, so many are taken: the longest."""
 _BITS: Final = 40
 """Of sizes, in a code of group and size."""
 
@@ -89,8 +101,25 @@ class _Text(NamedTuple):
     """For each byte the code of its class where it is drawn anew, else 0."""
     linked: int
     """Not 0: wherever the word is in a value, the same is drawn."""
-    last: str
+    last: str = ""
     """The class of the last character; "" for what is no word."""
+    spare: int = 0
+    """How many bytes may be taken away at the end."""
+
+
+class _Soft(NamedTuple):
+    """A soft word of an example. The first three rank it: the highest is the first to be changed."""
+
+    is_string: bool
+    is_drawn: bool
+    spare: int
+    end: int
+    pad: int
+
+
+_Span = tuple[int, int, int, int, int, int]
+"""Begin and end of a part of an example, that ends with a soft word or lies before a bound slot: the slot, counted from
+1, or 0; and of the soft word the bytes to spare, those of the soft words before it in rank, and its pad or -1."""
 
 
 class _Spans:
@@ -141,18 +170,41 @@ class Library:
         stretch = np.maximum(np.searchsorted(self._at_us, at_us, side="right") - 1, 0)
         some = below(words(self._streams[2], word), 1 << 31)
         template = self._template[self._by_size.member(self._by_size.group(stretch, size), some)]
-        row = self._first_row[template] + below(key, self._rows_of[template])
+        row = self._rows(template, key, size)
         bound_bytes = self._row_bytes[row]
         group = self._by_rest.group(stretch * len(self._first_row) + template, size - bound_bytes)
         turn = _turns(group * (int(lane.max()) + 1) + lane, np.argsort(at_us, kind="stable"))
         turn += below(words(self._streams[3], lane), 1 << 31)
         turn += before * self._by_rest.counts[group] // self._examples_of[stretch]
-        example = self._by_rest.member(group, turn)
+        example = self._fitting(self._by_rest.member(group, turn), size - bound_bytes, turn)
         found: list[bytes] = []
         for start in range(0, len(size), EVENTS_AT_A_TIME):
             chosen = slice(start, start + EVENTS_AT_A_TIME)
             found += self._written(example[chosen], row[chosen], key[chosen], size[chosen], word[chosen])
         return found
+
+    def _rows(self, template: Any, key: Any, size: Any) -> Any:
+        """The row of each key: of all its template has, or of those that leave room for the rest of a value."""
+        first, many = self._first_row[template], self._rows_of[template]
+        found = first + below(key, many)
+        room = size - self._least_of[template]
+        rare = np.flatnonzero((self._row_bytes[found] > room) & (first > 0))
+        code = (template[rare] << _BITS) + np.maximum(room[rare], 0)
+        fitting = np.searchsorted(self._row_codes, code, side="right") - first[rare]
+        found[rare] = first[rare] + below(key[rare], np.maximum(fitting, 1))
+        return found
+
+    def _fitting(self, example: Any, room: Any, turn: Any) -> Any:
+        """The examples; where one is JSON that cannot be made so short, one of the next that can, if there is any."""
+        misfits = np.flatnonzero(self._is_json[example] & (self._least[example] > room))
+        template = self._template[example[misfits]]
+        code = (template << _BITS) + np.maximum(room[misfits], 0)
+        fitting = np.searchsorted(self._least_codes, code, side="right")
+        fitting -= np.searchsorted(self._least_codes, template << _BITS)
+        last = np.searchsorted(self._least_codes, code, side="right") - 1
+        found = self._by_least[last - turn[misfits] % np.clip(fitting, 1, FITTING_MAX)]
+        example[misfits] = np.where(fitting > 0, found, example[misfits])
+        return example
 
     # -- writing out the model
 
@@ -161,7 +213,7 @@ class Library:
         if kind == WORD:
             return self._words[place]
         text = (self._model.marks if kind == MARK else self._model.names)[place].encode()
-        return _Text(text, bytes(len(text)), 0, "")
+        return _Text(text, bytes(len(text)), 0)
 
     def _add_pads(self, spans: _Spans) -> dict[str, int]:
         """For each class where a text of it begins."""
@@ -171,18 +223,24 @@ class Library:
             drawn = words(self._streams[1], np.arange(PAD_BYTES_MAX) + len(spans.text))
             text = alphabet[below(drawn, len(alphabet))].tobytes()
             found[kind] = len(spans.text)
-            spans.add([_Text(text, bytes(len(text)), 0, "")])
+            spans.add([_Text(text, bytes(len(text)), 0)])
+        found[_BLANK] = len(spans.text)
+        spans.add([_Text(_BLANK.encode() * PAD_BYTES_MAX, bytes(PAD_BYTES_MAX), 0)])
         return found
 
     def _add_rows(self, spans: _Spans) -> None:
-        """The rows of all templates, one behind the other. The first is that of templates without bound slots."""
-        starts, stops, first_span, row_bytes = [0], [0], [0], [0]
+        """The rows of all templates, one behind the other; those of one by their bytes.
+
+        The first is that of templates without bound slots.
+        """
+        starts, stops, first_span, row_bytes, template_of = [0], [0], [0], [0], [-1]
         self._first_row: Any = np.zeros(len(self._model.templates), dtype=np.int64)
         self._rows_of: Any = np.ones(len(self._model.templates), dtype=np.int64)
         for number, template in enumerate(self._model.templates):
             if template.rows:
                 self._first_row[number], self._rows_of[number] = len(first_span), len(template.rows)
-            for row in template.rows:
+            by_bytes = sorted(template.rows, key=lambda row: sum(map(self._phrase_bytes, row)))
+            for row in by_bytes:
                 first_span.append(len(starts))
                 begin = len(spans.text)
                 for phrase in row:
@@ -190,8 +248,14 @@ class Library:
                     spans.add(self._phrases[phrase])
                     stops.append(len(spans.text))
                 row_bytes.append(len(spans.text) - begin)
+                template_of.append(number)
         self._row_starts, self._row_stops = np.array(starts), np.array(stops)
         self._row_first_span, self._row_bytes = np.array(first_span), np.array(row_bytes)
+        self._row_codes = (np.array(template_of, dtype=np.int64) << _BITS) + self._row_bytes
+        """Of all rows, ascending: the template, and how long it is."""
+
+    def _phrase_bytes(self, phrase: int) -> int:
+        return sum(len(part.text) for part in self._phrases[phrase])
 
     def _add_examples(self, spans: _Spans) -> None:
         rows = [
@@ -204,15 +268,23 @@ class Library:
         ]
         self._template: Any = np.array([example[0] for _, example in rows], dtype=np.int64)
         stretch: Any = np.array([number for number, _ in rows], dtype=np.int64)
-        self._rest: Any = np.array([edges[-1] - edges[0] for edges, _ in written], dtype=np.int64)
-        self._span_count: Any = np.array([len(edges) - 1 for edges, _ in written], dtype=np.int64)
-        self._first_edge = np.cumsum(self._span_count + 1) - self._span_count - 1
-        self._edges: Any = np.array([edge for edges, _ in written for edge in edges], dtype=np.int64)
-        self._soft: Any = np.array([soft for _, soft in written], dtype=np.int64)
+        self._rest: Any = np.array([parts[-1][1] - parts[0][0] for parts in written], dtype=np.int64)
+        self._span_count: Any = np.array(list(map(len, written)), dtype=np.int64)
+        self._first_span = np.cumsum(self._span_count) - self._span_count
+        self._spans: Any = np.array([part for parts in written for part in parts], dtype=np.int64).T
+        self._is_json: Any = np.array(self._json_examples(spans, written), dtype=bool)
+        self._least: Any = self._rest - np.add.reduceat(self._spans[3], self._first_span)
+        """Bytes of each example when all is taken away that may be."""
+        codes = (self._template << _BITS) + self._least
+        self._by_least = np.argsort(codes, kind="stable")
+        self._least_codes = codes[self._by_least]
+        first_codes = np.searchsorted(self._least_codes, np.arange(len(self._first_row)) << _BITS)
+        self._least_of: Any = self._least[self._by_least[np.minimum(first_codes, len(codes) - 1)]]
+        """The same of the template's shortest; templates without examples are never asked for."""
         ends = np.r_[0, np.cumsum(self._rest)]
         firsts: Any = np.searchsorted(stretch, np.arange(len(self._model.stretches) + 1))
         self._examples_of = np.diff(firsts)
-        begin = int(self._edges[0])
+        begin = written[0][0][0]
         self._regions = [
             (begin + int(ends[one]), begin + int(ends[two])) for one, two in pairwise(firsts.tolist())
         ]
@@ -224,65 +296,85 @@ class Library:
         self._by_size = _Groups(stretch, self._rest + np.array(means)[self._template])
         self._by_rest = _Groups(stretch * len(means) + self._template, self._rest)
 
-    def _example(
-        self, spans: _Spans, template: Template, phrases: Numbers
-    ) -> tuple[list[int], tuple[int, ...]]:
-        """Where its spans begin and end, cut at bound slots, and its soft word: span, end, length and pad."""
+    def _example(self, spans: _Spans, template: Template, phrases: Numbers) -> list[_Span]:
+        """Write it out."""
         left = iter(phrases)
-        edges = [len(spans.text)]
-        best = (False, 0)
-        soft = (0, len(spans.text), 0, 0)
-        slot = 0
+        begin = len(spans.text)
+        words_found: list[_Soft] = []
+        bound: list[int] = []
+        slot, quotes, starts_json = 0, 0, False
         for item in template.items:
             slot += item == SLOT
             if item == SLOT and slot - 1 in template.bound:
-                edges.append(len(spans.text))
+                bound.append(len(spans.text))
                 continue
             for part in self._phrases[next(left)] if item == SLOT else (self._symbol(item),):
+                starts_json |= len(spans.text) == begin and part.text.lstrip()[:1] in (b"{", b"[")
                 spans.add((part,))
-                rank = (not part.drawn.endswith(b"\0"), len(part.text))
-                if part.last in self._pads and rank > best:
-                    best = rank
-                    soft = (len(edges) - 1, len(spans.text), len(part.text), self._pads[part.last])
-        edges.append(len(spans.text))
-        return edges, soft
+                quotes += quotes_of(part.text) if not part.last else 0
+                if part.last in self._pads:
+                    is_drawn = not part.drawn.endswith(b"\0")
+                    is_string = starts_json and quotes % 2 == 1
+                    pad = self._pads[part.last]
+                    words_found.append(_Soft(is_string, is_drawn, part.spare, len(spans.text), pad))
+        if starts_json and not words_found:
+            words_found.append(_Soft(False, False, 0, len(spans.text), self._pads[_BLANK]))
+        softs = _softest(words_found, starts_json, len(spans.text) - begin)
+        none = (0, 0, -1)
+        ends = [(end, 0, soft) for end, soft in softs.items()]
+        ends += [(end, nth, none) for nth, end in enumerate(bound, 1)]
+        ends.sort()
+        found: list[_Span] = []
+        for end, nth, soft in [*ends, (len(spans.text), 0, none)]:
+            found.append((begin, end, nth, *soft))
+            begin = end
+        return found
+
+    def _json_examples(self, spans: _Spans, written: list[list[_Span]]) -> list[bool]:
+        """Which examples are JSON, with something in their bound slots, and anything where characters are drawn."""
+        codes = np.frombuffer(bytes(spans.drawn), dtype=np.uint8)
+        plain = np.frombuffer(bytes(spans.text), dtype=np.uint8)
+        text = np.where(codes > 0, _TABLE[codes, 0], plain).tobytes()
+        return [
+            is_json(b"".join([text[begin:end] + (b"1" if slot else b"") for begin, end, slot, *_ in parts]))
+            for parts in written
+        ]
 
     # -- writing values
 
     def _written(self, example: Any, row: Any, key: Any, size: Any, word: Any) -> list[bytes]:
         """The values of some events.
 
-        Each has its example's spans. A span is up to four parts: up to the soft word's end, what is added there, the
-        rest, and the phrase of the bound slot behind it.
+        Each has its example's spans. A span is up to three parts: its text, what is added to the soft word that it
+        ends with, and the phrase of the bound slot behind it.
         """
         count = self._span_count[example]
         event: Any = np.repeat(np.arange(len(example)), count)
-        span = np.arange(len(event)) - np.repeat(np.cumsum(count) - count, count)
-        edge = self._first_edge[example][event] + span
-        soft_span, soft_end, soft_bytes, pad = (self._soft[example][event]).T
+        span = np.arange(len(event)) + np.repeat(self._first_span[example] - np.cumsum(count) + count, count)
+        begin, end, slot, spare, before, pad = self._spans[:, span]
         lacking = (size - self._row_bytes[row] - self._rest[example])[event]
-        is_soft = soft_span == span
-        begin, end = self._edges[edge], self._edges[edge + 1]
-        middle = np.where(is_soft, soft_end, end)
-        cut = np.where(is_soft & (lacking < 0) & (-lacking < soft_bytes), -lacking, 0)
-        added = np.where(is_soft, np.clip(lacking, 0, PAD_BYTES_MAX), 0)
-        bound = np.where(span < count[event] - 1, self._row_first_span[row][event] + span, 0)
-        starts = np.stack([begin, pad, middle, self._row_starts[bound]], axis=1)
-        stops = np.stack([middle - cut, pad + added, end, self._row_stops[bound]], axis=1)
+        cut = np.clip(-lacking - before, 0, spare)
+        added = np.where(pad >= 0, np.clip(lacking, 0, PAD_BYTES_MAX), 0)
+        bound = np.where(slot > 0, self._row_first_span[row][event] + slot - 1, 0)
+        starts = np.stack([begin, pad, self._row_starts[bound]], axis=1)
+        stops = np.stack([end - cut, pad + added, self._row_stops[bound]], axis=1)
         starts, lengths = starts.reshape(-1), (stops - starts).reshape(-1)
-        of_event: Any = np.repeat(event, 4)
+        of_event: Any = np.repeat(event, 3)
+        whole_bytes = np.bincount(of_event, lengths, len(example)).astype(np.int64)
         before = np.cumsum(lengths) - lengths
         before -= before[np.searchsorted(of_event, np.arange(len(example)))][of_event]
         lengths = np.clip(size[of_event] - before, 0, lengths)
         parts = np.flatnonzero(lengths)
         starts, lengths, of_event = starts[parts], lengths[parts], of_event[parts]
-        seeds = np.where(parts % 4 == 3, key[of_event], word[of_event])
+        seeds = np.where(parts % 3 == 2, key[of_event], word[of_event])
         whole = self._joined(starts, lengths, seeds)
         ends = np.r_[0, np.cumsum(lengths)][np.searchsorted(of_event, np.arange(len(example)), side="right")]
         values = [whole[one:two] for one, two in pairwise([0, *ends.tolist()])]
         made = np.diff(ends, prepend=0)
         for place in np.flatnonzero(made < size).tolist():
             values[place] += self._more(int(example[place]), int(size[place] - made[place]), int(word[place]))
+        for place in np.flatnonzero(self._is_json[example] & (whole_bytes != size)).tolist():
+            values[place] = wrapped(values[place])
         return values
 
     def _joined(self, starts: Any, lengths: Any, seeds: Any) -> bytes:
@@ -348,6 +440,21 @@ def _turns(group: Any, order: Any) -> Any:
     return found
 
 
+def _softest(found: list[_Soft], is_json: bool, length: int) -> dict[int, tuple[int, int, int]]:
+    """The soft words of an example, by where they end: one, or of JSON more."""
+    softs: dict[int, tuple[int, int, int]] = {}
+    before = 0
+    ranked = sorted(found, key=lambda soft: soft[:3], reverse=True)
+    for soft in ranked[: SOFT_WORDS_MAX if is_json else 1]:
+        if softs and before * SOFT_PART >= length:
+            break
+        if softs and not soft.spare:
+            continue
+        softs[soft.end] = (soft.spare, before, -1 if softs else soft.pad)
+        before += soft.spare
+    return softs
+
+
 def _vocabulary(model: ValueModel, stream: int) -> Iterable[_Text]:
     """All words: they begin with what they have in common, and go on differently where it ends."""
     characters = _Characters(stream)
@@ -366,7 +473,9 @@ def _vocabulary(model: ValueModel, stream: int) -> Iterable[_Text]:
             first = _FIRST_BYTES.get(kind, b"")
             text += first + b"?"
             drawn += bytes(len(first)) + bytes((_CODES[kind],))
-        yield _Text(text, drawn, (place + 1) << 33 if is_linked else 0, classes[-1])
+        kept = classes.rstrip("".join(_PADDED))
+        spare = len(classes) - max(len(kept), 1)
+        yield _Text(text, drawn, (place + 1) << 33 if is_linked else 0, classes[-1], spare)
 
 
 class _Characters:

@@ -3,7 +3,7 @@
 No word of a recording is in it, and no value can be read from it. A word is a shape: how many letters, digits and so
 on. Only what is between words is kept as it is, and the names of JSON fields that at least half of all values have.
 
-    names      texts: names of JSON fields, and `true`, `false`, `null`
+    names      texts: names of JSON fields, and the scalars of JSON that are words (`KEPT_WORDS`)
     marks      texts without a letter, a digit or anything beyond ASCII: what stands between words. Escapes of JSON such
                as "\\n", and the e of a number's exponent, are marks, too
     shapes     texts: runs of characters of one class, each with its length, such as "A1a6" (see `CLASSES`)
@@ -61,7 +61,8 @@ CLASSES: Final = {
 }
 CHARACTER_BYTES: Final = {"p": 2, "q": 3, "r": 4}
 """Of a class; of the others one."""
-KEPT_WORDS: Final = frozenset({"true", "false", "null"})
+KEPT_WORDS: Final = frozenset({"true", "false", "null", "NaN", "Infinity"})
+"""Scalars of JSON that are no numbers; many programs write the last two."""
 IDENTIFIER: Final = re.compile(r"[A-Za-z_@][A-Za-z0-9_.@-]{0,63}")
 MARKS: Final = re.compile(r"[^A-Za-z0-9\u0080-\U0010ffff]+|\\[bfnrtu]|[eE][+-]?")
 """A backslash of JSON takes its letter along, and so does a number its exponent."""

@@ -14,6 +14,7 @@ from typing import Final
 import trio
 
 from callboard.recordings.manifest import Manifest
+from callboard.simulations.workload.json_values import closed
 from callboard.simulations.workload.value_learning import Sampled, learn
 from callboard.simulations.workload.value_model import ValueModel
 from callboard.spark.slices import Wanted, plan, read_slice
@@ -73,4 +74,14 @@ def _records(wanted: Wanted) -> Iterator[tuple[int, bytes | None, bytes]]:
             for index in range(columns.count):
                 event_us = columns.event_time(index)
                 time_us = columns.append_time(index) if event_us is None else event_us
-                yield time_us, columns.key(index), (columns.value(index) or b"")[:VALUE_BYTES_READ]
+                yield time_us, columns.key(index), _beginning(columns.value(index) or b"")
+
+
+def _beginning(value: bytes) -> bytes:
+    """What is read of a value; of JSON so much that it is JSON again."""
+    if len(value) <= VALUE_BYTES_READ:
+        return value
+    value = value[:VALUE_BYTES_READ]
+    if value.lstrip()[:1] not in (b"{", b"["):
+        return value
+    return closed(value.decode(errors="ignore")).encode()

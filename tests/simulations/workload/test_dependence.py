@@ -218,6 +218,32 @@ def test_keys_come_in_runs_as_recorded(np: Any, turns: Any, run: int) -> None:
     assert abs(same_as_before(again) - same_as_before(keys)) < 0.05
 
 
+def visits(keys: list[int]) -> list[int]:
+    """From how many events the first one of each key is away from its last, ascending."""
+    first = {key: at for at, key in reversed(list(enumerate(keys)))}
+    last = {key: at for at, key in enumerate(keys)}
+    return sorted(last[key] - first[key] for key in first)
+
+
+def test_short_visits_stay_short_beside_long_ones(np: Any, turns: Any) -> None:
+    """A hundred keys have six events, every other one is theirs; others have as many over a quarter of the window."""
+    keys: list[int] = []
+    for group in range(25):
+        slow = [4 * (group // 7 * 7) + number for number in range(28)]
+        for at in range(24):
+            keys += [1_000 + 4 * group + at // 6, slow[(at + 24 * group) % 28]]
+    taken = turns.Turns.of(**turns.count_turns(np.array(keys)))
+    _, many = np.unique(keys, return_counts=True)
+    found = []
+    for seed in range(5):
+        who, lengths = taken.take(many, np.array([seed * 2**40 + 5], dtype=np.uint64))
+        found += visits(np.repeat(who, lengths).tolist())
+    recorded = visits(keys)
+    short = [sum(visit <= 30 for visit in each) / len(each) for each in (recorded, found)]
+    assert short[0] > 0.4
+    assert short[1] > 0.6 * short[0]
+
+
 @pytest.mark.parametrize("layers", [1, 3])
 def test_a_layer_has_its_order_in_any_company(np: Any, turns: Any, layers: int) -> None:
     """The runs of a layer are those that it has alone."""
@@ -263,15 +289,43 @@ def test_sizes_are_dealt_by_class_along_a_key(np: Any) -> None:
     assert sorted(dealt[keys > 2].tolist()) == [20, 21, 22]
 
 
-def test_sizes_of_one_bin_do_not_rise_with_time(np: Any, drawing: Any) -> None:
-    """Though all events have one rank: half of 1,000 values are 32 bytes long, half 33."""
+def test_sizes_that_stay_do_not_rise_with_time(np: Any) -> None:
+    """Though all of a key's events have one place: half of 1,000 values are 32 bytes long, half 33."""
     order = pytest.importorskip("callboard.simulations.workload.size_order")
-    shares = pytest.importorskip("callboard.simulations.workload.shares")
-    known = shares.SizeShares(ends=np.array([1_000]), bins=np.array([32]), events=1_000, rest=500)
-    sizes = known.at(drawing.permuted(1, np.arange(1_000), 1_000))
-    dealt = order.in_order(known.by_bin(sizes), np.zeros((2, 1_000), dtype=np.int64))
-    assert sorted(dealt[0].tolist()) == [32] * 500 + [33] * 500
-    assert 400 < np.count_nonzero(np.diff(dealt[0])) < 600
+    drawing = pytest.importorskip("callboard.simulations.workload.drawing")
+    table = order.Table.of
+    sizes = order.SizeChains(
+        hot=table([(0, 0, 5)]),
+        again=np.array([0]),
+        first=table([]),
+        following=table([]),
+        stays=65_536,
+        stream=3,
+    )
+    keys: Any = np.zeros(1_000, dtype=np.int64)
+    ranks = sizes.ranks(keys, keys, drawing.words(1, np.arange(1_000)))
+    dealt = order.in_order(np.repeat([32, 33], 500), ranks.reshape(1, -1))[0]
+    assert sorted(dealt.tolist()) == [32] * 500 + [33] * 500
+    assert 400 < np.count_nonzero(np.diff(dealt)) < 600
+
+
+def test_a_keys_size_that_stays_is_one_size(np: Any) -> None:
+    """Two keys have sizes of one class: each has few of its sizes, where each event stays with the one before."""
+    order = pytest.importorskip("callboard.simulations.workload.size_order")
+    drawing = pytest.importorskip("callboard.simulations.workload.drawing")
+    table = order.Table.of
+    sizes = order.SizeChains(
+        hot=table([(0, 0, 5), (1, 0, 5)]),
+        again=np.array([65_536, 65_536]),
+        first=table([]),
+        following=table([]),
+        stays=65_536,
+        stream=3,
+    )
+    keys = np.arange(200) % 2
+    ranks = sizes.ranks(keys, keys, drawing.words(1, np.arange(200)))
+    dealt = order.in_order(np.repeat([32, 33], 100), ranks.reshape(1, -1))[0]
+    assert [len(set(dealt[keys == key].tolist())) for key in (0, 1)] == [1, 1]
 
 
 # -- profiles
@@ -307,6 +361,8 @@ def profile_from_json_without(profile: WorkloadProfile) -> WorkloadProfile:
         ({"others": [[0, 7, 1, 1, 1]]}, "a window, or a class of sizes, that there is not"),
         ({"window_sizes": [[0, 0, 8]]}, "other window_sizes than events"),
         ({"size_stays": -1}, "size_stays holds something"),
+        ({"paces": [[4, 4, 1]]}, "paces without pace_returns"),
+        ({"paces": [[4, 4]]}, "paces holds a row that has not 3 numbers"),
     ],
 )
 def test_what_contradicts_the_profile_is_refused(

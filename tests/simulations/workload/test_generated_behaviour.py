@@ -191,6 +191,33 @@ def test_a_web_servers_events_are_joined_as_recorded(web: Pair, statistic: Calla
     web.assert_near(statistic)
 
 
+def visit_lengths(events: Events) -> list[int]:
+    """How long visits last, to a power of two: one ends when its key does not come for half an hour."""
+    last: dict[bytes | None, tuple[int, int]] = {}
+    found = []
+    for time, key, _ in events:
+        first, before = last.get(key, (time, time))
+        if time - before > 1_800_000_000:
+            found.append(before - first)
+            first = time
+        last[key] = first, time
+    found += [before - first for first, before in last.values()]
+    return sorted(length.bit_length() for length in found)
+
+
+def test_visits_to_a_web_server_last_as_long_as_recorded(web: Pair) -> None:
+    """The shares of those that last up to any power of two are at most a tenth apart."""
+    recorded, generated = visit_lengths(web.recorded), visit_lengths(web.generated)
+    for bits in range(64):
+        shares = [sum(length <= bits for length in each) / len(each) for each in (recorded, generated)]
+        assert abs(shares[0] - shares[1]) <= 0.1, (bits, shares)
+
+
+def test_values_have_the_lengths_of_the_recorded_ones(web: Pair) -> None:
+    """Each length as often."""
+    assert Counter(size for *_, size in web.generated) == Counter(size for *_, size in web.recorded)
+
+
 @pytest.mark.parametrize("wait", [wait_of_one, wait_in_order])
 def test_a_web_servers_queues_are_those_recorded(
     web: Pair, wait: Callable[[Events, float], list[float]]

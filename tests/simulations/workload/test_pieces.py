@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from fractions import Fraction
 from typing import Any
@@ -95,6 +96,20 @@ def test_another_seed_is_another_workload_of_the_same_character(part: Any) -> No
     assert one != other
     assert seconds_of(one) == seconds_of(other)
     assert Counter(row[2] for row in one) == Counter(row[2] for row in other)
+
+
+def test_lengths_that_the_profile_knows_are_those_of_values(
+    pieces: Any, small_profile: dict[str, Any], small_dependence: dict[str, Any]
+) -> None:
+    """Exactly, in each layer; the others of their class have the bytes that are left."""
+    small_profile["value_sizes"] = [[3, 4], [15, 1], [71, 1]]
+    for dependence in (None, small_dependence):
+        document = {**small_profile, **({"dependence": dependence} if dependence else {})}
+        profile = profile_from_json(json.dumps(document))
+        made = pieces.Part(0, profile, Scaling(volume=Fraction(3)), profile.start_us, "7")
+        sizes = [size for piece in made.pieces() for size in made.make(piece).size.tolist()]
+        # Three times: 100 bytes in all, so 2 are left for two values.
+        assert Counter(sizes) == {1: 6, 3: 12, 15: 3, 71: 3}
 
 
 def test_a_longer_duration_repeats_the_time(part: Any) -> None:

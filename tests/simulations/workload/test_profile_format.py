@@ -86,6 +86,30 @@ def test_a_profile_without_hours_is_read(small_profile: dict[str, Any]) -> None:
     assert profile_from_json(json.dumps(small_profile)).week_hours == ()
 
 
+def test_a_profile_without_lengths_is_read(small_profile: dict[str, Any]) -> None:
+    """Earlier versions did not count them."""
+    assert profile_from_json(json.dumps(small_profile)).value_sizes == ()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "problem"),
+    [
+        ([[3, 8]], "value_sizes has more events of a size"),
+        ([[40, 1]], "value_sizes has more events of a size"),
+        ([[0, 7]], "others cannot have the bytes left"),
+        ([[15, 7]], "others cannot have the bytes left"),
+        ([[size, 1] for size in range(4_097)], "value_sizes is not a list of at most 4096 pairs"),
+        ([[5, 1], [3, 1]], "value_sizes is not in ascending order"),
+    ],
+)
+def test_lengths_that_contradict_their_classes_are_refused(
+    small_profile: dict[str, Any], sizes: list[list[int]], problem: str
+) -> None:
+    """Seven values have up to 15 bytes, one 64 to 79, and all together 100."""
+    with pytest.raises(ConfigurationError, match=problem):
+        profile_from_json(json.dumps({**small_profile, "value_sizes": sizes}))
+
+
 def test_a_newer_version_is_refused(small_profile: dict[str, Any]) -> None:
     """A profile of a later version names both versions."""
     with pytest.raises(FormatTooNew) as caught:

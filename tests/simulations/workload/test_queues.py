@@ -87,8 +87,8 @@ def served(
                 o for o in arrived if o < each and keeps_order and key is not None and events[o][1] == key
             ]
             ended = max((started[o] + service for o in before), default=-1)
-            if ended == ready_at[each]:
-                return ready_at[each], max(before, key=lambda o: started[o]) - len(events)
+            if ended == ready_at[each]:  # by who was started first, not by who arrived first
+                return ready_at[each], max(map(list(started).index, before)) - len(events)
             return ready_at[each], each
 
         start_what_can()

@@ -36,6 +36,23 @@ def json_orders(many: int, seed: int = 1) -> list[tuple[bytes, bytes]]:
     return found
 
 
+def json_notices(many: int, seed: int = 1) -> list[tuple[bytes, bytes]]:
+    """Notices of some sources, each of which has a text of its own, as JSON: key and value."""
+    random_ = random.Random(seed)
+    texts = [" ".join(random_.choices(SECRETS, k=1 + 3 * number)) for number in range(8)]
+    found = []
+    for _ in range(many):
+        which = random_.randrange(len(texts))
+        value = {
+            "source": f"source-{which}",
+            "about": texts[which],
+            "code": random_.randrange(100),
+            "is_known": random_.random() < 0.5,
+        }
+        found.append((b"source-%d" % which, json.dumps(value).encode()))
+    return found
+
+
 def log_lines(many: int, seed: int = 1) -> list[tuple[bytes, bytes]]:
     """Requests of some clients, as lines."""
     random_ = random.Random(seed)

@@ -3,13 +3,15 @@
     python benchmarks/generate.py [--records 1000000 2000000 ...] [--rounds 5] [--profile PROFILE.json] [--in DIRECTORY]
 
 Needs the extra `spark`, Java, and 300 bytes of disk for each record. Prints for each size the rate of both, the
-median of the ratios of neighbouring runs, what generating alone takes (the rows are dropped), and the memory of the
-processes. A recording is synced, and Parquet is not.
+median of the ratios of neighbouring runs, by the clock and by the processor time of this process, Java and all tasks,
+what generating alone takes (the rows are dropped), and the memory of the processes. A recording is synced, and Parquet
+is not.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import resource
 import shutil
@@ -19,7 +21,7 @@ import time
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from callboard.simulations.workload.generating import ORDER, generate, workload_of, workload_rows
 from callboard.simulations.workload.measuring import measure_rows
@@ -44,11 +46,44 @@ def a_day(spark: Any) -> WorkloadProfile:
     return measure_rows(rows, partitions=PARTITIONS)
 
 
-def seconds_of(work: Callable[[], object]) -> float:
-    """How long it takes."""
-    begun = time.perf_counter()
+def processes() -> list[Path]:
+    """Where the system tells of this process and all that it has started."""
+    found, pending = [], [str(os.getpid())]
+    while pending:
+        process = Path("/proc", pending.pop())
+        try:
+            pending += [
+                child
+                for task in (process / "task").iterdir()
+                for child in (task / "children").read_text().split()
+            ]
+        except OSError:
+            continue
+        found.append(process)
+    return found
+
+
+def processor_seconds() -> float:
+    """The processor time of all of them so far, and of those that have ended."""
+    ticks = 0
+    for process in processes():
+        with contextlib.suppress(OSError):
+            ticks += sum(map(int, (process / "stat").read_text().rpartition(")")[2].split()[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+class Seconds(NamedTuple):
+    """How long something takes."""
+
+    clock: float
+    processor: float
+
+
+def seconds_of(work: Callable[[], object]) -> Seconds:
+    """By the clock, and in processor time."""
+    clock, processor = time.perf_counter(), processor_seconds()
     work()
-    return time.perf_counter() - begun
+    return Seconds(time.perf_counter() - clock, processor_seconds() - processor)
 
 
 class Contest:
@@ -65,12 +100,12 @@ class Contest:
     def _rows(self) -> Any:
         return workload_rows(self._spark, self._workload)
 
-    def recording(self) -> float:
+    def recording(self) -> Seconds:
         """Generate, sort, write a recording."""
         seconds = seconds_of(lambda: generate(self._spark, [self._profile], self._out, scaling=self._scaling))
         return self._checked(seconds, "*/*.log")
 
-    def parquet(self) -> float:
+    def parquet(self) -> Seconds:
         """Generate, sort, write Parquet."""
         tasks = min(self._workload.partitions, self._spark.sparkContext.defaultParallelism)
         placed = self._rows().repartition(tasks, "partition")
@@ -78,11 +113,11 @@ class Contest:
         kept = ordered.select("partition", "timestamp", "key", "value")
         return self._checked(seconds_of(lambda: kept.write.parquet(self._out)), "*.parquet")
 
-    def nothing(self) -> float:
+    def nothing(self) -> Seconds:
         """Generate, and drop the rows."""
         return seconds_of(lambda: self._rows().write.format("noop").mode("overwrite").save())
 
-    def _checked(self, seconds: float, pattern: str) -> float:
+    def _checked(self, seconds: Seconds, pattern: str) -> Seconds:
         self.size = sum(path.stat().st_size for path in Path(self._out).rglob(pattern))
         assert self.size > 0
         shutil.rmtree(self._out)
@@ -92,40 +127,30 @@ class Contest:
 def memory() -> str:
     """The most that this process had, and what its children have now, all together."""
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    found, pending = 0, [os.getpid()]
-    while pending:
-        process = pending.pop()
-        try:
-            tasks = Path(f"/proc/{process}/task")
-            children = [
-                int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()
-            ]
-            if process != os.getpid():
-                found += int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf(
-                    "SC_PAGE_SIZE"
-                )
-        except OSError:
-            continue
-        pending += children
+    found = 0
+    for process in processes()[1:]:
+        with contextlib.suppress(OSError):
+            found += int((process / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return f"driver {own / 1e6:,.0f} MB at most; Java and all tasks {found / 1e6:,.0f} MB at the end"
 
 
 def measure(contest: Contest, rounds: int) -> None:
     """The first round warms up."""
-    recordings, parquets, nothings = [], [], []
+    rounds_kept: list[tuple[Seconds, Seconds, Seconds]] = []
     for turn in range(rounds + 1):
         seconds = contest.recording(), contest.parquet(), contest.nothing()
         if turn or not rounds:
-            for found, column in zip(seconds, (recordings, parquets, nothings), strict=True):
-                column.append(found)
-    ratios = [parquet / recording for recording, parquet in zip(recordings, parquets, strict=True)]
+            rounds_kept.append(seconds)
+    ratios = [parquet.clock / recording.clock for recording, parquet, _ in rounds_kept]
+    worked = [parquet.processor / recording.processor for recording, parquet, _ in rounds_kept]
     mine, theirs, alone = (
-        contest.records / statistics.median(column) / 1e3 for column in (recordings, parquets, nothings)
+        contest.records / statistics.median(each.clock for each in column) / 1e3
+        for column in zip(*rounds_kept, strict=True)
     )
     print(
         f"{contest.records:,} records: recording {mine:,.0f} k/s, Parquet {theirs:,.0f} k/s, generated only"
-        f" {alone:,.0f} k/s; ratio {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f});"
-        f" {memory()}",
+        f" {alone:,.0f} k/s; ratio {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}), of"
+        f" processor time {statistics.median(worked):.2f} ({min(worked):.2f} to {max(worked):.2f}); {memory()}",
         flush=True,
     )
 

@@ -47,9 +47,12 @@ def behaviour_of(rows: DataFrame, profile: WorkloadProfile, *, times: int = 1) -
     """The same of rows with the columns `partition`, `offset`, `timestamp`, `key` and `value`, and their profile."""
     from pyspark.sql import functions as f
 
-    from callboard.simulations.workload.sequence import Plan
+    from callboard.simulations.workload.sequence import OFTEN_MAX, Plan
 
+    words = rows.where(f.col("key").isNotNull()).groupBy(f.xxhash64("key").alias("word")).count()
+    often = words.orderBy(f.desc("count"), "word").limit(OFTEN_MAX).collect()
     plan = Plan(
+        often=tuple(row["word"] for row in often),
         events=profile.events,
         start_us=profile.start_us,
         span_us=profile.span_us,

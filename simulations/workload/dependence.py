@@ -31,6 +31,7 @@ class     of a size: `size_classes` of the profile's `value_bytes`; of a number:
     size_next       [class, class of the same key's next event, many]: of these keys
     size_stays      in so many of 65,536 cases where an event has the class of the key's event before, its size lies in
                     the same 16 bytes too
+    size_same       in so many of these cases it is the very same size. Null in profiles of earlier versions
     window_sizes    [window, class, events]
 
 All counts `[row, column, many]` are in ascending order, `many` at least 1.
@@ -47,8 +48,8 @@ import attrs
 
 SECOND_US: Final = 1_000_000
 CLOCKS_US: Final = (
-    *(86_400 * SECOND_US, 3_600 * SECOND_US, 60 * SECOND_US),
-    *(SECOND_US, 100_000, 10_000, 1_000, 100, 10, 1),
+    *(seconds * SECOND_US for seconds in (86_400, 3_600, 1_800, 900, 600, 300, 60, 30, 20, 15, 10, 5, 1)),
+    *(100_000, 10_000, 1_000, 100, 10, 1),
 )
 WINDOWS: Final = 50
 WINDOW_EVENTS: Final = 200
@@ -179,6 +180,7 @@ class Dependence:
     window_sizes: Counts
     paces: Counts = ()
     pace_returns: Counts = ()
+    size_same: int | None = None
 
 
 def read_dependence(value: Any) -> Dependence | None:
@@ -282,8 +284,9 @@ _READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "window_sizes": _COUNTS,
     "paces": _COUNTS,
     "pace_returns": _COUNTS,
+    "size_same": lambda value: None if value is None else _number(value, AGAIN_ONE),
 }
-_OPTIONAL: Final = frozenset({"paces", "pace_returns"})
+_OPTIONAL: Final = frozenset({"paces", "pace_returns", "size_same"})
 
 
 # -- does it fit the rest of a profile?
@@ -341,6 +344,9 @@ def contradictions(
         "dependence has keys with other events than their class has": _are_classes(found, key_top),
         "dependence has other window_sizes than events, or than value_bytes": (
             by_window == windows and by_class == classes
+        ),
+        "dependence has more sizes that are the same than sizes that stay": (
+            (found.size_same or 0) <= found.size_stays
         ),
         "dependence has paces without pace_returns, or these without paces": (
             bool(found.paces) == bool(found.pace_returns)

@@ -65,7 +65,7 @@ def measure_dependence(rows: DataFrame, profile: WorkloadProfile) -> Dependence:
     pairs = _pairs(placed, ties).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         tables = _along_keys(pairs)
-        stays = _stays(pairs)
+        size_stays, size_same = _stays(pairs)
         hot, others = _keys(pairs, profile)
     finally:
         pairs.unpersist()
@@ -79,7 +79,8 @@ def measure_dependence(rows: DataFrame, profile: WorkloadProfile) -> Dependence:
         step_splits=tuple(tables.get(f"step {depth}", ()) for depth in range(grid.step_bits)),
         hot=hot,
         others=others,
-        size_stays=stays,
+        size_stays=size_stays,
+        size_same=size_same,
         **{
             name: tables.get(name, ())
             for name in (
@@ -118,18 +119,23 @@ def _pairs(placed: DataFrame, ties: list[str]) -> DataFrame:
 
     of_key = Window.partitionBy("key").orderBy("time", *ties)
     before = f.lag("class").over(of_key).alias("before")
-    is_same = (f.lag("bin").over(of_key) == f.col("bin")).cast("bigint").alias("same")
-    with_before = placed.select("key", "window", "class", before, is_same)
-    many = f.count("*").alias("many"), f.coalesce(f.sum("same"), f.lit(0)).alias("same")
+    stays = [
+        (f.lag(what).over(of_key) == f.col(what)).cast("bigint").alias(name)
+        for what, name in (("bin", "stays"), ("value_bytes", "same"))
+    ]
+    with_before = placed.select("key", "window", "class", before, *stays)
+    many = [f.count("*").alias("many")]
+    many += [f.coalesce(f.sum(name), f.lit(0)).alias(name) for name in ("stays", "same")]
     return with_before.groupBy("key", "window", "class", "before").agg(*many)
 
 
-def _stays(pairs: DataFrame) -> int:
+def _stays(pairs: DataFrame) -> tuple[int, int]:
+    """`size_stays` and `size_same`."""
     from pyspark.sql import functions as f
 
-    again = pairs.where("before = class").agg(f.sum("many"), f.sum("same")).first()
-    many, same = again[0] or 0, again[1] or 0
-    return int(same * AGAIN_ONE // many) if many else 0
+    again = pairs.where("before = class").agg(f.sum("many"), f.sum("stays"), f.sum("same")).first()
+    many, stays, same = (int(each or 0) for each in again)
+    return (stays * AGAIN_ONE // many, same * AGAIN_ONE // many) if many else (0, 0)
 
 
 def _along_keys(pairs: DataFrame) -> dict[str, Counts]:

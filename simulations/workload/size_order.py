@@ -2,9 +2,9 @@
 
 A window's sizes are given (`window_sizes`). Which events have the large ones, a chain along each key draws. An event
 gets the class of the key's event before, or one that is frequent with this key; with a rare key, one that follows the
-class before. Events in the order of these classes get the sizes in their order. Within a class, an event has a place
-beside that of the key's event before where its size stays the same: those of a chain that stay share some neighbouring
-sizes, in no order.
+class before. Events in the order of these classes get the sizes in their order. Within a class, an event has the place
+of the key's event before where its size is the same, and one near it where it stays in the same 16 bytes. Those of a
+chain that have one place share some neighbouring sizes, in no order.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from callboard.simulations.workload.tables import Table
 
 _RANK_BITS: Final = 55
 """Below a class, which is less than 256."""
+_NEAR: Final = (1 << _RANK_BITS - 2) - 1
+"""Bits of a rank that differ where a size stays near another: in a quarter of its class."""
 _OWN: Final = (1 << 20) - 1
-"""Bits of a rank that tell apart events which stay at one place."""
+"""Bits of a rank that tell apart events which have one place."""
 
 
 @attrs.frozen(eq=False)
 class SizeChains:
-    """The classes of sizes along keys."""
+    """The sizes along keys: their classes, and where they lie in these."""
 
     hot: Table
     """The classes of each hot key."""
@@ -35,6 +37,9 @@ class SizeChains:
     first: Table
     following: Table
     stays: int
+    """How often a size stays near the one before if its class does, of `AGAIN_ONE` cases."""
+    same: int
+    """How often it is the same."""
     stream: int
 
     @classmethod
@@ -46,6 +51,7 @@ class SizeChains:
             Table.of(found.size_first),
             Table.of(found.size_next),
             found.size_stays,
+            found.size_stays if found.size_same is None else found.size_same,
             stream,
         )
 
@@ -66,10 +72,11 @@ class SizeChains:
         classes[is_drawn] = self.hot.draw(keys[is_drawn], drawn[is_drawn])
         classes = classes[_latest(is_drawn | ~is_hot)]
         self._follow(classes, np.flatnonzero(~is_hot), keys, begins, drawn)
-        moves = begins | (((drawn >> np.uint64(16)).astype(np.int64) & AGAIN_ONE - 1) >= self.stays)
-        moves[1:] |= classes[1:] != classes[:-1]
-        places = (drawn & np.uint64((1 << _RANK_BITS) - 1)).astype(np.int64)
-        within = places[_latest(moves)] & ~_OWN | places >> 32 & _OWN
+        change = (drawn >> np.uint64(16)).astype(np.int64) & AGAIN_ONE - 1
+        begins[1:] |= classes[1:] != classes[:-1]
+        places = (words(14, drawn) >> np.uint64(64 - _RANK_BITS)).astype(np.int64)
+        near = places & _NEAR | places[_latest(begins | (change >= self.stays))] & ~_NEAR
+        within = near[_latest(begins | (change >= self.same))] & ~_OWN | places >> 32 & _OWN
         found: Any = np.empty(len(keys), dtype=np.int64)
         found[order] = classes << _RANK_BITS | within
         return found

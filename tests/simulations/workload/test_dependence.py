@@ -280,6 +280,7 @@ def test_sizes_are_dealt_by_class_along_a_key(np: Any) -> None:
         first=table([(0, 1, 3)]),
         following=table([(1, 1, 9)]),
         stays=0,
+        same=0,
         stream=3,
     )
     keys = np.array([1, 2, 5, 1, 2, 5, 1, 2, 6])
@@ -300,6 +301,7 @@ def test_sizes_that_stay_do_not_rise_with_time(np: Any) -> None:
         first=table([]),
         following=table([]),
         stays=65_536,
+        same=65_536,
         stream=3,
     )
     keys: Any = np.zeros(1_000, dtype=np.int64)
@@ -307,6 +309,28 @@ def test_sizes_that_stay_do_not_rise_with_time(np: Any) -> None:
     dealt = order.in_order(np.repeat([32, 33], 500), ranks.reshape(1, -1))[0]
     assert sorted(dealt.tolist()) == [32] * 500 + [33] * 500
     assert 400 < np.count_nonzero(np.diff(dealt)) < 600
+
+
+def test_a_size_that_stays_near_is_seldom_the_same(np: Any) -> None:
+    """Of 1,000 sizes in a class, a key that never moves has those of about a quarter."""
+    order = pytest.importorskip("callboard.simulations.workload.size_order")
+    drawing = pytest.importorskip("callboard.simulations.workload.drawing")
+    table = order.Table.of
+    sizes = order.SizeChains(
+        hot=table([(number, 0, 5) for number in range(40)]),
+        again=np.array([65_536] * 40),
+        first=table([]),
+        following=table([]),
+        stays=65_536,
+        same=0,
+        stream=3,
+    )
+    keys = np.arange(1_000) % 40
+    ranks = sizes.ranks(keys, keys, drawing.words(1, np.arange(1_000)))
+    dealt = order.in_order(np.arange(1_000), ranks.reshape(1, -1))[0]
+    spans = [int(dealt[keys == key].max() - dealt[keys == key].min()) for key in range(40)]
+    assert max(spans) < 400
+    assert min(spans) > 50
 
 
 def test_a_keys_size_that_stays_is_one_size(np: Any) -> None:
@@ -320,6 +344,7 @@ def test_a_keys_size_that_stays_is_one_size(np: Any) -> None:
         first=table([]),
         following=table([]),
         stays=65_536,
+        same=65_536,
         stream=3,
     )
     keys = np.arange(200) % 2
@@ -361,6 +386,8 @@ def profile_from_json_without(profile: WorkloadProfile) -> WorkloadProfile:
         ({"others": [[0, 7, 1, 1, 1]]}, "a window, or a class of sizes, that there is not"),
         ({"window_sizes": [[0, 0, 8]]}, "other window_sizes than events"),
         ({"size_stays": -1}, "size_stays holds something"),
+        ({"size_stays": 5, "size_same": 6}, "more sizes that are the same than sizes that stay"),
+        ({"size_same": 1.5}, "size_same holds something"),
         ({"paces": [[4, 4, 1]]}, "paces without pace_returns"),
         ({"paces": [[4, 4]]}, "paces holds a row that has not 3 numbers"),
     ],

@@ -38,6 +38,15 @@ def measure(spark: Any, rows: Rows, tasks: int = 1, **options: Any) -> WorkloadP
     return measure_rows(frame, partitions=1, **options)
 
 
+@pytest.mark.parametrize("step_s", [5, 20, 900])
+def test_the_steps_of_a_clock_are_found(spark: Any, step_s: int) -> None:
+    """Where all times since the first are whole steps."""
+    rows = [(7_000_000 + number**2 % 97 * step_s * 1_000_000, b"a", b"") for number in range(200)]
+    found = measure(spark, rows).dependence
+    assert found is not None
+    assert found.clock_us == step_s * 1_000_000
+
+
 def test_a_web_servers_day_has_its_known_profile(spark: Any, nasa_log: pathlib.Path) -> None:
     """Each number of the profile is the one that shell tools find."""
     profile = measure(spark, read_rows(nasa_log), bucket_us=300_000_000)

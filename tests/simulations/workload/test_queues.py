@@ -137,16 +137,17 @@ def test_workers_keep_the_order_of_each_key(
 def test_each_partition_is_a_queue_of_its_own(
     queues: Any, gaps: Any, cuts: list[int], partitions: int
 ) -> None:
-    """The events of a partition wait as in a consumer's queue that holds them alone."""
+    """The events of a partition wait as in a consumer's queue of their own; the middle of three ways counts."""
     import numpy as np
 
     events = [(time, key) for time, key in timed(gaps) if key is not None]
     if not events:
         return
     words = np.array([key for _, key in events], dtype=np.int64)
-    waits: list[int] = []
-    depths: list[int] = []
-    for salt in range(2):
+    ways = []
+    for salt in range(3):
+        waits: list[int] = []
+        depths: list[int] = []
         places = queues.partition_of(words, salt, partitions).tolist()
         for partition in range(partitions):
             own = [event for event, place in zip(events, places, strict=True) if place == partition]
@@ -154,9 +155,12 @@ def test_each_partition_is_a_queue_of_its_own(
                 more, deep = served(own, 1, 7, keeps_order=False)
                 waits += more
                 depths += deep
-    found = fed(queues.Partitions(7, partitions, 2), events, cuts)
-    assert [p for p in found.waits if p[0] < 128] == list(histogram([each for each in waits if each < 128]))
-    assert found.depths == histogram(depths)
+        longest = sorted(waits)[-(-len(waits) * 99 // 100) - 1]
+        ways.append((longest, histogram([each for each in waits if each < 128]), histogram(depths)))
+    found = fed(queues.Partitions(7, partitions, 3), events, cuts)
+    middle = sorted(ways)[1][0] // 4  # longer waits are counted by class
+    small = tuple(pair for pair in found.waits if pair[0] < 128)
+    assert (small, found.depths) in [way[1:] for way in ways if abs(way[0] // 4 - middle) <= way[0] // 100]
 
 
 @given(number=st.integers(0, 2**60))

@@ -227,3 +227,17 @@ def test_copies_side_by_side_with_as_many_servers_wait_alike(sequence: Any) -> N
     for name in ("workers_50", "workers_80"):
         deep, deeper = first.queues[name], second.queues[name]
         assert (deeper.depth(99) + 1) / (deep.depth(99) + 1) < 2
+
+
+def test_names_of_frequent_keys_do_not_decide_who_shares_a_partition(sequence: Any) -> None:
+    """The same events with other keys wait as long in partitions, when it is known which keys are frequent."""
+    steps = [(1 + number * number % 7, number * number % 23 % 9 + 1, 10) for number in range(2_000)]
+    counts = Counter(key for _, key, _ in steps)
+    often = tuple(sorted(counts, key=lambda key: (-counts[key], key)))
+    renamed = [(gap, (key * 0x9E3779B97F4A7C15) % 2**62, size) for gap, key, size in steps]
+    one = measured(sequence, timed(steps), often=often)
+    two = measured(sequence, timed(renamed), often=tuple((key * 0x9E3779B97F4A7C15) % 2**62 for key in often))
+    assert {name: one.queues[name] for name in one.queues} == {name: two.queues[name] for name in two.queues}
+    without = measured(sequence, timed(renamed))
+    assert without.queues["partitions_80"] != one.queues["partitions_80"]
+    assert without.queues["workers_80"] == one.queues["workers_80"]

@@ -42,7 +42,7 @@ def count_turns(keys: Any) -> dict[str, Any]:
     later = np.flatnonzero(~is_first)
     between = starts[later] - starts[later - 1] - lengths[later - 1]
     returns = np.bincount(key[later], minlength=len(many))
-    in_all = np.zeros(len(many), dtype=np.int64)
+    in_all: Any = np.zeros(len(many), dtype=np.int64)
     np.add.at(in_all, key[later], between)
     several = np.flatnonzero(returns)
     paces = fine_classes(in_all // np.maximum(returns, 1))

@@ -21,9 +21,9 @@ import trio
 from callboard.offline import recording_at
 from tests.simulations.workload.values import json_orders, learned, log_lines
 
-BYTES = "3350eeae2dbed886c92ea5f43b4a050c4555eb694b7ca5c2838830082c8fc288"
+BYTES = "83ff135198284aee81170e8e426868658a575d26263edb871b56af26984c8a52"
 """SHA-256 of the names and contents of all files of the recording that `generate_alone.py` makes."""
-BYTES_BY_FIELD = "1f71e4e552c6415a98529336aa31b73cfdbdbd990147b9c2daece8da109006ea"
+BYTES_BY_FIELD = "10cba5d35890aee2c7063024fd4fce2b897baffc14de956edb2c826275518a4f"
 """The same with values by field."""
 
 

@@ -87,6 +87,8 @@ PENDING_BYTES_MAX: Final = 64 * MIB
 """Payload bytes waiting for a commit in one partition; publishers wait beyond it."""
 TAIL_CACHE_BYTES: Final = 8 * MIB
 """Recently committed batches kept in memory for readers that keep up."""
+WAITING_CACHE_BYTES: Final = 4 * MIB
+"""The same of a partition of delayed messages: they are read when they are due, and not when they are new."""
 UNSYNCED_BYTES_MAX: Final = 8 * MIB
 """`leader` records kept in memory until a sync proves them; a sync is forced beyond it."""
 TAIL_COMPACT_BATCHES: Final = 1024

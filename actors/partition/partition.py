@@ -249,7 +249,7 @@ class Partition(Actor[c.PartitionCommand]):
             entropy=context.entropy,
             named_end=max(states.named_end(), published_end),
             is_gone=spec.port.lacks(folder),
-            limits=context.limits,
+            limits=spec.log_limits(context.limits),
             stamps=self._port.carried.stamps,
         )
         await publishers.compare(log)

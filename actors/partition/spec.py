@@ -11,7 +11,7 @@ from callboard.actors.settings import TopicSettings
 from callboard.actors.timers.timers import Timers
 from callboard.log.errors import TopicFull
 from callboard.log.format.compression import Compression
-from callboard.log.limits import Limits
+from callboard.log.limits import WAITING_CACHE_BYTES, Limits
 from callboard.log.partition.retention import LogSettings
 
 
@@ -58,6 +58,12 @@ class PartitionSpec:
     def journal_directory(self) -> str:
         """Where its delivery journal is."""
         return f"{self.directory}/delivery"
+
+    def log_limits(self, limits: Limits) -> Limits:
+        """The limits of its log: delayed messages are not read soon, so fewer of the latest are kept in memory."""
+        if self.port.holds != "delayed":
+            return limits
+        return attrs.evolve(limits, tail_cache_bytes=min(limits.tail_cache_bytes, WAITING_CACHE_BYTES))
 
     def topic_full(self, size_bytes: int) -> TopicFull:
         """The error for publishers when retention cannot make room."""

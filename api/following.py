@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from callboard.actors.kernel import Reply
     from callboard.actors.partition.commands import LeasedRecords
     from callboard.actors.partition.port import PartitionPort
+    from callboard.awaited import AwaitedPartitions
     from callboard.leased import Asked
     from callboard.received import ConsumerLeases
     from callboard.session import Session
@@ -40,10 +41,7 @@ class FollowsAssignment:
     _turn: trio.Lock
     _asked: Asked | None
     _late: dict[PartitionPort, Asked]
-
-    if TYPE_CHECKING:
-
-        def _look_at(self, ports: Iterable[PartitionPort]) -> None: ...
+    _awaited: AwaitedPartitions[PartitionPort]
 
     def _activity(self) -> tuple[int, int] | None:
         """What a stalled consumer is told by; None while a call, or a body that holds a lease, goes on."""
@@ -83,10 +81,13 @@ class FollowsAssignment:
             self.leases.give_back([lease.take(lease.untaken)])
 
     def _give_up_late(self, ports: Iterable[PartitionPort]) -> None:
-        """What these partitions were asked, and did not answer in time, is for others."""
+        """What these partitions were asked, and did not answer in time, is for others; they are asked again.
+
+        A task that waits for notices is woken for that: no other would come of a question that nobody has.
+        """
         for port in ports:
             self._give_back_answer(self._late.pop(port))
-            self._look_at([port])
+            self._awaited.noticed(port)
 
 
 def leased_by(reply: Reply) -> LeasedRecords | None:

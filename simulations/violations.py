@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from callboard.log.errors import CallboardError
 
 if TYPE_CHECKING:
     from callboard.simulations.history.entry import HistoryEntry
+
+SENSIBLE: Final = "what makes sense is not refused"
+"""What is broken when a client is told that its call makes none: what is settled once more after an error, say."""
 
 
 class Violation(CallboardError):

@@ -2,8 +2,9 @@
 
 An offset that was seen with one message never shows another, neither to a publisher, nor to a consumer, nor in the log
 afterwards. (But for records at level `leader` that no group was handed: these may vanish with the power, and their
-offsets with them.) A publish that began after another one of its partition had returned lies behind it. Offsets between
-the first and the last that hold no record are named by the log, with a reason.
+offsets with them.) An offset that readers without the lock could read when the directory was opened is given to no
+record that is published later: somebody may know it. A publish that began after another one of its partition had
+returned lies behind it. Offsets between the first and the last that hold no record are named by the log, with a reason.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
         if any(later <= earlier for earlier, later in pairwise(left.order)):
             found.append(Violation(PROMISE, f"the offsets of {left.label} do not rise", None))
         found += _gaps(left, terms)
-    return found
+    return found if terms.beyond else found + _given_anew(history, surviving)
 
 
 def _used_twice(history: History, surviving: Surviving, terms: Terms) -> list[Violation]:
@@ -51,6 +52,29 @@ def _used_twice(history: History, surviving: Surviving, terms: Terms) -> list[Vi
                 before = seen[left.topic, left.index, offset]
                 words = f"{left.label}@{offset} was message {before}, and in the end it is {number}"
                 found.append(Violation(PROMISE, words, None))
+    return found
+
+
+def _given_anew(history: History, surviving: Surviving) -> list[Violation]:
+    """Offsets that readers could see, and that are given once more, or would be next."""
+    shown = history.of("shown")
+    if not shown:
+        return []
+    found = []
+    begun = {entry.operation: entry.number for entry in history.of("publish")}
+    ends: dict[tuple[str, int], list[HistoryEntry]] = {}
+    for entry in shown:
+        ends.setdefault((entry.topic, entry.partition), []).append(entry)
+    for entry in history.of("published"):
+        for end in ends.get((entry.topic, entry.partition), ()):
+            if end.number < begun[entry.operation] and entry.offsets[0] < end.offsets[0]:
+                words = f"{entry.place} was given when readers had seen up to {end.offsets[0]}"
+                found.append(Violation(PROMISE, words, entry))
+    for left in surviving.partitions:
+        highest = max([end.offsets[0] for end in ends.get((left.topic, left.index), ())], default=0)
+        if left.end < highest:
+            words = f"{left.label} ends at {left.end}, and readers had seen up to {highest}"
+            found.append(Violation(PROMISE, words, None))
     return found
 
 

@@ -22,6 +22,7 @@ from callboard.simulations.faults.kinds import (
     Fault,
     JumpClock,
     KillProcess,
+    PauseActor,
     PowerCut,
     SlowDisk,
     Stall,
@@ -177,6 +178,23 @@ def at_questions(entropy: Entropy, partitions: Sequence[str], horizon_s: float) 
     return found
 
 
+def on_messages(
+    entropy: Entropy, actors: Sequence[str], messages: Sequence[str], horizon_s: float
+) -> list[Fault]:
+    """In half of the seeds actors crash on such messages, one to four times."""
+    if entropy.random() < 0.5:
+        return []
+    return [
+        CrashOnMessage(
+            At(round(entropy.random() * horizon_s, 3)),
+            _one(entropy, actors),
+            _one(entropy, messages),
+            _few(entropy, 5),
+        )
+        for _ in range(1 + int(entropy.random() * 4))
+    ]
+
+
 def at_steps(entropy: Entropy, space: FaultSpace, actors: Sequence[str]) -> list[Fault]:
     """In half of the seeds one or two crashes of these actors, at any step of what the scenario is about."""
     if entropy.random() < 0.5:
@@ -224,6 +242,20 @@ def at_jumps(entropy: Entropy, actor: str, horizon_s: float) -> list[Fault]:
     jump = JumpClock(At(round(at_s, 3)), round(by_s if entropy.random() < 0.5 else -by_s, 3))
     soon = At(round(at_s + 0.5 * entropy.random(), 3))
     return [jump, CrashActor(soon, actor) if entropy.random() < 0.5 else KillProcess(soon, DOWN_S)]
+
+
+def while_held(entropy: Entropy, partitions: Sequence[str], last: int) -> list[Fault]:
+    """In every second seed partitions stand still for a moment while others of the same consumers go on."""
+    if entropy.random() < 0.5:
+        return []
+    return [
+        PauseActor(
+            After("deliver", 1 + int(entropy.random() * last)),
+            _one(entropy, partitions),
+            round(0.01 * 30 ** entropy.random(), 3),
+        )
+        for _ in range(1 + int(entropy.random() * 4))
+    ]
 
 
 def amid_bodies(entropy: Entropy, consumers: Sequence[str], last: int) -> list[Fault]:

@@ -175,6 +175,7 @@ _WORDS: Final[dict[str, Callable[[HistoryEntry], str]]] = {
     "release": lambda e: f"{_of_group(e)} gives {e.place} back{_more(e)}",
     "lost": lambda e: f"{_of_group(e)} was told that its lease on {e.place} is lost",
     "read": lambda e: f"reader {e.who} read {e.place}: {e.messages}{_more(e)}",
+    "shown": lambda e: f"the disk shows readers {e.topic}/{e.partition} up to offset {e.offsets[0]}",
     "ask": lambda e: f"{e.who} asked {e.topic} question {e.ids[0]}",
     "answered": lambda e: f"{e.who} was answered question {e.ids[0]} by {e.topic}",
     "handled": lambda e: f"actor {e.who} handled question {e.ids[0]}",

@@ -19,7 +19,9 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
+from callboard.log.errors import InvalidArgument
 from callboard.simulations.history.recorder import History
+from callboard.simulations.violations import SENSIBLE, Violation
 
 OWNS: Final = "owns"
 IS_TO_OWN: Final = "is to own"
@@ -31,6 +33,9 @@ class Surroundings(Protocol):
     history: History
     machine: Any
 
+    def broken(self, violation: Violation) -> Violation:
+        """Keep the first broken promise."""
+
 
 class ObservedMembers:
     """The members of one group, which is the only exclusive one."""
@@ -38,6 +43,7 @@ class ObservedMembers:
     def __init__(self, world: Surroundings, group: str) -> None:
         self.group = group
         self.history = world.history
+        self.broken = world.broken
         self._world = world
         self._lives: dict[tuple[object, int], tuple[str, int]] = {}
         """Names and lives, by runtime and consumer's id."""
@@ -114,6 +120,8 @@ class ObservedMember:
         self.record("asks")
         try:
             message = await call()
+        except InvalidArgument as error:  # told at once: its machine may end before it comes out
+            raise self._members.broken(Violation(SENSIBLE, str(error))) from error
         except BaseException:
             self.record("gave up")
             raise

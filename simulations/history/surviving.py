@@ -7,12 +7,15 @@ closes it. `look` then reads every record, and every explanation for one that is
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from callboard.actors.partition.spec import partition_directory
+from callboard.log.format.committed import COMMITTED_NAME, decode_committed
+from callboard.log.format.faults import CommittedInvalid
 from callboard.log.offline.reader import LogReader
 from callboard.log.offline.verify import LogReport, verify_directory
 from callboard.simulations.history.entry import spans
@@ -141,6 +144,18 @@ async def recover(disk: MemoryDisk, open_runtime: Callable[[], Any]) -> Recovere
             )
     finally:
         disk.instant = was_instant
+
+
+def note_shown(history: History, disk: MemoryDisk, places: Mapping[str, tuple[str, int]]) -> None:
+    """Record how far readers without the lock may read each partition, by directory, before the next opening.
+
+    One whose `committed` file is torn shows nothing.
+    """
+    for directory, (topic, partition) in places.items():
+        with suppress(CommittedInvalid):
+            end = decode_committed(disk.file(f"{directory}/{COMMITTED_NAME}")).visible_end
+            if end:
+                history.record(0, "shown", topic=topic, partition=partition, offsets=(end,))
 
 
 async def look(history: History, disk: MemoryDisk, recovered: Recovered) -> Surviving:

@@ -105,7 +105,7 @@ class PublishOnly(BrokerRun):
     def workload(self, entropy: SeededEntropy) -> Traffic:
         """Many publishers of several levels, whose records meet in commits, and a power cut at the end."""
         together = entropy.fork("together")
-        return attrs.evolve(
+        traffic = attrs.evolve(
             draw_traffic(entropy, messages=(3, 60)),
             publishers=between(entropy, 3, 12),
             partitions=one_of(entropy, (1, 1, 2)),
@@ -115,6 +115,20 @@ class PublishOnly(BrokerRun):
             styles=(),
             latency_s=one_of(together, (0.0, 0.002, 0.01)),
             cut_at_end=True,
+        )
+        return self._impatient(entropy.fork("impatient"), traffic)
+
+    @staticmethod
+    def _impatient(entropy: SeededEntropy, traffic: Traffic) -> Traffic:
+        """In some seeds publishers give up what waits behind a commit, and have the rest synced."""
+        if entropy.random() < 0.75:
+            return traffic
+        return attrs.evolve(
+            traffic,
+            patience_s=one_of(entropy, (0.001, 0.005)),
+            latency_s=one_of(entropy, (0.002, 0.01)),
+            flush_every=one_of(entropy, (1, 3)),
+            limits=tuple((dict(traffic.limits) | {"cancelled_sift_bytes": between(entropy, 1, 500)}).items()),
         )
 
 

@@ -46,7 +46,7 @@ from callboard.simulations.checkers import (
 )
 from callboard.simulations.history.catalog import ObservedCatalog
 from callboard.simulations.history.clients import ObservedConsumer, ObservedTopic, consume
-from callboard.simulations.history.surviving import Surviving, look, recover
+from callboard.simulations.history.surviving import Surviving, look, note_shown, recover
 from callboard.simulations.scenarios import altered_topic, recreated
 from callboard.simulations.scenarios.closings import Closings
 from callboard.simulations.scenarios.draws import limits_of
@@ -56,7 +56,7 @@ from callboard.simulations.scenarios.moments import DISK_FAILURES, Moments, draw
 from callboard.simulations.scenarios.operator import OPERATOR_S, is_passing, leaves, restart_failed
 from callboard.simulations.scenarios.points import mark
 from callboard.simulations.scenarios.traffic import EXTENDED, IMPATIENT, Traffic
-from callboard.simulations.violations import Violation
+from callboard.simulations.violations import SENSIBLE, Violation
 from callboard.simulations.world import bounds
 
 if TYPE_CHECKING:
@@ -64,8 +64,6 @@ if TYPE_CHECKING:
 
 CONFIGURED: Final = "the workload cannot be configured"
 """What is broken when the runtime refuses a setting: the workload is none, and says nothing about the broker."""
-SENSIBLE: Final = "what makes sense is not refused"
-"""What is broken when a client is told that its call makes none: what is settled once more after an error, say."""
 HEAL_AT_S: Final = 60.0
 """When faults end at the latest, after the run began."""
 VISIBILITIES: Final = 3
@@ -251,6 +249,7 @@ class BrokerWorkload:
                 limits=world.limits,
             )
 
+        note_shown(world.history, world.disk, self.moments.places)
         digests: list[str] = []
         # What a group that was deleted has left in a topic may be cleared by any of the openings.
         is_compared = world.seed % 6 == 0 and not (self.traffic.recreations or self.traffic.alterations)
@@ -323,6 +322,7 @@ class BrokerWorkload:
     async def session(self, machine: Machine) -> None:
         """From opening the runtime to closing it, with everything published and settled."""
         traffic = self.traffic
+        note_shown(self.world.history, self.world.disk, self.moments.places)
         async with machine.open_runtime() as runtime:
             names = traffic.topic_names
             topics = [await runtime.create_topic(name, **self.settings) for name in names]

@@ -48,6 +48,8 @@ class CallTraffic(Traffic):
     """For how long after healing it makes them at most."""
     tasks: int = 1
     """Of each consumer."""
+    hoards: bool = False
+    """Whether consumers mostly take as much as they may, in batches, before they settle it."""
     mixed: bool = False
     """Whether some messages of each batch, no two batches alike, have keys, headers and times, and others have not."""
 
@@ -107,7 +109,8 @@ class CallWorkload(BrokerWorkload):
         async def live(consumer: ObservedConsumer) -> None:
             draws = self.world.entropy.fork(f"calls of {who} in life {consumer.life}")
             may = partial(self._may, who)
-            free = FreeConsumer(self.world, consumer, draws, may, max(0.05, traffic.visibility_s))
+            visibility_s = max(0.05, traffic.visibility_s)
+            free = FreeConsumer(self.world, consumer, draws, may, visibility_s, hoards=traffic.hoards)
             await free.run(max(1, traffic.tasks))
 
         while True:
@@ -193,6 +196,17 @@ class EveryCall:
             # All at once, in one partition: consumers that only work fetch ahead, and take batches apart.
             given |= {"batch": one_of(mixed, (5, 12)), "partitions": 1, "pause_s": 0.0}
             given |= {"calls": one_of(mixed, (5, 20, 60)), "max_in_flight": one_of(mixed, (0, 0, 20))}
+        hoarding = entropy.fork("hoarding")
+        if hoarding.random() < 0.15:
+            # Much in several partitions, and little room: what partitions are asked for ahead has to fit into it.
+            given |= {
+                "hoards": True,
+                "partitions": between(hoarding, 3, 6),
+                "keys": 0,
+                "batch": 5,
+                "pause_s": 0.0,
+            }
+            given |= {"max_in_flight": between(hoarding, 3, 8), "visibility_s": one_of(hoarding, (1.0, 8.0))}
         return CallTraffic(**given)
 
     async def main(self, world: World, workload: CallTraffic) -> None:

@@ -44,6 +44,8 @@ CLINGS_UNTIL_S: Final = 50.0
 GRACE_S: Final = 10.0
 """So long after the last fault no hand-over takes longer than `rebalance_timeout`, and than this."""
 LOOK_S: Final = 0.2
+STEPS_MAX: Final = 16
+"""A member has joined, and others have heard of it, within about so many steps."""
 ENDINGS: Final = ("leaves", "leaves", "raises", "is cancelled", HANGS)
 
 
@@ -68,6 +70,10 @@ class ExclusiveTraffic:
     hanging: int = 0
     """How many of the members hang in the end, at most all but one."""
     ordering: str = "none"
+    busy_s: float = 0.0
+    """How long the loop is busy at some step of those that follow when a member begins to join; 0: never."""
+    latency_s: float = 0.0
+    """How long the disk takes for each plan: what members ask is on its way for as long."""
     clings: bool = False
     """The first member lets go of nothing by itself, from soon after the beginning on."""
 
@@ -120,6 +126,8 @@ class ExclusivePartitions:
     def workload(self, entropy: SeededEntropy) -> ExclusiveTraffic:
         """More members than partitions, and fewer; handlers that let go in time, and that do not."""
         clings = one_of(entropy.fork("clings"), (False, True, True))
+        busy = entropy.fork("busy")
+        is_busy = busy.random() < 0.4
         return ExclusiveTraffic(
             messages=between(entropy, 5, 60),
             partitions=one_of(entropy, (1, 2, 3, 4, 4)),
@@ -132,11 +140,14 @@ class ExclusivePartitions:
             hanging=one_of(entropy, (0, 0, 1, 2)),
             ordering=one_of(entropy, ("none", "none", "key")),
             clings=clings,
+            busy_s=one_of(busy, (0.02, 0.03, 0.05)) if is_busy else 0.0,
+            latency_s=one_of(busy, (0.025, 0.03)) if is_busy else 0.0,
         )
 
     async def main(self, world: World, workload: ExclusiveTraffic) -> None:
         """Run it in as many lives as it takes."""
         group = _ExclusiveGroup(world, workload)
+        world.disk.latency_s = max(0.0, workload.latency_s)
         world.inspect = group.look
         world.spawn(group.watch)
         world.spawn(group.tell_hand_overs)
@@ -215,7 +226,7 @@ class _ExclusiveGroup:
                 nursery.start_soon(restart_failed, runtime, name="operator")
                 for number in range(max(1, traffic.consumers)):
                     draws = self.world.entropy.fork(f"member {number} on {machine.number}")
-                    member = partial(self._member, machine.number, orders, draws, number)
+                    member = partial(self._member, nursery, machine.number, orders, draws, number)
                     nursery.start_soon(member, name=f"member-{number}")
                 for number in range(sum(ends), max(0, traffic.messages)):
                     partition = number % len(ends)
@@ -261,7 +272,9 @@ class _ExclusiveGroup:
             except LeaseLost:
                 self.world.probe("lost", "member-0")
 
-    async def _member(self, machine: int, orders: Any, draws: SeededEntropy, number: int) -> None:
+    async def _member(
+        self, nursery: trio.Nursery, machine: int, orders: Any, draws: SeededEntropy, number: int
+    ) -> None:
         """Join, work, and go in some way, again and again; in the end stay."""
         while True:
             ending = one_of(draws, ENDINGS)
@@ -270,6 +283,9 @@ class _ExclusiveGroup:
             if self._clings(number):
                 ending = "stays"
             stays_s = max(0.01, self.workload.stays_s) * (0.2 + draws.random())
+            if self.workload.busy_s > 0.0 and self._is_storm():
+                for _ in range(2):
+                    nursery.start_soon(self._compute, between(draws, 0, STEPS_MAX), name="busy")
             try:
                 with trio.move_on_after(
                     stays_s if self._is_storm() and not self._clings(number) else 10_000.0
@@ -316,6 +332,12 @@ class _ExclusiveGroup:
             await trio.sleep_forever()
         if ending == "raises":
             raise MemberFailed
+
+    async def _compute(self, steps: int) -> None:
+        """Some steps of other tasks later, compute without a checkpoint: what is due meanwhile is due at once."""
+        for _ in range(steps):
+            await trio.lowlevel.checkpoint()
+        self.world.scheduler.pass_time(self.workload.busy_s)
 
     async def _handle_one(self, member: ObservedMember, draws: SeededEntropy) -> None:
         way, handling_s = draws.random(), self.workload.handling_s * draws.random()

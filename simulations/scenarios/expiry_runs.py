@@ -21,6 +21,7 @@ from callboard.simulations.scenarios.draws import (
     ACTORS_MAX,
     BROKER_LIMITS,
     COUNT_MAX,
+    WINDOW_LIMITS,
     DrawnLimits,
     between,
     check_counts,
@@ -115,7 +116,7 @@ class ExpiringMessages:
             slow_every=one_of(entropy, (1, 5, 9)),
             keeps=one_of(entropy.fork("keeps"), (False, True)),
             dead_letters=one_of(entropy.fork("room"), (1, 3, 100)),
-            limits=draw_limits(entropy, BROKER_LIMITS),
+            limits=draw_limits(entropy, BROKER_LIMITS) + draw_limits(entropy.fork("window"), WINDOW_LIMITS),
         )
 
     async def main(self, world: World, workload: ExpiringTraffic) -> None:

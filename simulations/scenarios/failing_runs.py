@@ -61,6 +61,8 @@ class FailingTraffic:
     ordering: str = "none"
     forget_every: int = 3
     retry: float | tuple[float, ...] | None = None
+    nacks_late: bool = False
+    """Whether a handler that hangs nacks its message in the end: too late, unless nobody has it by then."""
 
     def __attrs_post_init__(self) -> None:
         check_counts(
@@ -112,6 +114,7 @@ class FailingMessages:
             ordering=one_of(entropy, ("none", "none", "key")),
             forget_every=between(entropy, 1, 5),
             retry=one_of(entropy.fork("retry"), RETRIES),
+            nacks_late=one_of(entropy.fork("late"), (False, False, True)),
         )
 
     async def main(self, world: World, workload: FailingTraffic) -> None:
@@ -238,6 +241,8 @@ class _FailingGroup:
             self._nacked[offset] = begun + self._delay_s(message.attempt), self._losses()
         elif fate == "hang":
             await trio.sleep(VISIBILITY_S * 1.5)
+            if self.workload.nacks_late:
+                await message.nack(reason=reason)
         else:
             await message.ack()
             self._settled[offset] = "acked"
@@ -295,7 +300,7 @@ class _FailingGroup:
             raise self._broken(f"offset {offset} failed in {letter.consumers}")
         if self._told.setdefault(offset, who)[1] != letter.consumers:
             raise self._broken(f"offset {offset} failed in {letter.consumers}, and in {self._told[offset]}")
-        own = {"reject": {f"reason of {offset}"}, "fail": {f"reason of {offset}"}}.get(fate, set())
+        own = set() if fate == "good" else {f"reason of {offset}"}
         if letter.reason not in own | {RAN_OUT, PROCESS_ENDED, LIMIT_REACHED}:
             raise self._broken(f"offset {offset}, which is {fate}, is dead because of {letter.reason!r}")
         if self._settled.get(offset) == "rejected" and letter.reason not in own:

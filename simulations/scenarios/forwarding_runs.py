@@ -67,6 +67,9 @@ OWN: Final = "callboard-own"
 ELSEWHERE: Final = "elsewhere"
 CHOSEN: Final = ("purge", ELSEWHERE, "home")
 """What is done with chosen dead letters."""
+FILLED: Final = (f"topics/{ELSEWHERE}/0", "topics/orders/0")
+REDRIVING: Final = ("ForgetProducer", "ForgetProducer", "PublishMany")
+"""What partitions are asked that dead letters are redriven to."""
 EXPIRIES_S: Final = (1.0, 86_400.0)
 RATES: Final = (4.0, 50.0)
 APART_S: Final = 0.01
@@ -128,6 +131,7 @@ class ForwardedLetters:
             "FailVerb": 4,
             "FullDisk": 1,
         },
+        added=("CrashOnMessage",),
         actors=("topics/orders/0", "topics/dead/0", "dead-letters", "dead-letters"),
         paths=("/delivery/", "/0/0000", "/publishers", ""),
         verbs=("write", "write", "sync", "sync", "create", "rename"),
@@ -143,11 +147,12 @@ class ForwardedLetters:
         return [
             *aimed.at_steps(entropy, self.space, ("timer-wheel", "groups/billing", "catalog")),
             *aimed.as_soon_as(entropy, "given up", 20, "dead-letters"),
+            *aimed.on_messages(entropy.fork("messages"), FILLED, REDRIVING, self.space.horizon_s),
         ]
 
     def workload(self, entropy: SeededEntropy) -> ForwardedTraffic:
         """Few messages, most of which are given up."""
-        return ForwardedTraffic(
+        traffic = ForwardedTraffic(
             messages=between(entropy, 3, 25),
             partitions=one_of(entropy, (1, 2, 3)),
             targets=one_of(entropy, (1, 1, 2)),
@@ -162,6 +167,18 @@ class ForwardedLetters:
             rate=one_of(entropy.fork("rate"), (0.0, 0.0, 0.0, *RATES)),
             slow_s=one_of(entropy.fork("slow"), (0.0, 1.0)),
             limits=draw_limits(entropy, BROKER_LIMITS),
+        )
+        crowded = entropy.fork("crowded")
+        if crowded.random() < 0.75:
+            return traffic
+        # Dead letters of several partitions meet in one of another topic.
+        return attrs.evolve(
+            traffic,
+            messages=between(crowded, 10, 20),
+            partitions=3,
+            targets=3,
+            dead_letters=100,
+            at_once=one_of(crowded, (1, 2, 5)),
         )
 
     async def main(self, world: World, workload: ForwardedTraffic) -> None:

@@ -38,6 +38,10 @@ HASTE_S: Final = (0.0, 0.0002, 0.002)
 REFUSED_S: Final = 0.25
 """How long a consumer waits after an error."""
 HELD_MAX: Final = 8
+HOARD_S: Final = 0.02
+"""How long who takes what there is waits for each batch,"""
+FILLS_S: Final = (0.0, 0.002)
+"""and how long for a batch to be filled."""
 WORKED: Final = (0, 0, 2, 3, 5)
 """How many messages are asked for at a time by who only works, so that more are fetched ahead; 0: single ones."""
 
@@ -65,12 +69,15 @@ class FreeConsumer:
         draws: SeededEntropy,
         may: Callable[[], bool],
         visibility_s: float,
+        *,
+        hoards: bool = False,
     ) -> None:
         self._world = world
         self._consumer = consumer
         self._draws = draws
         self._may = may
         self._visibility_s = visibility_s
+        self._hoards = hoards
         self._held: list[Held] = []
         self._failed = False
 
@@ -117,6 +124,9 @@ class FreeConsumer:
 
     async def _call(self) -> bool:
         """Make one call, or a few that belong together; whether the body ends."""
+        if self._hoards and self._draws.random() < 0.8:
+            await self._hoard()
+            return False
         chance = self._draws.random()
         if chance < 0.30 and len(self._held) < HELD_MAX:
             await self._take()
@@ -159,6 +169,16 @@ class FreeConsumer:
                 words = f"a batch of at most {most} messages has {len(batch)}"
                 raise self._world.broken(Violation("a batch is as large as it was asked for", words))
             self._held.append(Held(batch, consumer.messages_of(batch)))
+
+    async def _hoard(self) -> None:
+        """Take batches one right after the other, as many as there is room for, and settle them all then."""
+        draws, consumer, size = self._draws, self._consumer, between(self._draws, 2, 4)
+        batches: list[ReceivedBatch] = []
+        for _ in range(between(draws, 1, HELD_MAX)):
+            with trio.move_on_after(HOARD_S):
+                batches.append(await consumer.next_batch(max_records=size, max_wait=one_of(draws, FILLS_S)))
+        for batch in batches:
+            await consumer.ack(batch, wait=False)
 
     # -- settling
 

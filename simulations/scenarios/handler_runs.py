@@ -24,14 +24,14 @@ from callboard.simulations.faults import aimed
 from callboard.simulations.faults.kinds import Fault
 from callboard.simulations.history.clients import ObservedConsumer
 from callboard.simulations.history.entry import RECEIVING, member_name, plain
-from callboard.simulations.scenarios.broker_runs import CONSUMERS, BrokerRun, BrokerSpace
+from callboard.simulations.scenarios.broker_runs import CONSUMERS, PARTITIONS, BrokerRun, BrokerSpace
 from callboard.simulations.scenarios.broker_workload import (
     BACKOFF_S,
     MAX_BACKOFF_S,
     BrokerWorkload,
     HandlerFailed,
 )
-from callboard.simulations.scenarios.draws import one_of
+from callboard.simulations.scenarios.draws import between, one_of
 from callboard.simulations.scenarios.operator import OPERATOR_S
 from callboard.simulations.scenarios.traffic import Traffic, draw_traffic
 from callboard.simulations.violations import Violation
@@ -351,7 +351,8 @@ class HandlerRun(BrokerRun):
     def aimed(self, entropy: SeededEntropy) -> list[Fault]:
         """In most seeds the work of somebody is cancelled while handlers run; in others actors crash that serve it."""
         crashes = aimed.at_steps(entropy.fork("steps"), self.space, ("groups/group-0", "timer-wheel"))
-        return [*aimed.amid_bodies(entropy, CONSUMERS[:2], 30), *crashes]
+        held = aimed.while_held(entropy.fork("held"), PARTITIONS, 20)
+        return [*aimed.amid_bodies(entropy, CONSUMERS[:2], 30), *crashes, *held]
 
     async def main(self, world: World, workload: HandlerTraffic) -> None:  # type: ignore[override]
         """Run the clients until everything is settled."""
@@ -362,7 +363,7 @@ class HandlerRun(BrokerRun):
         own = entropy.fork("handlers")
         drawn = attrs.asdict(draw_traffic(entropy, messages=(8, 120)), recurse=False)
         styles = drawn["styles"] or ("receive",)
-        return HandlerTraffic(
+        traffic = HandlerTraffic(
             **{
                 **drawn,
                 "styles": styles,
@@ -380,4 +381,17 @@ class HandlerRun(BrokerRun):
             grace_s=one_of(own, GRACES_S),
             retry_every=one_of(own, (0, 0, 5)),
             left_times=one_of(own, (0, 0, 1, 3)),
+        )
+        long = entropy.fork("long")
+        if long.random() < 0.75:
+            return traffic
+        # Bodies outlast their leases, several at a time in different partitions.
+        return attrs.evolve(
+            traffic,
+            messages=between(long, 8, 20),
+            partitions=between(long, 2, 3),
+            styles=("receive",),
+            visibility_s=0.5,
+            handling_s=one_of(long, (0.3, 0.8)),
+            concurrency=between(long, 3, 6),
         )

@@ -40,7 +40,7 @@ from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.disk.survival import Survival
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.history.entry import ALTERED
-from callboard.simulations.history.surviving import collect
+from callboard.simulations.history.surviving import collect, note_shown
 from callboard.simulations.scenarios.draws import one_of
 from callboard.simulations.scenarios.probing import OfflineReads, read_all, read_in_parts
 from callboard.simulations.violations import Violation
@@ -177,6 +177,7 @@ class Moments:
                 limits=world.limits,
             )
 
+        note_shown(history, disk, self.places)
         surviving = await collect(history, disk, open_runtime)
         wanted = {topic for topic, _ in self.places.values()}
         partitions = tuple(left for left in surviving.partitions if left.topic in wanted)

@@ -78,9 +78,7 @@ class RetentionWorkload(BrokerWorkload):
         """In one of three runs another process reads a partition's files."""
         draws = self.world.entropy.fork(f"beside machine {machine.number}")
         if one_of(draws, (True, False, False)):
-            topic = runtime.topic(self.traffic.topic_names[0])
-            partition = between(draws, 0, topic.partitions - 1)
-            await read_beside(self.world, machine, f"topics/{topic.topic_id}/{partition}", draws)
+            await read_beside(self.world, machine, runtime.topic(self.traffic.topic_names[0]), draws)
 
     async def _publish(self, topic: ObservedTopic, numbers: list[int], acks: str) -> str:
         """Publish; look how full the partitions were when that is refused."""

@@ -20,6 +20,7 @@ from callboard.simulations.scenarios.draws import (
     ACTORS_MAX,
     BROKER_LIMITS,
     COUNT_MAX,
+    WINDOW_LIMITS,
     DrawnLimits,
     between,
     check_counts,
@@ -99,7 +100,7 @@ class SoughtGroups:
             seeks=between(entropy, 1, 8),
             ordering=one_of(entropy, ("none", "none", "key", "partition")),
             hold_s=one_of(entropy, (0.0, 0.05, 0.4)),
-            limits=draw_limits(entropy, BROKER_LIMITS),
+            limits=draw_limits(entropy, BROKER_LIMITS) + draw_limits(entropy.fork("window"), WINDOW_LIMITS),
         )
 
     async def main(self, world: World, workload: SoughtTraffic) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from callboard.actors.delivery.receipts import OFFSET_END
 from callboard.actors.partition.lanes import PriorityOrder
-from callboard.actors.timers.timers import LOOK_S, TICKS, Instant
+from callboard.actors.timers.timers import LOOK_S, NEVER, TICKS, Instant
 from callboard.actors.timers.wheel import UNARMED
 from callboard.log.errors import CallboardError
 
@@ -101,6 +101,7 @@ def of_consumer(consumer: Consumer) -> str | None:
 def _problems(runtime: Runtime, largest_bytes: int) -> Iterator[str]:
     limits = runtime.limits
     yield from _of_timers(runtime.timers)
+    yield from _of_renewed(runtime)
     for live in runtime._directory.topics():
         for port in live.ports:
             yield from _of_budget(port.label, port.budget, largest_bytes)
@@ -140,6 +141,20 @@ def _of_timers(timers: Timers) -> Iterator[str]:
         until = now + LOOK_S if isinstance(timer, Instant) else max(timer.deadline, now)
         if timers.wakes_at > until + 1 / TICKS + SLACK_S:
             yield f"something is due at {until:.3f} s, and the wheel sleeps until {timers.wakes_at:.3f} s (T2)"
+
+
+def _of_renewed(runtime: Runtime) -> Iterator[str]:
+    """A lease that a body has lasts no longer for its consumer than for its partition: others get the message then."""
+    for lease in runtime.renewed_leases._leases:
+        partition = None if lease.due == NEVER else running(lease.port.ref._cell)
+        for group in () if partition is None else partition._core.states:
+            known = group.delivery.lease_of(lease.lease_id) if group.group_id == lease.group_id else None
+            holder: Any = lease.holder
+            own = [each.deadline for each in holder._leases if each.lease_id == lease.lease_id]
+            believed = min([lease.deadline, *own])  # its consumer may have shortened it
+            if known is not None and believed > known.deadline + SLACK_S:
+                until = f"until {believed:.3f} s, and its partition until {known.deadline:.3f} s"
+                yield f"a body at {lease.port.label}@{lease.offset} has its lease {until}"
 
 
 def _of_partition(label: str, partition: Partition, budget: Budget, largest_bytes: int) -> Iterator[str]:

@@ -34,6 +34,14 @@ def test_it_is_what_shells_mean(pattern: str, name: str) -> None:
     assert matches(pattern, name) == fnmatch.fnmatchcase(name, pattern)
 
 
+@given(st.lists(st.sampled_from("ab*?"), max_size=8), st.data())
+def test_a_name_that_is_made_by_a_pattern_matches_it(pattern: list[str], data: st.DataObject) -> None:
+    """A name with anything in the places of `*`, and one character in those of `?`, is as the pattern says."""
+    filled = {"*": st.text("ab", max_size=4), "?": st.sampled_from("ab")}
+    name = "".join(data.draw(filled.get(part, st.just(part))) for part in pattern)
+    assert matches("".join(pattern), name)
+
+
 @given(st.integers(1, 200))
 def test_no_pattern_takes_long(stars: int) -> None:
     """What would send a regular expression astray is told at once: steps are bounded by the product of the lengths."""

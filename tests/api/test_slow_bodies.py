@@ -294,3 +294,27 @@ async def test_a_body_of_receive_keeps_its_message_alone(autojump_clock: Any, wo
                     await message.ack()
                 await trio.sleep(5 * VISIBILITY_S)
         assert (await world.group_of(runtime.topic("jobs"))).pending == 0
+
+
+async def test_a_partition_whose_answer_was_given_up_is_asked_again(autojump_clock: Any, world: Any) -> None:
+    """While a body of one task goes on, another task gets the message of a partition that takes long to lease it."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("jobs", partitions=2)
+        for partition in range(2):
+            await topic.publish(b"%d" % partition, partition=partition)
+        async with topic.subscribe("group", visibility_timeout=VISIBILITY_S) as consumer:
+            slowness = world.disk.slow(f"topics/{topic.topic_id}/1/", VISIBILITY_S / 2)
+            async with trio.open_nursery() as nursery, consumer.receive() as message:
+                assert message.value == b"0"
+
+                async def take_other() -> None:
+                    with trio.fail_after(3 * VISIBILITY_S):
+                        other = await consumer.get()
+                    assert other.value == b"1"
+                    await other.ack()
+                    nursery.cancel_scope.cancel()
+
+                nursery.start_soon(take_other)
+                await trio.sleep(VISIBILITY_S / 2)  # longer than until the lease of the body is renewed
+                world.disk.unslow(slowness)
+                await trio.sleep(4 * VISIBILITY_S)

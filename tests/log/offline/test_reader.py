@@ -90,6 +90,46 @@ async def test_abandoned_frames_are_never_served(writer):
     assert expected(0, 6) == (await read_all(reader))[0]
 
 
+class Listing:
+    """An incarnation of the disk on which something happens right after a directory was listed, once."""
+
+    def __init__(self, files):
+        self._files = files
+        self.then = None
+
+    def __getattr__(self, name):
+        return getattr(self._files, name)
+
+    async def list(self, path):
+        found = await self._files.list(path)
+        then, self.then = self.then, None
+        if then is not None:
+            await then()
+        return found
+
+
+async def test_frames_that_are_abandoned_while_a_reader_looks_are_never_served(writer):
+    """The same when the writer goes on in another segment right after the reader has listed the segments."""
+    await writer.append()
+    files = Listing(await writer.disk.incarnate("reader"))
+    reader = await LogReader.open(files, writer.directory)
+    await read_all(reader)
+    await writer.append()
+    await writer.append(publish=False, text=b"unproven")
+
+    async def go_on():
+        await writer.roll(base=6)
+        await writer.append()
+
+    files.then = go_on
+    await reader.refresh()
+    assert files.then is None
+    reading = await reader.read(0, max_records=reader.visible_end)
+    values = [value for columns in reading.batches for value in columns.value_list()]
+    assert [value for _, value in expected(0, reader.visible_end)] == values
+    assert expected(0, 9) == (await read_all(reader))[0]
+
+
 async def test_removed_offsets_are_out_of_range(writer):
     """After retention removed a segment, reading it says where the log starts now."""
     await writer.fill()

@@ -217,6 +217,25 @@ def test_later_publishes_lie_behind(script, left):
     assert found.first.offsets == (3,)
 
 
+def test_an_offset_that_readers_could_see_is_not_given_anew(script, left):
+    """What is published after an opening lies behind all that readers could see before it, and so does the end."""
+    script.publish(0, 0)
+    script.history.record(0, "shown", topic="orders", partition=0, offsets=(2,))
+    script.publish(1, 2)
+    assert offsets.check(script.history, left({0: 0, 2: 1}, explained=(Lost(1, 1, "unsynced"),))) == []
+    script.publish(2, 1)
+    (found, *_) = offsets.check(script.history, left({0: 0, 1: 2, 2: 1}))
+    assert found.first.offsets == (1,)
+
+
+def test_a_log_that_ends_before_what_readers_could_see_is_found(script, left):
+    """An opening that takes back an end that readers could see is found although nothing is published any more."""
+    script.publish(0, 0)
+    script.history.record(0, "shown", topic="orders", partition=0, offsets=(2,))
+    assert [each.first for each in offsets.check(script.history, left({0: 0}))] == [None]
+    assert offsets.check(script.history, left({0: 0}), Terms(beyond=True)) == []
+
+
 def test_publishes_that_overlap_may_come_in_any_order(script, left):
     """Of two publishes that were under way together, either may be first."""
     first, second = script.begin(0), script.begin(1)

@@ -47,10 +47,12 @@ def test_a_comparison_shows_both_curves_of_each_distance(small_profile_text: str
     for number, drawing in enumerate(found):
         assert {"A: one", "B: two"} <= {text.text for text in drawing.iter("text")}
         is_count = number >= len(DISTANCES) and drawing.get("aria-label") in counts
+        is_few = number >= len(DISTANCES) and drawing.get("aria-label") == "Events by rank of key"
         for series in range(2):
             bars = drawing.findall(f"rect[@class='bar fill{series}']")
             lines = drawing.findall(f"path[@class='line series{series}']")
-            assert (len(lines), bool(bars)) == (not is_count, is_count)
+            dots = drawing.findall(f"path[@class='{('dots', 'rings')[series]} series{series}']")
+            assert (len(lines), bool(bars), len(dots)) == (not (is_count or is_few), is_count, is_few)
     check_is_safe(compared(small_profile_text, (BAD, "two")))
 
 

@@ -41,7 +41,7 @@ def measure(spark: Any, rows: Rows, tasks: int = 1, **options: Any) -> WorkloadP
 @pytest.mark.parametrize("step_s", [5, 20, 900])
 def test_the_steps_of_a_clock_are_found(spark: Any, step_s: int) -> None:
     """Where all times since the first are whole steps."""
-    rows = [(7_000_000 + number**2 % 97 * step_s * 1_000_000, b"a", b"") for number in range(200)]
+    rows = [(7_000_000 + number**3 % 9_973 * step_s * 1_000_000, b"a", b"") for number in range(200)]
     found = measure(spark, rows).dependence
     assert found is not None
     assert found.clock_us == step_s * 1_000_000

@@ -473,3 +473,18 @@ async def test_what_is_due_beyond_the_calendar_is_refused(autojump_clock: Any, w
             await reminders.publish(b"", deliver_at=datetime.max.replace(tzinfo=UTC))
         await reminders.publish(b"", deliver_at=datetime(9899, 1, 1, tzinfo=UTC))
         assert len(await reminders.delayed().list()) == 1
+
+
+async def test_what_is_delayed_after_a_crash_is_not_late(autojump_clock: Any, world: Any) -> None:
+    """The partition in which it waits crashed while nothing else was due for long."""
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders", partitions=1)
+        await orders.publish(b"in a week", delay=600_000)
+        await trio.sleep(1)
+        assert runtime.crash("topics/orders/delayed-0", OSError("a test"))
+        await trio.sleep(30)
+        await orders.publish(b"soon", delay=2)
+        with trio.fail_after(60):
+            async for record in orders.read("beginning", follow=True):
+                assert record.value == b"soon"
+                break

@@ -30,8 +30,8 @@ class     of a size: `size_classes` of the profile's `value_bytes`; of a number:
     size_first      [0, class, many]: of the first event of keys with at most `RARE_MAX` events
     size_next       [class, class of the same key's next event, many]: of these keys
     size_stays      in so many of 65,536 cases where an event has the class of the key's event before, its size lies in
-                    the same 16 bytes too
-    size_same       in so many of these cases it is the very same size. Null in profiles of earlier versions
+                    the same 16 bytes too, beyond chance
+    size_same       in so many of these cases it is the very same size, beyond chance. Null in old profiles
     window_sizes    [window, class, events]
 
 All counts `[row, column, many]` are in ascending order, `many` at least 1.

@@ -10,7 +10,10 @@ of their key, then those with the smaller value.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -65,7 +68,7 @@ def measure_dependence(rows: DataFrame, profile: WorkloadProfile) -> Dependence:
     pairs = _pairs(placed, ties).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         tables = _along_keys(pairs)
-        size_stays, size_same = _stays(pairs)
+        size_stays, size_same = _stays(pairs, profile)
         hot, others = _keys(pairs, profile)
     finally:
         pairs.unpersist()
@@ -129,13 +132,39 @@ def _pairs(placed: DataFrame, ties: list[str]) -> DataFrame:
     return with_before.groupBy("key", "window", "class", "before").agg(*many)
 
 
-def _stays(pairs: DataFrame) -> tuple[int, int]:
-    """`size_stays` and `size_same`."""
+def _stays(pairs: DataFrame, profile: WorkloadProfile) -> tuple[int, int]:
+    """`size_stays` and `size_same`: how often that is so beyond chance."""
     from pyspark.sql import functions as f
 
-    again = pairs.where("before = class").agg(f.sum("many"), f.sum("stays"), f.sum("same")).first()
-    many, stays, same = (int(each or 0) for each in again)
-    return (stays * AGAIN_ONE // many, same * AGAIN_ONE // many) if many else (0, 0)
+    rows = pairs.where("before = class").groupBy("class").agg(f.sum("many"), f.sum("stays"), f.sum("same"))
+    found = [tuple(map(int, row)) for row in rows.collect()]
+    bins = [(what, what, many) for what, many in profile.value_bytes]
+    lengths = [(size // profile.value_bin_bytes, size, many) for size, many in profile.value_sizes]
+    borders = size_classes(profile.value_bytes)
+    stays = _beyond(_chances(bins, borders), [(where, many, some) for where, many, some, _ in found])
+    same = _beyond(_chances(lengths, borders), [(where, many, some) for where, many, _, some in found])
+    return max(stays, same), same
+
+
+def _chances(sizes: Iterable[tuple[int, int, int]], borders: Sequence[int]) -> dict[int, Fraction]:
+    """How often two events of a class have one size. Sizes are (bin, size, events)."""
+    events, squares = Counter[int](), Counter[int]()
+    for bin_, _, many in sizes:
+        where = bisect_right(borders, bin_)
+        events[where] += many
+        squares[where] += many * many
+    return {where: Fraction(squares[where], many**2) for where, many in events.items()}
+
+
+def _beyond(chances: dict[int, Fraction], found: Iterable[tuple[int, int, int]]) -> int:
+    """In so many of `AGAIN_ONE` cases it is more than chance. Found are (class, cases, those in which it is so)."""
+    cases, chance = 0, Fraction(0)
+    is_so = 0
+    for where, many, some in found:
+        cases, is_so, chance = cases + many, is_so + some, chance + many * chances.get(where, Fraction(0))
+    if is_so == cases:
+        return AGAIN_ONE if cases else 0
+    return max(0, (is_so - chance) * AGAIN_ONE // (cases - chance)) if cases > chance else 0
 
 
 def _along_keys(pairs: DataFrame) -> dict[str, Counts]:

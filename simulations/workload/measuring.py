@@ -98,9 +98,8 @@ def measure_rows(
         profile = _measure(slim, bucket_us, partitions, recording)
         if not has_dependence or not profile.events:
             return profile
-        return attrs.evolve(
-            profile, value_sizes=_value_sizes(slim), dependence=measure_dependence(slim, profile)
-        )
+        profile = attrs.evolve(profile, value_sizes=_value_sizes(slim))
+        return attrs.evolve(profile, dependence=measure_dependence(slim, profile))
     finally:
         slim.unpersist()
 

@@ -192,3 +192,21 @@ def test_what_joins_eight_events_is_what_a_hand_counts(spark: Any) -> None:
     assert [total([row[1:] for row in counts]) for counts in found.second_splits] == [2, 2, 2, 3]
     assert len(found.step_splits) == 4
     assert {total([row[1:] for row in counts]) for counts in found.step_splits} == {4}
+
+
+def test_sizes_that_are_the_same_by_chance_do_not_count(spark: Any) -> None:
+    """Of three lengths in no order a third come again; of three that each come twice in a row, half."""
+    entropy = random.Random(7)
+    drawn = [5 + entropy.randrange(3) for _ in range(3000)]
+    schema = "timestamp bigint, key binary, value binary, partition int, offset bigint"
+
+    def same(sizes: list[int]) -> int:
+        rows = [(1_000_000 * number, None, b"x" * size, 0, number) for number, size in enumerate(sizes)]
+        found = measure_rows(spark.createDataFrame(rows, schema)).dependence
+        assert found is not None
+        assert found.size_stays == 65_536
+        assert found.size_same is not None
+        return found.size_same
+
+    assert same(drawn) < 3_000
+    assert 30_000 < same([size for size in drawn for _ in range(2)]) < 36_000

@@ -49,4 +49,4 @@ from callboard.actors.notices import TopicPassedOver as TopicPassedOver
 from callboard.actors.notices import UnreadDropped as UnreadDropped
 from callboard.actors.notices import WorkHindered as WorkHindered
 
-__all__ = [name for name in dir() if name[0] != "_"]
+__all__ = [name for name in dir() if name[0].isalpha()]

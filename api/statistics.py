@@ -16,4 +16,4 @@ from callboard.figures import RuntimeStatistics as RuntimeStatistics
 from callboard.figures import ScheduleStatistics as ScheduleStatistics
 from callboard.supervision import TreeNode as TreeNode
 
-__all__ = [name for name in dir() if name[0] != "_"]
+__all__ = [name for name in dir() if name[0].isalpha()]

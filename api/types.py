@@ -26,4 +26,4 @@ from callboard.receiving import Batches as Batches
 from callboard.receiving import Receiving as Receiving
 from callboard.working import Handler as Handler
 
-__all__ = [name for name in dir() if name[0] != "_"]
+__all__ = [name for name in dir() if name[0].isalpha()]

@@ -170,6 +170,7 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "failing-messages": FAILING,
     "forwarded-letters": FORWARDED,
     "lost-counters": (
+        "a group without a consumer outlives its journal",
         "a journal that counts is lost",
         "an older copy of a journal that counts is put back",
     ),

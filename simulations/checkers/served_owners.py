@@ -1,9 +1,9 @@
 """While partitions of an exclusive group move from one member to another, those that stay are served as before.
 
 A member owns a partition from when it was handed over to it until it is decided that another is to have it. In that
-time, while nothing is disturbed (`calm.py`), a message that may be delivered is delivered within `SLACK_S` if the
-member waits in `get` or `receive`: whoever joins, leaves or stalls, and whatever other partitions wait for. Members
-have room for more messages than there are.
+time, while nothing is disturbed (`calm.py`), a message that may be delivered is delivered within `SLACK_S`, and what
+`VERBS` plans take on a disk of that latency, if the member waits in `get` or `receive`: whoever joins, leaves or
+stalls, and whatever other partitions wait for. Members have room for more messages than there are.
 
 A message may be delivered from when its publisher was told that it is stored; later again from when somebody was told
 that it was given back, or when the delay of a nack is over. What else makes a message come back is not judged: after a
@@ -19,7 +19,7 @@ from typing import Final
 import attrs
 
 from callboard.simulations.checkers.calm import ENDINGS, Calm
-from callboard.simulations.checkers.promptness import ABSENCE_S, SLACK_S
+from callboard.simulations.checkers.promptness import ABSENCE_S, SLACK_S, VERBS
 from callboard.simulations.history.entry import HistoryEntry
 from callboard.simulations.history.members import IS_TO_OWN, OWNS
 from callboard.simulations.history.recorder import History
@@ -81,12 +81,13 @@ class _Member:
 class ServedOwners:
     """What is broken in a history with one exclusive group, and whether there was anything that could be."""
 
-    def __init__(self, history: History, *, is_keyed: bool = False) -> None:
+    def __init__(self, history: History, *, is_keyed: bool = False, latency_s: float = 0.0) -> None:
         self.found: list[Violation] = []
         self.has_served = False
         """A member was handed a message while other partitions moved, and they moved for so long that the message
         would have been late if it had waited for them."""
         self._is_keyed = is_keyed
+        self._slack_s = SLACK_S + VERBS * latency_s
         self._calm = Calm(history)
         self._parts: dict[Place, _Part] = {}
         self._members: dict[int, _Member] = {}
@@ -190,7 +191,7 @@ class ServedOwners:
 
     def _look(self, now: float) -> None:
         calm_since = self._calm.since(now)
-        before = now - SLACK_S
+        before = now - self._slack_s
         if calm_since > before:
             self._served.clear()
             return

@@ -6,8 +6,7 @@ from typing import Any, Final
 
 from callboard.actors.kernel import Context
 from callboard.actors.notices import JournalSalvaged
-from callboard.actors.partition.delivery_reset import invalid_journal
-from callboard.actors.partition.group_states import RECORDS_VERSION, GroupStates
+from callboard.actors.partition.group_states import RECORDS_VERSION, GroupStates, invalid_journal
 from callboard.actors.partition.participants import made_in_steps, wall_offset
 from callboard.actors.partition.spec import PartitionSpec
 from callboard.log.errors import DiskFull, JournalInvalid, LogCorrupt, StorageError, lacks_space
@@ -53,8 +52,9 @@ async def open_delivery_journal(
         states.replayed(journal.next_id, journal.next_sequence)
         context.emit(JournalSalvaged(context.path, str(damage or "; ".join(states.losses))))
         journal.needs_healing = True  # with the next records, unless it is done now
-        # Where groups are lost, their opening is that: `lost` holds until then.
-        if not spec.port.carried.lost_readers(states.groups):
+        if not spec.port.carried.lost_readers(
+            states.groups
+        ):  # else their opening is that: `lost` holds until then
             try:
                 pieces = states.snapshot_in_pieces(wall_offset(context.clock))
                 await journal.heal(await made_in_steps(pieces, context.limits))
@@ -62,8 +62,7 @@ async def open_delivery_journal(
                 journal.lack = obstacle
             except StorageError:
                 pass
-    if journal.next_sequence > 0 or spec.port.carried.readers:
-        # It may be a copy from before the first record of a group that the catalog knows.
+    if journal.next_sequence > 0:
         states.begin_life()
     return journal, states
 

@@ -1,7 +1,7 @@
 """Callboard: a durable, partitioned message log and queue that lives inside a trio program.
 
 What a program calls, and the errors it may meet, are names of this package. What it only reads is in three modules
-beside them: `callboard.events`, `callboard.statistics` and `callboard.types`. Each is loaded when first used, so
+beside them: `callboard.events`, `callboard.statistics` and `callboard.hints`. Each is loaded when first used, so
 importing Callboard costs little.
 """
 

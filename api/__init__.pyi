@@ -1,8 +1,8 @@
 """The names of `callboard`. `__init__.py` reads them from here, so that each is written once."""
 
 from callboard import events as events
+from callboard import hints as hints
 from callboard import statistics as statistics
-from callboard import types as types
 from callboard.actors.kernel import Actor as Actor
 from callboard.actors.kernel import ActorRef as ActorRef
 from callboard.actors.kernel import Batch as Batch

@@ -125,7 +125,7 @@ def _shown(source: str, value: object) -> str:
 
 PUBLIC = {
     name
-    for module in (callboard, callboard.events, callboard.statistics, callboard.types)
+    for module in (callboard, callboard.events, callboard.statistics, callboard.hints)
     for name in module.__all__
 }
 

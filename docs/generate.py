@@ -19,7 +19,7 @@ import attrs
 import click
 
 import callboard
-from callboard import events, statistics, types
+from callboard import events, hints, statistics
 from callboard.actors import settings
 from callboard.cli import exits
 from callboard.cli.group import callboard as command_line
@@ -46,16 +46,16 @@ API = {
     "Publish and read": (
         "What a topic takes and gives.",
         (
-            "Producer Message Receipt types.Receipts types.ScheduledReceipt Schedule Record RecordBatch"
-            " types.RecordReader types.BatchReader types.Partitioner"
+            "Producer Message Receipt hints.Receipts hints.ScheduledReceipt Schedule Record RecordBatch"
+            " hints.RecordReader hints.BatchReader hints.Partitioner"
         ),
     ),
     "Consume in a group": (
         "What a group's consumers are given, and how they settle it.",
         (
-            "types.Receiving ReceivedMessage types.Batches ReceivedBatch types.MixedBatch Retry Reject DeadLetter"
-            " types.KeptLetters DeadLetterTopic types.ForwardedLetter types.Redriven types.DelayedMessages"
-            " types.DelayedMessage"
+            "hints.Receiving ReceivedMessage hints.Batches ReceivedBatch hints.MixedBatch Retry Reject DeadLetter"
+            " hints.KeptLetters DeadLetterTopic hints.ForwardedLetter hints.Redriven hints.DelayedMessages"
+            " hints.DelayedMessage"
         ),
     ),
     "Settings": (
@@ -91,7 +91,7 @@ API = {
 """The reference of `callboard`: sections, what each is about, and its names. `TYPES` come after them."""
 
 INHERITING = frozenset(
-    {"Runtime", "Consumer", "ReceivedMessage", "ReceivedBatch", "RecordBatch", "types.ScheduledReceipt"}
+    {"Runtime", "Consumer", "ReceivedMessage", "ReceivedBatch", "RecordBatch", "hints.ScheduledReceipt"}
 )
 """Names of classes that users know with what they inherit."""
 
@@ -105,7 +105,7 @@ TYPES = (
 def api_page() -> str:
     """Every public name but the errors, by what it is for."""
     told = {name for _, names in API.values() for name in names.split()} | {
-        f"types.{name}" for name in TYPES.split()
+        f"hints.{name}" for name in TYPES.split()
     }
     if told != public_names():
         raise SystemExit(f"API and TYPES in {__file__} differ from api/__init__.pyi: {told ^ public_names()}")
@@ -114,7 +114,7 @@ def api_page() -> str:
         "# Public names",
         "",
         "What a program calls is in `callboard` itself; what it only reads is in `callboard.events`,",
-        "`callboard.statistics` and `callboard.types`, which need no import of their own. Durations are seconds as",
+        "`callboard.statistics` and `callboard.hints`, which need no import of their own. Durations are seconds as",
         "`float`, instants are `datetime` with a zone, payloads are `bytes`; options that have defaults are",
         "keyword-only. The errors have [a page of their own](errors.md).",
         "",
@@ -137,9 +137,9 @@ def api_page() -> str:
         "Calls that take settings take those of `TopicOptions` and the like as keyword arguments, so a dictionary of",
         "that type can be passed on with `**`. mypy and pyright know all types on this page.",
         "",
-        "| name in `callboard.types` | stands for |",
+        "| name in `callboard.hints` | stands for |",
         "|---|---|",
-        *(f"| `{name}` | {_stands_for(getattr(types, name))} |" for name in TYPES.split()),
+        *(f"| `{name}` | {_stands_for(getattr(hints, name))} |" for name in TYPES.split()),
         "",
     ]
     return "\n".join(page)
@@ -148,7 +148,7 @@ def api_page() -> str:
 def public_names() -> set[str]:
     """All but the errors, as they are named below `callboard`."""
     found = set(callboard.__all__) - set(errors.__all__)
-    for module in (events, statistics, types):
+    for module in (events, hints, statistics):
         found |= {f"{module.__name__.removeprefix('callboard.')}.{name}" for name in module.__all__}
     return found
 

@@ -11,11 +11,11 @@ import trio
 
 import callboard
 from callboard import Message, Receipt
+from callboard.hints import ScheduledReceipt
 from callboard.log.seams.disk import Write
 from callboard.message import values_and_keys
 from callboard.publishing.columns import FRAME_BYTES_TARGET
 from callboard.publishing.partitioning import consistent
-from callboard.types import ScheduledReceipt
 
 
 async def stored(topic: Any, partition: int | None = None) -> list[bytes]:

@@ -109,7 +109,7 @@ async def test_the_receipt_of_a_delayed_publish(world: Any) -> None:
     async with world.open() as runtime:
         orders = await runtime.create_topic("orders")
         for given in ({"delay": 5.0}, {"deliver_at": datetime(2100, 1, 1, tzinfo=UTC)}):
-            assert isinstance(await orders.publish(b"tea", **given), callboard.types.ScheduledReceipt)
+            assert isinstance(await orders.publish(b"tea", **given), callboard.hints.ScheduledReceipt)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ async def test_a_delayed_message_comes_when_it_is_due(autojump_clock: Any, world
         receipt = await orders.publish(
             b"late", key=b"k", headers={"a": "b"}, timestamp=LONG_AGO, ttl=60, priority=7, delay=30
         )
-        assert isinstance(receipt, callboard.types.ScheduledReceipt)
+        assert isinstance(receipt, callboard.hints.ScheduledReceipt)
         assert (receipt.partition, receipt.offset, receipt.schedule_id) == (0, None, 0)
         await orders.publish(b"now")
         await trio.sleep(29.99)
@@ -60,7 +60,7 @@ async def test_a_receipt_of_a_deleted_topic_cancels_nothing_in_the_next_of_its_n
             with pytest.raises(TopicNotFound, match="of another topic 'orders'"):
                 await orders.delayed().cancel(old)
         assert await orders.delayed().count() == 1
-        made = callboard.types.ScheduledReceipt("orders", 0, None, receipt.schedule_id, receipt.due)
+        made = callboard.hints.ScheduledReceipt("orders", 0, None, receipt.schedule_id, receipt.due)
         assert made == receipt
         assert await orders.delayed().cancel(made) == 1
 

@@ -17,7 +17,7 @@ import callboard
 
 EXPORTED = {
     name: getattr(module, name)
-    for module in (callboard, callboard.events, callboard.statistics, callboard.types)
+    for module in (callboard, callboard.events, callboard.statistics, callboard.hints)
     for name in module.__all__
 }
 ERRORS = [each for each in EXPORTED.values() if isinstance(each, type) and issubclass(each, Exception)]

@@ -76,7 +76,7 @@ async def test_a_redriven_message_comes_to_the_group_that_gave_it_up(autojump_cl
         orders, letters = runtime.topic("orders"), runtime.dead_letters("dead")
         assert len(await taken(orders, "audit")) == 6
         done = await letters.redrive(lambda letter: letter.reason == "odd")
-        assert done == callboard.types.Redriven(messages=3, passed_over={})
+        assert done == callboard.hints.Redriven(messages=3, passed_over={})
         assert await letters.count() == {"even": 3}
         assert (await letters.redrive(lambda letter: letter.reason == "odd")).messages == 0
         async with orders.subscribe("billing") as consumer:
@@ -185,7 +185,7 @@ async def test_what_has_no_group_any_more_while_it_is_redriven_stays(autojump_cl
             await trio.sleep(1.5)
             await runtime.group("billing").delete()
         why = "there is no group 'billing' of topic 'orders' any more"
-        assert done == [callboard.types.Redriven(messages=2, passed_over={why: 4})]
+        assert done == [callboard.hints.Redriven(messages=2, passed_over={why: 4})]
         assert len(await letters.list()) == 4
         async with orders.subscribe("billing", start="end"):
             assert (await letters.redrive()).messages == 4
@@ -217,7 +217,7 @@ async def test_what_is_purged_while_it_is_redriven_is_not_published(autojump_clo
             nursery.start_soon(redrive)
             await trio.sleep(0.5)
             assert await letters.purge(lambda letter: letter.record.value in {b"2", b"4", b"3"}) == 3
-        assert done == [callboard.types.Redriven(messages=3, passed_over={})]
+        assert done == [callboard.hints.Redriven(messages=3, passed_over={})]
         assert await letters.list() == ()
         assert await taken(runtime.topic("orders"), "billing") == [b"0", b"1", b"5"]
 
@@ -428,7 +428,7 @@ async def test_what_would_choose_all_or_lose_letters_is_refused(autojump_clock: 
     async with shop(world) as runtime:
         letters = runtime.dead_letters("dead")
 
-        async def none(_: callboard.types.ForwardedLetter) -> bool:
+        async def none(_: callboard.hints.ForwardedLetter) -> bool:
             return False
 
         for do in (letters.redrive, letters.purge, letters.list, letters.count):

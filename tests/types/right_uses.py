@@ -52,21 +52,21 @@ async def waits_for_messages(consumer: callboard.Consumer, patience: float | Non
     assert_type(await consumer.get(timeout=None), callboard.ReceivedMessage)
     assert_type(await consumer.get(timeout=5), callboard.ReceivedMessage | None)
     assert_type(await consumer.get(timeout=patience), callboard.ReceivedMessage | None)
-    assert_type(consumer.receive(), callboard.types.Receiving[callboard.ReceivedMessage])
-    assert_type(consumer.receive(timeout=0.5), callboard.types.Receiving[callboard.ReceivedMessage | None])
+    assert_type(consumer.receive(), callboard.hints.Receiving[callboard.ReceivedMessage])
+    assert_type(consumer.receive(timeout=0.5), callboard.hints.Receiving[callboard.ReceivedMessage | None])
     assert_type(
-        consumer.receive(timeout=patience), callboard.types.Receiving[callboard.ReceivedMessage | None]
+        consumer.receive(timeout=patience), callboard.hints.Receiving[callboard.ReceivedMessage | None]
     )
     async for message in consumer:
         assert_type(message, callboard.ReceivedMessage)
         await message.nack(delay=5, reason="busy")
-    batches: callboard.types.Batches = consumer.batches(max_records=100)
+    batches: callboard.hints.Batches = consumer.batches(max_records=100)
     async for batch in batches:
         assert_type(batch, callboard.ReceivedBatch)
         assert_type(batch.values(), list[bytes])
         await batch.ack(wait=False)
     async for mixed in consumer.batches(mixed=True):
-        assert_type(mixed, callboard.types.MixedBatch)
+        assert_type(mixed, callboard.hints.MixedBatch)
         assert_type(mixed.places(), list[tuple[str, int, int]])
         assert_type(mixed.parts, tuple[callboard.ReceivedBatch, ...])
         await mixed.ack()
@@ -74,13 +74,13 @@ async def waits_for_messages(consumer: callboard.Consumer, patience: float | Non
 
 # -- settings
 
-QUICK: callboard.types.GroupOptions = {
+QUICK: callboard.hints.GroupOptions = {
     "visibility_timeout": 5,
     "ordering": "key",
     "start": "end",
     "mode": "shared",
 }
-SMALL: callboard.types.TopicOptions = {"partitions": 2, "retention_bytes": None, "compression": "zstd"}
+SMALL: callboard.hints.TopicOptions = {"partitions": 2, "retention_bytes": None, "compression": "zstd"}
 
 
 async def names_settings(runtime: callboard.Runtime) -> callboard.TopicSettings:
@@ -93,10 +93,10 @@ async def names_settings(runtime: callboard.Runtime) -> callboard.TopicSettings:
         "later", ordering="none", max_in_flight=10, start=datetime.now(UTC), group_expiry=None
     )
     _ = runtime.subscribe(["orders", "refunds"], "audit", start=12, durable=False)
-    changes: callboard.types.GroupChanges = {"backoff": 0.5, "max_backoff": 10}
+    changes: callboard.hints.GroupChanges = {"backoff": 0.5, "max_backoff": 10}
     assert_type(await runtime.group("billing").alter(**changes), callboard.GroupSettings)
     settings = orders.settings
-    codec: callboard.types.Codec = settings.compression
+    codec: callboard.hints.Codec = settings.compression
     assert codec in ("none", "gzip", "zstd")
     return settings
 
@@ -110,7 +110,7 @@ async def passes_settings_on(runtime: callboard.Runtime, settings: dict[str, Any
 
 
 async def publishes(
-    topic: callboard.Topic, acks: callboard.types.Acks, headers: callboard.types.Headers
+    topic: callboard.Topic, acks: callboard.hints.Acks, headers: callboard.hints.Headers
 ) -> int | None:
     """One message, or many."""
     receipt = await topic.publish(b"two teas", key=b"alice", headers={"type": "order"}, acks="leader")
@@ -122,9 +122,9 @@ async def publishes(
     return receipt.offset
 
 
-async def reads(topic: callboard.Topic, start: callboard.types.Start) -> list[bytes]:
+async def reads(topic: callboard.Topic, start: callboard.hints.Start) -> list[bytes]:
     """From a place of each kind."""
-    readers: list[callboard.types.RecordReader] = [
+    readers: list[callboard.hints.RecordReader] = [
         topic.read(),
         topic.read(7),
         topic.read("end", follow=True),
@@ -141,7 +141,7 @@ def by_first_byte(key: bytes, partitions: int, /) -> int:
     return key[0] % partitions
 
 
-CHOSEN: callboard.types.Partitioner = by_first_byte
+CHOSEN: callboard.hints.Partitioner = by_first_byte
 
 
 # -- actors
@@ -255,20 +255,21 @@ def opens(directory: str, clock: callboard.Clock, entropy: callboard.Entropy) ->
 async def publishes_once(topic: callboard.Topic, wait: float | None) -> None:
     """By id, at an offset, as a producer; later, or perhaps later."""
     assert_type(await topic.publish(b"v", dedup_id="1", expected_offset=0), callboard.Receipt)
-    assert_type(await topic.publish_batch([b"v"], dedup_ids=[b"1"]), callboard.types.Receipts)
-    assert_type(await topic.publish_batch([b"v"], expected_offset=0), callboard.types.Receipts)
+    assert_type(await topic.publish_batch([b"v"], dedup_ids=[b"1"]), callboard.hints.Receipts)
+    assert_type(await topic.publish_batch([b"v"], expected_offset=0), callboard.hints.Receipts)
     assert_type(await topic.publish(callboard.Message(b"v", expected_offset=0)), callboard.Receipt)
-    assert_type(await topic.publish_batch([b"v"], ttls=[30, None, 0.5]), callboard.types.Receipts)
+    assert_type(await topic.publish_batch([b"v"], ttls=[30, None, 0.5]), callboard.hints.Receipts)
     later = await topic.publish(b"v", delay=30)
-    assert_type(later, callboard.types.ScheduledReceipt)
+    assert_type(later, callboard.hints.ScheduledReceipt)
     assert_type(
-        await topic.publish(b"v", key=b"k", deliver_at=datetime.now(UTC)), callboard.types.ScheduledReceipt
+        await topic.publish(b"v", key=b"k", deliver_at=datetime.now(UTC)),
+        callboard.hints.ScheduledReceipt,
     )
     assert_type(await topic.publish(callboard.Message(b"v", delay=30)), callboard.Receipt)
-    assert_type(await topic.publish(b"v", delay=wait), callboard.Receipt | callboard.types.ScheduledReceipt)
+    assert_type(await topic.publish(b"v", delay=wait), callboard.Receipt | callboard.hints.ScheduledReceipt)
     assert_type(await topic.delayed().cancel(later), int)
-    assert_type(await topic.delayed().list(limit=3), tuple[callboard.types.DelayedMessage, ...])
-    assert_type(await topic.publish_batch([b"v"], delays=[30, None]), callboard.types.Receipts)
+    assert_type(await topic.delayed().list(limit=3), tuple[callboard.hints.DelayedMessage, ...])
+    assert_type(await topic.publish_batch([b"v"], delays=[30, None]), callboard.hints.Receipts)
     assert_type(await topic.publish(b"v", ttl=30, priority=9), callboard.Receipt)
     report = await topic.schedule(
         "report", cron="0 9 * * MON-FRI", zone="Europe/Berlin", value=b"now", missed="all"
@@ -280,5 +281,5 @@ async def publishes_once(topic: callboard.Topic, wait: float | None) -> None:
     async with topic.producer("import") as producer:
         assert_type(producer, callboard.Producer)
         assert_type(await producer.publish(b"v", key=b"k"), callboard.Receipt)
-        assert_type(await producer.publish_batch([b"v"], partition=0), callboard.types.Receipts)
+        assert_type(await producer.publish_batch([b"v"], partition=0), callboard.hints.Receipts)
         assert_type(await producer.next_sequence(), int)

@@ -25,7 +25,7 @@ NOT_FOR_USERS = {
 """Classes that public signatures show and that nobody has to name, each with its reason."""
 
 
-MODULES = (callboard.events, callboard.statistics, callboard.types)
+MODULES = (callboard.events, callboard.statistics, callboard.hints)
 """What programs read and do not call."""
 
 
@@ -130,7 +130,7 @@ def test_all_names_are_those_of_the_reference() -> None:
     exec("from callboard import *", given)
     del given["__builtins__"]
     assert set(given) == set(callboard.__all__)  # type: ignore[attr-defined] # made when first asked for
-    submodules = {"events", "lazy", "statistics", "types"}
+    submodules = {"events", "hints", "lazy", "statistics"}
     assert set(given) == {name for name in dir(callboard) if not name.startswith("__")} - submodules
     pages = Path(__file__).parents[2] / "docs" / "reference"
     text = "".join((pages / name).read_text(encoding="utf-8") for name in ("api.md", "errors.md"))

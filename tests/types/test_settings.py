@@ -18,27 +18,27 @@ KINDS = [
     pytest.param(
         TOPIC_FIELDS,
         callboard.TopicSettings,
-        callboard.types.TopicOptions,
-        callboard.types.TopicChanges,
+        callboard.hints.TopicOptions,
+        callboard.hints.TopicChanges,
         id="topic",
     ),
     pytest.param(
         GROUP_FIELDS,
         callboard.GroupSettings,
-        callboard.types.GroupOptions,
-        callboard.types.GroupChanges,
+        callboard.hints.GroupOptions,
+        callboard.hints.GroupChanges,
         id="group",
     ),
 ]
 TAKERS = [
-    (callboard.Runtime.create_topic, callboard.types.TopicOptions),
-    (callboard.Runtime.alter_topic, callboard.types.TopicChanges),
-    (callboard.Topic.subscribe, callboard.types.GroupOptions),
-    (callboard.Runtime.subscribe, callboard.types.GroupOptions),
-    (callboard.Topic.work, callboard.types.GroupOptions),
-    (callboard.Runtime.work, callboard.types.GroupOptions),
-    (callboard.Group.alter, callboard.types.GroupChanges),
-    (callboard.Runtime.alter_group, callboard.types.GroupChanges),
+    (callboard.Runtime.create_topic, callboard.hints.TopicOptions),
+    (callboard.Runtime.alter_topic, callboard.hints.TopicChanges),
+    (callboard.Topic.subscribe, callboard.hints.GroupOptions),
+    (callboard.Runtime.subscribe, callboard.hints.GroupOptions),
+    (callboard.Topic.work, callboard.hints.GroupOptions),
+    (callboard.Runtime.work, callboard.hints.GroupOptions),
+    (callboard.Group.alter, callboard.hints.GroupChanges),
+    (callboard.Runtime.alter_group, callboard.hints.GroupChanges),
 ]
 Fields = dict[str, SettingField]
 
@@ -104,7 +104,7 @@ def test_there_are_no_other_takers_of_settings() -> None:
 
 def test_no_option_is_required() -> None:
     """Every setting has a default."""
-    for options in (callboard.types.TopicOptions, callboard.types.GroupOptions):
+    for options in (callboard.hints.TopicOptions, callboard.hints.GroupOptions):
         assert options.__required_keys__ == frozenset()
 
 
@@ -112,4 +112,4 @@ def test_levels_are_literals() -> None:
     """The levels that checkers know are those that publishing knows."""
     from callboard.actors.partition.commands import LEVELS
 
-    assert set(get_args(callboard.types.Acks)) == set(LEVELS)
+    assert set(get_args(callboard.hints.Acks)) == set(LEVELS)

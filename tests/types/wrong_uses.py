@@ -47,7 +47,7 @@ async def misspells_settings(runtime: callboard.Runtime, topic: callboard.Topic)
     _ = topic.subscribe("billing", start="earliest")  # arg-type, reportArgumentType
     _ = runtime.subscribe([], "b", max_inflight=7)  # call-overload, call-overload, reportCallIssue
     _ = topic.read("first")  # arg-type, reportArgumentType
-    wrong: callboard.types.TopicOptions = {"partitons": 6}  # typeddict-unknown-key, reportAssignmentType
+    wrong: callboard.hints.TopicOptions = {"partitons": 6}  # typeddict-unknown-key, reportAssignmentType
     _ = await runtime.create_topic("orders", **wrong)
 
 

@@ -1,4 +1,4 @@
-"""A consumer group, as a handle: what can be asked of it and changed, whoever consumes in it."""
+"""The handle of a consumer group: look at it and change it, with or without a consumer."""
 
 from __future__ import annotations
 

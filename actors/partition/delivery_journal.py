@@ -51,10 +51,9 @@ async def open_delivery_journal(
     if states.lost_sequences:
         states.replayed(journal.next_id, journal.next_sequence)
         context.emit(JournalSalvaged(context.path, str(damage or "; ".join(states.losses))))
-        journal.needs_healing = True  # with the next records, unless it is done now
-        if not spec.port.carried.lost_readers(
-            states.groups
-        ):  # else their opening is that: `lost` holds until then
+        journal.needs_healing = True  # with the next records, unless it is healed here
+        # Groups that are opened anew are such records: until they are written, the journal says that it has losses.
+        if not spec.port.carried.lost_readers(states.groups):
             try:
                 pieces = states.snapshot_in_pieces(wall_offset(context.clock))
                 await journal.heal(await made_in_steps(pieces, context.limits))

@@ -280,7 +280,7 @@ class Group:
         return bool(birth and self.birth) and birth != self.birth
 
     def releases_some(self, most: int) -> tuple[bool, list[Token]]:
-        """Give back `most` ranges of what is to be given back. Whether that were any, and who waited for all of it."""
+        """Give back up to `most` ranges. Returns whether there were any, and the tokens that waited for all of them."""
         released, done = 0, list[Token]()
         while self.releases and released < most:
             lease_ids, token = self.releases[0]

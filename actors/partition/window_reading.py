@@ -33,7 +33,7 @@ class WindowReading:
     perform: Callable[[], None]
     """Carry out what the core wants done. In the end a window may be read again."""
     read_hot: Callable[[int, int, int], list[Columns] | None]
-    """What memory has from an offset on, so many records and bytes; None when the disk has to be asked."""
+    """Records from an offset on, up to a number of records and bytes; None when they are not in memory."""
     from_disk: Callable[..., Coroutine[Any, Any, bool]]
     """Hand on what is read; False when the disk refuses."""
     may_read: bool = True

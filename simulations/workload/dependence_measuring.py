@@ -157,7 +157,7 @@ def _chances(sizes: Iterable[tuple[int, int, int]], borders: Sequence[int]) -> d
 
 
 def _beyond(chances: dict[int, Fraction], found: Iterable[tuple[int, int, int]]) -> int:
-    """In so many of `AGAIN_ONE` cases it is more than chance. Found are (class, cases, those in which it is so)."""
+    """The share beyond chance, in `AGAIN_ONE` parts. `found` has rows of (class, cases, cases in which it is so)."""
     cases, chance = 0, Fraction(0)
     is_so = 0
     for where, many, some in found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,6 +11,9 @@ import trio
 
 YEAR_S = 365 * 86_400.0
 HOUR_S = 3600.0
+
+Story = Callable[[Any], Awaitable[None]]
+"""What is done with a runtime."""
 
 
 def instant(runtime: Any) -> Any:
@@ -47,6 +51,24 @@ async def die_in_a_wrong_year(world: Any, orders: Any) -> None:
     await reject_one(orders, dead_letter_topic="dead")
     await trio.sleep(1)
     world.clock.shift(-YEAR_S)
+
+
+async def live_and_check(world: Any, ends: str, live: Story, check: Story) -> None:
+    """Check at the end of the life in which something was done, or in the next one: after an orderly end, or a kill."""
+
+    async def first_life(runtime: Any) -> None:
+        await live(runtime)
+        if ends == "no":
+            await check(runtime)
+
+    if ends == "kill":
+        await world.live(first_life)
+    else:
+        async with world.open() as runtime:
+            await first_life(runtime)
+    if ends != "no":
+        async with world.open() as runtime:
+            await check(runtime)
 
 
 @pytest.mark.parametrize("reopened", [False, True])
@@ -110,17 +132,8 @@ async def test_a_kept_letter_of_a_wrong_year_did_not_fail_in_the_time_to_come(
         await orders.publish(b"letter")
         await reject_one(orders)
         world.clock.shift(-YEAR_S)
-        if ends == "no":
-            await check(runtime)
 
-    if ends == "kill":
-        await world.live(die)
-    else:
-        async with world.open() as runtime:
-            await die(runtime)
-    if ends != "no":
-        async with world.open() as runtime:
-            await check(runtime)
+    await live_and_check(world, ends, die, check)
 
 
 @pytest.mark.parametrize("ends", ["no", "in order", "kill"])
@@ -142,17 +155,8 @@ async def test_a_nack_of_a_wrong_year_waits_no_longer_than_its_delay(
         await orders.publish(b"more")
         await reject_one(orders)
         world.clock.shift(-YEAR_S)
-        if ends == "no":
-            await comes(runtime)
 
-    if ends == "kill":
-        await world.live(nack)
-    else:
-        async with world.open() as runtime:
-            await nack(runtime)
-    if ends != "no":
-        async with world.open() as runtime:
-            await comes(runtime)
+    await live_and_check(world, ends, nack, comes)
 
 
 @pytest.mark.parametrize("ends", ["no", "in order", "kill"])
@@ -174,17 +178,8 @@ async def test_a_delay_of_a_wrong_year_is_no_longer_than_it_was_asked_to_be(
         await orders.publish(b"later", delay=60, ttl=60)
         await orders.publish(b"named", deliver_at=instant(runtime) + timedelta(seconds=60))
         world.clock.shift(-YEAR_S)
-        if ends == "no":
-            await comes(runtime)
 
-    if ends == "kill":
-        await world.live(delay)
-    else:
-        async with world.open() as runtime:
-            await delay(runtime)
-    if ends != "no":
-        async with world.open() as runtime:
-            await comes(runtime)
+    await live_and_check(world, ends, delay, comes)
 
 
 @pytest.mark.parametrize("ends", ["no", "in order", "kill"])
@@ -213,17 +208,8 @@ async def test_what_an_ack_published_in_a_wrong_year_grows_old(
         if ends == "no":
             await trio.sleep(1)
         world.clock.shift(-YEAR_S)
-        if ends == "no":
-            await check(runtime)
 
-    if ends == "kill":
-        await world.live(publish)
-    else:
-        async with world.open() as runtime:
-            await publish(runtime)
-    if ends != "no":
-        async with world.open() as runtime:
-            await check(runtime)
+    await live_and_check(world, ends, publish, check)
 
 
 async def test_a_redriven_letter_of_a_wrong_year_is_delivered_and_grows_old(

@@ -28,16 +28,22 @@ class Counter(callboard.DurableActor[int, int]):
         self.total += event
 
 
-@pytest.mark.parametrize("way", ["removed", "blank", "garbage"])
-async def test_an_actor_whose_journal_is_lost_starts_once_it_is_repaired(
-    autojump_clock: Any, world: Any, way: str
-) -> None:
-    """Until then it does not start; repair names what is lost, and leaves a journal that takes events again."""
+async def counted_to_three(world: Any) -> str:
+    """The path of the only segment in the journal of a counter that has counted to three."""
     async with world.open() as runtime:
         counter = await runtime.spawn(Counter, name="counter")
         for total in range(1, 4):
             assert await counter.ask(1) == total
     (path,) = [path for path in world.disk.files() if path.startswith("actors/") and path.endswith(".log")]
+    return path
+
+
+@pytest.mark.parametrize("way", ["removed", "blank", "garbage"])
+async def test_an_actor_whose_journal_is_lost_starts_once_it_is_repaired(
+    autojump_clock: Any, world: Any, way: str
+) -> None:
+    """Until then it does not start; repair names what is lost, and leaves a journal that takes events again."""
+    path = await counted_to_three(world)
     if way == "removed":
         world.disk.tree.unlink(path)
     else:
@@ -104,11 +110,7 @@ async def test_a_journal_with_one_segment_is_found_under_another_name(
     autojump_clock: Any, world: Any, is_repaired: bool
 ) -> None:
     """Its header says where it begins, and no other file does: nothing is lost, and the name is put right."""
-    async with world.open() as runtime:
-        counter = await runtime.spawn(Counter, name="counter")
-        for total in range(1, 4):
-            assert await counter.ask(1) == total
-    (path,) = [path for path in world.disk.files() if path.startswith("actors/") and path.endswith(".log")]
+    path = await counted_to_three(world)
     world.disk.tree.rename(path, path.replace("0.log", "5.log"))
     assert [problem.kind for problem in (await verify_directory(world.disk)).problems] == ["name"]
     if is_repaired:

@@ -11,6 +11,10 @@ The slots also say where the log begins, and whether it had a file `publishers`:
 has dropped, or what never was, from what is missing. Versions that do not know these *marks* write zeros over them,
 which say nothing: a log that one of them has used is not taken for damaged. The copy's are not believed.
 
+How many entries the record of damage (`damage_record`) has stands far behind them, in a page of its own. It may be
+written at any time, because no power loss takes anything else with it. Versions that do not know it leave it alone, or
+make the file without it, which says nothing.
+
 The marks also name the log, by 13 bits of its identity (`segment`): the file of another log is not believed beside the
 segments of this one. One in 8192 others has the same bits, and is believed as before.
 """
@@ -59,6 +63,8 @@ PUBLISHERS: Final = "delivery/publishers"
 START_MODULO: Final = 1 << 32
 COMMITTED_COPY_AT: Final = 16384
 """Where the copy is: in another sector, and another page, everywhere."""
+NOTED_AT: Final = 2 * COMMITTED_COPY_AT
+"""Where the entries of the record of damage are counted: a slot, both ends of which are the number."""
 
 
 @attrs.frozen(order=True)
@@ -122,9 +128,10 @@ def encode_slot(visible_end: int, durable_end: int, marks: int = 0, start: int =
     return sealed + CHECKSUM.pack(zlib.crc32(sealed))
 
 
-def encode_committed_file(end: int, marks: int = 0, start: int = 0) -> bytes:
-    """A new file with its copy, of a log that is visible and durable up to `end`."""
-    return encode_committed(end, end, marks, start).ljust(COMMITTED_COPY_AT, b"\0") + encode_slot(end, end)
+def encode_committed_file(end: int, marks: int = 0, start: int = 0, noted: int = 0) -> bytes:
+    """A new file with its copy, of a log that is visible and durable up to `end`, with `noted` entries of damage."""
+    data = encode_committed(end, end, marks, start).ljust(COMMITTED_COPY_AT, b"\0") + encode_slot(end, end)
+    return data.ljust(NOTED_AT, b"\0") + encode_noted(noted) if noted else data
 
 
 def decode_committed(buffer: Buffer) -> Committed:
@@ -144,6 +151,22 @@ def decode_copy(buffer: Buffer) -> Committed | None:
     copy = memoryview(buffer)[COMMITTED_COPY_AT : COMMITTED_COPY_AT + COMMITTED_SLOT_BYTES]
     found = decode_slot(copy) if len(copy) == COMMITTED_SLOT_BYTES else None
     return None if found is None else attrs.evolve(found, marks=0)
+
+
+def encode_noted(count: int) -> bytes:
+    """What is at `NOTED_AT` when the record of damage has `count` entries."""
+    return encode_slot(count, count)
+
+
+def noted_entries(buffer: Buffer, directory: str) -> int:
+    """How many entries the record of damage in `directory` had, as the whole file there says; 0 when it does not.
+
+    Raises `FormatTooNew`.
+    """
+    slot = memoryview(buffer)[NOTED_AT : NOTED_AT + COMMITTED_SLOT_BYTES]
+    found = decode_slot(slot) if len(slot) == COMMITTED_SLOT_BYTES else None
+    ends = proven_ends(buffer)
+    return 0 if found is None or (ends is not None and ends.is_foreign(directory)) else found.durable_end
 
 
 def proven_ends(buffer: Buffer) -> Committed | None:

@@ -24,6 +24,7 @@ from callboard.log.format.committed import (
     COMMITTED_NAME,
     FOREIGN,
     GONE,
+    NOTED_AT,
     PUBLISHERS,
     decode_committed,
     decode_copy,
@@ -390,7 +391,7 @@ class Inspector:
 
     def _read_committed(self, data: bytes) -> None:
         found, copy = self.found, decode_copy(data)
-        if copy is None and any(data[COMMITTED_COPY_AT:]):
+        if copy is None and any(data[COMMITTED_COPY_AT:NOTED_AT]):
             message = "the copy in the committed file is damaged: the next opening writes it anew"
             found.note(found.committed_path, "committed", COMMITTED_COPY_AT, None, None, message)
         try:
@@ -465,6 +466,9 @@ class Inspector:
     async def _tell_recorded(self) -> None:
         """What was lost earlier, and nobody has acknowledged."""
         record = await DamageRecord.load(self.files, self.found.directory)
+        if record.fault:
+            message = f"{record.fault}: opening the directory, or repair, makes it anew and reports that"
+            self.found.problems.append(Problem(record.path, "damages", None, None, None, message))
         for damage in record.unaccepted:
             first, last = damage.first_offset, damage.last_offset
             message = f"{damage.what}: found earlier; `callboard repair --accept` acknowledges it"

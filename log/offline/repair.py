@@ -35,6 +35,7 @@ from callboard.log.format.committed import (
     encode_committed,
     encode_committed_file,
     named_marks,
+    noted_entries,
 )
 from callboard.log.journal.journal_disk import make_directory, remove_unfinished, segment_bases
 from callboard.log.offline.forking import Fork, plan_journal, plan_partition, write_fork
@@ -66,7 +67,7 @@ GIVEN_UP: Final = "given up by repair"
 class RepairAction:
     """One thing done, or that would be done.
 
-    `kind` is "move", "fork", "rename", "quarantine", "index", "committed" or "accept".
+    `kind` is "move", "fork", "rename", "quarantine", "index", "committed", "damages" or "accept".
     """
 
     path: str
@@ -250,6 +251,8 @@ class LogRepair:
         if self.dry_run and f"{directory}/{DAMAGES_NAME}" in self.found.folders:
             return  # what it may have said can be read no more
         record = await DamageRecord.load(self.files, directory)
+        if record.fault:
+            self.actions.append(RepairAction(record.path, "damages", f"made anew: {record.fault}"))
         record.add([Damage(directory, 0, 0, first, last, GIVEN_UP) for _, first, last in self.lost], now_us)
         lost_records = record.lost_records
         if accept and record.accept():
@@ -329,4 +332,6 @@ class LogRepair:
         marks = named_marks(marks, found.directory)
         if found.kind == "partition":
             marks |= HAS_START
-        await replace_whole(self.files, found.committed_path, encode_committed_file(end, marks, start))
+        stored = await read_whole(self.files, found.committed_path) or b""
+        data = encode_committed_file(end, marks, start, noted_entries(stored, found.directory))
+        await replace_whole(self.files, found.committed_path, data)

@@ -50,6 +50,7 @@ from callboard.log.format.committed import (
     encode_committed,
     encode_committed_file,
     named_marks,
+    noted_entries,
     proven_ends,
 )
 from callboard.log.format.frame import BASE_OFFSET, LAST_OFFSET, FrameFields
@@ -117,7 +118,12 @@ async def open_partition(writer: Writer, named_end: int, *, is_gone: bool = Fals
     """
     files, directory, quarantine = writer.files, writer.directory, writer.quarantine
     entries = await ensure_directory(files, directory)
-    is_noted = any(entry.name == DAMAGES_NAME for entry in entries)
+    path = f"{directory}/{COMMITTED_NAME}"
+    is_marked = any(entry.name == COMMITTED_NAME for entry in entries)
+    stored = await read_whole(files, path) if is_marked else None
+    is_noted = (
+        any(entry.name == DAMAGES_NAME for entry in entries) or noted_entries(stored or b"", directory) > 0
+    )
     record = await DamageRecord.load(files, directory) if is_noted else DamageRecord(files, directory)
     begins_at = begin_anew_at(writer.clock.wall_us()) if is_gone else 0
     if is_gone:
@@ -127,9 +133,6 @@ async def open_partition(writer: Writer, named_end: int, *, is_gone: bool = Fals
         entries = await files.list(
             directory
         )  # what an earlier attempt to note it had left is not there any more
-    path = f"{directory}/{COMMITTED_NAME}"
-    is_marked = any(entry.name == COMMITTED_NAME for entry in entries)
-    stored = await read_whole(files, path) if is_marked else None
     mark = None if stored is None else await files.mark(path, COMMITTED_BYTES)
     segments: Sequence[StoredSegment] = ()
     try:
@@ -183,6 +186,7 @@ async def open_partition(writer: Writer, named_end: int, *, is_gone: bool = Fals
             stored = encode_committed_file(top, marks, start)
             await replace_whole(files, path, stored)
             mark = await files.mark(path, COMMITTED_BYTES)
+            await record.count_anew()
     except StorageError:
         if mark is not None:
             mark.close()

@@ -3,6 +3,9 @@
 Damage is found once and mended, or passed over; without this file the next opening would know nothing of it. A record
 stays after it was accepted, so that finding the same damage again tells nothing new.
 
+The file `committed` beside it says how many entries it has (`noted_entries`). So a file that is gone, or is an older
+copy, is known to lack entries; it is then made anew, with an entry that says so.
+
 The file is replaced whole: written under another name, synced, renamed. When it cannot be written, for example on a
 full disk, what was found is told in this life and written when the next damage is found.
 """
@@ -18,9 +21,10 @@ import attrs
 import cbor2
 import trio
 
-from callboard.log.errors import FormatTooNew, PlanFailed
+from callboard.log.errors import FormatTooNew, LogCorrupt, PlanFailed
+from callboard.log.format.committed import COMMITTED_NAME, NOTED_AT, encode_noted, noted_entries
 from callboard.log.limits import DAMAGES_KEPT, OFFSET_MAX
-from callboard.log.seams.disk import Incarnation
+from callboard.log.seams.disk import Close, Incarnation, Open, Sync, Write
 from callboard.log.segments.segments import Damage
 from callboard.log.segments.small_files import read_whole, replace_whole
 
@@ -29,6 +33,9 @@ MAGIC: Final = b"CBDM"
 VERSION: Final = 2
 HEAD_BYTES: Final = 12
 """Magic, version (u32), CRC-32 (u32)."""
+UNREADABLE: Final = "the record of earlier damage cannot be read"
+GONE: Final = "the record of earlier damage is gone"
+OLD: Final = "the record of earlier damage is an older copy"
 
 
 @attrs.frozen
@@ -48,6 +55,10 @@ class DamageRecord:
     _directory: str
     entries: list[Recorded] = attrs.Factory(list)
     is_stored: bool = True
+    fault: str = ""
+    """What was wrong with the file when it was loaded."""
+    _is_counted: bool = True
+    """Whether `committed` says how many entries are in the file."""
     _stored_count: int = 0
     """Entries in the file."""
     _new: list[Damage] = attrs.Factory(list)
@@ -58,19 +69,31 @@ class DamageRecord:
         """The file's path."""
         return f"{self._directory}/{DAMAGES_NAME}"
 
+    @property
+    def _committed_path(self) -> str:
+        return f"{self._directory}/{COMMITTED_NAME}"
+
     @classmethod
     async def load(cls, files: Incarnation, directory: str) -> DamageRecord:
-        """What the file says; when that cannot be read, that it cannot. Raises `FormatTooNew`, `StorageError`."""
+        """What the file says; when it is gone, or cannot be read, that too. Raises `FormatTooNew`, `StorageError`."""
         record = cls(files, directory)
         data = await read_whole(files, record.path)
-        if data is None:
-            return record
-        try:
-            record.entries = decode(data)
-            record._stored_count = len(record.entries)
-        except (ValueError, TypeError, cbor2.CBORError):
-            damage = Damage(record.path, 0, len(data), 0, -1, "the record of earlier damage cannot be read")
-            record.entries = [Recorded(damage, 0)]
+        committed: bytes | None = None
+        with suppress(LogCorrupt):  # a folder is in its place: opening and inspecting the log report that
+            committed = await read_whole(files, record._committed_path)
+        count = noted_entries(committed or b"", directory)
+        if data is not None:
+            try:
+                record.entries = decode(data)
+            except (ValueError, TypeError, cbor2.CBORError):
+                record.fault = UNREADABLE
+        record._stored_count = len(record.entries)
+        if not record.fault and count > record._stored_count:
+            record.fault = GONE if data is None else OLD
+        record._is_counted = count == record._stored_count
+        if record.fault:
+            damage = Damage(record.path, 0, 0 if data is None else len(data), 0, -1, record.fault)
+            record.entries.append(Recorded(damage, 0))
             record.is_stored = False
         return record
 
@@ -146,15 +169,34 @@ class DamageRecord:
     async def store(self) -> None:
         """Write the file unless it says all this already. Raises `PlanFailed`."""
         async with self._storing:
-            if self.is_stored:
-                return
-            count, self.is_stored = len(self.entries), True  # unless something is noted meanwhile
-            try:
-                await replace_whole(self._files, self.path, encode(self.entries))
-            except BaseException:
-                self.is_stored = False
-                raise
-            self._stored_count = count
+            if not self.is_stored:
+                count, self.is_stored = len(self.entries), True  # unless something is noted meanwhile
+                try:
+                    await replace_whole(self._files, self.path, encode(self.entries))
+                except BaseException:
+                    self.is_stored = False
+                    raise
+                self._is_counted = count == self._stored_count and self._is_counted
+                self._stored_count = count
+            if not self._is_counted:
+                await self._count()
+
+    async def count_anew(self) -> None:
+        """The file `committed` was made anew: have it say again how many entries there are."""
+        self._is_counted = not self._stored_count
+        with suppress(PlanFailed):
+            await self.store()
+
+    async def _count(self) -> None:
+        """Have `committed` say how many entries are in the file: one that the disk refuses is tried again later."""
+        handle = self._files.handle(self._committed_path)
+        write = Write(handle, NOTED_AT, (encode_noted(self._stored_count),))
+        try:
+            await self._files.submit((Open(handle), write, Sync(handle), Close(handle)))
+            self._is_counted = True
+        except PlanFailed:
+            with suppress(PlanFailed):
+                await self._files.submit((Close(handle),))
 
 
 def encode(entries: Iterable[Recorded]) -> bytes:

@@ -15,6 +15,7 @@ import trio
 from callboard.actors.partition.spec import partition_directory
 from callboard.log.offline.repair import repair_directory
 from callboard.log.offline.verify import verify_directory
+from callboard.log.segments.damage_record import DAMAGES_NAME, decode, encode
 from callboard.simulations.checkers import Terms, enforce, published_once, reading, told_damage
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults.swarm import FaultSpace
@@ -55,6 +56,8 @@ class DamageTraffic(Traffic):
     """How many messages a group has acked before."""
     is_unmarked: bool = False
     """Whether nothing says where the log begins, as in what earlier versions have written."""
+    forgets: str = ""
+    """Whether the record of damage is "gone" in the end, or an "older" copy, if there is one."""
 
 
 class DamageLife:
@@ -107,8 +110,36 @@ class DamageLife:
         damaging.has_lost_publishers = False
         history.record(0, told_damage.ACCEPTED, "operator", 0, TOPIC, 0)
         await self._use(machine, is_first=False)
+        if self._traffic.forgets:
+            await self._forget_damage(machine)
         if self._traffic.folder:
             await self._lose_folder(machine)
+
+    async def _forget_damage(self, machine: Machine) -> None:
+        """The record of damage goes, or loses its last entry: that is reported until it is accepted."""
+        world, path = self._world, f"{self._directory}/{DAMAGES_NAME}"
+        stored = world.disk.files().get(path)
+        if stored is None:
+            return
+        if self._traffic.forgets == "gone":
+            self._damaging.remove_file(path)
+        else:
+            world.disk.plant_file(path, encode(decode(stored)[:-1]))
+        found = [
+            each.path for each in (await verify_directory(world.disk)).problems if each.kind == "damages"
+        ]
+        if found != [path]:
+            words = f"{path} has lost what it held, and verify names {found}"
+            raise world.broken(Violation(told_damage.PROMISE, words))
+        if self._traffic.repairs:
+            await repair_directory(world.disk)
+        for _ in range(2):
+            async with machine.open_runtime() as runtime:
+                (statistics,) = await runtime.topic(TOPIC).describe()
+                if not any(path in damage for damage in statistics.damages):
+                    words = f"{path} has lost what it held, and damages are {statistics.damages!r:.200}"
+                    raise world.broken(Violation(told_damage.PROMISE, words))
+        world.sometimes("a record of damage was lost, and reported")
 
     async def _lose_folder(self, machine: Machine) -> None:
         """A folder goes with all that is in it: that is told, and no offset is given again."""
@@ -374,6 +405,7 @@ class DamageAtRest:
             once=entropy.fork("once").random() < 0.6,
             folder=one_of(entropy.fork("folder"), ("", "partition", "delivery")),
             is_unmarked=is_unmarked,
+            forgets=one_of(entropy.fork("forgets"), ("", "gone", "older")),
             limits=tuple(limits.items()),
         )
 

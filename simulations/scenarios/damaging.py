@@ -390,26 +390,28 @@ class Damaging:
         self.has_lost_publishers = True
         how = one_of(self._entropy, ("gone", "gone", "cut", "flipped"))
         if how == "gone":
-            self._disk.tree.unlink(path)
-            self._disk.tree.directory(path.rpartition("/")[0]).sync()
+            self.remove_file(path)
         elif how == "cut":
             self._disk.plant_file(path, self._disk.file(path)[: between(self._entropy, 0, size - 1)])
         else:
             self._flip(path, between(self._entropy, 0, size - 1))
         return f"{path} is {how}"
 
+    def remove_file(self, path: str) -> None:
+        """Remove a file, durably."""
+        self._disk.tree.unlink(path)
+        self._disk.tree.directory(path.rpartition("/")[0]).sync()
+
     def remove_folder(self, path: str) -> None:
         """Remove a folder with all that is in it."""
         for each in self._disk.paths():
             folder = each.rpartition("/")[0]
             if folder == path or folder.startswith(f"{path}/"):
-                self._disk.tree.unlink(each)
-                self._disk.tree.directory(folder).sync()
+                self.remove_file(each)
 
     def _unlink(self, path: str) -> None:
         if path in self._disk.paths():
-            self._disk.tree.unlink(path)
-            self._disk.tree.directory(self._directory).sync()
+            self.remove_file(path)
 
     def _flip(self, path: str, byte: int) -> str:
         self._disk.flip(path, byte, 1 << self._entropy.integer(3))

@@ -47,6 +47,7 @@ AT_REST: Final = (
     "records were lost to damage at rest",
     "more was damaged later, beside what was",
     "a damaged journal was told of, and consumed",
+    "a record of damage was lost, and reported",
     "a whole folder was gone",
 )
 STEPS: Final = ("a disk without space refused records", "times go back in a topic that is searched")

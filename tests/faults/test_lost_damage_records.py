@@ -1,0 +1,124 @@
+"""The file in which a partition, or the catalog, remembers what it has lost is gone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import callboard
+from callboard.log.format.committed import NOTED_AT
+from callboard.log.offline.repair import repair_directory
+from callboard.log.offline.verify import verify_directory
+from callboard.log.segments.damage_record import GONE, OLD, UNREADABLE, decode, encode
+
+
+async def damaged(world: Any) -> str:
+    """A closed topic of one partition whose third frame is damaged, which an opening has noted; its folder."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders", partitions=1)
+        for _ in range(5):
+            await topic.publish(bytes(1000))
+    folder = f"topics/{topic.topic_id}/0"
+    world.disk.flip(f"{folder}/{0:020}.log", 2800)
+    await read_all(world)
+    assert f"{folder}/damages" in world.disk.files()
+    return folder
+
+
+async def read_all(world: Any) -> callboard.statistics.PartitionStatistics:
+    """Open, read the topic to its end, and close; returns what its partition says of itself."""
+    async with world.open() as runtime:
+        assert len([message async for message in runtime.topic("orders").read()]) == 4
+        return (await runtime.stats()).partitions[0]
+
+
+def spoil(world: Any, path: str, how: str) -> None:
+    """Remove the record of damage, put an older copy of it back, or make it unreadable."""
+    entries = decode(world.disk.file(path))
+    world.disk.tree.unlink(path)
+    if how != GONE:
+        world.put(path, encode(entries[:-1]) if how == OLD else b"noise")
+
+
+@pytest.mark.parametrize("how", [GONE, OLD, UNREADABLE])
+async def test_a_record_of_damage_that_is_gone_is_reported_everywhere(
+    autojump_clock: Any, world: Any, how: str
+) -> None:
+    """Verify, repair, opening and the statistics report it alike, until it is accepted."""
+    folder = await damaged(world)
+    path = f"{folder}/damages"
+    spoil(world, path, how)
+    found = [each for each in (await verify_directory(world.disk)).problems if each.kind == "damages"]
+    assert [each.path for each in found] == [path]
+    assert how in found[0].message
+    planned = (await repair_directory(world.disk, dry_run=True)).actions
+    assert [(each.path, each.kind) for each in planned if each.kind == "damages"] == [(path, "damages")]
+    for _ in range(2):
+        assert any(how in damage for damage in (await read_all(world)).damages)
+    await repair_directory(world.disk, accept=True)
+    assert (await read_all(world)).damages == ()
+
+
+@pytest.mark.parametrize("how", [GONE, OLD, UNREADABLE])
+async def test_repair_makes_a_lost_record_of_damage_anew(autojump_clock: Any, world: Any, how: str) -> None:
+    """It says what it did; the directory is sound then, and opening still reports what is gone."""
+    folder = await damaged(world)
+    await repair_directory(world.disk)
+    spoil(world, f"{folder}/damages", how)
+    actions = (await repair_directory(world.disk)).actions
+    assert [(each.path, each.kind) for each in actions] == [(f"{folder}/damages", "damages")]
+    assert (await verify_directory(world.disk)).ok
+    assert (await repair_directory(world.disk)).actions == ()
+    assert any(how in damage for damage in (await read_all(world)).damages)
+
+
+async def test_the_catalog_reports_a_lost_record_of_damage(autojump_clock: Any, world: Any) -> None:
+    """What the catalog had lost is known to be forgotten, as of a partition."""
+    async with world.open() as runtime:
+        await runtime.create_topic("first", partitions=1)
+        await runtime.create_topic("second", partitions=1)
+    world.disk.flip(f"catalog/{0:020}.log", 200)
+    assert (await repair_directory(world.disk)).lost
+    path = "catalog/damages"
+    world.disk.tree.unlink(path)
+    problems = (await verify_directory(world.disk)).problems
+    assert (path, "damages") in [(each.path, each.kind) for each in problems]
+    for _ in range(2):
+        async with world.open() as runtime:
+            assert any(GONE in damage for damage in (await runtime.stats()).catalog.damages)
+    await repair_directory(world.disk, accept=True)
+    assert (await verify_directory(world.disk)).ok
+
+
+@pytest.mark.parametrize("spoilt", ["gone", "garbage"])
+async def test_a_record_of_damage_is_counted_again_in_a_new_committed_file(
+    autojump_clock: Any, world: Any, spoilt: str
+) -> None:
+    """A `committed` file that is made anew says again that there is a record of damage."""
+    folder = await damaged(world)
+    path = f"{folder}/committed"
+    content = bytearray(world.disk.file(path))
+    assert len(content) > NOTED_AT
+    world.disk.tree.unlink(path)
+    if spoilt == "garbage":
+        content[:64] = content[16384 : 16384 + 64] = b"\xff" * 64
+        world.put(path, bytes(content))
+    await read_all(world)
+    world.disk.tree.unlink(f"{folder}/damages")
+    assert any(GONE in damage for damage in (await read_all(world)).damages)
+
+
+async def test_a_record_of_damage_of_an_earlier_version_is_counted(autojump_clock: Any, world: Any) -> None:
+    """A directory whose `committed` file does not name it yet says nothing, until it was opened once."""
+    folder = await damaged(world)
+    path, damages = f"{folder}/committed", f"{folder}/damages"
+    world.put(path, world.disk.file(path)[: 16384 + 32])
+    stored = world.disk.file(damages)
+    world.disk.tree.unlink(damages)
+    assert (await verify_directory(world.disk)).ok is False  # the damage itself is there still
+    assert not [each for each in (await verify_directory(world.disk)).problems if each.kind == "damages"]
+    world.put(damages, stored)
+    await read_all(world)
+    world.disk.tree.unlink(damages)
+    assert [each for each in (await verify_directory(world.disk)).problems if each.kind == "damages"]

@@ -15,9 +15,13 @@ from callboard.actors.kernel import Terminated as Terminated
 from callboard.actors.kernel.durable import DurableActor as DurableActor
 from callboard.actors.settings import GroupSettings as GroupSettings
 from callboard.actors.settings import TopicSettings as TopicSettings
-from callboard.consumer import Consumer as Consumer
-from callboard.dead_letter_topics import DeadLetterTopic as DeadLetterTopic
-from callboard.dead_letters import DeadLetter as DeadLetter
+from callboard.consumer.consumer import Consumer as Consumer
+from callboard.consumer.messages import ReceivedBatch as ReceivedBatch
+from callboard.consumer.messages import ReceivedMessage as ReceivedMessage
+from callboard.consumer.work import Reject as Reject
+from callboard.consumer.work import Retry as Retry
+from callboard.dead_letters.kept import DeadLetter as DeadLetter
+from callboard.dead_letters.topics import DeadLetterTopic as DeadLetterTopic
 from callboard.group import Group as Group
 from callboard.log.errors import *  # noqa: F403
 from callboard.log.limits import Limits as Limits
@@ -29,16 +33,12 @@ from callboard.message import Receipt as Receipt
 from callboard.message import Record as Record
 from callboard.message import RecordBatch as RecordBatch
 from callboard.publishing.producer import Producer as Producer
-from callboard.received import ReceivedBatch as ReceivedBatch
-from callboard.received import ReceivedMessage as ReceivedMessage
+from callboard.publishing.schedules import Schedule as Schedule
 from callboard.runtime import Runtime as Runtime
 from callboard.runtime import open_runtime as open_runtime
-from callboard.schedules import Schedule as Schedule
 from callboard.supervision import Backoff as Backoff
 from callboard.supervision import ChildSpec as ChildSpec
 from callboard.supervision import SupervisorSpec as SupervisorSpec
 from callboard.topic import Topic as Topic
-from callboard.working import Reject as Reject
-from callboard.working import Retry as Retry
 
 __version__: str

@@ -9,8 +9,11 @@ from callboard.actors.catalog.commands import AlterGroup, DeleteGroup, ListGroup
 from callboard.actors.catalog.directory import Directory
 from callboard.actors.names import no_group
 from callboard.actors.settings import GroupChanges, GroupSettings, Start, check_group, checked_start
-from callboard.dead_letters import check_drops
-from callboard.figures import (
+from callboard.dead_letters.kept import check_drops
+from callboard.log.errors import InvalidArgument
+from callboard.log.plain import refuse_copy
+from callboard.message import Record
+from callboard.reports.figures import (
     GroupDescription,
     described,
     group_infos,
@@ -18,9 +21,6 @@ from callboard.figures import (
     oldest_unsettled,
     with_holdings,
 )
-from callboard.log.errors import InvalidArgument
-from callboard.log.plain import refuse_copy
-from callboard.message import Record
 from callboard.session import Session
 
 

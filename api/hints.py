@@ -10,20 +10,20 @@ from callboard.actors.settings import Ordering as Ordering
 from callboard.actors.settings import Start as Start
 from callboard.actors.settings import TopicChanges as TopicChanges
 from callboard.actors.settings import TopicOptions as TopicOptions
-from callboard.dead_letter_topics import ForwardedLetter as ForwardedLetter
-from callboard.dead_letter_topics import Redriven as Redriven
-from callboard.dead_letters import KeptLetters as KeptLetters
-from callboard.delayed import DelayedMessage as DelayedMessage
-from callboard.delayed import DelayedMessages as DelayedMessages
+from callboard.consumer.contexts import Batches as Batches
+from callboard.consumer.contexts import Receiving as Receiving
+from callboard.consumer.mixed_batch import MixedBatch as MixedBatch
+from callboard.consumer.reader import BatchReader as BatchReader
+from callboard.consumer.reader import RecordReader as RecordReader
+from callboard.consumer.work import Handler as Handler
+from callboard.dead_letters.kept import KeptLetters as KeptLetters
+from callboard.dead_letters.topics import ForwardedLetter as ForwardedLetter
+from callboard.dead_letters.topics import Redriven as Redriven
 from callboard.message import Headers as Headers
 from callboard.message import Receipts as Receipts
 from callboard.message import ScheduledReceipt as ScheduledReceipt
-from callboard.mixed_batch import MixedBatch as MixedBatch
+from callboard.publishing.delayed import DelayedMessage as DelayedMessage
+from callboard.publishing.delayed import DelayedMessages as DelayedMessages
 from callboard.publishing.partitioning import Partitioner as Partitioner
-from callboard.reading import BatchReader as BatchReader
-from callboard.reading import RecordReader as RecordReader
-from callboard.receiving import Batches as Batches
-from callboard.receiving import Receiving as Receiving
-from callboard.working import Handler as Handler
 
 __all__ = [name for name in dir() if name[0].isalpha()]

@@ -14,11 +14,11 @@ from typing import Final, TypeVar
 import trio
 
 from callboard.actors.partition import commands as c
-from callboard.figures import DESCRIBE_TIMEOUT_S
 from callboard.log.errors import CallboardError, StorageError
 from callboard.log.host.disk import HostDisk
 from callboard.log.host.overlay_disk import OverlayDisk
 from callboard.log.limits import USUAL
+from callboard.reports.figures import DESCRIBE_TIMEOUT_S
 from callboard.runtime import Runtime
 
 T = TypeVar("T")

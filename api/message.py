@@ -1,8 +1,8 @@
 """What goes in and what comes back: messages to publish, receipts, and records as they are stored.
 
 `ATTRIBUTES` is the one table of what a message carries beside its value: publishing checks, measures and stores by
-it, and so does the command line. What is received in a consumer group has types of its own (`callboard.received`),
-since it can be settled and a record cannot.
+it, and so does the command line. What is received in a consumer group has types of its own
+(`callboard.consumer.messages`), since it can be settled and a record cannot.
 """
 
 from __future__ import annotations

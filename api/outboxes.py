@@ -13,7 +13,7 @@ from callboard.topic import Topic
 
 if TYPE_CHECKING:
     from callboard.actors.catalog.directory import Directory, LiveTopic
-    from callboard.actors.partition.outbox import Outbox
+    from callboard.actors.partition.beside.outbox import Outbox
     from callboard.actors.partition.port import PartitionPort
 
 

@@ -46,19 +46,9 @@ from callboard.actors.timers.timer_wheel import TimerWheel
 from callboard.actors.timers.timers import Timers
 from callboard.actors.topic_patterns import TopicPattern
 from callboard.background import BackgroundActors
-from callboard.consumer import Consumer
-from callboard.dead_letter_topics import DeadLetterTopic
-from callboard.figures import (
-    DESCRIBE_TIMEOUT_S,
-    GroupDescription,
-    GroupInfo,
-    RuntimeStatistics,
-    delayed_statistics,
-    forwarding_statistics,
-    group_infos,
-    outbox_statistics,
-    schedule_statistics,
-)
+from callboard.consumer.consumer import Consumer
+from callboard.consumer.several_topics import ReadsTopics
+from callboard.dead_letters.topics import DeadLetterTopic
 from callboard.group import Group
 from callboard.log.errors import (
     ActorCrashed,
@@ -82,15 +72,25 @@ from callboard.log.seams.entropy import Entropy
 from callboard.message import Record
 from callboard.outboxes import ReachesOutboxes
 from callboard.publishing.partitioning import Partitioner, check_partitioner
-from callboard.reading_several import ReadsTopics
-from callboard.reporting import Reporter
-from callboard.schedules import Schedule
+from callboard.publishing.schedules import Schedule
+from callboard.reports.figures import (
+    DESCRIBE_TIMEOUT_S,
+    GroupDescription,
+    GroupInfo,
+    RuntimeStatistics,
+    delayed_statistics,
+    forwarding_statistics,
+    group_infos,
+    outbox_statistics,
+    schedule_statistics,
+)
+from callboard.reports.reporting import Reporter
 from callboard.supervision import ChildSpec, SupervisorSpec, System, TreeNode, open_system
 from callboard.supervision.policies import IMMEDIATE
 from callboard.topic import Topic
 
 if TYPE_CHECKING:
-    from callboard.control import ControlServer
+    from callboard.control.server import ControlServer
 
 M = TypeVar("M")
 
@@ -171,7 +171,7 @@ class Runtime(ReachesOutboxes, ReadsTopics):
         disk = self._disk
         try:
             if self._control:  # before anything is opened: where no socket can be, nothing is left half open
-                from callboard.control import ControlServer
+                from callboard.control.server import ControlServer
 
                 self._server = ControlServer(self)
             self._lock = await disk.lock({"program": "callboard"})

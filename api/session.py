@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from callboard.actors.catalog.directory import LiveTopic
 from callboard.actors.groups.renewals import Lingers, RenewedLeases
 from callboard.actors.kernel import ActorRef
+from callboard.actors.partition.beside.outbox import Outbox
 from callboard.actors.partition.commands import PartitionStatistics
-from callboard.actors.partition.outbox import Outbox
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.recurring.schedules import LiveSchedule
 from callboard.actors.timers.timers import Timers

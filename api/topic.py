@@ -12,20 +12,20 @@ from callboard.actors.catalog.directory import LiveTopic
 from callboard.actors.names import check_not_own_group
 from callboard.actors.partition.commands import Acks, Flush, PartitionStatistics
 from callboard.actors.settings import GroupOptions, Start, TopicSettings
-from callboard.consumer import Consumer
-from callboard.dead_letters import KeptLetters
-from callboard.delayed import DelayedMessages
+from callboard.consumer.consumer import Consumer
+from callboard.consumer.reader import BatchReader, RecordReader
+from callboard.consumer.work import GRACE_S, Handler, Working, check_settings_of_work
+from callboard.dead_letters.kept import KeptLetters
 from callboard.log.errors import InvalidArgument, PublishFailed, StorageError
 from callboard.log.plain import refuse_copy
 from callboard.message import Headers, Message, Receipt, Receipts, ScheduledReceipt, is_delayed
 from callboard.publishing.columns import batch_of
+from callboard.publishing.delayed import DelayedMessages
 from callboard.publishing.delaying import DelayedPublisher, has_delays
 from callboard.publishing.partitioning import Partitioner
 from callboard.publishing.producer import Producer
 from callboard.publishing.publisher import Publisher, publisher_of
-from callboard.reading import BatchReader, RecordReader
-from callboard.schedules import Missed, Schedule, add_schedule
-from callboard.working import GRACE_S, Handler, Working, check_settings_of_work
+from callboard.publishing.schedules import Missed, Schedule, add_schedule
 
 if TYPE_CHECKING:
     from callboard.session import Session

@@ -21,25 +21,25 @@ from callboard.actors.catalog.state import GroupRecord, TopicRecord
 from callboard.actors.groups.coordinator import Coordinator
 from callboard.actors.groups.membership import Membership
 from callboard.actors.kernel import ActorRef, MailboxSpec
-from callboard.actors.partition.dead_flags import DeadFlags
-from callboard.actors.partition.delayed import (
+from callboard.actors.partition.beside.dead_flags import DeadFlags
+from callboard.actors.partition.beside.delayed import (
     SETTLED_AGE_S,
     Waiting,
     WaitingPartitions,
     waiting_folder,
     waiting_settings,
 )
-from callboard.actors.partition.openings import Openings
-from callboard.actors.partition.outbox import SETTLED_AGE_S as SENT_AGE_S
-from callboard.actors.partition.outbox import (
+from callboard.actors.partition.beside.outbox import SETTLED_AGE_S as SENT_AGE_S
+from callboard.actors.partition.beside.outbox import (
     Outbox,
     Outboxes,
     outbox_folder,
     outbox_settings,
 )
+from callboard.actors.partition.choice.record_window import WindowBudget
+from callboard.actors.partition.openings import Openings
 from callboard.actors.partition.partition import Partition
 from callboard.actors.partition.port import PartitionPort
-from callboard.actors.partition.record_window import WindowBudget
 from callboard.actors.partition.spec import PartitionSpec
 from callboard.actors.recurring.schedules import Schedules
 from callboard.actors.recurring.spec import Zones

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 from callboard.actors.catalog.commands import ListGroups, ListTopics
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.calls import PartitionCalls
-from callboard.actors.partition.source_ids import of_dead_letters, of_delays, of_outbox
+from callboard.actors.partition.publishing.source_ids import of_dead_letters, of_delays, of_outbox
 from callboard.actors.timers.retry_pauses import RetryPauses
 from callboard.actors.timers.timers import Flag
 from callboard.log.errors import ActorStopped, CallboardError

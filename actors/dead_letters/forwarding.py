@@ -15,9 +15,9 @@ from typing import Final
 import attrs
 
 from callboard.actors.delivery.failing import DeadLetter
-from callboard.actors.partition.addressing import FOR_GROUP
-from callboard.actors.partition.producers import SOURCE_EPOCH
-from callboard.actors.partition.source_ids import of_dead_letters
+from callboard.actors.partition.choice.addressing import FOR_GROUP
+from callboard.actors.partition.publishing.producers import SOURCE_EPOCH
+from callboard.actors.partition.publishing.source_ids import of_dead_letters
 from callboard.log.format.columns import Columns
 
 TOPIC: Final = "callboard-topic"

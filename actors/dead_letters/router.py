@@ -28,8 +28,8 @@ from callboard.actors.delivery.failing import DeadLetter
 from callboard.actors.kernel import Actor
 from callboard.actors.notices import DeadLettersHeld
 from callboard.actors.partition import commands as c
+from callboard.actors.partition.beside.dead_flags import Source
 from callboard.actors.partition.calls import PartitionCalls, SourceEnded, record_in
-from callboard.actors.partition.dead_flags import Source
 from callboard.actors.partition.participants import wall_offset
 from callboard.actors.timers.retry_pauses import RetryPauses
 from callboard.log.errors import (

@@ -1,7 +1,7 @@
 """The scheduler: one actor that moves delayed records to their topics when they are due.
 
-For each waiting partition (`callboard.actors.partition.delayed`) there is one task. It reads what is pending, keeps the
-ticks in memory, and sleeps on the timer wheel until the first of them. What is due it moves, some at a time:
+For each waiting partition (`callboard.actors.partition.beside.delayed`) there is one task. It reads what is pending,
+keeps the ticks in memory, and sleeps on the timer wheel until the first of them. What is due it moves, some at a time:
 
 1. the waiting partition sets the records aside: settled, numbered, in the order in which they are due, synced;
 2. they are published at `acks="all"` by a source, under those numbers;
@@ -34,9 +34,9 @@ from callboard.actors.kernel import Actor, Reply
 from callboard.actors.kernel.steps import in_steps
 from callboard.actors.notices import DelayedHeld, DelayedLost
 from callboard.actors.partition import commands as c
+from callboard.actors.partition.beside.delayed import OPEN_WAITING, WAITING, Waiting
 from callboard.actors.partition.calls import PartitionCalls, record_in
-from callboard.actors.partition.delayed import OPEN_WAITING, WAITING, Waiting
-from callboard.actors.partition.source_ids import of_delays
+from callboard.actors.partition.publishing.source_ids import of_delays
 from callboard.actors.timers.retry_pauses import PAUSE_S, RetryPauses
 from callboard.actors.timers.timers import Flag
 from callboard.log.errors import ActorCrashed, ActorStopped, CallboardError

@@ -26,7 +26,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from callboard.actors.partition.producers import SOURCE_EPOCH
+from callboard.actors.partition.publishing.producers import SOURCE_EPOCH
 from callboard.log.errors import InvalidArgument
 from callboard.log.format.columns import Columns, set_headers
 

@@ -1,8 +1,8 @@
 """The forwarder: one actor that publishes what acks have published, from the outboxes to the topics that it is for.
 
-For each outbox (`callboard.actors.partition.outbox`) there is one task, which learns from the source partition what is
-new, reads where that is to go, and settles what no ack has named. For each partition that something is for there is
-another, as long as there is something; what is delayed is for the waiting partition beside it:
+For each outbox (`callboard.actors.partition.beside.outbox`) there is one task, which learns from the source
+partition what is new, reads where that is to go, and settles what no ack has named. For each partition that something
+is for there is another, as long as there is something; what is delayed is for the waiting partition beside it:
 
 1. it publishes the entries at `acks="all"` by a source, in the order of their numbers;
 2. it settles their payloads in the outbox, synced;
@@ -35,16 +35,16 @@ from callboard.actors.kernel import Actor
 from callboard.actors.notices import OutboxDropped, OutboxHeld, OutboxLost
 from callboard.actors.outbox.stored import HEADER, Addressed, Target, addressed, published
 from callboard.actors.partition import commands as c
+from callboard.actors.partition.beside.outbox import OPEN_OUTBOX, OUTBOX, Outbox
 from callboard.actors.partition.calls import PartitionCalls, SourceEnded, record_in
-from callboard.actors.partition.outbox import OPEN_OUTBOX, OUTBOX, Outbox
-from callboard.actors.partition.source_ids import of_outbox
+from callboard.actors.partition.publishing.source_ids import of_outbox
 from callboard.actors.timers.retry_pauses import RetryPauses
 from callboard.log.errors import ActorStopped, CallboardError, TopicNotFound
 from callboard.log.limits import MIB, READ_BYTES_DEFAULT
 
 if TYPE_CHECKING:
     from callboard.actors.catalog.directory import Directory
-    from callboard.actors.partition.outbox_entries import Entry
+    from callboard.actors.partition.beside.outbox_entries import Entry
     from callboard.actors.partition.port import PartitionPort
     from callboard.log.format.columns import Columns
 

@@ -26,8 +26,8 @@ import struct
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from callboard.actors.partition.delayed import waiting_folder
-from callboard.actors.partition.producers import SOURCE_EPOCH
+from callboard.actors.partition.beside.delayed import waiting_folder
+from callboard.actors.partition.publishing.producers import SOURCE_EPOCH
 from callboard.log.format.columns import Columns
 
 HEADER: Final = "callboard-outbox"
@@ -43,7 +43,7 @@ class Target(NamedTuple):
     topic_id: str
     partition: int
     waits: bool = False
-    """Whether they are for the waiting partition beside it (`callboard.actors.partition.delayed`)."""
+    """Whether they are for the waiting partition beside it (`callboard.actors.partition.beside.delayed`)."""
 
     def __str__(self) -> str:
         """As a path says it, below `topics`."""

@@ -40,18 +40,18 @@ from callboard.actors.delivery.failing import LIMIT_REACHED, PROCESS_ENDED
 from callboard.actors.delivery.receipts import Lease, OffsetRange, Settlement, between
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
+from callboard.actors.partition.beside.outbox_rules import OutboxRules
 from callboard.actors.partition.carried import Carried, Nack
-from callboard.actors.partition.choice_rules import ChoiceRules
+from callboard.actors.partition.choice.distribution import Draw, Load, load_of
+from callboard.actors.partition.choice.expiry import ExpiryRules
+from callboard.actors.partition.choice.record_window import WindowBudget
+from callboard.actors.partition.choice.rules import ChoiceRules
 from callboard.actors.partition.commands import SYNCED, Token
 from callboard.actors.partition.dead_letter_rules import DeadLetterRules
-from callboard.actors.partition.distribution import Draw, Load, load_of
-from callboard.actors.partition.expiry import ExpiryRules
 from callboard.actors.partition.group_states import DELAY_MAX_S, Group, GroupStates, PendingLease
 from callboard.actors.partition.member_rules import MemberRules
-from callboard.actors.partition.outbox_rules import OutboxRules
 from callboard.actors.partition.ownership import Ownership
 from callboard.actors.partition.queues import LINGER_S, NEVER, Appends, JournalQueue, JournalWork, Sequencer
-from callboard.actors.partition.record_window import WindowBudget
 from callboard.actors.partition.seek_rules import SeekRules
 from callboard.log.errors import (
     CallboardError,
@@ -66,7 +66,7 @@ from callboard.log.limits import USUAL, Limits
 from callboard.log.plain import shown
 
 if TYPE_CHECKING:
-    from callboard.actors.partition.lease_reading import LeaseReading
+    from callboard.actors.partition.choice.lease_reading import LeaseReading
 
 REFUSALS: Final = (InvalidArgument, DeadLettersFull, OffsetOutOfRange, OutboxFull)
 """Raised before anything has changed."""

@@ -24,9 +24,9 @@ import attrs
 import trio
 
 from callboard.actors.delivery.pieces import gathered
+from callboard.actors.partition.choice.expiry import stamp
 from callboard.actors.partition.core import PartitionCore
-from callboard.actors.partition.expiry import stamp
-from callboard.actors.partition.publishers import Publishers, not_stored
+from callboard.actors.partition.publishing.publishers import Publishers, not_stored
 from callboard.actors.partition.queues import NEVER, Appends, JournalWork
 from callboard.log.errors import CallboardError, DiskFull, PlanFailed, StorageError
 from callboard.log.journal.journal import Journal, StagedJournal

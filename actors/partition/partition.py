@@ -28,23 +28,23 @@ from callboard.actors.kernel.failures import describe
 from callboard.actors.kernel.steps import in_steps
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
-from callboard.actors.partition.addressing import may_be_addressed
+from callboard.actors.partition.choice.addressing import may_be_addressed
+from callboard.actors.partition.choice.expiry import has_expired
+from callboard.actors.partition.choice.lease_reading import LeaseReading
+from callboard.actors.partition.choice.skipping import Skipping
+from callboard.actors.partition.choice.window_reading import WindowReading
 from callboard.actors.partition.committer import Committer, DiskEngine
 from callboard.actors.partition.core import REFUSALS, PartitionCore
 from callboard.actors.partition.delivery_journal import open_delivery_journal
-from callboard.actors.partition.expiry import has_expired
 from callboard.actors.partition.group_states import PendingLease
 from callboard.actors.partition.kept_letters import tells_dead
-from callboard.actors.partition.lease_reading import LeaseReading
 from callboard.actors.partition.openings import Turn
 from callboard.actors.partition.participants import JournalParticipant, LogParticipant, wall_offset
-from callboard.actors.partition.publishers import Publishers, publishers_of
+from callboard.actors.partition.publishing.publishers import Publishers, publishers_of
 from callboard.actors.partition.queues import NEVER, Appends
 from callboard.actors.partition.reopening import open_lost
 from callboard.actors.partition.retaining import PublishersSummary, Retaining
-from callboard.actors.partition.skipping import Skipping
 from callboard.actors.partition.spec import PartitionSpec, log_settings
-from callboard.actors.partition.window_reading import WindowReading
 from callboard.actors.timers.timers import Callback, Flag
 from callboard.log.errors import (
     ActorCrashed,

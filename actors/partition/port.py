@@ -19,7 +19,7 @@ import trio
 from callboard.actors.notices import PartitionLacksSpace
 from callboard.actors.partition.carried import Carried
 from callboard.actors.partition.commands import PartitionCommand, Settle, TakeHandedOver
-from callboard.actors.partition.producers import Begun
+from callboard.actors.partition.publishing.producers import Begun
 from callboard.log.errors import CallboardError, PartitionUnavailable, StorageError
 from callboard.log.journal.journal import ProvenEnd
 from callboard.log.limits import PENDING_BYTES_MAX

@@ -14,7 +14,7 @@ from callboard.log.errors import StorageError
 if TYPE_CHECKING:
     from callboard.actors.kernel import Context
     from callboard.actors.partition.core import PartitionCore
-    from callboard.actors.partition.publishers import Publishers
+    from callboard.actors.partition.publishing.publishers import Publishers
     from callboard.actors.partition.spec import PartitionSpec
     from callboard.log.errors import TopicFull
     from callboard.log.partition.partition_log import PartitionLog

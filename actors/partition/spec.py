@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import attrs
 
+from callboard.actors.partition.choice.record_window import WindowBudget
 from callboard.actors.partition.openings import Openings
 from callboard.actors.partition.port import PartitionPort
-from callboard.actors.partition.record_window import WindowBudget
 from callboard.actors.settings import TopicSettings
 from callboard.actors.timers.timers import Timers
 from callboard.log.errors import TopicFull

@@ -22,8 +22,8 @@ from callboard.cli.messages import record_to_json
 from callboard.cli.options import directory_option, json_option, parse_start
 from callboard.cli.output import say, to_json
 from callboard.cli.streams import write_out
-from callboard.consumer import Consumer
-from callboard.control import socket_problem
+from callboard.consumer.consumer import Consumer
+from callboard.control.server import socket_problem
 from callboard.log.errors import InvalidArgument, OffsetOutOfRange, TopicNotFound
 from callboard.log.host.clock import HostClock
 from callboard.log.offline.reader import LogReader

@@ -17,7 +17,7 @@ import attrs
 import click
 import trio
 
-from callboard.actors.partition.addressing import FOR_GROUP
+from callboard.actors.partition.choice.addressing import FOR_GROUP
 from callboard.cli import exits
 from callboard.cli.demo_account import DemoHistory, Left, account_table
 from callboard.cli.demo_stage import DEAD_TOPIC, ONE, THREE, TOPIC, TWO, Stage

@@ -39,6 +39,8 @@ from callboard.cli.demo_stage import (
 from callboard.cli.files import RecordFile, read_record_lines
 from callboard.cli.group import first_error, run
 from callboard.cli.processes import wait_for_parent_to_go
+from callboard.consumer.messages import ReceivedBatch, ReceivedMessage
+from callboard.consumer.work import Reject, Retry
 from callboard.log.errors import (
     ActorCrashed,
     AskTimeout,
@@ -51,10 +53,8 @@ from callboard.log.errors import (
     StorageError,
 )
 from callboard.message import Message, ScheduledReceipt
-from callboard.received import ReceivedBatch, ReceivedMessage
 from callboard.recordings import Event, digest_of
 from callboard.runtime import Runtime
-from callboard.working import Reject, Retry
 
 HEADER: Final = "n"
 """The header that names the event: its number in the input and its digest, as text."""

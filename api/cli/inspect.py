@@ -15,7 +15,7 @@ from callboard.cli.found import find_topic
 from callboard.cli.group import run
 from callboard.cli.options import all_option, directory_option, json_option
 from callboard.cli.output import counted, print_json, show, size_text, table
-from callboard.control import CHANGING, ControlClient, answer
+from callboard.control.server import CHANGING, ControlClient, answer
 from callboard.log.errors import ControlError, DirectoryLocked
 from callboard.looking import look_at
 from callboard.message import from_us

@@ -12,10 +12,10 @@ import click
 from callboard.actors.settings import SettingField
 from callboard.cli.output import say
 from callboard.cli.streams import check_directory
-from callboard.control import is_negative
+from callboard.consumer.reader import plain_start
+from callboard.control.server import is_negative
 from callboard.log.errors import ConfigurationError, InvalidArgument
 from callboard.message import parse_instant
-from callboard.reading import plain_start
 
 directory_option = click.option(
     "-d",

@@ -18,11 +18,11 @@ from callboard.cli.group import first_error, run
 from callboard.cli.options import FiniteFloat, json_option
 from callboard.cli.output import print_json, progress, show, table
 from callboard.cli.replay import speed_option
+from callboard.consumer.work import CONCURRENCY_MAX
 from callboard.log.errors import InvalidArgument
 from callboard.offline import require_directory
-from callboard.reporting import mute_groups
+from callboard.reports.reporting import mute_groups
 from callboard.simulations.workload.rehearsing import Rehearsal, rehearse
-from callboard.working import CONCURRENCY_MAX
 
 
 def handler_named(name: str) -> Any:

@@ -21,7 +21,7 @@ from callboard.message import from_us
 from callboard.recordings.lines import LineColumns
 from callboard.recordings.reading import Format
 from callboard.recordings.times import time_form
-from callboard.reporting import mute_spark
+from callboard.reports.reporting import mute_spark
 from callboard.simulations.workload.generating import generate as generate_recording
 from callboard.simulations.workload.importing import (
     PARQUET,

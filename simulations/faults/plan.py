@@ -15,7 +15,7 @@ from typing import Any, Final, NoReturn, Self
 import attrs
 import cbor2
 
-from callboard.control_frames import load_plain
+from callboard.control.frames import load_plain
 from callboard.simulations.faults.kinds import KINDS, Fault
 from callboard.simulations.faults.shapes import PlanError, plan_error, shapes_of, shown
 from callboard.simulations.faults.when import when_from_data, when_to_data

@@ -16,10 +16,10 @@ from typing import Any, Protocol
 import trio
 
 from callboard.actors.partition.commands import JITTER
+from callboard.consumer.messages import ReceivedBatch, ReceivedMessage
+from callboard.consumer.mixed_batch import MixedBatch
 from callboard.log.errors import CallboardError, InvalidArgument, LeaseLost, PartialPublish
 from callboard.message import Message, Receipt
-from callboard.mixed_batch import MixedBatch
-from callboard.received import ReceivedBatch, ReceivedMessage
 from callboard.simulations.history.entry import (
     BACKOFF,
     BATCH,

@@ -23,6 +23,7 @@ from callboard.actors.delivery.delivery import Delivery
 from callboard.actors.delivery.events import GroupEvents
 from callboard.actors.delivery.receipts import OffsetRange
 from callboard.actors.partition.carried import Carried
+from callboard.actors.partition.choice.lease_reading import LeaseReading
 from callboard.actors.partition.commands import DeliverySettings, LeasedRecords
 from callboard.actors.partition.core import PartitionCore
 from callboard.actors.partition.effects import (
@@ -32,7 +33,6 @@ from callboard.actors.partition.effects import (
     Journalled,
 )
 from callboard.actors.partition.group_states import GroupStates, PendingLease
-from callboard.actors.partition.lease_reading import LeaseReading
 from callboard.actors.partition.queues import Appends
 from callboard.log.errors import PublishFailed
 from callboard.log.limits import Limits

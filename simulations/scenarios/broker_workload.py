@@ -21,6 +21,7 @@ import attrs
 import trio
 
 import callboard
+from callboard.consumer.messages import ReceivedBatch, ReceivedMessage
 from callboard.log.errors import (
     CallboardError,
     ConfigurationError,
@@ -30,7 +31,6 @@ from callboard.log.errors import (
     PartitionUnavailable,
     RuntimeClosed,
 )
-from callboard.received import ReceivedBatch, ReceivedMessage
 from callboard.simulations.checkers import (
     Intensity,
     Terms,

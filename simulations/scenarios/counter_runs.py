@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
-from callboard.actors.partition.publishers import PUBLISHERS_NAME
+from callboard.actors.partition.publishing.publishers import PUBLISHERS_NAME
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
 from callboard.log.journal.journal_records import Kind
 from callboard.log.segments.segment_file import SEGMENT_SUFFIX
@@ -30,7 +30,7 @@ from callboard.simulations.scenarios.operator import restart_failed
 from callboard.simulations.violations import Violation
 
 if TYPE_CHECKING:
-    from callboard.received import ReceivedMessage
+    from callboard.consumer.messages import ReceivedMessage
     from callboard.simulations.entropy import SeededEntropy
     from callboard.simulations.world import Machine, World
 

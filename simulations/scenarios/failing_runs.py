@@ -31,8 +31,8 @@ from callboard.simulations.scenarios.operator import restart_failed
 from callboard.simulations.violations import Violation
 
 if TYPE_CHECKING:
-    from callboard.dead_letters import DeadLetter
-    from callboard.received import ReceivedMessage
+    from callboard.consumer.messages import ReceivedMessage
+    from callboard.dead_letters.kept import DeadLetter
     from callboard.simulations.entropy import SeededEntropy
     from callboard.simulations.faults.kinds import Fault
     from callboard.simulations.world import Machine, World

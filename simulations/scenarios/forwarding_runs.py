@@ -47,7 +47,7 @@ from callboard.simulations.scenarios.operator import restart_failed
 from callboard.simulations.violations import Violation
 
 if TYPE_CHECKING:
-    from callboard.received import ReceivedMessage
+    from callboard.consumer.messages import ReceivedMessage
     from callboard.simulations.entropy import SeededEntropy
     from callboard.simulations.faults.kinds import Fault
     from callboard.simulations.world import Machine, World

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
+from callboard.consumer.messages import ReceivedBatch, ReceivedMessage
 from callboard.log.errors import (
     CallboardError,
     GroupNotFound,
@@ -22,7 +23,6 @@ from callboard.log.errors import (
     PartitionUnavailable,
     RuntimeClosed,
 )
-from callboard.received import ReceivedBatch, ReceivedMessage
 from callboard.simulations.history.clients import ObservedConsumer
 from callboard.simulations.scenarios.draws import between, one_of, uniform
 from callboard.simulations.violations import Violation

@@ -17,8 +17,9 @@ import attrs
 import trio
 
 import callboard
+from callboard.consumer.messages import ReceivedMessage
+from callboard.consumer.work import Working
 from callboard.log.errors import CallboardError, InternalError
-from callboard.received import ReceivedMessage
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults import aimed
 from callboard.simulations.faults.kinds import Fault
@@ -36,7 +37,6 @@ from callboard.simulations.scenarios.operator import OPERATOR_S
 from callboard.simulations.scenarios.traffic import Traffic, draw_traffic
 from callboard.simulations.violations import Violation
 from callboard.simulations.world import Machine, World
-from callboard.working import Working
 
 PROMISE: Final = "handlers are called as they were asked for"
 GRACES_S: Final = (0.0, 0.05, 0.05, 1.0)

@@ -18,7 +18,7 @@ import cbor2
 import trio
 
 from callboard.actors.kernel import DurableActor
-from callboard.actors.partition.publishers import HEAD_BYTES, PUBLISHERS_NAME
+from callboard.actors.partition.publishing.publishers import HEAD_BYTES, PUBLISHERS_NAME
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
 from callboard.log.journal.journal_floor import FLOOR_NAME, FLOORS
 from callboard.log.limits import SEGMENT_BYTES_MIN
@@ -32,7 +32,7 @@ from callboard.simulations.scenarios.operator import restart_failed
 from callboard.simulations.violations import Violation
 
 if TYPE_CHECKING:
-    from callboard.received import ReceivedMessage
+    from callboard.consumer.messages import ReceivedMessage
     from callboard.simulations.entropy import SeededEntropy
     from callboard.simulations.world import Machine, World
 

@@ -33,7 +33,7 @@ from callboard.simulations.violations import Violation
 from callboard.simulations.world.bounds import inside
 
 if TYPE_CHECKING:
-    from callboard.received import ReceivedMessage
+    from callboard.consumer.messages import ReceivedMessage
     from callboard.simulations.entropy import SeededEntropy
     from callboard.simulations.faults.kinds import Fault
     from callboard.simulations.world import Machine, World

@@ -23,7 +23,7 @@ from typing import Any, Final
 import attrs
 import cbor2
 
-from callboard.control_frames import load_plain
+from callboard.control.frames import load_plain
 from callboard.log.errors import CallboardError, InvalidArgument
 from callboard.log.limits import MIB
 from callboard.simulations.faults import Plan

@@ -12,14 +12,14 @@ import cbor2
 import trio
 
 from callboard.actors.kernel import ActorIncarnation, ActorRef, Batch, DurableActor, Ending
-from callboard.batching import TakesBatches
-from callboard.consumer import Consumer
+from callboard.consumer.batches import TakesBatches
+from callboard.consumer.consumer import Consumer
+from callboard.consumer.contexts import Receiving
+from callboard.consumer.messages import ReceivedBatch, ReceivedMessage
+from callboard.consumer.mixed_batch import MixedBatch
+from callboard.consumer.reader import BatchReader
 from callboard.log.errors import CallboardError, LeaseLost, PartialPublish
 from callboard.message import Message, Receipt
-from callboard.mixed_batch import MixedBatch
-from callboard.reading import BatchReader
-from callboard.received import ReceivedBatch, ReceivedMessage
-from callboard.receiving import Receiving
 from callboard.simulations.history.entry import SETTLEMENTS
 from callboard.simulations.watching.watch import Watch, raised_at
 from callboard.topic import Topic

@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final
 
-from callboard.acking import PublishesWithAck
-from callboard.dead_letter_topics import DeadLetterTopic
+from callboard.consumer.publishing_acks import PublishesWithAck
+from callboard.consumer.several_topics import ReadsTopics
+from callboard.dead_letters.topics import DeadLetterTopic
 from callboard.group import Group
 from callboard.publishing.producer import Producer
-from callboard.reading_several import ReadsTopics
 from callboard.runtime import Runtime
 from callboard.simulations.history.unobserved import Unobserved
 from callboard.simulations.watching.tasks import is_of_program

@@ -16,8 +16,9 @@ import attrs
 import trio
 
 from callboard.actors.catalog.state import GroupRecord, TopicRecord
-from callboard.actors.partition.addressing import FOR_GROUP
+from callboard.actors.partition.choice.addressing import FOR_GROUP
 from callboard.actors.settings import GroupSettings, TopicSettings
+from callboard.consumer.work import Handler
 from callboard.log.errors import GroupNotFound, InvalidArgument
 from callboard.log.format.columns import Columns
 from callboard.offline import OfflineDirectory, files_below, recording_at
@@ -29,7 +30,6 @@ from callboard.replay import replay
 from callboard.replay.pacing import MAX_SPEED
 from callboard.runtime import Runtime, open_runtime
 from callboard.simulations.workload.figures import CAUSES, Figures, figures_of
-from callboard.working import Handler
 
 DEAD_NAME: Final = "rehearsal.dlq"
 NEW: Final = frozenset({"start", "durable"})

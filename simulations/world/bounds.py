@@ -11,18 +11,18 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from callboard.actors.delivery.receipts import OFFSET_END
-from callboard.actors.partition.lanes import PriorityOrder
+from callboard.actors.partition.choice.lanes import PriorityOrder
 from callboard.actors.timers.timers import LOOK_S, NEVER, TICKS, Instant
 from callboard.actors.timers.wheel import UNARMED
 from callboard.log.errors import CallboardError
 
 if TYPE_CHECKING:
-    from callboard.actors.partition.choice import KeyOrder
+    from callboard.actors.partition.choice.keys import KeyOrder
     from callboard.actors.partition.group_states import Group
     from callboard.actors.partition.partition import Partition
     from callboard.actors.partition.port import Budget
     from callboard.actors.timers.timers import Timers
-    from callboard.consumer import Consumer
+    from callboard.consumer.consumer import Consumer
     from callboard.runtime import Runtime
     from callboard.simulations.world.machine import Machine
 

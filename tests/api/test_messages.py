@@ -10,11 +10,11 @@ import attrs
 import pytest
 
 import callboard
-from callboard.consumer import Consumer
+from callboard.consumer.consumer import Consumer
+from callboard.consumer.messages import ReceivedBatch, ReceivedMessage
 from callboard.log.format.columns import Columns
 from callboard.log.limits import KEY_BYTES_MAX
 from callboard.message import ATTRIBUTES, Message, Record, RecordBatch
-from callboard.received import ReceivedBatch, ReceivedMessage
 from callboard.topic import Topic
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)

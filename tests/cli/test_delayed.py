@@ -12,7 +12,7 @@ import pytest
 import trio
 
 import callboard
-from callboard.control import ControlClient
+from callboard.control.server import ControlClient
 
 
 def test_delayed_messages_are_published_listed_and_cancelled(command: Any) -> None:

@@ -10,7 +10,7 @@ import trio
 
 import callboard
 from callboard.cli.output import folded
-from callboard.control import ControlClient
+from callboard.control.server import ControlClient
 
 
 @pytest.fixture

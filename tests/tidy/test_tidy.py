@@ -1,4 +1,4 @@
-"""Style that matters is a test: sizes, docstrings, broad excepts, leftovers. A failure lists all places."""
+"""Style that matters is a test: lines, docstrings, broad excepts, leftovers. A failure lists all places."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import Any
 from callboard.cli.group import COMMANDS
 
 LINE_CHARACTERS_MAX = 120  # for prose; the formatter breaks code at 110
-FILE_LINES_MAX = 700
-FUNCTION_LINES_MAX = 100
 
 # The word, then in brackets why it is not done now: an entry in a list that somebody can act on.
 LEFTOVER = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|X" r"XX)\b(?!\([^)]{10,}\))")
@@ -25,44 +23,6 @@ def test_lines_are_short_enough(house: Any) -> None:
         for source in (*house.sources, *house.tests)
         for number, line in enumerate(source.text.splitlines(), 1)
         if len(line) > LINE_CHARACTERS_MAX and " " in line.strip().lstrip("# ")
-    ]
-    house.demand_none(problems)
-
-
-def test_files_are_short_enough(house: Any) -> None:
-    """A module above 700 lines wants splitting, or a reason in allowed.toml."""
-    reasons = house.allowed["long_files"]
-    sizes = {source.path: len(source.text.splitlines()) for source in (*house.sources, *house.tests)}
-    problems = [
-        f"{path}: {size} lines"
-        for path, size in sizes.items()
-        if size > FILE_LINES_MAX and not reasons.get(path)
-    ]
-    problems += [
-        f"allowed.toml: {path} is no longer too long"
-        for path in reasons
-        if sizes.get(path, 0) <= FILE_LINES_MAX
-    ]
-    house.demand_none(problems)
-
-
-def test_functions_fit_on_a_screen(house: Any) -> None:
-    """A function above 100 lines, its docstring included, wants splitting, or a reason in allowed.toml."""
-    reasons = house.allowed["long_functions"]
-    sizes = {
-        f"{source.path}:{name}": (node.end_lineno or node.lineno) - node.lineno + 1
-        for source in (*house.sources, *house.tests)
-        for name, node, _owner in source.functions()
-    }
-    problems = [
-        f"{place}: {size} lines"
-        for place, size in sizes.items()
-        if size > FUNCTION_LINES_MAX and not reasons.get(place)
-    ]
-    problems += [
-        f"allowed.toml: {place} is no longer too long"
-        for place in reasons
-        if sizes.get(place, 0) <= FUNCTION_LINES_MAX
     ]
     house.demand_none(problems)
 

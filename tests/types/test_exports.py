@@ -17,7 +17,7 @@ NOT_FOR_USERS = {
     "callboard.actors.partition.port.PartitionPort": "for the other modules of the package",
     "callboard.publishing.publisher.Publisher": "the same",
     "callboard.actors.recurring.schedules.LiveSchedule": "the same",
-    "callboard.leased.ConsumerLease": "the same",
+    "callboard.consumer.leases.ConsumerLease": "the same",
     "callboard.log.seams.disk.Incarnation": "who writes a disk of their own needs all of that module",
     "callboard.log.seams.disk.Lock": "the same",
     "callboard.arguments.PathLike": "os.PathLike is one",

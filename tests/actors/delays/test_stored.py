@@ -17,8 +17,8 @@ from callboard.actors.delays.stored import (
     moved,
     waiting_columns,
 )
-from callboard.actors.partition.producers import SOURCE_EPOCH
-from callboard.actors.partition.source_ids import of_delays
+from callboard.actors.partition.publishing.producers import SOURCE_EPOCH
+from callboard.actors.partition.publishing.source_ids import of_delays
 from callboard.log.format.columns import FOREVER, Columns
 from callboard.log.format.frame import encode_frame
 

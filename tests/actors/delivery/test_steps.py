@@ -14,12 +14,12 @@ from callboard.actors.delivery.events import GroupEvents
 from callboard.actors.delivery.failing import PROCESS_ENDED
 from callboard.actors.delivery.intervals import CHUNK_ROWS_MAX
 from callboard.actors.kernel.steps import in_steps
-from callboard.actors.partition.admission import Admission
-from callboard.actors.partition.dedup import DedupTable
 from callboard.actors.partition.group_states import GroupStates
 from callboard.actors.partition.participants import made_in_steps
-from callboard.actors.partition.producers import Producer
-from callboard.actors.partition.publishers import decode_in_steps, encode_in_steps
+from callboard.actors.partition.publishing.admission import Admission
+from callboard.actors.partition.publishing.dedup import DedupTable
+from callboard.actors.partition.publishing.producers import Producer
+from callboard.actors.partition.publishing.publishers import decode_in_steps, encode_in_steps
 from callboard.log.limits import STEP_ITEMS, USUAL
 
 MANY = 10 * STEP_ITEMS

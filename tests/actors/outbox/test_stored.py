@@ -15,8 +15,8 @@ from callboard.actors.outbox.stored import (
     payload_columns,
     published,
 )
-from callboard.actors.partition.producers import SOURCE_EPOCH
-from callboard.actors.partition.source_ids import of_outbox
+from callboard.actors.partition.publishing.producers import SOURCE_EPOCH
+from callboard.actors.partition.publishing.source_ids import of_outbox
 
 TIMES = st.none() | st.integers(-(2**62), 2**63 - 1)
 

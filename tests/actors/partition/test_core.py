@@ -14,12 +14,12 @@ from callboard.actors.delivery.events import GroupEvents
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
 from callboard.actors.partition.carried import UNSYNCED_MAX, Carried
-from callboard.actors.partition.choice import KeyOrder
+from callboard.actors.partition.choice.keys import KeyOrder
+from callboard.actors.partition.choice.lease_reading import LeaseReading
+from callboard.actors.partition.choice.record_window import window_records
 from callboard.actors.partition.commands import JITTER
 from callboard.actors.partition.core import NOTICE_LASTS_S, PartitionCore
 from callboard.actors.partition.group_states import GroupStates
-from callboard.actors.partition.lease_reading import LeaseReading
-from callboard.actors.partition.record_window import window_records
 from callboard.log.errors import InvalidArgument, StorageError
 from callboard.log.format.columns import Columns
 

@@ -12,9 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
 from callboard.actors.partition.carried import Carried
+from callboard.actors.partition.choice.lease_reading import LeaseReading
 from callboard.actors.partition.core import NOTICE_LASTS_S, PartitionCore
 from callboard.actors.partition.group_states import GroupStates, PendingLease
-from callboard.actors.partition.lease_reading import LeaseReading
 from callboard.log.errors import PublishFailed, StorageError
 from callboard.log.format.columns import Columns
 

@@ -11,12 +11,12 @@ import pytest
 import trio
 
 import callboard
+from callboard.consumer.work import Handler
 from callboard.log.errors import GroupNotFound, TopicNotFound
 from callboard.log.host.clock import HostClock
 from callboard.simulations.workload.analysis import Latency
 from callboard.simulations.workload.figures import Figures, _Timeline, figures_of
 from callboard.simulations.workload.rehearsing import Rehearsal, rehearse
-from callboard.working import Handler
 
 MESSAGES = 60
 SETTINGS: dict[str, Any] = {"max_deliveries": 3, "retry": 0.01}

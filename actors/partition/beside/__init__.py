@@ -1,0 +1,1 @@
+"""What waits beside a partition: delayed records, and what acks publish."""

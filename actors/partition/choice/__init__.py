@@ -1,0 +1,1 @@
+"""Choice: which records a group leases next, and which it passes over."""

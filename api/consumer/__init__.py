@@ -1,0 +1,1 @@
+"""Consuming: consumers of groups, what they receive and settle, and readers without a group."""

@@ -1,0 +1,302 @@
+"""Acks that publish: what a message publishes is kept in memory until it is acked, and goes with the ack or not at all.
+
+`Staged` is what one message, or batch, has published. When it is acked, `AcksWithPublishes` has the payloads stored in
+the outbox of the message's partition, synced, and then asks the partition to ack and to name them, which is one record
+of its journal. Whoever nacks, rejects, releases, fails or loses the lease has written nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import attrs
+import trio
+
+from callboard.actors.delays.stored import check_no_due, with_due
+from callboard.actors.outbox.stored import Payload, Target, payload_columns
+from callboard.actors.partition import commands as c
+from callboard.actors.partition.beside.outbox import OUTBOX
+from callboard.consumer.settlements import causes_of, lease_lost
+from callboard.log.errors import (
+    ActorCrashed,
+    ActorStopped,
+    CallboardError,
+    InvalidArgument,
+    MessageTooLarge,
+    OutboxFull,
+    RuntimeClosed,
+    TopicFull,
+    TopicNotFound,
+)
+from callboard.log.limits import HEADERS_COUNT_MAX, PUBLISHES_BYTES_MAX, PUBLISHES_MAX
+from callboard.log.plain import refuse_copy
+from callboard.message import is_delayed
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from callboard.actors.partition.beside.outbox import Outbox
+    from callboard.actors.partition.port import PartitionPort
+    from callboard.message import Headers, Message
+    from callboard.session import Session
+
+REFUSING: Final = frozenset({"stuck", "failed"})
+ATTRIBUTES: Final = ("headers", "timestamp", "ttl", "priority")
+
+
+class CountedLease(Protocol):
+    """A lease, as its consumer counts it."""
+
+    port: PartitionPort
+    lease_id: int
+    left: int
+
+
+Settled = Sequence[tuple[Any, Sequence[tuple[int, int]]]]
+"""Ranges by lease."""
+
+
+@attrs.define(eq=False)
+class Staged:
+    """What is published with one ack."""
+
+    payloads: list[Payload] = attrs.Factory(list)
+    size_bytes: int = 0
+
+    def add(self, payload: Payload, size_bytes: int) -> None:
+        """One more. Raises `InvalidArgument`, `MessageTooLarge`."""
+        if len(self.payloads) >= PUBLISHES_MAX:
+            raise InvalidArgument(
+                f"one ack publishes at most {PUBLISHES_MAX} messages, and this is one more. Nothing was written."
+                " Publish some of them with topic.publish, or put several into one."
+            )
+        total = self.size_bytes + size_bytes
+        if total > PUBLISHES_BYTES_MAX:
+            raise MessageTooLarge(
+                f"what one ack publishes would have {total} bytes, and {PUBLISHES_BYTES_MAX} are allowed. Nothing was"
+                " written. Store the payloads elsewhere and publish their names.",
+                size_bytes=total,
+                limit_bytes=PUBLISHES_BYTES_MAX,
+                index=None,
+            )
+        if len(payload.attributes.get("headers") or ()) >= HEADERS_COUNT_MAX:
+            kind, most = "delayed message", HEADERS_COUNT_MAX - 2
+            if not payload.target.waits:
+                kind, most = "message", HEADERS_COUNT_MAX - 1
+            raise InvalidArgument(
+                f"a {kind} that is published with an ack has at most {most} headers. Nothing was written."
+            )
+        self.payloads.append(payload)
+        self.size_bytes = total
+
+
+class NamedTopic(Protocol):
+    """What a `Topic` is to those who publish to it with an ack."""
+
+    @property
+    def name(self) -> str:
+        """The topic's name."""
+
+    @property
+    def topic_id(self) -> str:
+        """The id that names its files."""
+
+
+class PublishesWithAck:
+    """The part of a received message, or batch, that publishes."""
+
+    __slots__ = ()
+    __reduce_ex__ = refuse_copy
+
+    if TYPE_CHECKING:
+        _leases: Any
+
+        def _staging(self) -> Staged: ...
+
+    async def publish(
+        self,
+        topic: str | NamedTopic,
+        value: bytes | Message,
+        *,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        timestamp: datetime | None = None,
+        ttl: float | None = None,
+        priority: int | None = None,
+        partition: int | None = None,
+        delay: float | None = None,
+        deliver_at: datetime | None = None,
+    ) -> None:
+        """Publish to a topic of the same runtime, or to the one of that name, together with the ack: both, or neither.
+
+        Nothing is written before the ack, which then waits until both are synced. What is nacked, rejected, released,
+        or whose lease is lost, publishes nothing; nor does a body of `receive`, or a handler, that fails. After the ack
+        the message comes to its topic once, whatever crashes, soon and not at once. The partition is chosen now.
+
+        With a `delay`, which begins now, or with `deliver_at`, it waits beside its topic until it is due, as what
+        `Topic.publish` delays: it comes once, after the ack and not before it is due. A `Message` with a `dedup_id` or
+        an `expected_offset` is refused.
+
+        Raises `InvalidArgument`, `MessageTooLarge`, `TopicNotFound`. Acking raises `OutboxFull` when too much that was
+        published so waits for its topics.
+        """
+        session: Session = self._leases.runtime
+        live = session.live_topic(topic)
+        given = dict(zip(ATTRIBUTES, (headers, timestamp, ttl, priority), strict=True))
+        found: Mapping[str, Any] | None = given if any(item is not None for item in given.values()) else None
+        due = None
+        if is_delayed(value, delay, deliver_at):
+            delaying = session.delaying(live)
+            value, due = delaying.opened(value, delay, deliver_at)
+        index, size, plain, key, stored = live.publisher.placed(value, key, found, partition)
+        if due is not None:
+            check_no_due(stored.get("headers"))
+            self._staging()
+            live = await delaying.ready()
+            stored = with_due(stored, due._replace(run=live.run))
+        target = Target(live.topic_id, index, waits=due is not None)
+        self._staging().add(Payload(target, plain, key, stored), size)
+        await trio.lowlevel.checkpoint_if_cancelled()
+
+
+class AcksWithPublishes:
+    """The part of a consumer's leases that acks and publishes."""
+
+    if TYPE_CHECKING:
+        runtime: Session
+        group_id: int
+        has_waited: bool
+        _group: str
+
+        def _count(self, lease: Any, count: int) -> bool: ...
+        def _count_again(self, lease: Any, count: int) -> None: ...
+
+    @staticmethod
+    def stopped(port: PartitionPort) -> CallboardError:
+        """The error for a partition that has ended for good."""
+        if port.is_deleted:
+            return TopicNotFound(
+                f"topic {port.topic!r} was deleted; its messages can no longer be settled.", topic=port.topic
+            )
+        return RuntimeClosed("the runtime is closed. Open it again.")
+
+    async def ack_and_publish(self, settled: Settled, payloads: Sequence[Payload]) -> None:
+        """Ack all of it, which is of one partition, and publish these: both, or neither.
+
+        Raises `LeaseLost`, `OutboxFull`, `TopicNotFound`, and what the disk refuses with: indefinite once the payloads
+        were stored.
+        """
+        self.runtime.check_open()
+        if not settled:
+            raise InvalidArgument(
+                "all messages of the batch are settled, and what the batch publishes goes with an ack. Nothing was"
+                " written. Publish it with one of the messages, or with topic.publish."
+            )
+        port: PartitionPort = settled[0][0].port
+        delays = any(payload.target.waits for payload in payloads)
+        outbox = await self.runtime.outbox(port, delays=delays)
+        counted: list[tuple[Any, int]] = []
+        is_valid = True
+        lost: c.Ranges = ()
+        open_ack, is_named = outbox.begin(), False
+        try:
+            for lease, ranges in settled:
+                count = min(lease.left, sum([stop - start for start, stop in ranges]))
+                counted.append((lease, count))
+                is_valid = self._count(lease, count) and is_valid
+            parts = tuple([(lease.lease_id, tuple(ranges)) for lease, ranges in settled])
+            start = await self._store(outbox, payloads, parts[0][0])
+            message = c.AckAndPublish(self.group_id, parts, start, start + len(payloads))
+            lost = await self._name(port, outbox, message, is_valid=is_valid)
+            is_named = not lost
+        except BaseException as error:  # it is there to be settled once more
+            for lease, count in counted:
+                self._count_again(lease, count)
+            if isinstance(error, OutboxFull):
+                outbox.refused += 1
+            raise
+        finally:
+            outbox.end(open_ack, is_named=is_named)
+        if lost:
+            found = [self._causes(port, lease_id, lost) for lease_id, _ in parts]
+            raise lease_lost({port: lost}, "ack, with what it publishes,", self._group, set().union(*found))
+
+    def _causes(self, port: PartitionPort, lease_id: int, lost: c.Ranges) -> set[str | None]:
+        """Why a receipt does not hold these ranges any more."""
+        return causes_of(port, self.group_id, lease_id, lost)
+
+    async def _store(self, outbox: Outbox, payloads: Sequence[Payload], lease_id: int) -> int:
+        """Have the payloads stored, synced; returns where the first is. Nothing is published by that."""
+        port = outbox.port
+        columns = payload_columns(payloads, self.group_id, lease_id)
+        size = columns.size_bytes
+        while True:
+            if port.state in REFUSING:
+                raise self.stopped(port) if port.is_deleted else port.unavailable()
+            if not await port.budget.take(size):
+                continue
+            try:
+                reply = port.ref.question()
+                try:
+                    await port.ref.send(c.PublishMany(columns, c.Level.ALL, size), reply)
+                except BaseException:
+                    port.budget.give_back(size)
+                    raise
+                first: int = await reply.wait()
+            except ActorCrashed:
+                continue  # if it is there, nobody names it
+            except ActorStopped as error:
+                raise self.stopped(port) from error
+            except TopicFull as error:
+                raise OutboxFull(
+                    f"what acks of {outbox.source.label} have published fills their outbox: it could not be forwarded"
+                    " yet. Nothing was acked, and nothing will be published. `stats().outbox` tells more; then ack"
+                    " again.",
+                    topic=port.topic,
+                    partition=outbox.source.label,
+                ) from error
+            except CallboardError as error:
+                told = error.again()
+                told.indefinite = False  # whatever is stored, nobody names it
+                told.add_note("Nothing was acked, and nothing will be published. Ack again, or nack.")
+                raise told from error
+            return first
+
+    async def _name(
+        self, port: PartitionPort, outbox: Outbox, message: c.AckAndPublish, *, is_valid: bool
+    ) -> c.Ranges:
+        """Ack, and name the payloads, through restarts of the partition; returns what was lost."""
+        crashed = False
+        while True:
+            try:
+                lost: c.Ranges = (await port.ref.ask(message)).lost
+                self.has_waited = True
+            except ActorCrashed:
+                crashed = True
+                message = message._replace(again=is_valid)
+                continue
+            except ActorStopped as error:
+                told = self.stopped(port)
+                told.indefinite = not port.is_deleted  # it may have done it, and ended before it could say so
+                raise told from error
+            except OutboxFull:
+                raise
+            except CallboardError as error:
+                told = error.again()
+                told.indefinite = crashed or error.indefinite  # the first try may have done it
+                raise told from error
+            if lost and crashed and await self._is_forwarded(outbox, message.start):
+                return ()
+            return lost
+
+    async def _is_forwarded(self, outbox: Outbox, offset: int) -> bool:
+        """Whether a payload that the partition does not name any more was named: then it is settled by now."""
+        while True:
+            with suppress(ActorCrashed):
+                try:
+                    unsettled = await outbox.port.ref.ask(c.ListUnsettled(OUTBOX))
+                except ActorStopped as error:
+                    raise self.stopped(outbox.port) from error
+                return not any(start <= offset < stop for start, stop in unsettled)

@@ -1,0 +1,221 @@
+"""Reading without a group: nothing is leased, nothing settled, any number of readers.
+
+A reader starts in every partition at the same kind of place (an offset, an instant, the beginning or the end) and ends,
+unless it follows, at what was visible when it began. Order holds within a partition.
+
+Retention does not wait for such a reader. One that it overtakes has missed records, and is told so: `OffsetOutOfRange`,
+once; asked again, the reader goes on with the first record kept. With `skip_dropped` it goes on at once, and counts.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from callboard.actors.catalog.directory import LiveTopic
+from callboard.actors.partition.commands import Describe, OffsetAt, PartitionStatistics, Read, WaitForVisible
+from callboard.actors.partition.port import PartitionPort
+from callboard.actors.settings import Start, checked_start
+from callboard.arguments import check_flag
+from callboard.consumer.notices import AwaitedPartitions
+from callboard.log.errors import (
+    ActorCrashed,
+    ActorStopped,
+    InternalError,
+    InvalidArgument,
+    OffsetOutOfRange,
+    RuntimeClosed,
+)
+from callboard.log.limits import READ_BYTES_DEFAULT
+from callboard.log.plain import refuse_copy, shown, whole
+from callboard.message import Record, RecordBatch, to_us
+
+if TYPE_CHECKING:
+    from callboard.log.format.columns import Columns
+    from callboard.session import Session
+
+RECORDS_MAX = 10_000
+
+
+class BatchReader:
+    """Asynchronous iterator of `RecordBatch`es. Close it by leaving the loop; it holds nothing."""
+
+    __reduce_ex__ = refuse_copy
+
+    def __init__(
+        self,
+        session: Session,
+        live: LiveTopic,
+        *,
+        start: Start,
+        stop: Start | None,
+        partition: int | None,
+        follow: bool,
+        skip_dropped: bool,
+    ) -> None:
+        start = plain_start("start", start)
+        if stop is not None:
+            stop = plain_start("stop", stop)
+        count, index = len(live.ports), whole(partition)
+        if partition is not None and (index is None or not 0 <= index < count):
+            raise InvalidArgument(
+                f"topic {live.name!r} has no partition {shown(partition, 40)}. Its partitions are 0 to {count - 1}."
+            )
+        self._session = session
+        self._live = live
+        self._start = start
+        self._stop = stop
+        self._partitions = range(count) if index is None else (index,)
+        self._follow = check_flag("follow", follow)
+        self._skips_dropped = check_flag("skip_dropped", skip_dropped)
+        self.dropped = 0
+        """Offsets that retention dropped before they were read."""
+        self._positions: dict[int, tuple[int, int | None]] | None = None
+        self._turn: deque[int] = deque()
+        self._awaited = AwaitedPartitions[int]()
+        self._found: deque[RecordBatch] = deque()
+        """Read, and not asked for yet; at most `RECORDS_MAX`, and about `READ_BYTES_DEFAULT`."""
+
+    def __aiter__(self) -> BatchReader:
+        return self
+
+    async def __anext__(self) -> RecordBatch:
+        self._session.check_run()
+        if self._positions is None:
+            self._positions = {index: await self._range(index) for index in self._partitions}
+            self._turn = deque(self._partitions)
+        while not self._found:
+            if self._turn:
+                if not await self._read(self._turn[0]):
+                    self._turn.popleft()
+            elif self._follow and self._positions:
+                await self._awaited.wait()
+                self._turn.extend(index for index in self._awaited.take() if index in self._positions)
+            else:
+                raise StopAsyncIteration
+        return self._found.popleft()
+
+    async def _read(self, index: int) -> bool:
+        """Find the next batches of one partition; False when there is nothing now, or nothing more."""
+        positions = self._positions or {}
+        offset, end = positions[index]
+        if end is not None and offset >= end:
+            positions.pop(index)
+            return False
+        records = RECORDS_MAX if end is None else min(RECORDS_MAX, end - offset)
+        answer = await self._ask(index, Read(offset, records, READ_BYTES_DEFAULT))
+        if answer is None:
+            if self._follow:
+                await self._await(index, offset)
+            return False
+        batches, next_offset, dropped = answer
+        dropped = dropped if end is None else min(dropped, end - offset)
+        if next_offset <= offset:
+            raise InternalError(
+                f"reading {self._live.ports[index].label} at {offset} finds no way on", invariant="P4"
+            )
+        positions[index] = (next_offset, end)
+        if dropped:
+            self.dropped += dropped
+        for columns in batches:
+            trimmed = _below(end, columns)
+            if trimmed is not None:
+                self._found.append(RecordBatch(self._live.name, index, trimmed))
+        if dropped and not self._skips_dropped:
+            # What was found behind the dropped records stays for the next call.
+            start = batches[0].offset(0) if batches else next_offset
+            raise self._overtaken(index, offset, dropped, start, next_offset)
+        return True
+
+    def _overtaken(self, index: int, offset: int, dropped: int, start: int, end: int) -> OffsetOutOfRange:
+        return OffsetOutOfRange(
+            f"retention dropped {dropped} offsets of {self._live.ports[index].label}, from {offset} on, before they"
+            " were read. Ask again to go on with the first record kept, or read with skip_dropped=True, which counts"
+            " them.",
+            offset=offset,
+            start=start,
+            end=end,
+        )
+
+    async def _range(self, index: int) -> tuple[int, int | None]:
+        statistics: PartitionStatistics = await self._ask(index, Describe())
+        start = await self._resolve(index, self._start, statistics)
+        if self._stop is not None:
+            return start, await self._resolve(index, self._stop, statistics)
+        return start, None if self._follow else statistics.visible_end
+
+    async def _resolve(self, index: int, place: Start, statistics: PartitionStatistics) -> int:
+        if isinstance(place, datetime):
+            found: int = await self._ask(index, OffsetAt(to_us(place)))
+            return found
+        if place == "beginning":
+            return statistics.start_offset
+        if place == "end":
+            return statistics.visible_end
+        return max(int(place), statistics.start_offset)
+
+    async def _await(self, index: int, offset: int) -> None:
+        """Have a partition of which all is read say when there is more."""
+        port = self._live.ports[index]
+        try:
+            await self._awaited.ask(port.index, port.ref, WaitForVisible(offset))
+        except ActorStopped as error:
+            raise self._stopped(port) from error
+
+    async def _ask(self, index: int, command: Read | Describe | OffsetAt) -> Any:
+        port = self._live.ports[index]
+        port.need()
+        while True:
+            try:
+                return await port.ref.ask(command)
+            except ActorCrashed:
+                continue
+            except ActorStopped as error:
+                raise self._stopped(port) from error
+
+    def _stopped(self, port: PartitionPort) -> RuntimeClosed:
+        return RuntimeClosed(
+            f"reading {port.label}: the runtime is closed or the topic was deleted. Open it again."
+        )
+
+
+class RecordReader:
+    """Asynchronous iterator of `Record`s over a `BatchReader`."""
+
+    __reduce_ex__ = refuse_copy
+
+    def __init__(self, batches: BatchReader) -> None:
+        self._batches = batches
+        self._records: Iterator[Record] = iter(())
+
+    @property
+    def dropped(self) -> int:
+        """Offsets that retention dropped before they were read."""
+        return self._batches.dropped
+
+    def __aiter__(self) -> RecordReader:
+        return self
+
+    async def __anext__(self) -> Record:
+        while (record := next(self._records, None)) is None:
+            self._records = iter(await self._batches.__anext__())
+        return record
+
+
+def _below(end: int | None, columns: Columns) -> Columns | None:
+    """What of a batch lies below `end`; None for nothing."""
+    if end is None or columns.last_offset < end:
+        return columns
+    keep = sum([offset < end for offset in columns.offset_list()])
+    return columns.select(0, keep) if keep else None
+
+
+def plain_start(what: str, place: object) -> Start:
+    """An offset, an instant, "beginning" or "end", as plain data. Raises `InvalidArgument`."""
+    found, problem = checked_start(what, place)
+    if problem is not None:
+        raise InvalidArgument(f"{problem}. Nothing was read.")
+    start: Start = found
+    return start

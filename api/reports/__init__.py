@@ -1,0 +1,1 @@
+"""What a runtime reports of itself: figures, log lines, crashes."""

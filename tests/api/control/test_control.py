@@ -19,9 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import callboard
+from callboard.control import frames as control_frames
+from callboard.control import server as control
 from callboard.control.server import CHANGING, VERBS, ControlClient
-from callboard.control.server import frames as control_frames
-from callboard.control.server import server as control
 
 
 @contextlib.asynccontextmanager

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from callboard.dead_letters.kept import reasons as dead_letter_reasons
+from callboard.dead_letters import reasons as dead_letter_reasons
 from callboard.dead_letters.reasons import OTHERS, ReasonCounts, shared_part
 
 

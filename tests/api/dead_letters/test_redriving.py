@@ -11,7 +11,7 @@ import pytest
 import trio
 
 import callboard
-from callboard.dead_letters.kept import topics as dead_letter_topics
+from callboard.dead_letters import topics as dead_letter_topics
 from callboard.log.limits import Limits
 
 

@@ -6,7 +6,6 @@ from typing import Unpack
 
 from callboard import arguments
 from callboard.actors.catalog.commands import AlterGroup, DeleteGroup, ListGroups, SeekGroup
-from callboard.actors.catalog.directory import Directory
 from callboard.actors.names import no_group
 from callboard.actors.settings import GroupChanges, GroupSettings, Start, check_group, checked_start
 from callboard.dead_letters.kept import check_drops
@@ -29,9 +28,8 @@ class Group:
 
     __reduce_ex__ = refuse_copy
 
-    def __init__(self, runtime: Session, directory: Directory, name: str) -> None:
-        self._runtime = runtime
-        self._directory = directory
+    def __init__(self, session: Session, name: str) -> None:
+        self._session = session
         self.name = name
 
     def __repr__(self) -> str:
@@ -45,8 +43,8 @@ class Group:
         Raises `GroupNotFound`, `ConfigurationError` with all problems of the settings.
         """
         name = arguments.changed_group(self.name)
-        given = check_group(name, settings, self._directory.settings_of_group(name))
-        altered: GroupSettings = await self._runtime.ask_catalog(AlterGroup(name, given))
+        given = check_group(name, settings, self._session.directory.settings_of_group(name))
+        altered: GroupSettings = await self._session.ask_catalog(AlterGroup(name, given))
         return altered
 
     async def describe(self) -> GroupDescription:
@@ -55,21 +53,22 @@ class Group:
 
         Raises `GroupNotFound`.
         """
-        runtime = self._runtime
+        session = self._session
         groups = {
-            each.name: each for each in group_infos(await runtime.ask_catalog(ListGroups()), self._directory)
+            each.name: each
+            for each in group_infos(await session.ask_catalog(ListGroups()), self._session.directory)
         }
         group = groups.get(self.name)
         if group is None:
             raise no_group(self.name, groups)
-        ports = [port for topic in group.topics for port in runtime.live_topic(topic).ports]
-        found = await runtime.partition_statistics(ports)
+        ports = [port for topic in group.topics for port in session.find(topic).ports]
+        found = await session.partition_statistics(ports)
         holders = await holders_of(ports, found, group.group_id)
         oldest = [
             await oldest_unsettled(port, each, group.group_id)
             for port, each in zip(ports, found, strict=True)
         ]
-        return described(with_holdings(group, holders, runtime.clock.wall_us()), found, oldest)
+        return described(with_holdings(group, holders, session.clock.wall_us()), found, oldest)
 
     async def seek(
         self, to: Start | Record, *, topic: str | None = None, partition: int | None = None
@@ -102,7 +101,7 @@ class Group:
     ) -> dict[tuple[str, int], int]:
         name = arguments.changed_group(self.name)
         word, index = arguments.part_of(name, topic, partition)
-        sought: dict[tuple[str, int], int] = await self._runtime.ask_catalog(SeekGroup(name, to, word, index))
+        sought: dict[tuple[str, int], int] = await self._session.ask_catalog(SeekGroup(name, to, word, index))
         return sought
 
     async def delete(self, *, drop_dead_letters: bool = False) -> None:
@@ -111,4 +110,4 @@ class Group:
         Raises `GroupNotFound`; `DeadLettersKept` while partitions keep dead letters of it, unless these may be dropped.
         """
         name = arguments.changed_group(self.name)
-        await self._runtime.ask_catalog(DeleteGroup(name, check_drops(drop_dead_letters)))
+        await self._session.ask_catalog(DeleteGroup(name, check_drops(drop_dead_letters)))

@@ -19,7 +19,7 @@ from callboard.log.host.disk import HostDisk
 from callboard.log.host.overlay_disk import OverlayDisk
 from callboard.log.limits import USUAL
 from callboard.reports.figures import DESCRIBE_TIMEOUT_S
-from callboard.runtime import Runtime
+from callboard.runtime import Runtime, session_of
 
 T = TypeVar("T")
 TRIES: Final = 20
@@ -68,14 +68,15 @@ async def _read_what_waits(runtime: Runtime) -> None:
     """Have delayed messages counted, and learn what the schedules published last and have next: their actor does not
     run.
     """
+    session = session_of(runtime)
     for topic in runtime.topics():
         with suppress(CallboardError):
             await topic.delayed().count()
-        for live in runtime.schedules_of(topic.topic_id):
+        for live in session.schedules_of(topic.topic_id):
             try:
                 fired = await live.port.ref.ask(c.LastSequence(live.record.schedule_id))
                 live.position.fired(fired)
-                mono_us = round(runtime.clock.monotonic() * 1e6)
-                live.position.look(live.rule(), mono_us, runtime.clock.wall_us())
+                mono_us = round(session.clock.monotonic() * 1e6)
+                live.position.look(live.rule(), mono_us, session.clock.wall_us())
             except CallboardError as error:
                 live.problem = str(error)

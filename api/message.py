@@ -88,19 +88,8 @@ def topic_id_field() -> Any:
     return attrs.field(default=None, kw_only=True, eq=False, repr=False)
 
 
-class WaitsInTopic:
-    """What is known of the topic in which a delayed message waits; it has a `topic_id_field`."""
-
-    __slots__ = ()
-    _topic_id: str | None
-
-    def is_of(self, topic_id: str) -> bool:
-        """Whether it waits in this topic, not in an earlier one of its name; for other modules of the package."""
-        return self._topic_id in (None, topic_id)
-
-
 @attrs.frozen
-class ScheduledReceipt(WaitsInTopic, Receipt):
+class ScheduledReceipt(Receipt):
     """Where a delayed message waits. It has no offset yet: it gets one when it is due."""
 
     schedule_id: int

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from datetime import tzinfo
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Never, Self, TypeVar, Unpack, cast, overload
 
 import trio
-from trio.lowlevel import TrioToken, current_trio_token
+from trio.lowlevel import current_trio_token
 
 from callboard import arguments
 from callboard.actors.catalog.catalog import Catalog
@@ -25,14 +24,13 @@ from callboard.actors.catalog.commands import (
     DeleteTopic,
     ListGroups,
 )
-from callboard.actors.catalog.directory import Directory, LiveTopic
-from callboard.actors.groups.renewals import Lingers, Renewals, RenewedLeases
+from callboard.actors.catalog.directory import LiveTopic
+from callboard.actors.groups.renewals import Renewals
 from callboard.actors.kernel import Actor, ActorRef, ActorStart, Context, Logged, MailboxSpec, Reply
 from callboard.actors.kernel.events import check_callback
-from callboard.actors.names import check_name, no_topic
-from callboard.actors.partition.commands import Describe, Flush, PartitionStatistics
+from callboard.actors.names import check_name
+from callboard.actors.partition.commands import Flush
 from callboard.actors.partition.port import PartitionPort
-from callboard.actors.recurring.schedules import LiveSchedule
 from callboard.actors.settings import (
     GroupChanges,
     GroupOptions,
@@ -43,21 +41,18 @@ from callboard.actors.settings import (
     check_topic,
 )
 from callboard.actors.timers.timer_wheel import TimerWheel
-from callboard.actors.timers.timers import Timers
-from callboard.actors.topic_patterns import TopicPattern
 from callboard.background import BackgroundActors
 from callboard.consumer.consumer import Consumer
-from callboard.consumer.several_topics import ReadsTopics
+from callboard.consumer.several_topics import check_group_name, read_topics
+from callboard.consumer.work import GRACE_S, Handler, Working, check_settings_of_work
 from callboard.dead_letters.topics import DeadLetterTopic
 from callboard.group import Group
 from callboard.log.errors import (
     ActorCrashed,
-    ActorStopped,
     CallboardError,
     InvalidArgument,
     MailboxFull,
     RestartLimitReached,
-    RuntimeClosed,
     WrongRun,
 )
 from callboard.log.host.clock import HostClock
@@ -65,16 +60,14 @@ from callboard.log.host.disk import HostDisk
 from callboard.log.host.entropy import HostEntropy
 from callboard.log.host.zones import load_zone
 from callboard.log.limits import USUAL, Limits
-from callboard.log.plain import is_a, shown, text
+from callboard.log.plain import is_a, refuse_copy, shown
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Disk, Lock
 from callboard.log.seams.entropy import Entropy
 from callboard.message import Record
-from callboard.outboxes import ReachesOutboxes
 from callboard.publishing.partitioning import Partitioner, check_partitioner
 from callboard.publishing.schedules import Schedule
 from callboard.reports.figures import (
-    DESCRIBE_TIMEOUT_S,
     GroupDescription,
     GroupInfo,
     RuntimeStatistics,
@@ -85,9 +78,10 @@ from callboard.reports.figures import (
     schedule_statistics,
 )
 from callboard.reports.reporting import Reporter
-from callboard.supervision import ChildSpec, SupervisorSpec, System, TreeNode, open_system
+from callboard.session import Session
+from callboard.supervision import ChildSpec, SupervisorSpec, TreeNode, open_system
 from callboard.supervision.policies import IMMEDIATE
-from callboard.topic import Topic
+from callboard.topic import Topic, live_of, raise_unawaited
 
 if TYPE_CHECKING:
     from callboard.control.server import ControlServer
@@ -98,8 +92,10 @@ FLUSH_TIMEOUT_S = 5.0
 """How long closing waits for `acks="none"` publishes to be synced, before it stops the partitions, which write them."""
 
 
-class Runtime(ReachesOutboxes, ReadsTopics):
+class Runtime:
     """An open runtime. Made by `open_runtime`; use it inside `async with`."""
+
+    __reduce_ex__ = refuse_copy
 
     def __init__(
         self,
@@ -132,40 +128,40 @@ class Runtime(ReachesOutboxes, ReadsTopics):
         self._control = arguments.check_flag("control", control)
         self._on_event = on_event
         self._only_looks = only_looks
-        self.clock: Clock = HostClock() if clock is None else clock
-        self.entropy: Entropy = HostEntropy(arguments.seed_of(seed)) if entropy is None else entropy
-        self.timers = Timers(self.clock)
-        self.renewed_leases, self.lingers = RenewedLeases(self.timers), Lingers(self.timers)
-        self.limits = limits
-        self._directory = Directory(self.timers, limits, load_zone)
-        self._state = "new"
-        self._run: TrioToken | None = None
+        self._session = Session(
+            str(path) if disk is None else disk.root,
+            HostClock() if clock is None else clock,
+            HostEntropy(arguments.seed_of(seed)) if entropy is None else entropy,
+            limits,
+            load_zone,
+            live_of,
+        )
         self._lock: Lock | None = None
-        self._system: System
         self._server: ControlServer | None = None
-        self._reporter = Reporter(self.clock.monotonic, self._directory.name_of_group)
+        self._reporter = Reporter(self._session.clock.monotonic, self._session.directory.name_of_group)
 
     @property
     def directory(self) -> str:
         """The directory, as messages name it."""
-        return self._disk.root if self._disk is not None else str(self._path)
+        return self._session.place
 
     def __repr__(self) -> str:
-        return f"<Runtime {self.directory!r} {self._state}>"
+        return f"<Runtime {self.directory!r} {self._session.state}>"
 
     # -- opening and closing
 
     async def __aenter__(self) -> Self:
-        if self._state != "new":
+        session = self._session
+        if session.state != "new":
             raise InvalidArgument("a runtime is opened once. Call open_runtime() again.")
         try:
-            self._run = current_trio_token()
+            session.run = current_trio_token()
         except RuntimeError as error:
             raise WrongRun(
                 "a runtime is opened inside trio, and this code is not run by it. Nothing was opened. Begin with"
                 " trio.run(main)."
             ) from error
-        self._state = "opening"
+        session.state = "opening"
         if self._disk is None:
             self._disk = HostDisk(self._path or "", inline=self._inline)
         disk = self._disk
@@ -173,62 +169,64 @@ class Runtime(ReachesOutboxes, ReadsTopics):
             if self._control:  # before anything is opened: where no socket can be, nothing is left half open
                 from callboard.control.server import ControlServer
 
-                self._server = ControlServer(self)
+                self._server = ControlServer(self, session.emit)
             self._lock = await disk.lock({"program": "callboard"})
-            self._system = open_system(
-                self._spec(), clock=self.clock, entropy=self.entropy, disk=disk, limits=self.limits
+            session.system = open_system(
+                self._spec(), clock=session.clock, entropy=session.entropy, disk=disk, limits=session.limits
             )
             if self._path is not None or self._only_looks:
-                self._reporter.listen(self._system.events)
+                self._reporter.listen(session.system.events)
             if self._on_event is not None:
-                self._system.events.subscribe(self._on_event)
-            supervisors = self._system.root
-            background = BackgroundActors(supervisors, self._directory, only_looks=self._only_looks)
-            self._directory.attach(
+                session.system.events.subscribe(self._on_event)
+            supervisors = session.system.root
+            background = BackgroundActors(supervisors, session.directory, only_looks=self._only_looks)
+            session.directory.attach(
                 supervisors.supervisor("topics"), supervisors.supervisor("groups"), background.start
             )
-            self._directory.catalog = supervisors.child("catalog")
-            await self._system.__aenter__()
+            session.directory.catalog = supervisors.child("catalog")
+            await session.system.__aenter__()
         except BaseException as error:
             await self._release()
             if isinstance(error, RestartLimitReached) and isinstance(error.__cause__, CallboardError):
                 raise error.__cause__ from None  # what the catalog met, as itself
             raise
-        self._state = "open"
+        session.state = "open"
         if self._server is not None:
             try:
                 await self._server.listen()
                 spec = ChildSpec(name="control", start=self._server.serve, significant=False)
-                await self._system.spawn(spec)
+                await session.system.spawn(spec)
             except BaseException as error:
                 await self.__aexit__(type(error), error, error.__traceback__)
                 raise
         return self
 
     def _spec(self) -> SupervisorSpec:
+        session = self._session
         return SupervisorSpec(
             name="runtime",
             children=(
-                ChildSpec(name="timer-wheel", start=partial(TimerWheel, self.timers), backoff=IMMEDIATE),
+                ChildSpec(name="timer-wheel", start=partial(TimerWheel, session.timers), backoff=IMMEDIATE),
                 SupervisorSpec(name="topics"),
                 SupervisorSpec(name="groups"),
                 ChildSpec(
                     name="catalog",
-                    start=partial(Catalog, self._directory),
-                    mailbox=MailboxSpec(self.limits.mailbox),
+                    start=partial(Catalog, session.directory),
+                    mailbox=MailboxSpec(session.limits.mailbox),
                     shutdown_grace=30.0,
                 ),
-                ChildSpec(name="renewals", start=partial(Renewals, self.renewed_leases, self.lingers)),
+                ChildSpec(name="renewals", start=partial(Renewals, session.renewed_leases, session.lingers)),
             ),
         )
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool | None:
-        if self._state != "open":
+        session = self._session
+        if session.state != "open":
             return False  # nothing is open
-        self.check_run()
-        lives = [*self._directory.topics()]
+        session.check_run()
+        lives = [*session.directory.topics()]
         ports = [port for live in lives for port in live.all_ports]
         try:
             if error is None:
@@ -237,14 +235,14 @@ class Runtime(ReachesOutboxes, ReadsTopics):
                 with trio.CancelScope(shield=True):
                     await self._flush_all(restarted)
         finally:
-            self._state = "closing"
+            session.state = "closing"
             for port in ports:
                 port.is_closing = True
             try:
-                absorbed = await self._system.__aexit__(kind, error, traceback)
+                absorbed = await session.system.__aexit__(kind, error, traceback)
             finally:
-                self._state = "closed"
-                self.timers.end()
+                session.state = "closed"
+                session.timers.end()
                 await self._release()
                 self._reporter.close()  # last: it calls the program's logging handlers
         if error is None:
@@ -286,7 +284,7 @@ class Runtime(ReachesOutboxes, ReadsTopics):
             for port in live.all_ports:
                 port.give_up_unawaited()
             try:
-                Topic(self, live).raise_unawaited()
+                raise_unawaited(live)
             except CallboardError as error:
                 found.append(error)
         for other in found[1:]:
@@ -308,52 +306,6 @@ class Runtime(ReachesOutboxes, ReadsTopics):
                     self._lock.release()
                     self._lock = None
 
-    def check_open(self) -> None:
-        """Raise `RuntimeClosed` unless the runtime is open, or still closing: actors may finish their work then.
-
-        Raise `WrongRun` in another thread or trio run than the one that opened it. For other modules of the package.
-        """
-        if self._state not in ("open", "closing"):
-            raise RuntimeClosed(
-                f"the runtime on {self.directory} is {self._state}. Nothing was done. Use it inside `async with`."
-            )
-        try:
-            if current_trio_token() is self._run:  # as in `check_run`; this is on every path
-                return
-        except RuntimeError:
-            pass
-        self.check_run()
-
-    def check_run(self) -> None:
-        """Raise `WrongRun` in another thread or trio run than the opening one: for other modules of the package."""
-        try:
-            run = current_trio_token()
-        except RuntimeError:
-            run = None
-        if run is not self._run:
-            raise WrongRun(
-                f"the runtime on {self.directory} belongs to the trio run that opened it, and this is"
-                f" {'a thread or program without one' if run is None else 'another'}. Nothing was done. From another"
-                " thread use trio.from_thread.run(function, trio_token=...), with the token of the runtime's run."
-            )
-
-    def scheduler(self) -> ActorRef[Any]:
-        """Who moves delayed messages to their topics; for the other modules of the package. Raises `RuntimeClosed`."""
-        self.check_open()
-        if "scheduler" not in self._system.root:  # it has stopped, and the rest closes still
-            raise RuntimeClosed(
-                f"the runtime on {self.directory} is closing. Nothing was done. Open it again."
-            )
-        return self._system.root.child("scheduler")
-
-    def zone(self, name: str) -> tzinfo:
-        """A time zone; for the other modules of the package."""
-        return load_zone(name)
-
-    def schedules_of(self, topic_id: str) -> Sequence[LiveSchedule]:
-        """The recurring publishes of a topic; for the other modules of the package."""
-        return self._directory.schedules.of_topic(topic_id)
-
     # -- topics
 
     async def create_topic(
@@ -373,74 +325,150 @@ class Runtime(ReachesOutboxes, ReadsTopics):
         name = check_name(name, "topic")
         if partitioner is not None:
             check_partitioner(partitioner, name)
-        live = await self.ask_catalog(CreateTopic(name, check_topic(name, settings)))
-        return Topic(self, live, partitioner)
+        live = await self._session.ask_catalog(CreateTopic(name, check_topic(name, settings)))
+        return Topic(self._session, live, partitioner)
 
     def topic(self, name: str, *, partitioner: Partitioner | None = None) -> Topic:
         """The topic of that name. Raises `TopicNotFound`; `InvalidArgument` when keys go by another partitioner."""
-        self.check_open()
-        return Topic(self, self._live(name), partitioner)
-
-    def _live(self, name: str) -> LiveTopic:
-        word = text(name)
-        live = None if word is None else self._directory.find(word)
-        if live is None:
-            raise no_topic(name, (each.name for each in self._directory.topics()))
-        return live
+        self._session.check_open()
+        return Topic(self._session, self._session.find(name), partitioner)
 
     def dead_letters(self, topic: str) -> DeadLetterTopic:
         """What was forwarded to a topic that groups name as their `dead_letter_topic`: to be looked at, delivered
         again, or given up for good. Raises `TopicNotFound`. `Topic.dead_letters` has what stays in its partitions.
         """
-        self.check_open()
-        return DeadLetterTopic(self, self._live(topic), self._directory.find)
+        self._session.check_open()
+        return DeadLetterTopic(self._session, self._session.find(topic), self._session.directory.find)
 
     def topics(self) -> tuple[Topic, ...]:
         """All topics, by name."""
-        self.check_open()
-        return tuple(Topic(self, live) for live in self._directory.topics())
+        self._session.check_open()
+        return tuple(Topic(self._session, live) for live in self._session.directory.topics())
 
     def schedules(self) -> tuple[Schedule, ...]:
         """The recurring publishes of all topics, by topic and name."""
-        self.check_open()
-        return tuple(Schedule(self, live) for live in self._directory.schedules)
+        self._session.check_open()
+        return tuple(Schedule(self._session, live) for live in self._session.directory.schedules)
 
     async def alter_topic(self, name: str, **settings: Unpack[TopicChanges]) -> Topic:
         """Change settings of a topic (all but `partitions`). Raises as `create_topic` does, and `TopicNotFound`."""
         name = arguments.topic_name(name)
-        live = self._directory.find(name)
+        live = self._session.directory.find(name)
         given = check_topic(name, settings, None if live is None else live.settings)
-        return Topic(self, await self.ask_catalog(AlterTopic(name, given)))
+        return Topic(self._session, await self._session.ask_catalog(AlterTopic(name, given)))
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic with all its messages. Returns when its files are gone. Raises `TopicNotFound`;
         `StorageError`, indefinite when the topic is deleted and files of it are left until the next opening.
         """
-        await self.ask_catalog(DeleteTopic(arguments.topic_name(name)))
+        await self._session.ask_catalog(DeleteTopic(arguments.topic_name(name)))
+
+    # -- consuming
+
+    @overload
+    def subscribe(
+        self, topics: Sequence[str], group: str, *, name: str | None = None, **settings: Unpack[GroupOptions]
+    ) -> Consumer: ...
+    @overload
+    def subscribe(
+        self,
+        *,
+        pattern: str,
+        group: str,
+        dead_letters: bool = False,
+        name: str | None = None,
+        **settings: Unpack[GroupOptions],
+    ) -> Consumer: ...
+    def subscribe(
+        self,
+        topics: Sequence[str] | None = None,
+        group: str | None = None,
+        *,
+        pattern: str | None = None,
+        dead_letters: bool = False,
+        name: str | None = None,
+        **settings: Unpack[GroupOptions],
+    ) -> Consumer:
+        """A consumer of several topics in a group: `async with runtime.subscribe(["orders", "refunds"], "billing")`.
+
+        Topics take turns; `topic` of a message or batch tells which it is from. `name` and settings as in
+        `Topic.subscribe`. When one of the topics is deleted, `TopicNotFound` is raised once where the consumer meets
+        that, and the consumer goes on with the others when it is asked again.
+
+        With a `pattern`, `runtime.subscribe(pattern="orders.*", group="billing")`, the group reads all topics whose
+        names match: `*` stands for any characters, `?` for one. Its consumers take up new topics that match, from their
+        beginning, and leave deleted ones without a word. Topics for dead letters match only with `dead_letters`.
+
+        Raises `TopicNotFound`, and `InvalidArgument` for anything but a sequence of different names, or a pattern.
+        """
+        self._session.check_open()
+        lives, wanted = read_topics(self._session.find, topics, pattern, dead_letters)
+        return Consumer(self._session, lives, check_group_name(group), settings, name, wanted)
+
+    @overload
+    async def work(
+        self,
+        topics: Sequence[str],
+        handler: Handler,
+        group: str,
+        *,
+        concurrency: int = 1,
+        grace: float = GRACE_S,
+        name: str | None = None,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+        **settings: Unpack[GroupOptions],
+    ) -> Never: ...
+    @overload
+    async def work(
+        self,
+        *,
+        pattern: str,
+        handler: Handler,
+        group: str,
+        dead_letters: bool = False,
+        concurrency: int = 1,
+        grace: float = GRACE_S,
+        name: str | None = None,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+        **settings: Unpack[GroupOptions],
+    ) -> Never: ...
+    async def work(
+        self,
+        topics: Sequence[str] | None = None,
+        handler: Handler | None = None,
+        group: str | None = None,
+        *,
+        pattern: str | None = None,
+        dead_letters: bool = False,
+        concurrency: int = 1,
+        grace: float = GRACE_S,
+        name: str | None = None,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+        **settings: Unpack[GroupOptions],
+    ) -> Never:
+        """As `Topic.work`, for messages of several topics, or of a `pattern` as in `subscribe`.
+
+        A named topic that is deleted is left out; the last one ends it.
+        """
+        self._session.check_open()
+        check_settings_of_work(settings)
+        lives, wanted = read_topics(self._session.find, topics, pattern, dead_letters)
+        consumer = Consumer(self._session, lives, check_group_name(group), settings, name, wanted)
+        await Working(consumer, cast("Handler", handler), concurrency, grace).run(task_status)
 
     # -- groups
 
-    def _consumer(
-        self,
-        lives: Sequence[LiveTopic],
-        group: str,
-        settings: GroupOptions,
-        name: str | None,
-        pattern: TopicPattern | None,
-    ) -> Consumer:
-        return Consumer(self, lives, group, settings, name, pattern)
-
     async def groups(self) -> tuple[GroupInfo, ...]:
         """All consumer groups, by name, the broker's own too: `GroupInfo.own`."""
-        return group_infos(await self.ask_catalog(ListGroups()), self._directory)
+        return group_infos(await self._session.ask_catalog(ListGroups()), self._session.directory)
 
     def group(self, name: str) -> Group:
         """A consumer group by its name. Whether it exists, each call of the handle finds out.
 
         Raises `InvalidArgument` for what cannot be a group's name.
         """
-        self.check_open()
-        return Group(self, self._directory, arguments.group_name(name))
+        self._session.check_open()
+        return Group(self._session, arguments.group_name(name))
 
     async def alter_group(self, name: str, **settings: Unpack[GroupChanges]) -> GroupSettings:
         """`Group.alter` of that group."""
@@ -483,14 +511,14 @@ class Runtime(ReachesOutboxes, ReadsTopics):
         The reference takes the messages that the actor's class names, `Actor[Add]`, or its function's context does,
         `Context[Add]`; of a `ChildSpec` type checkers know neither. What `ask` returns they know of a `Question`.
         """
-        self.check_open()
-        return await self._system.spawn(actor, name=name)
+        self._session.check_open()
+        return await self._session.system.spawn(actor, name=name)
 
     async def restart(self, path: str) -> None:
         """Restart the actor at `path`, for example "topics/orders/2"; revives one that has failed."""
-        self.check_open()
+        self._session.check_open()
         *above, name = arguments.actor_path(path).split("/")
-        supervisor = self._system.root
+        supervisor = self._session.system.root
         for part in above:
             supervisor = supervisor.supervisor(part)
         await supervisor.restart_child(name)
@@ -501,81 +529,50 @@ class Runtime(ReachesOutboxes, ReadsTopics):
         Returns whether it will: an actor that is being restarted does not run, and cannot fail. Also while the runtime
         opens, for those who hear of it by `on_event`. Raises `InvalidArgument` when there is no such actor.
         """
-        if self._state != "opening":
-            self.check_open()
-        return self._system.actor(arguments.actor_path(path)).crash(error)
+        if self._session.state != "opening":
+            self._session.check_open()
+        return self._session.system.actor(arguments.actor_path(path)).crash(error)
 
     def tree(self) -> TreeNode:
         """The live tree: states, restarts, mailboxes, last failures."""
-        self.check_open()
-        return self._system.tree()
+        self._session.check_open()
+        return self._session.system.tree()
 
     def events(self) -> tuple[Logged, ...]:
         """What happened lately in the tree: starts, crashes with their causes, restarts, dropped messages."""
-        self.check_open()
-        return self._system.events.recent()
+        self._session.check_open()
+        return self._session.system.events.recent()
 
     def subscribe_events(self, callback: Callable[[Any], object]) -> Callable[[], None]:
         """Call `callback` for each event from now on; returns what ends that."""
-        self.check_open()
-        return self._system.events.subscribe(callback)
-
-    def emit(self, event: Any) -> None:
-        """Put an event into the log of events: for the other modules of the package."""
-        if self._system is not None:
-            self._system.events.emit(event)
+        self._session.check_open()
+        return self._session.system.events.subscribe(callback)
 
     # -- statistics
 
     async def stats(self) -> RuntimeStatistics:
         """Offsets, sizes, states and groups of everything."""
-        ports = [port for live in self._directory.topics() for port in live.ports]
-        partitions, groups = await self.partition_statistics(ports), await self.groups()
+        session = self._session
+        ports = [port for live in session.directory.topics() for port in live.ports]
+        partitions, groups = await session.partition_statistics(ports), await self.groups()
         return RuntimeStatistics(
             directory=self.directory,
             partitions=partitions,
             groups=groups,
-            dead_letters=self._system.dead_letters.total,
-            leased_messages=len(self.renewed_leases),
-            timers=self.timers.statistics(),
-            delayed=delayed_statistics(self._directory),
-            outbox=outbox_statistics(self._directory),
-            forwarding=forwarding_statistics(self._directory, groups, partitions),
-            schedules=tuple(map(schedule_statistics, self._directory.schedules)),
-            catalog=self._directory.catalog_losses,
+            dead_letters=session.system.dead_letters.total,
+            leased_messages=len(session.renewed_leases),
+            timers=session.timers.statistics(),
+            delayed=delayed_statistics(session.directory),
+            outbox=outbox_statistics(session.directory),
+            forwarding=forwarding_statistics(session.directory, groups, partitions),
+            schedules=tuple(map(schedule_statistics, session.directory.schedules)),
+            catalog=session.directory.catalog_losses,
         )
 
-    async def partition_statistics(self, ports: Sequence[PartitionPort]) -> tuple[PartitionStatistics, ...]:
-        """For other modules of the package: statistics, or only the state where none come in DESCRIBE_TIMEOUT_S."""
-        self.check_open()
-        found: dict[int, PartitionStatistics] = {}
 
-        async def describe(place: int, port: PartitionPort) -> None:
-            with suppress(CallboardError):
-                found[place] = await port.ref.ask(Describe())
-
-        with trio.move_on_after(DESCRIBE_TIMEOUT_S):
-            async with trio.open_nursery() as nursery:
-                for place, port in enumerate(ports):
-                    nursery.start_soon(describe, place, port)
-        self.check_open()
-        unknown = (PartitionStatistics(port.topic, port.index, port.state) for port in ports)
-        return tuple(found.get(place, state) for place, state in enumerate(unknown))
-
-    # -- for the other public modules
-
-    async def ask_catalog(self, command: Any) -> Any:
-        """Ask the catalog, for other modules of the package. Raises `RuntimeClosed`, indefinite once it was asked."""
-        self.check_open()
-        try:
-            return await self._directory.catalog.ask(command)
-        except (ActorStopped, ActorCrashed) as error:
-            if isinstance(error, ActorCrashed) and self._state == "open":
-                raise
-            raise RuntimeClosed(
-                "the runtime closed before it answered; the change may have been made. Open it again, and look.",
-                indefinite=True,
-            ) from error
+def session_of(runtime: Runtime) -> Session:
+    """The inside of a runtime, for what works on one in this package."""
+    return runtime._session
 
 
 def open_runtime(

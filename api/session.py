@@ -1,64 +1,177 @@
-"""What topics and consumers use of the runtime that they belong to."""
+"""The session: the inside of an open runtime, which all that the runtime hands out holds.
+
+`Runtime` opens and closes it. Topics, consumers, groups and the other handles ask it whether the runtime is open, for
+the topic of a name, for the catalog's answers, for the clock. No user gets it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import tzinfo
-from typing import Any, Protocol
+from typing import Any, Literal
 
-from callboard.actors.catalog.directory import LiveTopic
+import trio
+from trio.lowlevel import TrioToken, current_trio_token
+
+from callboard.actors.catalog.commands import EnableOutbox
+from callboard.actors.catalog.directory import Directory, LiveTopic
 from callboard.actors.groups.renewals import Lingers, RenewedLeases
 from callboard.actors.kernel import ActorRef
+from callboard.actors.names import no_topic
 from callboard.actors.partition.beside.outbox import Outbox
-from callboard.actors.partition.commands import PartitionStatistics
+from callboard.actors.partition.commands import Describe, PartitionStatistics
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.recurring.schedules import LiveSchedule
 from callboard.actors.timers.timers import Timers
+from callboard.log.errors import (
+    ActorCrashed,
+    ActorStopped,
+    CallboardError,
+    RuntimeClosed,
+    TopicNotFound,
+    WrongRun,
+)
 from callboard.log.limits import Limits
+from callboard.log.plain import text
 from callboard.log.seams.clock import Clock
+from callboard.log.seams.entropy import Entropy
+from callboard.reports.figures import DESCRIBE_TIMEOUT_S
+from callboard.supervision import System
+
+State = Literal["new", "opening", "open", "closing", "closed"]
 
 
-class Session(Protocol):
-    """An open runtime, as what it hands out sees it."""
+class Session:
+    """The inside of one runtime. `state`, `run`, `system` and `place` are set by the runtime alone."""
 
-    clock: Clock
-    timers: Timers
-    renewed_leases: RenewedLeases
-    lingers: Lingers
-    limits: Limits
+    def __init__(
+        self,
+        place: str,
+        clock: Clock,
+        entropy: Entropy,
+        limits: Limits,
+        load_zone: Callable[[str], tzinfo],
+        live_of: Callable[[object], LiveTopic | None],
+    ) -> None:
+        self.place = place
+        """The runtime's directory, as messages name it."""
+        self.clock = clock
+        self.entropy = entropy
+        self.limits = limits
+        self.timers = Timers(clock)
+        self.renewed_leases = RenewedLeases(self.timers)
+        self.lingers = Lingers(self.timers)
+        self.directory = Directory(self.timers, limits, load_zone)
+        self.load_zone = load_zone
+        """Finds a time zone by its name. Raises `InvalidArgument`."""
+        self.live_of = live_of
+        """The live topic of a `Topic`; None for anything else."""
+        self.system: System
+        self.state: State = "new"
+        self.run: TrioToken | None = None
+
+    # -- whether it may be used
 
     def check_open(self) -> None:
-        """Raise `RuntimeClosed` unless the runtime is open or closing, and what `check_run` raises."""
+        """Raise `RuntimeClosed` unless the runtime is open, or still closing: actors may finish their work then.
+
+        Raise `WrongRun` in another thread or trio run than the one that opened it.
+        """
+        if self.state not in ("open", "closing"):
+            raise RuntimeClosed(
+                f"the runtime on {self.place} is {self.state}. Nothing was done. Use it inside `async with`."
+            )
+        try:
+            if current_trio_token() is self.run:  # as in `check_run`; this is on every path
+                return
+        except RuntimeError:
+            pass
+        self.check_run()
 
     def check_run(self) -> None:
         """Raise `WrongRun` in another thread or trio run than the one that opened the runtime."""
+        try:
+            run = current_trio_token()
+        except RuntimeError:
+            run = None
+        if run is not self.run:
+            raise WrongRun(
+                f"the runtime on {self.place} belongs to the trio run that opened it, and this is"
+                f" {'a thread or program without one' if run is None else 'another'}. Nothing was done. From another"
+                " thread use trio.from_thread.run(function, trio_token=...), with the token of the runtime's run."
+            )
+
+    # -- actors
 
     async def ask_catalog(self, command: Any) -> Any:
-        """Ask the catalog. Raises `RuntimeClosed`, and what the catalog answers."""
+        """Ask the catalog. Raises `RuntimeClosed`, indefinite once the catalog was asked, and what it answers."""
+        self.check_open()
+        try:
+            return await self.directory.catalog.ask(command)
+        except (ActorStopped, ActorCrashed) as error:
+            if isinstance(error, ActorCrashed) and self.state == "open":
+                raise
+            raise RuntimeClosed(
+                "the runtime closed before it answered; the change may have been made. Open it again, and look.",
+                indefinite=True,
+            ) from error
 
-    async def partition_statistics(self, ports: Sequence[PartitionPort]) -> tuple[PartitionStatistics, ...]:
-        """Each partition's statistics; only the state of those that do not answer."""
+    def scheduler(self) -> ActorRef[Any]:
+        """The actor that moves delayed messages to their topics; it runs once a topic has some.
 
-    def live_topic(self, topic: object) -> LiveTopic:
-        """The topic that somebody names, or has. Raises `TopicNotFound`, `InvalidArgument`."""
+        Raises `RuntimeClosed`.
+        """
+        self.check_open()
+        if "scheduler" not in self.system.root:  # it has stopped, and the rest closes still
+            raise RuntimeClosed(f"the runtime on {self.place} is closing. Nothing was done. Open it again.")
+        return self.system.root.child("scheduler")
 
-    def delaying(self, live: LiveTopic) -> Any:
-        """What publishes delayed messages to a topic."""
+    def emit(self, event: Any) -> None:
+        """Put an event into the runtime's log of events, which calls its subscribers."""
+        self.system.events.emit(event)
+
+    # -- topics
+
+    def find(self, name: object) -> LiveTopic:
+        """The topic of that name. Raises `TopicNotFound`."""
+        word = text(name)
+        live = None if word is None else self.directory.find(word)
+        if live is None:
+            raise no_topic(name, (each.name for each in self.directory.topics()))
+        return live
+
+    def schedules_of(self, topic_id: str) -> Sequence[LiveSchedule]:
+        """The recurring publishes of a topic."""
+        return self.directory.schedules.of_topic(topic_id)
 
     async def outbox(self, source: PartitionPort, *, delays: bool = False) -> Outbox:
         """The outbox of a partition, made if need be, and one that takes delayed messages if asked.
 
         Raises `TopicNotFound`, and what keeps it from being made.
         """
+        found = self.directory.outboxes.of(source)
+        is_ready = found is not None and (found.takes_delayed or not delays)
+        if not is_ready and not source.is_deleted:
+            await self.ask_catalog(EnableOutbox(source.topic, delays))
+            found = self.directory.outboxes.of(source)
+        if found is None:
+            raise TopicNotFound(f"topic {source.topic!r} was deleted.", topic=source.topic)
+        return found
 
-    def scheduler(self) -> ActorRef[Any]:
-        """Who moves delayed messages to their topics; there is one when a topic has some. Raises `RuntimeClosed`."""
+    async def partition_statistics(self, ports: Sequence[PartitionPort]) -> tuple[PartitionStatistics, ...]:
+        """Each partition's statistics; only the state of one that does not answer within DESCRIBE_TIMEOUT_S."""
+        self.check_open()
+        found: dict[int, PartitionStatistics] = {}
 
-    def zone(self, name: str) -> tzinfo:
-        """The time zone of that name. Raises `InvalidArgument`."""
+        async def describe(place: int, port: PartitionPort) -> None:
+            with suppress(CallboardError):
+                found[place] = await port.ref.ask(Describe())
 
-    def schedules_of(self, topic_id: str) -> Sequence[LiveSchedule]:
-        """The recurring publishes of a topic."""
-
-    def emit(self, event: Any) -> None:
-        """Put an event into the runtime's log of events, and tell its subscribers."""
+        with trio.move_on_after(DESCRIBE_TIMEOUT_S):
+            async with trio.open_nursery() as nursery:
+                for place, port in enumerate(ports):
+                    nursery.start_soon(describe, place, port)
+        self.check_open()
+        unknown = (PartitionStatistics(port.topic, port.index, port.state) for port in ports)
+        return tuple(found.get(place, state) for place, state in enumerate(unknown))

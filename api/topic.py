@@ -36,8 +36,8 @@ class Topic:
 
     __reduce_ex__ = refuse_copy
 
-    def __init__(self, runtime: Session, live: LiveTopic, partitioner: Partitioner | None = None) -> None:
-        self._runtime = runtime
+    def __init__(self, session: Session, live: LiveTopic, partitioner: Partitioner | None = None) -> None:
+        self._session = session
         self._live = live
         self._publisher = publisher_of(live, partitioner)
 
@@ -60,11 +60,6 @@ class Topic:
     def settings(self) -> TopicSettings:
         """Its settings now."""
         return self._live.settings
-
-    @property
-    def publisher(self) -> Publisher:
-        """What publishes to it: for the other modules of the package."""
-        return self._publisher
 
     def __repr__(self) -> str:
         return f"<Topic {self.name!r} with {self.partitions} partitions>"
@@ -155,7 +150,7 @@ class Topic:
         written; `TopicFull`, `DiskFull` when nothing was stored; `PublishFailed`, `ActorCrashed` with `indefinite` set
         when it may be; `PartitionUnavailable`; `RuntimeClosed`. A cancelled publish is indefinite too.
         """
-        self._runtime.check_open()
+        self._session.check_open()
         is_plain = type(value) is bytes and delay is None and deliver_at is None
         if not is_plain and is_delayed(value, delay, deliver_at):
             if expected_offset is not None:
@@ -212,7 +207,7 @@ class Topic:
         its receipt, or its error, which is `indefinite` where the message may be stored, or wait, all the same. Publish
         only those with an error again. Otherwise raises as `publish` does.
         """
-        self._runtime.check_open()
+        self._session.check_open()
         values = batch_of(values)
         columns = {
             "headers": headers,
@@ -238,12 +233,12 @@ class Topic:
         return await self._publisher.publish_batch(values, keys, given, partition, acks, expected_offset)
 
     def _delaying(self) -> DelayedPublisher:
-        return DelayedPublisher(self._runtime, self._publisher)
+        return DelayedPublisher(self._session, self._publisher)
 
     def delayed(self) -> DelayedMessages:
         """The messages that wait until they are due: to be listed, counted and cancelled."""
-        self._runtime.check_open()
-        return DelayedMessages(self._runtime, self._live)
+        self._session.check_open()
+        return DelayedMessages(self._session, self._live)
 
     async def schedule(
         self,
@@ -274,9 +269,9 @@ class Topic:
         Raises `InvalidArgument` for what cannot be published, or is never due; `ScheduleExists` when the name has other
         settings; `TopicNotFound`.
         """
-        self._runtime.check_open()
+        self._session.check_open()
         return await add_schedule(
-            self._runtime,
+            self._session,
             self._live,
             name,
             value=value,
@@ -293,8 +288,8 @@ class Topic:
 
     def schedules(self) -> tuple[Schedule, ...]:
         """The recurring publishes of the topic, by name."""
-        self._runtime.check_open()
-        return tuple(Schedule(self._runtime, live) for live in self._runtime.schedules_of(self.topic_id))
+        self._session.check_open()
+        return tuple(Schedule(self._session, live) for live in self._session.schedules_of(self.topic_id))
 
     def producer(self, name: str) -> Producer:
         """Somebody who publishes under a name, each message once whatever fails: `async with topic.producer("import")`.
@@ -302,8 +297,8 @@ class Topic:
         The name lives on in the log: a producer of that name that begins later, also in another process, goes on where
         this one ended, and fences it.
         """
-        self._runtime.check_open()
-        return Producer(self._runtime, self._publisher, name)
+        self._session.check_open()
+        return Producer(self._session, self._publisher, name)
 
     async def flush(self) -> None:
         """Return once everything published so far is synced.
@@ -311,30 +306,16 @@ class Topic:
         Raises `PublishFailed` when messages published with `acks="none"` failed since the last call (`failed` counts
         them), `StorageError` when what was published with `acks="leader"` cannot be synced.
         """
-        self._runtime.check_open()
+        self._session.check_open()
         refusals = []
         for port in self._live.ports:
             try:
                 await port.ref.ask(Flush())
             except StorageError as error:
                 refusals.append(error)
-        self.raise_unawaited()
+        raise_unawaited(self._live)
         if refusals:
             raise refusals[0]
-
-    def raise_unawaited(self) -> None:
-        """Raise `PublishFailed` for failures of `acks="none"` publishes not told: for other modules of the package."""
-        failures = [port.take_unawaited() for port in self._live.ports]
-        failed = sum(count for count, _ in failures)
-        if failed:
-            cause = next(error for _, error in failures if error is not None)
-            raise PublishFailed(
-                f"{failed} messages that were published to {self.name!r} with acks='none' are not, or not certainly,"
-                f" stored: {cause} Publish them again, or use acks='leader' to hear of each.",
-                failed=failed,
-                topic=self.name,
-                indefinite=True,
-            ) from cause
 
     def subscribe(self, group: str, *, name: str | None = None, **settings: Unpack[GroupOptions]) -> Consumer:
         """A consumer of this topic in a group: `async with topic.subscribe("billing") as consumer`.
@@ -355,9 +336,9 @@ class Topic:
         An offset as `start` holds in every partition: below the oldest record it means that one, past the end the end.
         Entering raises `ConfigurationError` with every problem.
         """
-        self._runtime.check_open()
+        self._session.check_open()
         check_not_own_group(group)
-        return Consumer(self._runtime, (self._live,), group, settings, name)
+        return Consumer(self._session, (self._live,), group, settings, name)
 
     async def work(
         self,
@@ -426,9 +407,9 @@ class Topic:
         skip_dropped: bool = False,
     ) -> BatchReader:
         """Like `read`, a batch at a time, as columns."""
-        self._runtime.check_open()
+        self._session.check_open()
         return BatchReader(
-            self._runtime,
+            self._session,
             self._live,
             start=start,
             stop=stop,
@@ -441,10 +422,35 @@ class Topic:
         """The messages that `group` has given up on, because they were rejected or failed `max_deliveries` times:
         `await topic.dead_letters("billing").list()`.
         """
-        self._runtime.check_open()
-        return KeptLetters(self._runtime, self._live, group)
+        self._session.check_open()
+        return KeptLetters(self._session, self._live, group)
 
     async def describe(self) -> tuple[PartitionStatistics, ...]:
         """Offsets, sizes, state and groups of every partition."""
-        self._runtime.check_open()
-        return await self._runtime.partition_statistics(self._live.ports)
+        self._session.check_open()
+        return await self._session.partition_statistics(self._live.ports)
+
+
+def raise_unawaited(live: LiveTopic) -> None:
+    """Raise `PublishFailed` for the `acks="none"` publishes that have failed and are not reported yet."""
+    failures = [port.take_unawaited() for port in live.ports]
+    failed = sum(count for count, _ in failures)
+    if failed:
+        cause = next(error for _, error in failures if error is not None)
+        raise PublishFailed(
+            f"{failed} messages that were published to {live.name!r} with acks='none' are not, or not certainly,"
+            f" stored: {cause} Publish them again, or use acks='leader' to hear of each.",
+            failed=failed,
+            topic=live.name,
+            indefinite=True,
+        ) from cause
+
+
+def publisher_to(topic: Topic) -> Publisher:
+    """What publishes to a topic, for what works on one in this package."""
+    return topic._publisher
+
+
+def live_of(topic: object) -> LiveTopic | None:
+    """The live topic that a `Topic` is the handle of; None for anything else."""
+    return topic._live if isinstance(topic, Topic) else None

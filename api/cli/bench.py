@@ -26,7 +26,7 @@ from callboard.control.server import plain
 from callboard.log.errors import InvalidArgument
 from callboard.log.limits import BATCH_BYTES_MAX
 from callboard.log.seams.clock import Clock
-from callboard.runtime import Runtime, open_runtime
+from callboard.runtime import Runtime, open_runtime, session_of
 from callboard.topic import Topic
 
 FRAME_OVERHEAD_BYTES = 130
@@ -74,7 +74,7 @@ class Bench:
 
     def __init__(self, runtime: Runtime, bare: BareFile, plan: BenchPlan, say: Callable[[str], None]) -> None:
         self.runtime = runtime
-        self.clock: Clock = runtime.clock
+        self.clock: Clock = session_of(runtime).clock
         self._bare = bare
         self._plan = plan
         self._say = say
@@ -87,7 +87,7 @@ class Bench:
 
     def payload(self, count: int) -> tuple[list[bytes], list[bytes | None]]:
         """Prebuilt values and keys."""
-        entropy = self.runtime.entropy
+        entropy = session_of(self.runtime).entropy
         values = [entropy.bytes(self._plan.size) for _ in range(count)]
         return values, [b"key%06d" % number for number in range(count)]
 

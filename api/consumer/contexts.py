@@ -13,6 +13,7 @@ import trio
 
 from callboard.actors.groups.renewals import RENEW_AT, RenewedLease
 from callboard.actors.kernel.failures import describe
+from callboard.consumer.messages import hand_over_ack, hand_over_nack
 from callboard.consumer.settlements import REASON_CHARACTERS, loss_of
 from callboard.log.errors import CallboardError, ConsumerDrained, InvalidArgument, LeaseLost
 from callboard.log.plain import refuse_copy
@@ -126,7 +127,7 @@ class Receiving(Generic[M]):
             try:
                 await message.ack(wait=self._waits)
             except trio.Cancelled:
-                message.hand_over_ack()
+                hand_over_ack(message)
                 raise
         elif self._lost:
             error.add_note(f"(and {self._loss(message)})")
@@ -140,7 +141,7 @@ class Receiving(Generic[M]):
                 await message.nack(reason=reason)
             except trio.Cancelled:
                 # The body's exception comes out; the scope that is cancelled tells its task at the next checkpoint.
-                message.hand_over_nack(reason)
+                hand_over_nack(message, reason)
             except CallboardError as problem:
                 error.add_note(f"(and the message could not be given back: {problem})")
 

@@ -572,18 +572,6 @@ class ReceivedMessage(PublishesWithAck, Record):
                 batch.settled_singly.pop(offset, None)
             raise
 
-    def hand_over_ack(self) -> None:
-        """Have the partition take a cancelled task's ack, unless it publishes: for other modules of the package."""
-        if not self.settled and (self._staged is None or not self._staged.payloads):
-            self.settled = True
-            self._leases.hand_over("ack", self.lease, ((self.offset, self.offset + 1),))
-
-    def hand_over_nack(self, reason: str) -> None:
-        """Have the partition take a cancelled task's nack: for other modules of the package."""
-        if not self.settled:
-            self.settled = True
-            self._leases.hand_over("nack", self.lease, ((self.offset, self.offset + 1),), reason)
-
     def _staging(self) -> Staged:
         if self.settled:
             raise self._twice()
@@ -596,6 +584,20 @@ class ReceivedMessage(PublishesWithAck, Record):
         return InvalidArgument(
             f"message {self.topic}/{self.partition}@{self.offset} is settled already. A message is settled once."
         )
+
+
+def hand_over_ack(message: ReceivedMessage) -> None:
+    """Have the partition take a cancelled task's ack, unless the ack publishes."""
+    if not message.settled and (message._staged is None or not message._staged.payloads):
+        message.settled = True
+        message._leases.hand_over("ack", message.lease, ((message.offset, message.offset + 1),))
+
+
+def hand_over_nack(message: ReceivedMessage, reason: str) -> None:
+    """Have the partition take a cancelled task's nack."""
+    if not message.settled:
+        message.settled = True
+        message._leases.hand_over("nack", message.lease, ((message.offset, message.offset + 1),), reason)
 
 
 class ReceivedBatch(PublishesWithAck, ColumnBatch):

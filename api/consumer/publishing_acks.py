@@ -31,12 +31,15 @@ from callboard.log.errors import (
     TopicNotFound,
 )
 from callboard.log.limits import HEADERS_COUNT_MAX, PUBLISHES_BYTES_MAX, PUBLISHES_MAX
-from callboard.log.plain import refuse_copy
+from callboard.log.plain import refuse_copy, shown, text
 from callboard.message import is_delayed
+from callboard.publishing.delaying import DelayedPublisher
+from callboard.publishing.publisher import publisher_of
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from callboard.actors.catalog.directory import LiveTopic
     from callboard.actors.partition.beside.outbox import Outbox
     from callboard.actors.partition.port import PartitionPort
     from callboard.message import Headers, Message
@@ -143,12 +146,12 @@ class PublishesWithAck:
         published so waits for its topics.
         """
         session: Session = self._leases.runtime
-        live = session.live_topic(topic)
+        live = _target(session, topic)
         given = dict(zip(ATTRIBUTES, (headers, timestamp, ttl, priority), strict=True))
         found: Mapping[str, Any] | None = given if any(item is not None for item in given.values()) else None
         due = None
         if is_delayed(value, delay, deliver_at):
-            delaying = session.delaying(live)
+            delaying = DelayedPublisher(session, publisher_of(live))
             value, due = delaying.opened(value, delay, deliver_at)
         index, size, plain, key, stored = live.publisher.placed(value, key, found, partition)
         if due is not None:
@@ -159,6 +162,24 @@ class PublishesWithAck:
         target = Target(live.topic_id, index, waits=due is not None)
         self._staging().add(Payload(target, plain, key, stored), size)
         await trio.lowlevel.checkpoint_if_cancelled()
+
+
+def _target(session: Session, topic: object) -> LiveTopic:
+    """The topic that is named, or given as itself. Raises `TopicNotFound`, `InvalidArgument`."""
+    session.check_open()
+    live = session.live_of(topic)
+    if live is not None:
+        if live.deleted or session.directory.by_id(live.topic_id) is not live:
+            raise TopicNotFound(
+                f"topic {live.name!r} was deleted, or is another runtime's. Nothing was written.",
+                topic=live.name,
+            )
+    elif text(topic) is not None:
+        live = session.find(topic)
+    else:
+        raise InvalidArgument(f"{shown(topic, 80)} is no topic, nor the name of one. Nothing was written.")
+    publisher_of(live)
+    return live
 
 
 class AcksWithPublishes:

@@ -1,136 +1,22 @@
-"""`Runtime.subscribe` and `Runtime.work`: reading several topics, by their names, or all that match a pattern."""
+"""Which topics `Runtime.subscribe` and `Runtime.work` read: those of some names, or all that match a pattern."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Never, Unpack, cast, overload
-
-import trio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from callboard.actors.names import check_name, check_not_own_group
-from callboard.actors.settings import GroupOptions
 from callboard.actors.topic_patterns import MANY, ONE, TopicPattern, check_pattern
-from callboard.consumer.work import GRACE_S, Handler, Working, check_settings_of_work
 from callboard.log.errors import InvalidArgument
 from callboard.log.limits import TOPICS_MAX
-from callboard.log.plain import items, refuse_copy, shown, text
+from callboard.log.plain import items, shown, text
 
 if TYPE_CHECKING:
     from callboard.actors.catalog.directory import LiveTopic
-    from callboard.consumer.consumer import Consumer
 
 
-class ReadsTopics:
-    """The part of a runtime that consumes."""
-
-    __reduce_ex__ = refuse_copy
-
-    if TYPE_CHECKING:
-
-        def check_open(self) -> None: ...
-        def _live(self, name: str) -> LiveTopic: ...
-        def _consumer(
-            self,
-            lives: Sequence[LiveTopic],
-            group: str,
-            settings: GroupOptions,
-            name: str | None,
-            pattern: TopicPattern | None,
-        ) -> Consumer: ...
-
-    @overload
-    def subscribe(
-        self, topics: Sequence[str], group: str, *, name: str | None = None, **settings: Unpack[GroupOptions]
-    ) -> Consumer: ...
-    @overload
-    def subscribe(
-        self,
-        *,
-        pattern: str,
-        group: str,
-        dead_letters: bool = False,
-        name: str | None = None,
-        **settings: Unpack[GroupOptions],
-    ) -> Consumer: ...
-    def subscribe(
-        self,
-        topics: Sequence[str] | None = None,
-        group: str | None = None,
-        *,
-        pattern: str | None = None,
-        dead_letters: bool = False,
-        name: str | None = None,
-        **settings: Unpack[GroupOptions],
-    ) -> Consumer:
-        """A consumer of several topics in a group: `async with runtime.subscribe(["orders", "refunds"], "billing")`.
-
-        Topics take turns; `topic` of a message or batch tells which it is from. `name` and settings as in
-        `Topic.subscribe`. When one of the topics is deleted, `TopicNotFound` is raised once where the consumer meets
-        that, and the consumer goes on with the others when it is asked again.
-
-        With a `pattern`, `runtime.subscribe(pattern="orders.*", group="billing")`, the group reads all topics whose
-        names match: `*` stands for any characters, `?` for one. Its consumers take up new topics that match, from their
-        beginning, and leave deleted ones without a word. Topics for dead letters match only with `dead_letters`.
-
-        Raises `TopicNotFound`, and `InvalidArgument` for anything but a sequence of different names, or a pattern.
-        """
-        self.check_open()
-        lives, wanted = read_topics(self._live, topics, pattern, dead_letters)
-        return self._consumer(lives, _check_group(group), settings, name, wanted)
-
-    @overload
-    async def work(
-        self,
-        topics: Sequence[str],
-        handler: Handler,
-        group: str,
-        *,
-        concurrency: int = 1,
-        grace: float = GRACE_S,
-        name: str | None = None,
-        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-        **settings: Unpack[GroupOptions],
-    ) -> Never: ...
-    @overload
-    async def work(
-        self,
-        *,
-        pattern: str,
-        handler: Handler,
-        group: str,
-        dead_letters: bool = False,
-        concurrency: int = 1,
-        grace: float = GRACE_S,
-        name: str | None = None,
-        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-        **settings: Unpack[GroupOptions],
-    ) -> Never: ...
-    async def work(
-        self,
-        topics: Sequence[str] | None = None,
-        handler: Handler | None = None,
-        group: str | None = None,
-        *,
-        pattern: str | None = None,
-        dead_letters: bool = False,
-        concurrency: int = 1,
-        grace: float = GRACE_S,
-        name: str | None = None,
-        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-        **settings: Unpack[GroupOptions],
-    ) -> Never:
-        """As `Topic.work`, for messages of several topics, or of a `pattern` as in `subscribe`.
-
-        A named topic that is deleted is left out; the last one ends it.
-        """
-        self.check_open()
-        check_settings_of_work(settings)
-        lives, wanted = read_topics(self._live, topics, pattern, dead_letters)
-        consumer = self._consumer(lives, _check_group(group), settings, name, wanted)
-        await Working(consumer, cast("Handler", handler), concurrency, grace).run(task_status)
-
-
-def _check_group(group: str | None) -> str:
+def check_group_name(group: str | None) -> str:
+    """The name of a group of the program's own. Raises `InvalidArgument`."""
     if group is None:
         raise InvalidArgument('no group is named. Nothing was done. Name one: group="billing".')
     check_not_own_group(group)

@@ -14,7 +14,13 @@ from typing import Any, Final, Protocol
 
 from callboard.actors.partition.commands import PartitionStatistics
 from callboard.dead_letters.kept import DeadLetter, KeptLetters
-from callboard.dead_letters.topics import DeadLetterTopic, ForwardedLetter
+from callboard.dead_letters.topics import (
+    DeadLetterTopic,
+    ForwardedLetter,
+    count_by_group,
+    ends_of,
+    letters_below,
+)
 from callboard.log.errors import InvalidArgument
 from callboard.message import ATTRIBUTES, Record
 from callboard.reports.figures import GroupInfo
@@ -141,14 +147,14 @@ async def answer_dead_letters(
     """What one of `VERBS` results in. Raises what `DeadLetterTopic` raises, and `InvalidArgument`."""
     choose, most = chooses(group, origin, reason, at), _whole(limit, "limit")
     if below:
-        letters = letters.below([_whole(end, "below") or 0 for end in below.split()])
+        letters = letters_below(letters, [_whole(end, "below") or 0 for end in below.split()])
     match verb:
         case "ends_of_dead":
-            return await letters.ends()
+            return await ends_of(letters)
         case "list_dead":
             return [_letter(each) for each in await letters.list(choose, limit=most or LISTED)]
         case "count_dead":
-            found = await letters.count_by_group(choose, full=full == "yes")
+            found = await count_by_group(letters, choose, full=full == "yes")
             return [{"group": of, "reason": why, "messages": messages} for of, why, messages in found]
         case "purge_dead":
             return await letters.purge(choose, limit=most)

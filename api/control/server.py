@@ -53,7 +53,7 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal, Protocol, Unpack
 
@@ -160,9 +160,6 @@ class Controlled(Protocol):
     def events(self) -> Sequence[Logged]:
         """What happened lately."""
 
-    def emit(self, event: Any) -> None:
-        """Add to that."""
-
     def topic(self, name: str) -> Topic:
         """The topic of that name."""
 
@@ -200,8 +197,10 @@ class Controlled(Protocol):
 class ControlServer:
     """Serves one runtime; run by an actor of it. Raises `ControlError` where no socket can be made."""
 
-    def __init__(self, runtime: Controlled) -> None:
+    def __init__(self, runtime: Controlled, emit: Callable[[Any], object]) -> None:
+        """`emit` puts an event into the runtime's log of events."""
         self._runtime = runtime
+        self._emit = emit
         self._path = _socket_path(runtime.directory)
         _is_stale(self._path)
         self._socket: trio.socket.SocketType | None = None
@@ -300,9 +299,7 @@ class ControlServer:
         try:
             frame = encode(await self._result(request))
         except Exception as error:  # noqa: BLE001 - a bug, in whatever was asked
-            self._runtime.emit(
-                RequestFailed(ACTOR, str(verb), describe(error), place(error), traceback_lines(error))
-            )
+            self._emit(RequestFailed(ACTOR, str(verb), describe(error), place(error), traceback_lines(error)))
             done = f" {_then(str(verb))}" if verb in CHANGING else ""
             words = f"{verb!r} met a bug in Callboard, please report it ({describe(error)}).{done}"
             return encode(_refusal(ControlError(words)))

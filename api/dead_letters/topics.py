@@ -125,19 +125,6 @@ class DeadLetterTopic:
         self._ends = ends
         """Of each partition, what lies from this offset on is left out; None: nothing is."""
 
-    async def ends(self) -> Sequence[int]:
-        """Where each partition ends now: for other modules of the package."""
-        return [(await self._ask(port, c.Describe())).visible_end for port in self._live.ports]
-
-    def below(self, ends: Sequence[int]) -> DeadLetterTopic:
-        """The same without what came after its partitions ended there: for other modules of the package."""
-        if len(ends) != len(self._live.ports):
-            raise InvalidArgument(
-                f"there are {len(ends)} ends of partitions, and topic {self._live.name!r} has {len(self._live.ports)}"
-                " partitions. Nothing was done. Ask for them again."
-            )
-        return DeadLetterTopic(self._session, self._live, self._find, ends)
-
     async def list(self, choose: Chooses | None = None, *, limit: int = 1000) -> tuple[ForwardedLetter, ...]:
         """The first `limit` dead letters that `choose` returns True for, partition by partition, oldest first."""
         found: list[ForwardedLetter] = []
@@ -157,12 +144,6 @@ class DeadLetterTopic:
         counted together, as "(other reasons)".
         """
         return (await self._counted(choose, full=full, is_by_group=False)).counts()
-
-    async def count_by_group(
-        self, choose: Chooses | None = None, *, full: bool = False
-    ) -> Sequence[tuple[str | None, str | None, int]]:
-        """As `count`, each group's for themselves, as (group, reason, messages): for other modules of the package."""
-        return (await self._counted(choose, full=full, is_by_group=True)).by_group()
 
     async def _counted(self, choose: Chooses | None, *, full: bool, is_by_group: bool) -> ReasonCounts:
         counts = ReasonCounts(full=check_flag("full", full))
@@ -437,6 +418,29 @@ class DeadLetterTopic:
                 raise RuntimeClosed(
                     f"dead letters in {port.label}: the runtime is closed or the topic was deleted. Open it again."
                 ) from error
+
+
+async def ends_of(letters: DeadLetterTopic) -> Sequence[int]:
+    """Where each partition of the topic ends now."""
+    return [(await letters._ask(port, c.Describe())).visible_end for port in letters._live.ports]
+
+
+def letters_below(letters: DeadLetterTopic, ends: Sequence[int]) -> DeadLetterTopic:
+    """The same dead letters without those appended after the partitions ended at `ends`."""
+    live = letters._live
+    if len(ends) != len(live.ports):
+        raise InvalidArgument(
+            f"there are {len(ends)} ends of partitions, and topic {live.name!r} has {len(live.ports)} partitions."
+            " Nothing was done. Ask for them again."
+        )
+    return DeadLetterTopic(letters._session, live, letters._find, ends)
+
+
+async def count_by_group(
+    letters: DeadLetterTopic, choose: Chooses | None = None, *, full: bool = False
+) -> Sequence[tuple[str | None, str | None, int]]:
+    """As `DeadLetterTopic.count`, but for each group by itself, as (group, reason, messages)."""
+    return (await letters._counted(choose, full=full, is_by_group=True)).by_group()
 
 
 def _letter_of(record: Record) -> ForwardedLetter | None:

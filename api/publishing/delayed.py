@@ -18,7 +18,7 @@ from callboard.log.errors import ActorCrashed, ActorStopped, InvalidArgument, Ru
 from callboard.log.format.columns import FOREVER
 from callboard.log.limits import MIB, OFFSET_MAX, READ_BYTES_DEFAULT
 from callboard.log.plain import each_of, is_a, items, refuse_copy, shown, text, whole
-from callboard.message import Receipt, Record, ScheduledReceipt, WaitsInTopic, from_us, topic_id_field
+from callboard.message import Receipt, Record, ScheduledReceipt, from_us, topic_id_field
 
 if TYPE_CHECKING:
     from callboard.actors.catalog.directory import LiveTopic
@@ -34,7 +34,7 @@ PAGE_PART: Final = 16
 
 
 @attrs.frozen(kw_only=True)
-class DelayedMessage(WaitsInTopic):
+class DelayedMessage:
     """A message that waits."""
 
     topic: str
@@ -51,6 +51,11 @@ class DelayedMessage(WaitsInTopic):
     """How many seconds after it came to its topic it expires; None: as the topic says."""
     priority: int | None
     _topic_id: str | None = topic_id_field()
+
+
+def waits_in(delayed: ScheduledReceipt | DelayedMessage, topic_id: str) -> bool:
+    """Whether it waits in the topic of this id, not in an earlier one of the same name."""
+    return delayed._topic_id in (None, topic_id)
 
 
 class DelayedMessages:
@@ -163,7 +168,7 @@ class DelayedMessages:
                 f"{shown(receipt, 80)} is no receipt of a delayed message of topic {self._live.name!r}. Nothing was"
                 f" {done}."
             )
-        if not receipt.is_of(self._live.topic_id):
+        if not waits_in(receipt, self._live.topic_id):
             raise TopicNotFound(
                 f"{shown(receipt, 80)} is of another topic {self._live.name!r}: one was deleted, and the other made"
                 f" under its name. Nothing was {done}.",

@@ -71,11 +71,11 @@ class Producer:
 
     __reduce_ex__ = refuse_copy
 
-    def __init__(self, runtime: Session, publisher: Publisher, name: str) -> None:
+    def __init__(self, session: Session, publisher: Publisher, name: str) -> None:
         self.name = check_name(name, "producer")
         self.producer_id: Final = producer_id_of(self.name)
         """What its records carry."""
-        self._runtime = runtime
+        self._session = session
         self._publisher = publisher
         self._lines = [_Line(port) for port in publisher.live.ports]
         self._owner = publisher.next_owner()
@@ -88,7 +88,7 @@ class Producer:
         """Begin in every partition that can be reached, which fences earlier producers of the name there; in the others
         with the first publish.
         """
-        self._runtime.check_open()
+        self._session.check_open()
         self._open()
         try:
             for line in self._lines:
@@ -184,7 +184,7 @@ class Producer:
             return await self._begun(line)
 
     def _check_open(self) -> None:
-        self._runtime.check_open()
+        self._session.check_open()
         if not self._is_open:
             raise InvalidArgument(
                 f"producer {self.name!r} is not entered. Nothing was written. Use `async with topic.producer(...)`."

@@ -241,7 +241,7 @@ def _check_times(session: Session, cron: str | None, zone: str | None, every: fl
             "a schedule has cron or every, and either says when it is due. Nothing was changed. Give one."
         )
     if every is None:
-        Cron(check_cron(cron), session.zone("UTC" if zone is None else zone))
+        Cron(check_cron(cron), session.load_zone("UTC" if zone is None else zone))
         return None
     seconds = number(every)
     if seconds is None or not SCHEDULE_EVERY_S_MIN <= seconds <= SCHEDULE_EVERY_S_MAX:

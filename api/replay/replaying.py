@@ -41,8 +41,8 @@ from callboard.replay.progress import ReplayProgress, ReplayReport, ReplayTally
 from callboard.replay.resuming import last_positions
 from callboard.replay.sending import Sender
 from callboard.replay.sources import ReplayLane, ReplaySource, Timed
-from callboard.runtime import Runtime
-from callboard.topic import Topic
+from callboard.runtime import Runtime, session_of
+from callboard.topic import Topic, publisher_to
 
 CHANNEL_BATCHES: Final = 2
 """Read ahead for each target partition."""
@@ -100,7 +100,7 @@ async def replay(
         named=dict(settings or {}),
     )
     check_name(topic, "topic")
-    runtime.check_open()
+    session_of(runtime).check_open()
     limit_bytes = wanted.max_message_bytes(runtime, topic)
     if checked is None:
         checked = await check_recording(recording, wanted.selection, max_message_bytes=limit_bytes)
@@ -146,7 +146,7 @@ class _Once:
     """Two runs of one replay at a time would not see each other's records."""
 
     def __init__(self, topic: Topic, replay_id: ReplayId) -> None:
-        self._running, self._topic, self._id = topic.publisher.replays, topic, replay_id
+        self._running, self._topic, self._id = publisher_to(topic).replays, topic, replay_id
 
     def __enter__(self) -> None:
         if self._id in self._running:
@@ -196,8 +196,9 @@ class _Replaying:
             recording, wanted.selection, wanted.passes, target.topic_id, numbered=numbered
         )
         self.id = ReplayId(manifest.digest, target.topic_id, wanted.selection)
-        self._runtime = runtime
+        self._clock = session_of(runtime).clock
         self._target = target
+        self._publisher = publisher_to(target)
         self._wanted = wanted
         self._selected = selected
         self._digest = manifest.digest
@@ -207,9 +208,9 @@ class _Replaying:
         self._failure: CallboardError | None = None
 
     async def run(self, on_progress: Heard | None, every_s: float) -> ReplayReport:
-        clock = self._runtime.clock
+        clock = self._clock
         source_of = {producer: index for index, producer in enumerate(self._source.producer_ids)}
-        lasts = await last_positions(self._target.publisher.live, source_of)
+        lasts = await last_positions(self._publisher.live, source_of)
         feeds = self._feeds(lasts)
         self._stored = self._stored_before(lasts)
         pace = Pace(self._wanted.speed, clock.monotonic(), 0)
@@ -255,7 +256,7 @@ class _Replaying:
             return [
                 _LaneFeed(index, ReplayLane(self._source, index, last)) for index, last in enumerate(lasts)
             ]
-        partitioner = self._target.publisher.partitioner
+        partitioner = self._publisher.partitioner
         return [_MergedFeed(Merger(self._source, lasts, partitioner, is_raw=self.is_raw))]
 
     def _start(self, nursery: trio.Nursery, feeds: Sequence[_LaneFeed | _MergedFeed], pace: Pace) -> None:
@@ -264,10 +265,10 @@ class _Replaying:
             sender = Sender(
                 index,
                 batches,
-                publish=self._target.publisher.publish_columns,
+                publish=self._publisher.publish_columns,
                 level=self._wanted.level,
                 pace=pace,
-                clock=self._runtime.clock,
+                clock=self._clock,
                 tally=self._tally,
             )
             nursery.start_soon(self._attempt, nursery, sender.run)
@@ -296,7 +297,7 @@ class _Replaying:
         if passes is not None and pace.speed != MAX_SPEED:
             end = pace.due(passes * line.period_us)
         total = None if passes is None or self._stored is None else passes * self._selected - self._stored
-        return self._tally.progress(self._runtime.clock.monotonic(), pace, total=total, end=end)
+        return self._tally.progress(self._clock.monotonic(), pace, total=total, end=end)
 
     def _report(
         self,
@@ -305,7 +306,7 @@ class _Replaying:
         feeds: Sequence[_LaneFeed | _MergedFeed],
     ) -> ReplayReport:
         tally = self._tally
-        elapsed_s = self._runtime.clock.monotonic() - pace.began
+        elapsed_s = self._clock.monotonic() - pace.began
         return ReplayReport(
             topic=self._target.name,
             recording=self._digest,

@@ -43,7 +43,7 @@ class OwnershipWatch:
         if machine != self._machine:
             self.forget()
             self._machine = machine
-        directory: Any = runtime._directory
+        directory: Any = runtime._session.directory
         for live in directory.topics():
             for port in live.ports:
                 partition = running(port.ref._cell)
@@ -61,7 +61,7 @@ class OwnershipWatch:
 
     def overdue(self, runtime: Runtime, grace_s: float) -> str | None:
         """What hand-over takes longer than `rebalance_timeout` and `grace_s`, in words: for when nothing has failed."""
-        directory: Any = runtime._directory
+        directory: Any = runtime._session.directory
         for membership in directory._memberships.values():
             if membership.settings.mode == "exclusive":
                 since_s = directory.timers.clock.monotonic() - membership.settings.rebalance_timeout - grace_s

@@ -55,7 +55,7 @@ class ObservedMembers:
         machine = self._world.machine
         if machine is None or machine.runtime is None or machine.dead:
             return
-        directory = machine.runtime._directory
+        directory = machine.runtime._session.directory
         owners: dict[tuple[str, int], tuple[Any, ...]] = {}
         for membership in directory._memberships.values():
             rows = membership.assignment.rows if membership.settings.mode == "exclusive" else {}

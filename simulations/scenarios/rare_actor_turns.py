@@ -264,7 +264,7 @@ async def fill_mailboxes(at: RareClient) -> None:
     for policy in ("wait", "drop_oldest", "drop_newest", "fail"):
         spec = ChildSpec(name=at.new_name(), start=Odd, significant=False, mailbox=MailboxSpec(2, policy))
         ref = await at.runtime.spawn(spec)
-        supervisor = at.runtime._system.root.supervisor("user")  # `spawn` has no counterpart
+        supervisor = at.runtime._session.system.root.supervisor("user")  # `spawn` has no counterpart
         mortals = [await at.runtime.spawn(Odd, name=at.new_name()) for _ in range(3)]
         for mortal in mortals:
             mortal.watch(ref)

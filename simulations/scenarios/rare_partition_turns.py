@@ -81,7 +81,9 @@ async def end_amid_many_appends(at: MomentClient) -> None:
             if at.draws.random() < 0.5:
                 at.crash(topic)
             else:
-                at.runtime._system.actor(at.path_of(topic)).kill()  # what a stop does when its grace is over
+                at.runtime._session.system.actor(
+                    at.path_of(topic)
+                ).kill()  # what a stop does when its grace is over
             await trio.sleep(one_of(at.draws, (0.0, 0.01)))
             disk.unhang(stall)
             with at.in_time(2 * WAIT_S, "hearing of what a partition had when it crashed"):

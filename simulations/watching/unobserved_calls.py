@@ -15,7 +15,6 @@ from types import FrameType
 from typing import Any, Final
 
 from callboard.consumer.publishing_acks import PublishesWithAck
-from callboard.consumer.several_topics import ReadsTopics
 from callboard.dead_letters.topics import DeadLetterTopic
 from callboard.group import Group
 from callboard.publishing.producer import Producer
@@ -78,8 +77,8 @@ TOPICS: Final[tuple[tuple[type, str, Find], ...]] = (
 GROUPS: Final[tuple[tuple[type, str, Find], ...]] = (
     (Topic, "subscribe", _group),
     (Topic, "work", _worked),
-    (ReadsTopics, "subscribe", _worked),
-    (ReadsTopics, "work", _several_worked),
+    (Runtime, "subscribe", _worked),
+    (Runtime, "work", _several_worked),
     *((Group, verb, _name_of) for verb in ("alter", "seek", "reset", "delete")),
 )
 

@@ -135,7 +135,7 @@ KNOWN: Final[dict[tuple[str, str], Tell]] = {
     ("callboard.runtime", "Runtime.__aenter__"): _says("its runtime to open"),
     ("callboard.runtime", "Runtime.__aexit__"): _says("its runtime to close"),
     ("callboard.runtime", "Runtime.spawn"): _says("an actor to start"),
-    ("callboard.runtime", "Runtime.ask_catalog"): _says("the catalog"),
+    ("callboard.session", "Session.ask_catalog"): _says("the catalog"),
     ("callboard.simulations.world.world", "World.machine_until_done"): _machine,
     ("callboard.simulations.world.world", "World.eventually"): _says("what it expects to come true"),
 }

@@ -48,7 +48,7 @@ def inside(machine: Machine, largest_bytes: int) -> str | None:
 
 def left_in_hand(runtime: Runtime, topics: tuple[str, ...]) -> str | None:
     """When nobody publishes: which of these topics' partitions counts bytes in hand, and has none; None for none."""
-    for live in runtime._directory.topics():
+    for live in runtime._session.directory.topics():
         for port in live.ports if live.name in topics else ():
             cell = port.ref._cell
             partition = running(cell)
@@ -64,9 +64,9 @@ def left_in_hand(runtime: Runtime, topics: tuple[str, ...]) -> str | None:
 
 def left_behind(runtime: Runtime) -> str | None:
     """When all consumers and readers have gone, and nothing fails: what is still there of one of them, in words."""
-    if len(runtime.renewed_leases):
-        return f"{len(runtime.renewed_leases)} leases are renewed, and no body runs"
-    for live in runtime._directory.topics():
+    if len(runtime._session.renewed_leases):
+        return f"{len(runtime._session.renewed_leases)} leases are renewed, and no body runs"
+    for live in runtime._session.directory.topics():
         for port in live.ports:
             partition = running(port.ref._cell)
             for group in () if partition is None else partition._core.states:
@@ -99,16 +99,16 @@ def of_consumer(consumer: Consumer) -> str | None:
 
 
 def _problems(runtime: Runtime, largest_bytes: int) -> Iterator[str]:
-    limits = runtime.limits
-    yield from _of_timers(runtime.timers)
+    limits = runtime._session.limits
+    yield from _of_timers(runtime._session.timers)
     yield from _of_renewed(runtime)
-    for live in runtime._directory.topics():
+    for live in runtime._session.directory.topics():
         for port in live.ports:
             yield from _of_budget(port.label, port.budget, largest_bytes)
             partition = running(port.ref._cell)
             if partition is not None:
                 yield from _of_partition(port.label, partition, port.budget, largest_bytes)
-    windows = runtime._directory.windows
+    windows = runtime._session.directory.windows
     sizes = sum(windows._sizes.values())
     if windows.size_bytes != sizes:
         yield f"the record windows count {windows.size_bytes} bytes, and have {sizes} (W3)"
@@ -145,7 +145,7 @@ def _of_timers(timers: Timers) -> Iterator[str]:
 
 def _of_renewed(runtime: Runtime) -> Iterator[str]:
     """A lease that a body has lasts no longer for its consumer than for its partition: others get the message then."""
-    for lease in runtime.renewed_leases._leases:
+    for lease in runtime._session.renewed_leases._leases:
         partition = None if lease.due == NEVER else running(lease.port.ref._cell)
         for group in () if partition is None else partition._core.states:
             known = group.delivery.lease_of(lease.lease_id) if group.group_id == lease.group_id else None

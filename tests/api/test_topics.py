@@ -276,7 +276,7 @@ async def test_statistics_wait_for_room_in_a_busy_mailbox(autojump_clock: Any, w
     """A partition with more to do than its mailbox holds is described all the same."""
     async with world.open(limits=Limits(partition_mailbox=1)) as runtime:
         topic = await runtime.create_topic("orders")
-        port = runtime._directory.find("orders").ports[0]
+        port = runtime._session.directory.find("orders").ports[0]
         async with trio.open_nursery() as nursery:
             for _ in range(5):
                 nursery.start_soon(topic.publish, b"1")

@@ -177,8 +177,8 @@ async def walk_once(world: Any, name: str, step: int, own: bool) -> bool:
             await check_runtime(world, case, what)
         await topic.flush()
         await wide.flush()
-        assert len(runtime.renewed_leases) == 0, what
-        ports = [port for live in runtime._directory.topics() for port in live.ports]
+        assert len(runtime._session.renewed_leases) == 0, what
+        ports = [port for live in runtime._session.directory.topics() for port in live.ports]
         assert {port.budget.waiting_bytes for port in ports} == {0}, what
     async with world.open() as runtime:
         log = await world.values(runtime)

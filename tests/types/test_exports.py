@@ -14,10 +14,7 @@ import callboard
 from callboard.log import errors
 
 NOT_FOR_USERS = {
-    "callboard.actors.partition.port.PartitionPort": "for the other modules of the package",
-    "callboard.publishing.publisher.Publisher": "the same",
-    "callboard.actors.recurring.schedules.LiveSchedule": "the same",
-    "callboard.consumer.leases.ConsumerLease": "the same",
+    "callboard.consumer.leases.ConsumerLease": "for other modules of the package",
     "callboard.log.seams.disk.Incarnation": "who writes a disk of their own needs all of that module",
     "callboard.log.seams.disk.Lock": "the same",
     "callboard.arguments.PathLike": "os.PathLike is one",

@@ -155,7 +155,7 @@ async def test_failing_partitions_open_side_by_side(autojump_clock: Any, in_memo
         with pytest.raises(callboard.PartitionUnavailable):
             await runtime.topic("broken-0").publish(b"x")
         for number in range(10):
-            await runtime._directory.opened(runtime._directory.find(f"broken-{number}"))
+            await runtime._session.directory.opened(runtime._session.directory.find(f"broken-{number}"))
             assert runtime.topic(f"broken-{number}")._live.ports[0].state == "failed"
         assert trio.current_time() - begun < 8.0
 
@@ -185,7 +185,7 @@ async def test_partitions_recover_at_most_so_many_at_once(autojump_clock: Any, i
         await runtime.create_topic("orders", partitions=40)
     in_memory.disk.latency_s = 0.05
     async with in_memory.open() as runtime:
-        openings, most = runtime._directory.openings, 0
+        openings, most = runtime._session.directory.openings, 0
         while any(node.state == "starting" for node in runtime.tree().walk()):
             most = max(most, openings.counted)
             await trio.sleep(0.01)

@@ -16,12 +16,12 @@ from callboard.log.limits import Limits
 
 def coordinator(runtime: Any, group: str = "group") -> Any:
     """The group's coordinator."""
-    return runtime._system.actor(f"groups/{group}")
+    return runtime._session.system.actor(f"groups/{group}")
 
 
 def idle_since_us(runtime: Any) -> int | None:
     """Since when the first group has no members."""
-    since_us: int | None = runtime._directory._memberships[1].idle_since_us
+    since_us: int | None = runtime._session.directory._memberships[1].idle_since_us
     return since_us
 
 
@@ -69,7 +69,7 @@ async def test_nobody_joins_a_group_that_is_about_to_end(
     """Who joins while the catalog decides that a group ends hears that it ended, or is a member if the disk refuses."""
     async with in_memory.open() as runtime:
         topic = await runtime.create_topic("orders")
-        catalog = runtime._directory.catalog
+        catalog = runtime._session.directory.catalog
         admission = await catalog.ask(EnsureGroup("group", ("orders",), {"durable": False}))
         await trio.sleep(0.01)
         in_memory.disk.latency_s = 0.05
@@ -104,7 +104,7 @@ async def test_a_group_that_had_members_again_does_not_end(autojump_clock: Any, 
         await trio.sleep(0.5)
         async with topic.subscribe("group"):
             pass
-        await runtime._directory.catalog.ask(stale)
+        await runtime._session.directory.catalog.ask(stale)
         assert [group.group_id for group in await runtime.groups()] == [1]
         await trio.sleep(1.1)
         assert await runtime.groups() == ()

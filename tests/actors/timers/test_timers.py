@@ -293,7 +293,7 @@ async def test_an_idle_runtime_has_one_sleeping_task(autojump_clock: Any, in_mem
         assert timers.armed >= 10
         await trio.testing.wait_all_tasks_blocked()
         alarm_s = trio.lowlevel.current_statistics().seconds_to_next_deadline
-        assert alarm_s == pytest.approx(runtime.timers.wakes_at - trio.current_time())
+        assert alarm_s == pytest.approx(runtime._session.timers.wakes_at - trio.current_time())
 
 
 async def test_a_wheel_that_crashes_costs_nobody_anything(autojump_clock: Any, in_memory: Any) -> None:

@@ -142,11 +142,11 @@ async def test_lazy_acks_of_neighbours_are_one_event(autojump_clock: Any, world:
         topic = await world.topic_of(runtime, 64)
         async with topic.subscribe("group", max_in_flight=64) as consumer:
             messages = [*(await consumer.get_batch(64, 0.0))]
-            before = runtime._system.actor("topics/jobs/0").statistics().received
+            before = runtime._session.system.actor("topics/jobs/0").statistics().received
             for message in messages[:40]:
                 await message.ack(wait=False)
             await consumer.flush()
-            after = runtime._system.actor("topics/jobs/0").statistics().received
+            after = runtime._session.system.actor("topics/jobs/0").statistics().received
             assert after - before == 2  # one settlement, one flush
             for message in reversed(messages[40:]):
                 await message.ack(wait=False)

@@ -135,7 +135,7 @@ async def test_a_consumer_that_was_fenced_while_it_waited_for_a_disk_goes_on(
             try:
                 (group,) = await runtime.groups()
                 nursery.start_soon(
-                    runtime._system.actor("groups/group").ask, Fence(group.consumers[0].consumer)
+                    runtime._session.system.actor("groups/group").ask, Fence(group.consumers[0].consumer)
                 )
                 await trio.sleep(1.0)
             finally:

@@ -168,7 +168,7 @@ async def test_who_becomes_slow_leaves_other_partitions_to_others(autojump_clock
 def _received(runtime: Any, partitions: int) -> list[int]:
     """How many messages each partition's actor has taken."""
     names = [f"topics/jobs/{partition}" for partition in range(partitions)]
-    return [runtime._system.actor(name).statistics().received for name in names]
+    return [runtime._session.system.actor(name).statistics().received for name in names]
 
 
 async def test_a_flush_asks_only_partitions_whose_acks_are_not_synced(

@@ -456,7 +456,9 @@ async def test_what_no_ack_names_is_not_forwarded_after_a_restart(
     async with world.doomed() as runtime, trio.open_nursery() as nursery:
         nursery.start_soon(consume, runtime)
         await trio.sleep(1)
-        (described,) = await runtime.partition_statistics([each.port for each in runtime._directory.outboxes])
+        (described,) = await runtime._session.partition_statistics(
+            [each.port for each in runtime._session.directory.outboxes]
+        )
         assert described.visible_end == 1
         nursery.cancel_scope.cancel()
     monkeypatch.setattr(ActorRef, "ask", ask)

@@ -168,6 +168,6 @@ async def test_a_waiting_partition_forgets_sources_that_have_ended(autojump_cloc
             if number < 2:
                 await runtime.delete_topic(f"orders-{number}")
         await trio.sleep(20)
-        (waiting,) = reminders.publisher.live.waiting
+        (waiting,) = reminders._live.waiting
         assert len(await waiting.ref.ask(c.ListSources())) == 1
         assert await values(reminders) == [b"later"] * 3

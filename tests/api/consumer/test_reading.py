@@ -76,9 +76,9 @@ async def test_many_small_frames_are_read_in_few_questions(autojump_clock: Any, 
         topic = await runtime.create_topic("log")
         for number in range(3000):
             await topic.publish(b"%d" % number, acks="leader")
-        received = runtime._system.actor("topics/log/0").statistics().received
+        received = runtime._session.system.actor("topics/log/0").statistics().received
         assert [record.value async for record in topic.read()] == [b"%d" % number for number in range(3000)]
-        assert runtime._system.actor("topics/log/0").statistics().received - received < 10
+        assert runtime._session.system.actor("topics/log/0").statistics().received - received < 10
 
 
 async def test_retention_may_overtake_a_reader(autojump_clock: Any, world: Any) -> None:

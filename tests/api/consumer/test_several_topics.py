@@ -192,7 +192,7 @@ async def test_a_fenced_consumer_loses_its_leases_in_all_topics(autojump_clock: 
             leased = [await consumer.get() for _ in range(6)]
             assert {message.topic for message in leased} == {"orders", "refunds"}
             (group,) = await runtime.groups()
-            await runtime._system.actor("groups/billing").ask(Fence(group.consumers[0].consumer))
+            await runtime._session.system.actor("groups/billing").ask(Fence(group.consumers[0].consumer))
             for message in leased:
                 with pytest.raises(callboard.LeaseLost):
                     await message.ack()

@@ -17,7 +17,7 @@ from callboard.log.partition.partition_log import PartitionLog
 
 def port_of(runtime: Any, topic: str = "jobs", partition: int = 0) -> Any:
     """A partition's port."""
-    return runtime._directory.find(topic).ports[partition]
+    return runtime._session.directory.find(topic).ports[partition]
 
 
 async def test_one_record_costs_a_few_messages_however_many_wait(autojump_clock: Any, world: Any) -> None:
@@ -142,7 +142,7 @@ async def test_publishers_that_give_up_do_not_queue_more_than_the_budget(
     async with world.open() as runtime, trio.open_nursery() as nursery:
         topic = await world.topic_of(runtime, 0)
         world.disk.latency_s = 2.0
-        partition = runtime._directory.find("jobs").ports[0]
+        partition = runtime._session.directory.find("jobs").ports[0]
         value, most = bytes(MIB - 100), 0
 
         async def publish() -> None:

@@ -324,7 +324,7 @@ async def test_a_handler_that_loses_its_lease_is_cancelled(
             nursery.start_soon(work)
             await trio.sleep(0.5)
             (group,) = await runtime.groups()
-            await runtime._system.actor("groups/group").ask(Fence(group.consumers[0].consumer))
+            await runtime._session.system.actor("groups/group").ask(Fence(group.consumers[0].consumer))
         assert 0 == await pending_of(world, topic)
     assert [0, 1, 2, 3] == sorted(set(ended))
     told = [
@@ -367,7 +367,7 @@ async def test_work_goes_on_through_crashes_of_its_partition(autojump_clock: Any
         seen.add(message.offset)
         await trio.sleep(0.01)
         if message.offset % 50 == 49 and message.attempt == 1:
-            runtime._system.actor("topics/jobs/0").crash(RuntimeError("a drill"))
+            runtime._session.system.actor("topics/jobs/0").crash(RuntimeError("a drill"))
 
     async with world.open() as runtime:
         topic = await world.topic_of(runtime, 200)

@@ -177,7 +177,7 @@ async def test_a_hundred_connections_are_served_in_turn(tmp_path: Path) -> None:
 
 async def test_idle_connections_are_closed(tmp_path: Path, mock_clock: trio.testing.MockClock) -> None:
     """Whoever asks nothing gives way in time to those who wait."""
-    served = control.ControlServer(FakeRuntime(str(tmp_path)))  # type: ignore[arg-type]
+    served = control.ControlServer(FakeRuntime(str(tmp_path)), print)  # type: ignore[arg-type]
     answers = []
 
     async def ask() -> None:

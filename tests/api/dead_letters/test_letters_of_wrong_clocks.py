@@ -18,7 +18,7 @@ Story = Callable[[Any], Awaitable[None]]
 
 def instant(runtime: Any) -> Any:
     """Now, by the runtime's wall clock."""
-    return datetime.fromtimestamp(runtime.clock.wall_us() / 1e6, UTC)
+    return datetime.fromtimestamp(runtime._session.clock.wall_us() / 1e6, UTC)
 
 
 async def reject_one(topic: Any, group: str = "billing", **settings: Any) -> None:
@@ -115,7 +115,7 @@ async def test_a_kept_letter_of_a_wrong_year_did_not_fail_in_the_time_to_come(
     """Its failures are told as of the right clock, in this process and in the next, and it is forwarded at once."""
 
     async def check(runtime: Any) -> None:
-        now = runtime.clock.wall_us() / 1e6
+        now = runtime._session.clock.wall_us() / 1e6
         orders = runtime.topic("orders")
         (letter,) = await orders.dead_letters("billing").list()
         assert letter.failed_at.timestamp() <= now + 1

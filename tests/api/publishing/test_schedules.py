@@ -287,8 +287,8 @@ async def test_what_a_crash_left_of_removed_schedules_is_forgotten(autojump_cloc
         orders = await runtime.create_topic("orders")
         gone = [(1, 7, SCHEDULE_EPOCH, 5)]
         batch = Columns.build([b"of a schedule"], None, [{}], [0], producers=gone)
-        port = runtime._directory.find("orders").ports[0]
-        await PartitionCalls(runtime._directory.timers).store(port, batch)
+        port = runtime._session.directory.find("orders").ports[0]
+        await PartitionCalls(runtime._session.directory.timers).store(port, batch)
         assert (await orders.describe())[0].producers == 1
         made = await orders.schedule("tick", value=b"", **MINUTES)
         await trio.sleep(1)
@@ -308,7 +308,7 @@ async def test_a_schedule_that_the_catalog_resumed_before_it_crashed(autojump_cl
         made = await orders.schedule("tick", value=b"", **MINUTES)
         await made.pause()
         await trio.sleep(180)
-        schedules = runtime._directory.schedules
+        schedules = runtime._session.directory.schedules
         (live,) = schedules
         resumed = attrs.evolve(live.record, is_paused=False, since_us=world.clock.wall_us())
         schedules.follow([live.port], [resumed])

@@ -33,7 +33,7 @@ async def busy(autojump_clock: Any, world: Any) -> Any:
             topic.subscribe("keyed", ordering="key") as keyed,
         ):
             held = await consumer.get(), await keyed.get()
-            partition = runtime._directory.topics()
+            partition = runtime._session.directory.topics()
             (port,) = next(iter(partition)).ports
             core = port.ref._cell.incarnation._actor._core
             yield SimpleNamespace(life=Life(runtime), port=port, core=core, consumer=consumer, held=held)
@@ -73,7 +73,7 @@ async def test_a_lease_that_runs_out_unnoticed_is_told(busy: Any) -> None:
 
 async def test_a_timer_that_never_comes_is_told(busy: Any) -> None:
     """An armed timer is in a wheel, or new; and the wheel does not sleep past it."""
-    timers = busy.life.runtime.timers
+    timers = busy.life.runtime._session.timers
     alarm = busy.port.ref._cell.incarnation._actor._due
     wakes_at, timers.wakes_at = timers.wakes_at, alarm.deadline + 0.1
     assert "the wheel sleeps until" in bounds.inside(busy.life, 100)

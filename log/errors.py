@@ -194,7 +194,7 @@ class DirectoryLocked(CallboardError):
 
 
 class ConsumerDrained(CallboardError):
-    """The consumer was told to take no further message (`Consumer.drain`); iterating ends in place of this (`group`).
+    """The consumer is draining and takes no message (`Consumer.drain`); iterating ends in place of this (`group`).
 
     What is in hand can be settled as before.
     """

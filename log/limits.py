@@ -37,7 +37,7 @@ DEDUP_IDS_MAX: Final = 100_000
 """Deduplication ids that a partition holds; beyond it, the oldest is forgotten before its window has passed."""
 DEDUP_ID_BYTES_MAX: Final = 256
 PUBLISHERS_EVERY_BYTES: Final = 16 * MIB
-"""The record of who has published what is written again when the log has grown by so much. After a crash no more than
+"""Write the record of who has published what again when the log has grown by this much. After a crash no more than
 that is read."""
 PUBLISHED_BYTES_MAX: Final = 128 * MIB
 """A larger record of who has published what is taken for damage."""
@@ -116,7 +116,7 @@ PUBLISHES_MAX: Final = 1000
 PUBLISHES_BYTES_MAX: Final = MESSAGE_BYTES_MAX
 """Bytes of the messages that one ack publishes."""
 FAILED_IN_MAX: Final = 8
-"""Consumers that are told of a message that failed: the first ones."""
+"""Consumers that are named with a failed message: the first ones."""
 FAILURE_RANGES_MAX: Final = 100_000
 """Ranges of unsettled messages of which a partition knows, for a group, when they failed first; of others the last
 failure counts as the first."""
@@ -341,4 +341,4 @@ def _told(value: object) -> str:
 
 
 USUAL: Final = Limits()
-"""The limits of every runtime that was not told others."""
+"""The limits of every runtime that is not given others."""

@@ -44,12 +44,12 @@ def is_a(value: object, *kinds: type) -> bool:
 
 
 def shown(value: object, most: int = SHOWN_CHARACTERS) -> str:
-    """How a message shows what was given, in at most so many characters; never raises."""
+    """How a message shows what was given, in at most `limit` characters; never raises."""
     if type(value) is str or type(value) is bytes:
         value = value[:most]
     try:
         words = repr(value)
-    except Exception as error:  # noqa: BLE001 - the code of whoever made the value
+    except Exception as error:  # noqa: BLE001 - the code of the value's author
         if type(value) is int:
             return "an enormous number"
         return f"<{kind(value)}, whose repr raises {kind(error)}>"[:most]
@@ -103,7 +103,7 @@ def make_plain(made: object, *names: str) -> None:
 
 
 def is_plain_function(value: object) -> bool:
-    """Whether it can be called, and is done when it returns: what a coroutine function returns nobody would await."""
+    """Whether it can be called, and is done when it returns: the result of a coroutine function is never awaited."""
     return callable(value) and not is_coroutine_function(value)
 
 
@@ -117,7 +117,7 @@ def is_coroutine_function(value: object) -> bool:
 def _is_async(function: object) -> bool:
     try:
         return iscoroutinefunction(function) or isasyncgenfunction(function)
-    except Exception:  # noqa: BLE001 - the code of whoever made it
+    except Exception:  # noqa: BLE001 - code of the value
         return False
 
 
@@ -151,7 +151,7 @@ def wall(given: datetime) -> str:
 
 
 def items(value: object, most: int) -> list[Any] | tuple[Any, ...] | None:
-    """The items of a sequence, at most so many and one more. Raises `InvalidArgument` when its own code raises."""
+    """The items of a sequence, at most `limit` and one more. Raises `InvalidArgument` when its own code raises."""
     if type(value) is list or type(value) is tuple:
         return value
     if is_a(value, *TEXTS) or not is_a(value, Sequence):
@@ -160,7 +160,7 @@ def items(value: object, most: int) -> list[Any] | tuple[Any, ...] | None:
 
 
 def pairs(value: object, most: int) -> list[tuple[Any, Any]] | None:
-    """The items of a mapping, at most so many and one more. Raises as `items` does."""
+    """The items of a mapping, at most `limit` and one more. Raises as `items` does."""
     if type(value) is dict:
         return list(value.items())
     if not is_a(value, Mapping):

@@ -234,7 +234,7 @@ class Roster:
         member = self._members[name]
         if member.phase == "failed":
             member.goes("revive")
-            # A failure that nobody was told of yet never was one: else whoever waits for room would lose his place.
+            # An unreported failure does not count: otherwise the member that waits for room would lose its place.
             self._news = [step for step in self._news if not (type(step) is Fail and step.name == name)]
         elif member.phase in ("starting", "up"):
             member.recycle = True
@@ -340,7 +340,7 @@ class Roster:
         return steps
 
     def _closing_stop(self, now: float) -> list[Step]:
-        """The last member that is alive, once nobody is stopping any more; those that are not awaited together (S2)."""
+        """The last living member, once none is stopping any more; those that are not awaited together (S2)."""
         steps: list[Step] = []
         if any(member.terms.awaited for member in self._stopping):
             return steps
@@ -359,7 +359,7 @@ class Roster:
         return Stop(member.name, self._final if self.is_closing else not member.wanted)
 
     def _next_start(self, active: list[RosterMember], now: float) -> list[Step]:
-        """The first member that should run, once nobody is starting any more."""
+        """The first member that should run, once none is starting any more."""
         first = next((m for m in active if m.comes_up()), None)
         if first is None or first.not_before > now or any(m.phase == "starting" for m in active):
             return []

@@ -6,7 +6,7 @@ something happens or until the next deadline. Each child's life is a task that r
 Invariants
 ----------
 V1  A child's life runs in the nursery of its supervisor's life, so a supervisor ends after all its children.
-V2  Only the loop carries out steps, while there is one: a child that is stopped for good while nobody lives is gone at
+V2  Only the loop carries out steps, while there is one: a child that is stopped for good while none lives is gone at
     once. The loop sleeps while there are no steps, without a periodic timer.
 V3  Only `KeyboardInterrupt`, `SystemExit` and bugs of Callboard leave `live` as an exception.
 """

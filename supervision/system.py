@@ -227,7 +227,7 @@ class System:
         self.root.kill()
 
     def _raise_passing(self) -> None:
-        """Raise an interrupt, also in the place of a cancellation: else nobody would hear of it."""
+        """Raise an interrupt, also in the place of a cancellation: otherwise it would be lost."""
         if self._passing is not None and not isinstance(self._passing, Exception | trio.Cancelled):
             raise self._passing
 
@@ -253,6 +253,6 @@ def open_system(
 
 def _default_name(start: Callable[..., Any] | type[Actor[Any]]) -> str:
     name = None
-    with suppress(Exception):  # the code of whoever made it
+    with suppress(Exception):  # foreign code
         name = text(getattr(start, "__name__", None))
     return name if name is not None and name.isidentifier() else "actor"

@@ -7,9 +7,10 @@ Both are in one sector, which a power loss can turn into garbage while it is wri
 far behind them, written only when the slots are synced, and synced before they change: what it says is true, if older.
 Readers without the lock do not look at it, and a file without one is as good as its slots.
 
-The slots also say where the log begins, and whether it had a file `publishers`: else nobody could tell what retention
-has dropped, or what never was, from what is missing. Versions that do not know these *marks* write zeros over them,
-which say nothing: a log that one of them has used is not taken for damaged. The copy's are not believed.
+The slots also say where the log begins, and whether it had a file `publishers`: otherwise what retention
+has dropped, or what never was, could not be told from what is missing. Versions
+that do not know these *marks* write zeros over them, which say nothing: a log that one of them has used is not taken
+for damaged. The copy's are not believed.
 
 How many entries the record of damage (`damage_record`) has stands far behind them, in a page of its own. It may be
 written at any time, because no power loss takes anything else with it. Versions that do not know it leave it alone, or

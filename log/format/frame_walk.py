@@ -2,7 +2,7 @@
 
 Theory of operation
 -------------------
-A `FrameWalk` does no I/O. It says which bytes it needs next (`need`: so many, from this position on) and is fed them,
+A `FrameWalk` does no I/O. It says which bytes it needs next (`need`: a number of bytes and a position) and is fed them,
 until it needs none; `run_walk_async` and `run_walk_cached` feed it. However it is fed, and whatever the size of the
 chunks, the result is the same.
 
@@ -539,7 +539,7 @@ def first_not_zero(view: memoryview, at: int) -> int:
 
 
 async def run_walk_async(walk: FrameWalk, pread: Callable[[int, int], Awaitable[Buffer]]) -> FrameWalk:
-    """Walk to the end. `pread(position, length)` gives up to so many bytes of the file, none at its end."""
+    """Walk to the end. `pread(position, length)` gives up to `length` bytes of the file, none at its end."""
     while (need := walk.need) is not None:
         walk.feed(await pread(need.position, need.length))
     return walk

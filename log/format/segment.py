@@ -1,7 +1,7 @@
 """The segment header: 64 bytes, stored twice, before the first frame.
 
 The id seeds every checksum of the segment (see `frame`). The header is stored twice because without the id no frame
-of the segment can be told from noise: one damaged byte must not cost a segment.
+of the segment can be distinguished from noise: one damaged byte must not cost a segment.
 
 A segment that lies in the folder of another log (files were swapped, or restored into the wrong place) has checksums
 that hold, so without its *identity* one topic's records would be served as another's. The identity is the CRC-32 of the

@@ -1,7 +1,7 @@
 """Stamps that are later than now: what a wall clock that was wrong once has left behind. Pure.
 
 A *stamp* is a time that Callboard wrote down by the wall clock: when a record was appended, a segment begun, a group
-left alone. A clock that is a year ahead for one publish leaves a stamp a year ahead, and whoever compares it with the
+left alone. A clock that is a year ahead for one publish leaves a stamp a year ahead, and code that compares it with the
 time, to see how old something is, would find it young for a year.
 
 So there is one rule for all who read stamps: one that is later than now, by more than a tolerance, counts as now, when

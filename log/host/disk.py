@@ -4,7 +4,7 @@ A plan is one hop into a thread (`threads.py` says how it is waited for), where 
 plans and reads run in the loop's own thread instead: a single publisher gains up to a third, but every timer and every
 other task stands still during each sync, and for as long as a disk hangs.
 
-Descriptors: one for the lock, and at most so many for open files as the process may have, less a reserve for
+Descriptors: one for the lock, and at most as many for open files as the process may have, less a reserve for
 everything else; all close-on-exec. Files that are idle, or the least recently used ones when there are too many, are
 put away (`files.py`). A fenced incarnation's are closed after its last plan, when its successor is handed out or the
 disk is closed.
@@ -87,7 +87,7 @@ class HostIncarnation(IncarnationBase):
             while (flight := self.start(plan)) is None:
                 await disk.pool.room()
             if flight.is_over or flight.in_place:
-                # All who are runnable run first, while the thread works: that is how plans of several owners overlap.
+                # All runnable tasks run first, while the thread works: that is how plans of several owners overlap.
                 await trio.lowlevel.cancel_shielded_checkpoint()
             await self.landed(flight)
         finally:
@@ -97,7 +97,7 @@ class HostIncarnation(IncarnationBase):
     def start(self, plan: Plan) -> Job | None:
         """Start the plan; None, and nothing done, when no thread is free.
 
-        A plan that only writes, and little, is waited for at once, in place; so is one that syncs, while nobody else
+        A plan that only writes, and little, is waited for at once, in place; so is one that syncs, while no other owner
         has plans or is runnable. It may be over then.
         """
         if self.is_fenced:

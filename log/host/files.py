@@ -13,8 +13,8 @@ F1  A descriptor is closed only when nothing is pinned to its handle. Who pins, 
 F2  `File.unsynced` is False only when every byte written through this disk was synced; it starts True for a file
     found on disk, whose past is unknown. It changes only under `File.guard`.
 F3  A handle is put away only when a sync has covered all that was written through this disk: the system tells of bytes
-    that it failed to write to those who had the file open. Where descriptors run short the cache syncs by itself; a
-    failure of that is kept, and told by the next sync.
+    that it failed to write to processes that had the file open. Where descriptors run short the cache syncs by itself;
+    a failure of that is kept, and reported by the next sync.
 F4  A handle is put away only while its path leads to its file: before a plan removes, renames or replaces a name, the
     handles of that name get a descriptor, which they keep until they are closed. A file that somebody else replaced is
     recognised by its inode number, and refused. A disk for reading keeps what is idle open, since its names are changed
@@ -72,7 +72,7 @@ class File:
     is_written: bool = False
     """Through this disk, since the last sync."""
     failure: OSError | None = None
-    """Of a sync that nobody asked for."""
+    """Of a sync that the cache made by itself."""
     handles: int = 0
     guard: threading.Lock = attrs.Factory(threading.Lock)
 

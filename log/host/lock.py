@@ -1,9 +1,9 @@
 """The real directory lock: flock on a file named `lock`, which the system releases when the process dies.
 
-The file holds who has the lock, as JSON for people to read. It is never removed: a process that waits on a removed file
-would lock a file that nobody else sees. flock belongs to the open file, so a second disk on the same root is
-refused in the same process too. (A lock by fcntl would not be: it belongs to the process, and is lost when the process
-closes any descriptor of the file, as the refused second disk does.)
+The file names the holder of the lock, as JSON for people to read. It is never removed: a process that waits on a
+removed file would lock a file that no other process sees. flock belongs to the open file, so a second disk on the
+same root is refused in the same process too. (A lock by fcntl would not be: it belongs to the process, and is lost when
+the process closes any descriptor of the file, as the refused second disk does.)
 
 A forked child inherits the open file, and with it the lock. So the lock is let go of explicitly, not only closed, and
 every child closes what it inherited, before anything else runs in it: else a child that outlives its parent would keep

@@ -1,6 +1,6 @@
 """A disk that reads another one and keeps in memory what is written: an owner opens its files, and nothing changes.
 
-It takes no lock, so nobody is kept from the files, and what another process writes meanwhile may be seen or not.
+It takes no lock and keeps no process from the files. What another process writes meanwhile may be seen or not.
 
 Vocabulary. The *lower* disk is the one that is read. A *node* is a folder or file of this disk; it may stand for one of
 the lower disk. A *page* is a piece of a file that was written, and so is in memory.
@@ -210,7 +210,7 @@ class OverlayMark:
 
 @attrs.define(eq=False)
 class OverlayLock:
-    """The lock of the disk, which keeps nobody from the lower one."""
+    """The lock of the disk, which keeps no process from the lower one."""
 
     _disk: OverlayDisk
     holder: dict[str, Any]

@@ -133,7 +133,7 @@ def _work(jobs: queue.SimpleQueue[Job | None], upkeep: Upkeep) -> None:
             try:
                 job.token.run_sync_soon(reschedule, job.task)
             except trio.RunFinishedError:
-                pass  # the loop itself broke down: nobody waits any more
+                pass  # the loop itself broke down: no task waits any more
         del job  # or an idle thread would keep the last plan's buffers alive
 
 
@@ -199,7 +199,7 @@ class Patience:
         return is_done
 
     def ended(self, took_s: float, now: float) -> None:
-        """The job that was not done in time is done now, and took so long."""
+        """The job that was late is done now, and took this long."""
         self._pause_s = min(BACK_OFF_S_MAX, max(self._pause_s, BACK_OFF_FACTOR * took_s))
         self._paused_until = max(self._paused_until, now + self._pause_s)
 
@@ -266,7 +266,7 @@ class ThreadPool:
                     "Go through trio.from_thread with that run's token, or open a runtime of its own in each."
                 )
             self._token, self._process = token, _process[0]
-            self._running.clear()  # jobs of a run that broke down: nobody waits for them
+            self._running.clear()  # jobs of a run that broke down: no task waits for them
             self._promised = 0
         return token
 

@@ -399,7 +399,7 @@ class Journal:
             self._prove()
 
     def failed(self, staged: StagedJournal, error: PlanFailed) -> StorageError:
-        """The plan failed: the error for whoever waits. Sets `needs_healing` unless nothing can have been written.
+        """The plan failed: the error for waiting tasks. Sets `needs_healing` unless nothing can have been written.
 
         The error is indefinite when the events may be found at the next open, unless the journal is healed before.
         """

@@ -100,7 +100,7 @@ async def start_segment(
 
 
 async def close_quietly(files: Incarnation, segment: SegmentFile) -> None:
-    """Close a file that nobody needs any more: a failure to close it loses nothing."""
+    """Close a file that is no longer needed: a failure to close it loses nothing."""
     with suppress(PlanFailed):
         await files.submit((Close(segment.handle),))
 

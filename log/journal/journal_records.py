@@ -47,7 +47,7 @@ class Kind(enum.IntEnum):
     MARK = 3
     """Nothing follows in the frame: it only carries `proven`. A clean close writes one."""
     GAP = 4
-    """Repair wrote this frame in place of damaged ones: its span is lost, and everybody was told."""
+    """Repair wrote this frame in place of damaged ones: its span is lost, and that was reported."""
 
 
 class Control(NamedTuple):

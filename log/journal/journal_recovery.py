@@ -15,7 +15,7 @@ bytes are written anew in place and synced before anybody believes them. The sam
 meanwhile changes nothing.
 
 How far the journal was proven is also known from its `committed` file, and, while the process lives, from memory: a
-rotten byte in the very last appends is not taken for a torn write. What is past that end was answered to nobody.
+rotten byte in the very last appends is not taken for a torn write. What is past that end was never acknowledged.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from callboard.log.segments.scanning import OpenSegment, open_segment, scan_file
 from callboard.log.segments.segment_file import SegmentFile, segment_path
 
 REPLAY_BYTES: Final = 16 * KIB
-"""Events are replayed so many bytes at a time, or a frame when that is larger: to do again what they tell may cost much
+"""Replay this many bytes of events at a time, or a frame when that is larger: repeating what they say may cost much
 more than to read them, and others are to run meanwhile."""
 Sink = Callable[[bytes], Iterator[None] | None]
 """Hears a snapshot or an event. What takes long it does in steps, which it returns: others run between them, and
@@ -274,7 +274,7 @@ class Replay:
         else:
             quarantine, handle = Quarantine(self.files, self.directory), segment.handle
             if torn_end > position:
-                # On a full disk the torn bytes are given up: nobody was told that they are stored.
+                # On a full disk the torn bytes are given up: they were never reported as stored.
                 try:
                     torn_bytes, segment_id = torn_end - position, segment.header.segment_id
                     await quarantine.copy(handle, self.next, position, torn_bytes, segment_id)

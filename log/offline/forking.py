@@ -79,7 +79,7 @@ def needs_fork(state: SegmentState, end: int) -> bool:
 
 
 def gap_before(state: SegmentState, run: FoundRun, end: int) -> tuple[GapReason, tuple[Gap, ...]]:
-    """Why there is nothing between `end` and the run, and what of it nobody knew so far."""
+    """Why there is nothing between `end` and the run, and what of it was unknown so far."""
     if run.base == end:
         return GapReason.NONE, ()
     if state.header is not None and run.base == state.base and state.explains_gap(end):

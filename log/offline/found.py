@@ -98,7 +98,7 @@ class Inspection:
 
     @property
     def remembers_damage(self) -> bool:
-        """Whether what it lost is told until somebody has acknowledged it: that of a delivery journal comes again."""
+        """Whether what it lost is reported until a person acknowledges it: that of a delivery journal comes again."""
         return self.kind == "partition" or self.directory == CATALOG
 
     @property

@@ -89,7 +89,7 @@ def is_folder_for_file(entry: Entry) -> bool:
 
 
 async def inspect_log(files: Incarnation, directory: str, *, progress: Tell | None = None) -> Inspection:
-    """Read the log in `directory`. `progress` is told the bytes of each chunk."""
+    """Read the log in `directory`. `progress` is called with the bytes of each chunk."""
     return await Inspector(files, Inspection(directory, "partition", []), progress).run()
 
 
@@ -319,7 +319,7 @@ class Inspector:
                 state.tell("damage", damage.start, first, last, words)
 
     def _is_unproven(self, first: int, frames: FramesFound) -> bool:
-        """Whether power loss alone may have taken the record: nobody was told that it is durable."""
+        """Whether power loss alone may have taken the record: it was never reported as durable."""
         following, committed = frames.following, self.found.committed
         if committed is None:
             is_last = following is None or following.heals
@@ -464,7 +464,7 @@ class Inspector:
         return PUBLISHERS_OLD if is_old else ""
 
     async def _tell_recorded(self) -> None:
-        """What was lost earlier, and nobody has acknowledged."""
+        """What was lost earlier, and is not acknowledged."""
         record = await DamageRecord.load(self.files, self.found.directory)
         if record.fault:
             message = f"{record.fault}: opening the directory, or repair, makes it anew and reports that"

@@ -71,7 +71,7 @@ async def _places(files: Incarnation, folders: Collection[str]) -> list[str]:
 
 
 async def _possible(files: Incarnation, moves: dict[str, str]) -> dict[str, str]:
-    """Those of the moves that take nobody's place: it is free, or its folder is moved too."""
+    """The moves whose target is free, or is moved away too."""
     while True:
         wanted = Counter(moves.values())
         kept = {

@@ -78,7 +78,7 @@ class LogReads:
             return False
         request.take(columns)
         if request.offset > columns.last_offset:
-            self._frame = None  # who reads in order is past it
+            self._frame = None  # a reader in order is past it
         return True
 
     def _keep(self, request: ReadRequest) -> None:

@@ -112,7 +112,7 @@ class PartitionLog:
     """Whether `retention_bytes` is reached while unsettled records, or a summary that lacks some, keep the oldest
     segment.
 
-    Judged by what `retain` was told last: call that first when this is True.
+    Judged by the last arguments of `retain`: call that first when this is True.
     """
     _segments: SegmentList = attrs.field(init=False)
     _tail: TailCache = attrs.field(init=False)

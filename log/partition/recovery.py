@@ -258,7 +258,7 @@ class TailRecovery:
         committed: Committed | None,
         quarantine: Quarantine | None,
     ) -> None:
-        """Without a `quarantine`, torn bytes stay where they are. `committed` None: nobody knows what was synced."""
+        """Without a `quarantine`, torn bytes stay where they are. `committed` None: what was synced is unknown."""
         self._files = files
         self._segments = segments
         self._is_end_known = committed is not None

@@ -66,7 +66,7 @@ class IncarnationBase:
         """Wait until no plan is in flight."""
         while self._flights:
             if self._drained is None or self._drained.is_set():
-                self._drained = trio.Event()  # one for all who wait
+                self._drained = trio.Event()  # one for all waiting tasks
             await self._drained.wait()
 
     def _check(self) -> None:

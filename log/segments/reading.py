@@ -22,7 +22,7 @@ class Reading:
 
 @attrs.define
 class ReadRequest:
-    """What is still wanted: so many records, of so many bytes, from `offset` on."""
+    """What is still wanted: a number of records and of bytes, from `offset` on."""
 
     offset: int
     records: int

@@ -125,7 +125,7 @@ async def scan_file(
     chunk_bytes: int = CHUNK_BYTES,
     between_chunks: Callable[[], Awaitable[None]] | None = None,
 ) -> FrameWalk:
-    """Walk through the whole segment, checking every byte. `progress` is told the bytes of each chunk.
+    """Walk through the whole segment, checking every byte. `progress` is called with the bytes of each chunk.
 
     Other tasks run between two chunks, and what is visited in one is visited in one step. `between_chunks` is awaited
     after each.

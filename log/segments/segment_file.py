@@ -51,7 +51,7 @@ from callboard.log.seams.disk import (
 SEGMENT_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".index"
 NEW_SUFFIX: Final = ".log.new"
-"""A segment under creation; whoever finds one at open removes it."""
+"""A segment under creation; opening removes it."""
 OFFSET_DIGITS: Final = 20
 
 AHEAD_BYTES_MIN: Final = 16 * KIB
@@ -119,7 +119,7 @@ class SegmentFile:
     def start_verbs(self, header: bytes, *, allocate_bytes: int = 0) -> tuple[Verb, ...]:
         """Create the file under its temporary name, with its header and `allocate_bytes` zeros.
 
-        The position moves at once: nobody else sees the file yet.
+        The position moves at once: no reader sees the file yet.
         """
         temporary = self._files.handle(self.path.removesuffix(SEGMENT_SUFFIX) + NEW_SUFFIX)
         self._temporary = self._made_as = temporary

@@ -19,7 +19,7 @@ from callboard.log.seams.disk import Handle
 from callboard.log.segments.segment_file import SegmentFile
 
 UNKNOWN: Final = -2
-"""The last offset of a damage that cost nobody knows how many records, with 0 as the first."""
+"""The last offset of a damage that cost an unknown number of records, with 0 as the first."""
 
 
 @attrs.frozen
@@ -49,7 +49,7 @@ class Damage:
     def __str__(self) -> str:
         what = self.what
         if self.last_offset == UNKNOWN:
-            return f"{self.path}: {what}; nobody knows how many records are lost"
+            return f"{self.path}: {what}; the number of lost records is unknown"
         if self.last_offset < self.first_offset:
             return f"{self.path}: {what}; no record is lost"
         return f"{self.path}: {what}; offsets {self.first_offset} to {self.last_offset} are lost"

@@ -50,7 +50,7 @@ def folder_for_file(path: str) -> LogCorrupt:
 
 
 def opening_error(log: str, error: PlanFailed) -> StorageError:
-    """The error for a log that cannot be opened because a plan failed: for users, who know nothing of plans."""
+    """The error for a log that cannot be opened because a plan failed: for users, to whom plans mean nothing."""
     verb, cause = error.verb, error.error
     path = verb.target if isinstance(verb, Rename | Link) else path_of(verb)
     if isinstance(cause, IsADirectoryError):

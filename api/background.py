@@ -27,7 +27,7 @@ class BackgroundActors:
             self._starts |= {
                 "dead-letters": partial(DeadLetterRouter, directory),
                 "outbox": partial(Forwarder, directory),
-                "recurring": partial(Recurring, directory.schedules, directory.timers),
+                "recurring": partial(Recurring, directory.schedules, directory.wheel),
             }
 
     def start(self, name: str) -> None:

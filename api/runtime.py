@@ -40,7 +40,8 @@ from callboard.actors.settings import (
     TopicOptions,
     check_topic,
 )
-from callboard.actors.timers.timer_wheel import TimerWheel
+from callboard.actors.timers.commands import WHEEL
+from callboard.actors.timers.timer_wheel import TimerCounts, TimerWheel
 from callboard.background import BackgroundActors
 from callboard.consumer.consumer import Consumer
 from callboard.consumer.several_topics import check_group_name, read_topics
@@ -179,6 +180,7 @@ class Runtime:
             if self._on_event is not None:
                 session.system.events.subscribe(self._on_event)
             supervisors = session.system.root
+            session.wheel.ref = supervisors.child(WHEEL)
             background = BackgroundActors(supervisors, session.directory, only_looks=self._only_looks)
             session.directory.attach(
                 supervisors.supervisor("topics"), supervisors.supervisor("groups"), background.start
@@ -206,7 +208,7 @@ class Runtime:
         return SupervisorSpec(
             name="runtime",
             children=(
-                ChildSpec(name="timer-wheel", start=partial(TimerWheel, session.timers), backoff=IMMEDIATE),
+                ChildSpec(name=WHEEL, start=partial(TimerWheel, TimerCounts()), backoff=IMMEDIATE),
                 SupervisorSpec(name="topics"),
                 SupervisorSpec(name="groups"),
                 ChildSpec(
@@ -242,7 +244,6 @@ class Runtime:
                 absorbed = await session.system.__aexit__(kind, error, traceback)
             finally:
                 session.state = "closed"
-                session.timers.end()
                 await self._release()
                 self._reporter.close()  # last: it calls the program's logging handlers
         if error is None:
@@ -555,13 +556,14 @@ class Runtime:
         session = self._session
         ports = [port for live in session.directory.topics() for port in live.ports]
         partitions, groups = await session.partition_statistics(ports), await self.groups()
+        timers = await session.timer_statistics()
         return RuntimeStatistics(
             directory=self.directory,
             partitions=partitions,
             groups=groups,
             dead_letters=session.system.dead_letters.total,
             leased_messages=len(session.renewed_leases),
-            timers=session.timers.statistics(),
+            timers=timers,
             delayed=delayed_statistics(session.directory),
             outbox=outbox_statistics(session.directory),
             forwarding=forwarding_statistics(session.directory, groups, partitions),

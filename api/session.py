@@ -23,7 +23,8 @@ from callboard.actors.partition.beside.outbox import Outbox
 from callboard.actors.partition.commands import Describe, PartitionStatistics
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.recurring.schedules import LiveSchedule
-from callboard.actors.timers.timers import Timers
+from callboard.actors.timers.commands import CountTimers, TimerStatistics
+from callboard.actors.timing import Timers, WheelAddress
 from callboard.log.errors import (
     ActorCrashed,
     ActorStopped,
@@ -59,10 +60,12 @@ class Session:
         self.clock = clock
         self.entropy = entropy
         self.limits = limits
-        self.timers = Timers(clock)
+        self.wheel = WheelAddress(clock)
+        self.timers = Timers(self.wheel)
+        """Those of the handles."""
         self.renewed_leases = RenewedLeases(self.timers)
         self.lingers = Lingers(self.timers)
-        self.directory = Directory(self.timers, limits, load_zone)
+        self.directory = Directory(self.wheel, limits, load_zone)
         self.load_zone = load_zone
         """Finds a time zone by its name. Raises `InvalidArgument`."""
         self.live_of = live_of
@@ -158,6 +161,17 @@ class Session:
         if found is None:
             raise TopicNotFound(f"topic {source.topic!r} was deleted.", topic=source.topic)
         return found
+
+    async def timer_statistics(self) -> TimerStatistics:
+        """What the timer wheel has done so far."""
+        while True:
+            try:
+                return await self.wheel.ref.ask(CountTimers())
+            except ActorCrashed:
+                continue
+            except ActorStopped:
+                self.check_open()
+                raise
 
     async def partition_statistics(self, ports: Sequence[PartitionPort]) -> tuple[PartitionStatistics, ...]:
         """Each partition's statistics; only the state of one that does not answer within DESCRIBE_TIMEOUT_S."""

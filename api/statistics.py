@@ -4,7 +4,7 @@ from callboard.actors.catalog.losses import CatalogStatistics as CatalogStatisti
 from callboard.actors.kernel.cell import ActorStatistics as ActorStatistics
 from callboard.actors.partition.commands import GroupStatistics as GroupStatistics
 from callboard.actors.partition.commands import PartitionStatistics as PartitionStatistics
-from callboard.actors.timers.timers import TimerStatistics as TimerStatistics
+from callboard.actors.timers.commands import TimerStatistics as TimerStatistics
 from callboard.reports.figures import ConsumerInfo as ConsumerInfo
 from callboard.reports.figures import DelayedStatistics as DelayedStatistics
 from callboard.reports.figures import ForwardingStatistics as ForwardingStatistics

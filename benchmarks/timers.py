@@ -1,7 +1,7 @@
 """What timers cost: `python benchmarks/timers.py [--owners N]`.
 
-    arms        10,000 owners arm their slots, in any order, beside the actor that watches them: arms per second, how
-                many turns it took, and the same with a trio sleep for each arming
+    arms        10,000 owners arm a timer each, in any order, beside the actor that watches them: arms per second, how
+                many messages and turns it took, and the same with a trio sleep for each arming
     wheel       the same without an actor: arming, cancelling and coming, straight in the wheel
     lateness    owners that are armed for random moments of a second: how long after their moment they are woken
     memory      a million deadlines in the owners' own arrays, 100 for each of 10,000 owners; and a million slots
@@ -21,9 +21,10 @@ from array import array
 
 import trio
 
-from callboard.actors.timers.timer_wheel import TimerWheel
-from callboard.actors.timers.timers import Timer, Timers
+from callboard.actors.timers.commands import CountTimers
+from callboard.actors.timers.timer_wheel import TimerCounts, TimerWheel
 from callboard.actors.timers.wheel import Slot, Wheel
+from callboard.actors.timing import Timer, Timers, WheelAddress
 from callboard.supervision import ChildSpec, SupervisorSpec, open_system
 
 ARMS = 1_000_000
@@ -61,19 +62,22 @@ def resident_bytes() -> int:
     return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
-async def arms(timers: Timers, owners: int) -> None:
-    """Arm slots for some time within a minute, in bursts, as partitions do between two turns of other tasks."""
+async def arms(address: WheelAddress, owners: int) -> None:
+    """Arm timers for some time within a minute, in bursts, as partitions do between two turns of other tasks."""
     drawn = random.Random(1)
-    slots = [timers.timer() for _ in range(owners)]
+    slots = [Timers(address).timer() for _ in range(owners)]
     order = [(drawn.choice(slots), 0.01 + 60.0 * drawn.random()) for _ in range(ARMS)]
-    turns, now, began = timers.wakes, trio.current_time(), time.perf_counter()
+    before = await address.ref.ask(CountTimers())
+    now, began = trio.current_time(), time.perf_counter()
     for burst in range(0, ARMS, 1000):
         for slot, delay in order[burst : burst + 1000]:
             slot.arm(now + delay)
         await trio.lowlevel.checkpoint()
+    after = await address.ref.ask(CountTimers())  # all were taken
     took = time.perf_counter() - began
+    messages, turns = after.arms - before.arms, after.wakes - before.wakes
     print(
-        f"arms      {ARMS / took:>12,.0f} /s   {owners:,} owners, {timers.wakes - turns} turns of the actor"
+        f"arms      {ARMS / took:>12,.0f} /s   {owners:,} owners, {messages:,} messages, {turns} turns of the actor"
     )
     for slot in slots:
         slot.cancel()
@@ -111,7 +115,7 @@ def wheel(owners: int) -> None:
     print(f"          {owners / (time.perf_counter() - began):>12,.0f} /s   cancelled")
 
 
-async def lateness(timers: Timers, owners: int) -> None:
+async def lateness(address: WheelAddress, owners: int) -> None:
     """How late owners are woken."""
     late: list[float] = []
 
@@ -124,24 +128,23 @@ async def lateness(timers: Timers, owners: int) -> None:
     async with trio.open_nursery() as nursery:
         now = trio.current_time()
         for _ in range(owners):
-            nursery.start_soon(wait, timers.timer(), now + 1.0 + drawn.random())
+            nursery.start_soon(wait, Timers(address).timer(), now + 1.0 + drawn.random())
     late.sort()
     quantiles = statistics.quantiles(late, n=100)
     words = f"median {quantiles[49] * 1e3:.2f}, 99 % {quantiles[98] * 1e3:.2f}, most {late[-1] * 1e3:.2f}"
     print(f"lateness  in ms: least {late[0] * 1e3:.2f}, {words}   {owners:,} owners within a second")
 
 
-async def memory(timers: Timers, owners: int) -> None:
+async def memory(address: WheelAddress, owners: int) -> None:
     """What a million deadlines keep."""
     drawn, before = random.Random(4), resident_bytes()
     kept = [
         array("d", sorted(60 * drawn.random() for _ in range(DEADLINES // owners))) for _ in range(owners)
     ]
-    slots = [timers.timer() for _ in range(owners)]
+    slots = [Timers(address).timer() for _ in range(owners)]
     for slot, deadlines in zip(slots, kept, strict=True):
         slot.arm(trio.current_time() + 1000.0 + deadlines[0])
-    timers.timer().arm(trio.current_time())
-    await trio.sleep(0.1)  # the actor puts all into its wheel
+    await address.ref.ask(CountTimers())  # the actor has put all into its wheel
     size = resident_bytes() - before
     print(f"memory    {size / 1e6:>8.1f} MB   {DEADLINES:,} deadlines of {owners:,} owners")
     before = resident_bytes()
@@ -156,15 +159,16 @@ async def memory(timers: Timers, owners: int) -> None:
 
 async def main(owners: int) -> None:
     """All parts, in turn."""
-    timers = Timers(Wall())
+    address = WheelAddress(Wall())
     spec = SupervisorSpec(
-        name="root", children=(ChildSpec(name="timer-wheel", start=lambda: TimerWheel(timers)),)
+        name="root", children=(ChildSpec(name="timer-wheel", start=lambda: TimerWheel(TimerCounts())),)
     )
-    async with open_system(spec, clock=timers.clock, entropy=Chance(1)):
-        await memory(timers, owners)
-        await arms(timers, owners)
+    async with open_system(spec, clock=address.clock, entropy=Chance(1)) as system:
+        address.ref = system.actor("timer-wheel")
+        await memory(address, owners)
+        await arms(address, owners)
         wheel(owners)
-        await lateness(timers, owners)
+        await lateness(address, owners)
 
 
 if __name__ == "__main__":

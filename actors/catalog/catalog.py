@@ -80,6 +80,7 @@ from callboard.actors.settings import (
     group_settings,
     topic_settings,
 )
+from callboard.actors.timing import Timers
 from callboard.log.errors import (
     CallboardError,
     ConfigurationError,
@@ -123,7 +124,7 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
-        self._calls = PartitionCalls(directory.timers)
+        self._calls = PartitionCalls(Timers(directory.wheel))
         self._state, self._made = CatalogState(), MadeFolders(directory)
         self._deciding = trio.Lock()
         self._undecided: deque[_Decision] = deque()

@@ -44,7 +44,7 @@ from callboard.actors.partition.spec import PartitionSpec
 from callboard.actors.recurring.schedules import Schedules
 from callboard.actors.recurring.spec import Zones
 from callboard.actors.settings import GroupSettings, TopicSettings
-from callboard.actors.timers.timers import Flag, Timers
+from callboard.actors.timing import Flag, WheelAddress
 from callboard.log.errors import CallboardError, StorageError
 from callboard.log.limits import LAUNCHED_AT_ONCE, USUAL, Limits
 from callboard.supervision import Backoff, ChildSpec, Supervisor, SupervisorSpec
@@ -104,9 +104,9 @@ class LiveGroup:
 class Directory:
     """Live topics by name and id, live groups by id."""
 
-    def __init__(self, timers: Timers, limits: Limits = USUAL, zones: Zones = lambda _: UTC) -> None:
-        self.timers = timers
-        self.schedules = Schedules(zones, timers.clock)
+    def __init__(self, wheel: WheelAddress, limits: Limits = USUAL, zones: Zones = lambda _: UTC) -> None:
+        self.wheel = wheel
+        self.schedules = Schedules(zones, wheel.clock)
         self._limits = limits
         self._start: Callable[[str], object] = lambda _: None
         self._topics: Supervisor
@@ -251,7 +251,7 @@ class Directory:
             port,
             self.openings,
             self.windows,
-            self.timers,
+            self.wheel,
         )
 
     def _child(self, spec: PartitionSpec, name: str) -> ChildSpec:

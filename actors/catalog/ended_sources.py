@@ -27,13 +27,14 @@ from callboard.actors.catalog.commands import ListGroups, ListTopics
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.calls import PartitionCalls
 from callboard.actors.partition.publishing.source_ids import of_dead_letters, of_delays, of_outbox
-from callboard.actors.timers.retry_pauses import RetryPauses
-from callboard.actors.timers.timers import Flag
+from callboard.actors.retry_pauses import RetryPauses
+from callboard.actors.timing import Flag
 from callboard.log.errors import ActorStopped, CallboardError
 
 if TYPE_CHECKING:
     from callboard.actors.catalog.directory import Directory
     from callboard.actors.partition.port import PartitionPort
+    from callboard.actors.timing import Timers
 
 SETTLE_S: Final = 1.0
 """What ends within so long is looked for together."""
@@ -48,14 +49,15 @@ PAUSE_MAX_S: Final = 600.0
 class EndedSources:
     """See the module. It is a task of whoever publishes as sources."""
 
-    def __init__(self, directory: Directory) -> None:
+    def __init__(self, directory: Directory, timers: Timers) -> None:
         self._directory = directory
-        self._calls = PartitionCalls(directory.timers)
+        self._timers = timers
+        self._calls = PartitionCalls(timers)
         self._flag = Flag()
 
     async def forget(self) -> None:
         """Look now, and whenever something has ended; again after a pause where a partition could not be told."""
-        timers, endings = self._directory.timers, self._directory.endings
+        timers, endings = self._timers, self._directory.endings
         pauses = RetryPauses(PAUSE_S, PAUSE_MAX_S)
         endings.add(self._flag)
         try:

@@ -31,7 +31,8 @@ from callboard.actors.partition import commands as c
 from callboard.actors.partition.beside.dead_flags import Source
 from callboard.actors.partition.calls import PartitionCalls, SourceEnded, record_in
 from callboard.actors.partition.participants import wall_offset
-from callboard.actors.timers.retry_pauses import RetryPauses
+from callboard.actors.retry_pauses import RetryPauses
+from callboard.actors.timing import Timers
 from callboard.log.errors import (
     ActorStopped,
     CallboardError,
@@ -68,13 +69,14 @@ class DeadLetterRouter(Actor[None]):
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
-        self._calls = PartitionCalls(directory.timers)
+        self._timers = Timers(directory.wheel)
+        self._calls = PartitionCalls(self._timers)
         self._lines: dict[str, Line] = {}
 
     async def started(self) -> None:
         """Look at every flag that is up, then at those that are raised."""
         self.context.start_task(self._route, name="router")
-        self.context.start_task(EndedSources(self._directory).forget, name="ended sources")
+        self.context.start_task(EndedSources(self._directory, self._timers).forget, name="ended sources")
 
     async def _route(self) -> None:
         flags = self._directory.dead
@@ -122,7 +124,7 @@ class DeadLetterRouter(Actor[None]):
                 self._give(source)
                 if failed >= len(line.sources):
                     failed = 0
-                    await self._directory.timers.sleep(pauses.failed())
+                    await self._timers.sleep(pauses.failed())
             else:
                 line.sources.pop(source, None)
                 flags.held.pop(line.topic, None)

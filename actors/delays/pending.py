@@ -13,7 +13,7 @@ from typing import Final
 
 from callboard.actors.delays.schedule import Schedule
 from callboard.actors.delays.stored import INSTANT
-from callboard.actors.timers.timers import NEVER, TICKS, tick_at
+from callboard.actors.timers.commands import NEVER, TICKS, tick_at
 
 TICK_US: Final = 1_000_000 // TICKS
 SHIFT: Final = 1 << 52

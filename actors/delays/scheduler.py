@@ -37,8 +37,8 @@ from callboard.actors.partition import commands as c
 from callboard.actors.partition.beside.delayed import OPEN_WAITING, WAITING, Waiting
 from callboard.actors.partition.calls import PartitionCalls, record_in
 from callboard.actors.partition.publishing.source_ids import of_delays
-from callboard.actors.timers.retry_pauses import PAUSE_S, RetryPauses
-from callboard.actors.timers.timers import Flag
+from callboard.actors.retry_pauses import PAUSE_S, RetryPauses
+from callboard.actors.timing import Flag, Timers
 from callboard.log.errors import ActorCrashed, ActorStopped, CallboardError
 from callboard.log.limits import BATCH_RECORDS_MAX, MIB, READ_BYTES_DEFAULT
 
@@ -88,6 +88,7 @@ class Scheduler(Actor[Question]):
 
     def __init__(self, directory: Directory, *, moves: bool = True) -> None:
         self._directory = directory
+        self.timers = Timers(directory.wheel)
         self.moves = moves
         self._lines: dict[PartitionPort, Line] = {}
 
@@ -137,7 +138,8 @@ class Line:
         self._moves = scheduler.moves
         self._directory = directory
         self._waiting = waiting
-        self._calls = PartitionCalls(directory.timers)
+        self._timers = scheduler.timers
+        self._calls = PartitionCalls(scheduler.timers)
         self._pending = Pending(directory.waiting.run)
         self._questions: deque[tuple[Question, Reply]] = deque()
         self._read_to = 0
@@ -168,7 +170,7 @@ class Line:
                 if not is_told:
                     is_told = True
                     self._context.emit(DelayedHeld(self._waiting.port.label, str(error)))
-            await self._directory.timers.sleep(pauses.failed())
+            await self._timers.sleep(pauses.failed())
 
     def _refuse(self, error: CallboardError) -> None:
         """Whoever asks now is told at once."""
@@ -190,7 +192,7 @@ class Line:
                 self._wants_more.set()
                 continue
             except CallboardError:
-                await self._directory.timers.sleep(PAUSE_S)
+                await self._timers.sleep(PAUSE_S)
             self._flag.set()
 
     # -- what is pending
@@ -261,7 +263,7 @@ class Line:
 
     async def _serve(self) -> None:
         """Do what is due, what is asked and what is new, in turn; then sleep."""
-        timers, limits = self._directory.timers, self._context.limits
+        timers, limits = self._timers, self._context.limits
         if self._moves:
             await self._move(await self._calls.ask(self._waiting.port, c.ListDead(WAITING)))
         with timers.timer(self._flag) as deadline, timers.instant(self._flag) as instant:
@@ -325,7 +327,7 @@ class Line:
 
     async def _store(self, batch: Columns) -> None:
         """Publish it, when the topic takes it: until then questions are answered, and nothing else is moved."""
-        timers, target = self._directory.timers, self._waiting.target
+        timers, target = self._timers, self._waiting.target
         pauses = RetryPauses()
         with timers.timer(self._flag) as again:
             while True:

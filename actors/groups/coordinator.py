@@ -27,6 +27,7 @@ from callboard.actors.groups.sessions import Sessions
 from callboard.actors.kernel import Actor, Reply
 from callboard.actors.notices import GroupKept, LeaseReleaseFailed, MemberStalled
 from callboard.actors.partition import commands as c
+from callboard.actors.timing import Timers
 from callboard.log.errors import (
     ActorCrashed,
     ActorStopped,
@@ -111,6 +112,7 @@ class Coordinator(Actor[CoordinatorCommand]):
         self._idle_since_us = idle_since_us
         self._membership = membership
         self._stamps = membership.stamps
+        self._timers = Timers(directory.wheel)
         self._news = trio.Event()
         self._ended = False
         self._ended_idle_us: int | None = None
@@ -396,10 +398,10 @@ class Coordinator(Actor[CoordinatorCommand]):
             except CallboardError:
                 self._ended = self._ended or ended
                 self._news.set()
-                await self._directory.timers.sleep(RETRY_S)
+                await self._timers.sleep(RETRY_S)
 
     async def _end_unless_joined(self) -> None:
-        await self._directory.timers.sleep(UNJOINED_S)
+        await self._timers.sleep(UNJOINED_S)
         if not self._membership.members:
             self._end()
 
@@ -408,7 +410,7 @@ class Coordinator(Actor[CoordinatorCommand]):
         if not membership.settings.durable:
             return
         begun = clock.monotonic()
-        with self._directory.timers.timer(membership.changed) as timer:
+        with self._timers.timer(membership.changed) as timer:
             while True:
                 left, expiry = math.inf, membership.settings.group_expiry
                 if self._idle_since_us is not None and expiry is not None:
@@ -432,7 +434,7 @@ class Coordinator(Actor[CoordinatorCommand]):
             self.context.start_task(self._look_again, name="kept")
 
     async def _look_again(self) -> None:
-        await self._directory.timers.sleep(KEPT_LOOK_S)
+        await self._timers.sleep(KEPT_LOOK_S)
         self._looks_again = False
         self._membership.changed.set()
 

@@ -19,7 +19,7 @@ import trio
 from callboard.actors.groups.assignment import Place
 from callboard.actors.notices import HandOverForced
 from callboard.actors.partition.commands import AssignPartition
-from callboard.actors.timers.timers import Flag
+from callboard.actors.timing import Flag
 from callboard.log.errors import ActorCrashed, ActorStopped, MailboxFull, PartitionUnavailable
 
 if TYPE_CHECKING:

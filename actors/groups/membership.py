@@ -24,7 +24,7 @@ import trio
 from callboard.actors.groups.assignment import Assignment, Place
 from callboard.actors.partition.commands import DeliverySettings, OpenGroup
 from callboard.actors.settings import GroupSettings, Start
-from callboard.actors.timers.timers import Flag
+from callboard.actors.timing import Flag
 from callboard.log.format.stamps import Stamps
 
 if TYPE_CHECKING:

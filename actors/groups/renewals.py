@@ -22,7 +22,8 @@ import trio
 from callboard.actors.kernel import Actor, Reply
 from callboard.actors.partition.commands import Extend
 from callboard.actors.partition.port import PartitionPort
-from callboard.actors.timers.timers import NEVER, Timers
+from callboard.actors.timers.commands import NEVER
+from callboard.actors.timing import Timers
 from callboard.log.errors import ActorStopped, CallboardError, GroupNotFound
 
 RENEW_AT: float = 1 / 3

@@ -18,6 +18,7 @@ import attrs
 import trio
 
 from callboard.actors.partition.commands import Describe
+from callboard.actors.timing import Timers
 from callboard.log.errors import CallboardError
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class Sessions:
     ) -> None:
         self._context = context
         self._directory = directory
+        self._timers = Timers(directory.wheel)
         self._group_id = group_id
         self._membership = membership
         self._fence = fence
@@ -73,9 +75,7 @@ class Sessions:
         """Look at the members, again and again."""
         while True:
             timeout = self._membership.settings.session_timeout
-            await self._directory.timers.sleep(
-                LOOK_MOST_S if timeout is None else min(timeout / LOOKS, LOOK_MOST_S)
-            )
+            await self._timers.sleep(LOOK_MOST_S if timeout is None else min(timeout / LOOKS, LOOK_MOST_S))
             members = self._membership.members
             self._known = {consumer: known for consumer, known in self._known.items() if consumer in members}
             for member in list(members.values()) if timeout is not None else ():

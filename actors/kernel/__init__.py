@@ -11,6 +11,7 @@ from callboard.actors.kernel.incarnation import (
     EndingKind,
 )
 from callboard.actors.kernel.mailbox import WHEN_FULL, Batch, MailboxSpec
+from callboard.actors.kernel.peer import Began, Peer, notify
 from callboard.actors.kernel.ref import ActorRef, Envelope, Question, Reply
 from callboard.actors.kernel.system import ActorSystem
 
@@ -21,6 +22,7 @@ __all__ = [
     "ActorStart",
     "ActorSystem",
     "Batch",
+    "Began",
     "Context",
     "DeadLetters",
     "DurableActor",
@@ -31,7 +33,9 @@ __all__ = [
     "ActorIncarnation",
     "Logged",
     "MailboxSpec",
+    "Peer",
     "Question",
     "Reply",
     "Terminated",
+    "notify",
 ]

@@ -21,6 +21,7 @@ import trio
 from callboard.actors.kernel.events import ActorEnded, ActorFailed, HookFailed, MessageDropped, call_guarded
 from callboard.actors.kernel.failures import describe, place, text_of
 from callboard.actors.kernel.mailbox import Mailbox, Rate
+from callboard.actors.kernel.peer import Began, Peer
 from callboard.actors.kernel.ref import ActorRef
 from callboard.log import errors
 from callboard.log.plain import is_a, shown
@@ -102,6 +103,9 @@ class Cell(Generic[M]):
         self.closed = False
         self.retried: tuple[Envelope[M], int] | None = None
         """The message that was put back after a crash, and how often that happened."""
+        self.peers: dict[int, Peer[Any, M]] = {}
+        """Who hears what the actor says, by number."""
+        self._peers_numbered = 0
         self._watchers: dict[object, Callable[[Terminated], object]] = {}
         self._terminated: Terminated | None = None
 
@@ -113,6 +117,25 @@ class Cell(Generic[M]):
     def awaits_itself(self) -> bool:
         """Whether the task that runs now would have to do what it is about to wait for."""
         return self.loop is not None and self.loop is trio.lowlevel.current_task()
+
+    # -- peers ----------------------------------------------------------------------------------------------
+
+    def number_peer(self) -> int:
+        """A number for another peer."""
+        self._peers_numbered += 1
+        return self._peers_numbered
+
+    def open_peer(self, peer: Peer[Any, M]) -> None:
+        """Have the peer hear what the actor says; that it has ended, at once."""
+        if self._terminated is not None:
+            peer.party.hear(self._terminated)
+        else:
+            self.peers[peer.number] = peer
+
+    def tell_began(self) -> None:
+        """An incarnation has begun: its peers say again what it is to know."""
+        for peer in tuple(self.peers.values()):
+            peer.party.hear(Began())
 
     # -- messages that are not handled ----------------------------------------------------------------------
 
@@ -225,9 +248,12 @@ class Cell(Generic[M]):
         self.system.forget(self.path)
         self._terminated = notice = Terminated(self.path, cause)
         watchers, self._watchers = self._watchers, {}
+        peers, self.peers = self.peers, {}
         with ExitStack() as calls:  # of foreign code: each is made, whatever those before it raise
             for tell in reversed(watchers.values()):
                 calls.callback(self._tell, tell, notice)
+            for peer in peers.values():
+                calls.callback(peer.party.hear, notice)
             ended = ActorEnded(self.path, None if cause is None else describe(cause))
             calls.callback(self.system.events.emit, ended)
 

@@ -135,7 +135,7 @@ class ActorIncarnation(Generic[M]):
         mailbox, limit = self.cell.mailbox, self.cell.system.limits.receive_batch
         while not self._stop_requested:
             await mailbox.wait()
-            if not mailbox.front or self._stop_requested:
+            if not (mailbox.front or mailbox.notices) or self._stop_requested:
                 continue
             self._batch = Batch(mailbox, limit)
             if actor.defers_interrupts:
@@ -167,6 +167,7 @@ class ActorIncarnation(Generic[M]):
             cell.state = "running"
         cell.started_at_us = cell.system.clock.wall_us()
         cell.system.events.emit(ActorStarted(cell.path, self.number))
+        cell.tell_began()
         ready()
 
     # -- messages -------------------------------------------------------------------------------------------
@@ -201,7 +202,7 @@ class ActorIncarnation(Generic[M]):
                 await trio.sleep_forever()
             mailbox = self.cell.mailbox
             await mailbox.wait()
-            if mailbox.front and not self._stop_requested:
+            if (mailbox.front or mailbox.notices) and not self._stop_requested:
                 self._batch = Batch(mailbox, self.cell.system.limits.receive_batch)
                 self._items = iter(self._batch)
 

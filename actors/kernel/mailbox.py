@@ -4,6 +4,7 @@ passed to the actor together.
 The channel keeps messages in order, bounds them, and gives room to the writer that waits longest. The front queue comes
 before the channel. It contains a message that a crash put back, the messages that waited when the actor failed, and the
 message that woke the reader. The capacity counts only the channel: messages in the front queue were accepted before.
+Notices of peers (`peer`) come between the two; there are no more of them than the peers have marks.
 
 Invariants
 ----------
@@ -23,7 +24,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from math import exp
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 
 import attrs
 import trio
@@ -32,6 +33,9 @@ from callboard.actors.kernel.ref import Envelope, Reply
 from callboard.log.errors import CallboardError, MailboxFull, join_problems
 from callboard.log.limits import MAILBOX_CAPACITY_DEFAULT, MAILBOX_CAPACITY_MAX
 from callboard.log.plain import make_plain, refuse_copy, shown
+
+if TYPE_CHECKING:
+    from callboard.actors.kernel.peer import Peer
 
 M = TypeVar("M")
 
@@ -80,11 +84,13 @@ class Mailbox(Generic[M]):
         "_dropped",
         "_forced",
         "_path",
+        "_peers",
         "_receive",
         "_refusal",
         "_send",
         "capacity",
         "front",
+        "notices",
         "trap",
         "when_full",
     )
@@ -99,6 +105,10 @@ class Mailbox(Generic[M]):
         self._forced: deque[tuple[int, Envelope[M]]] = deque()
         """Notices that found the channel full. Each has the number of messages in the channel that come before it,
         counted from the notice before it."""
+        self.notices = 0
+        """How many notices of peers wait."""
+        self._peers: deque[Peer[Any, M]] = deque()
+        """Those that have marks."""
         self._path = path
         self._dropped = dropped
         self._refusal: Refusal | None = None
@@ -116,8 +126,9 @@ class Mailbox(Generic[M]):
 
     @property
     def accepted(self) -> int:
-        """How many messages wait in the front queue and in the channel."""
-        return len(self.front) + (self._receive.statistics().current_buffer_used if self._coming else 0)
+        """How many messages wait in the front queue, as notices of peers, and in the channel."""
+        waiting = len(self.front) + self.notices
+        return waiting + (self._receive.statistics().current_buffer_used if self._coming else 0)
 
     # -- writers --------------------------------------------------------------------------------------------
 
@@ -183,6 +194,17 @@ class Mailbox(Generic[M]):
         else:
             self._coming += 1
 
+    def notice(self, peer: Peer[Any, M]) -> None:
+        """A peer has one more mark. A refusing mailbox forgets it: the peer hears when that has ended."""
+        if self._refusal is not None:
+            peer.marks.clear()
+            return
+        if len(peer.marks) == 1:
+            self._peers.append(peer)
+        self.notices += 1
+        if self.notices == 1:
+            self.interrupt()
+
     def full(self, policy: str = "fail") -> MailboxFull:
         return MailboxFull(
             f"The mailbox of actor {self._path!r} is full ({self.capacity} messages wait, policy {policy}). "
@@ -195,7 +217,7 @@ class Mailbox(Generic[M]):
 
     async def wait(self) -> None:
         """Wait until there is a message, or until interrupted. A checkpoint."""
-        if self.front:
+        if self.front or self.notices:
             await trio.lowlevel.checkpoint()
             return
         try:
@@ -214,6 +236,14 @@ class Mailbox(Generic[M]):
         forced[0] = (forced[0][0] - 1, forced[0][1])
         while forced and forced[0][0] <= 0:
             self.front.append(forced.popleft()[1])
+
+    def take_notice(self) -> Envelope[M]:
+        """The next of the notices that wait."""
+        peer = self._peers[0]
+        if len(peer.marks) == 1:
+            self._peers.popleft()
+        self.notices -= 1
+        return Envelope(peer.take(), None)
 
     def interrupt(self) -> None:
         """Wake the reader, with or without a message."""
@@ -239,6 +269,10 @@ class Mailbox(Generic[M]):
         self._refusal = refusal
         if refusal is not None:
             self._replace_channel()
+            for peer in self._peers:
+                peer.marks.clear()
+            self._peers.clear()
+            self.notices = 0
 
     def resize(self, capacity: int) -> None:
         """Let `capacity` messages wait from now on. Waiting messages stay accepted."""
@@ -292,6 +326,8 @@ class Batch(Generic[M]):
                 mailbox.trap()
             if front:
                 item = front.popleft()
+            elif mailbox.notices:
+                item = mailbox.take_notice()
             else:
                 try:
                     item = mailbox._receive.receive_nowait()

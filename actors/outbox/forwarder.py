@@ -38,7 +38,8 @@ from callboard.actors.partition import commands as c
 from callboard.actors.partition.beside.outbox import OPEN_OUTBOX, OUTBOX, Outbox
 from callboard.actors.partition.calls import PartitionCalls, SourceEnded, record_in
 from callboard.actors.partition.publishing.source_ids import of_outbox
-from callboard.actors.timers.retry_pauses import RetryPauses
+from callboard.actors.retry_pauses import RetryPauses
+from callboard.actors.timing import Timers
 from callboard.log.errors import ActorStopped, CallboardError, TopicNotFound
 from callboard.log.limits import MIB, READ_BYTES_DEFAULT
 
@@ -60,17 +61,18 @@ class Forwarder(Actor[None]):
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
+        self._timers = Timers(directory.wheel)
 
     async def started(self) -> None:
         """Serve all outboxes there are, and those to come."""
         self._directory.outboxes.begin()
         self.context.start_task(self._serve_new, name="forwarder")
-        self.context.start_task(EndedSources(self._directory).forget, name="ended sources")
+        self.context.start_task(EndedSources(self._directory, self._timers).forget, name="ended sources")
 
     async def _serve_new(self) -> None:
         while True:
             for outbox in await self._directory.outboxes.new():
-                line = Line(self.context, self._directory, outbox)
+                line = Line(self.context, self._directory, outbox, self._timers)
                 self.context.start_task(line.run, name=outbox.port.label)
 
 
@@ -86,11 +88,12 @@ class Lane:
 class Line:
     """What serves one outbox."""
 
-    def __init__(self, context: Any, directory: Directory, outbox: Outbox) -> None:
+    def __init__(self, context: Any, directory: Directory, outbox: Outbox, timers: Timers) -> None:
         self._context = context
         self._directory = directory
         self._outbox = outbox
-        self._calls = PartitionCalls(directory.timers)
+        self._timers = timers
+        self._calls = PartitionCalls(timers)
         self._lanes: dict[Target, Lane] = {}
         self._last, self._numbering = -1, 0
         """The number of the last entry that is in a lane, or was, and which numbering it is of."""
@@ -115,7 +118,7 @@ class Line:
                     self._context.emit(
                         OutboxHeld(self._outbox.source.label, self._outbox.port.label, str(error))
                     )
-            await self._directory.timers.sleep(pauses.failed())
+            await self._timers.sleep(pauses.failed())
 
     async def _ask(self, port: PartitionPort, command: Any) -> Any:
         return await self._calls.ask(port, command)
@@ -189,7 +192,7 @@ class Line:
                     return  # the topic whose acks publish is deleted, or the runtime closes
                 except CallboardError as error:
                     self._hold(lane, error)
-                    await self._directory.timers.sleep(pauses.failed())
+                    await self._timers.sleep(pauses.failed())
                 else:
                     self._hold(lane, None)
                     pauses.worked()

@@ -10,7 +10,7 @@ from callboard.log.errors import ActorCrashed, ActorStopped, MailboxFull, Storag
 
 if TYPE_CHECKING:
     from callboard.actors.partition.port import PartitionPort
-    from callboard.actors.timers.timers import Timers
+    from callboard.actors.timing import Timers
     from callboard.log.format.columns import Columns
 
 PAUSE_S: Final = 0.1

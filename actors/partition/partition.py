@@ -45,7 +45,7 @@ from callboard.actors.partition.queues import NEVER, Appends
 from callboard.actors.partition.reopening import open_lost
 from callboard.actors.partition.retaining import PublishersSummary, Retaining
 from callboard.actors.partition.spec import PartitionSpec, log_settings
-from callboard.actors.timers.timers import Callback, Flag
+from callboard.actors.timing import Callback, Flag, Timers
 from callboard.log.errors import (
     ActorCrashed,
     CallboardError,
@@ -93,8 +93,9 @@ class Partition(Actor[c.PartitionCommand]):
         self._performers: dict[type, Performer] = {}
         self._alarm = trio.CancelScope()
         self._flag = Flag()
-        self._due = spec.timers.timer(self._flag)
-        self._upkeep = spec.timers.timer(self._flag)
+        self._timers = Timers(spec.wheel)
+        self._due = self._timers.timer(self._flag)
+        self._upkeep = self._timers.timer(self._flag)
         self._retry_at = 0.0
         """When upkeep that could not be done is tried again."""
         self._grows_old = spec.settings.ages
@@ -183,7 +184,7 @@ class Partition(Actor[c.PartitionCommand]):
         """This partition's turn to recover; None when it is to stop instead."""
         with self.context.until_stop():
             if pause_s:
-                await self._spec.timers.sleep(pause_s)
+                await self._timers.sleep(pause_s)
             await trio.lowlevel.checkpoint()
             return await self._spec.openings.wait_turn(self._spec.topic_id, self._port.budget)
         return None
@@ -199,7 +200,7 @@ class Partition(Actor[c.PartitionCommand]):
                 self._spec.openings.overdue(turn)
                 self.context.emit(notices.OpeningOverdue(self.context.path, OPENING_TURN_S))
 
-        overdue = self._spec.timers.timer(Callback(tell_overdue))
+        overdue = self._timers.timer(Callback(tell_overdue))
         overdue.arm(self.context.clock.monotonic() + OPENING_TURN_S)
         try:
             await self._recover(turn)

@@ -8,7 +8,7 @@ from callboard.actors.partition.choice.record_window import WindowBudget
 from callboard.actors.partition.openings import Openings
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import TopicSettings
-from callboard.actors.timers.timers import Timers
+from callboard.actors.timing import WheelAddress
 from callboard.log.errors import TopicFull
 from callboard.log.format.compression import Compression
 from callboard.log.limits import WAITING_CACHE_BYTES, Limits
@@ -44,7 +44,7 @@ class PartitionSpec:
     openings: Openings
     windows: WindowBudget
     """Of all partitions of the runtime."""
-    timers: Timers
+    wheel: WheelAddress
     """Of the runtime."""
     folder: str = ""
     """The last part of its directory, when that is not its index."""

@@ -22,14 +22,15 @@ from callboard.actors.notices import ScheduleHeld, ScheduleMissed
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.calls import PartitionCalls
 from callboard.actors.recurring.spec import firings
-from callboard.actors.timers.retry_pauses import RetryPauses
-from callboard.actors.timers.timers import LOOK_S, NEVER
+from callboard.actors.retry_pauses import RetryPauses
+from callboard.actors.timers.commands import LOOK_S, NEVER
+from callboard.actors.timing import Timers
 from callboard.log.errors import ActorStopped, CallboardError
 
 if TYPE_CHECKING:
     from callboard.actors.partition.port import PartitionPort
     from callboard.actors.recurring.schedules import LiveSchedule, Schedules
-    from callboard.actors.timers.timers import Timers
+    from callboard.actors.timing import WheelAddress
 
 
 class Recurring(Actor[None]):
@@ -37,10 +38,10 @@ class Recurring(Actor[None]):
 
     defers_interrupts = True
 
-    def __init__(self, schedules: Schedules, timers: Timers) -> None:
+    def __init__(self, schedules: Schedules, wheel: WheelAddress) -> None:
         self._schedules = schedules
-        self._timers = timers
-        self._calls = PartitionCalls(timers)
+        self._timers = Timers(wheel)
+        self._calls = PartitionCalls(self._timers)
 
     async def started(self) -> None:
         """Serve all schedules there are, and those to come."""

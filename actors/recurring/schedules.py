@@ -13,8 +13,8 @@ from callboard.actors.partition.port import PartitionPort
 from callboard.actors.recurring.cron import Rule
 from callboard.actors.recurring.position import Position
 from callboard.actors.recurring.spec import ScheduleRecord, Zones
-from callboard.actors.timers.timers import Flag
-from callboard.actors.timers.unserved import Unserved
+from callboard.actors.timing import Flag
+from callboard.actors.unserved import Unserved
 from callboard.log.seams.clock import Clock
 
 

@@ -23,12 +23,12 @@ from collections.abc import Iterator
 from operator import attrgetter
 from typing import Final, Generic, TypeVar
 
+from callboard.actors.timers.commands import TICK_MAX
+
 BITS: Final = 6
 """Of a digit."""
 DIGITS: Final = 1 << BITS
-LEVELS: Final = 9
-TICK_MAX: Final = (1 << BITS * LEVELS) - 1
-"""570,000 years of milliseconds. What lies beyond never comes."""
+LEVELS: Final = TICK_MAX.bit_length() // BITS
 FEW: Final = 16
 """Slots among which the first is looked for."""
 UNARMED: Final = -1

@@ -38,7 +38,8 @@ from callboard.actors.names import check_name
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import GroupSettings, check_group
-from callboard.actors.timers.timers import NEVER, Callback
+from callboard.actors.timers.commands import NEVER
+from callboard.actors.timing import Callback
 from callboard.actors.topic_patterns import TopicPattern
 from callboard.arguments import check_flag
 from callboard.consumer.assignment import FollowsAssignment, leased_by

@@ -15,7 +15,7 @@ from callboard.actors.catalog.losses import CatalogStatistics
 from callboard.actors.names import OWN_GROUPS
 from callboard.actors.partition.commands import Holder, ListHolders, PartitionStatistics, Read
 from callboard.actors.settings import GroupSettings
-from callboard.actors.timers.timers import TimerStatistics
+from callboard.actors.timers.commands import TimerStatistics
 from callboard.log.errors import CallboardError, InvalidArgument
 from callboard.message import from_us
 

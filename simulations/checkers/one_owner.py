@@ -64,7 +64,7 @@ class OwnershipWatch:
         directory: Any = runtime._session.directory
         for membership in directory._memberships.values():
             if membership.settings.mode == "exclusive":
-                since_s = directory.timers.clock.monotonic() - membership.settings.rebalance_timeout - grace_s
+                since_s = directory.wheel.clock.monotonic() - membership.settings.rebalance_timeout - grace_s
                 for (_, index), row in membership.assignment.rows.items():
                     if row.is_moving and row.since < since_s:
                         return f"partition {index} does not come to {row.owner}, although its old owner had its time"

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from callboard.actors.delivery.receipts import OFFSET_END
 from callboard.actors.partition.choice.lanes import PriorityOrder
-from callboard.actors.timers.timers import LOOK_S, NEVER, TICKS, Instant
-from callboard.actors.timers.wheel import UNARMED
+from callboard.actors.timers.commands import LOOK_S, NEVER, TICK_MAX, TICKS, WHEEL
 from callboard.log.errors import CallboardError
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from callboard.actors.partition.group_states import Group
     from callboard.actors.partition.partition import Partition
     from callboard.actors.partition.port import Budget
-    from callboard.actors.timers.timers import Timers
     from callboard.consumer.consumer import Consumer
     from callboard.runtime import Runtime
     from callboard.simulations.world.machine import Machine
@@ -100,7 +98,7 @@ def of_consumer(consumer: Consumer) -> str | None:
 
 def _problems(runtime: Runtime, largest_bytes: int) -> Iterator[str]:
     limits = runtime._session.limits
-    yield from _of_timers(runtime._session.timers)
+    yield from _of_timers(runtime._session.system.actor(WHEEL)._cell)
     yield from _of_renewed(runtime)
     for live in runtime._session.directory.topics():
         for port in live.ports:
@@ -133,14 +131,22 @@ def _of_budget(label: str, budget: Budget, largest_bytes: int) -> Iterator[str]:
         yield f"a publisher waits for {size} bytes at {label}, and there is room: {budget.waiting_bytes} are in hand"
 
 
-def _of_timers(timers: Timers) -> Iterator[str]:
-    now = timers.clock.monotonic()
-    for timer in timers.armed:
-        if timer.place == UNARMED and timer not in timers.changed:
-            yield f"a timer is armed for {timer.deadline:.3f} s, and in no wheel (T1)"
-        until = now + LOOK_S if isinstance(timer, Instant) else max(timer.deadline, now)
-        if timers.wakes_at > until + 1 / TICKS + SLACK_S:
-            yield f"something is due at {until:.3f} s, and the wheel sleeps until {timers.wakes_at:.3f} s (T2)"
+def _of_timers(cell: Any) -> Iterator[str]:
+    """Of what owners have armed the wheel knows, or will at its next turn, and it does not sleep past it."""
+    if cell.state != "running":
+        return
+    wheel = cell.incarnation._actor
+    now = cell.system.clock.monotonic()
+    for peer in cell.peers.values():
+        for timer in peer.party.known.values():
+            if timer in peer.marks or timer.deadline > TICK_MAX / TICKS:
+                continue
+            moment = wheel._armed.moment_of(peer.number, timer.number)
+            if moment > timer.deadline + 1 / TICKS + SLACK_S:
+                yield f"a timer is armed for {timer.deadline:.3f} s, and the wheel knows of {moment:.3f} s (T6)"
+            until = now + LOOK_S if timer.is_instant else max(timer.deadline, now)
+            if wheel._wakes_at > until + 1 / TICKS + SLACK_S:
+                yield f"something is due at {until:.3f} s, and the wheel sleeps until {wheel._wakes_at:.3f} s (T2)"
 
 
 def _of_renewed(runtime: Runtime) -> Iterator[str]:

@@ -25,6 +25,8 @@ RANKS = {
     "callboard.actors": 6,
     "callboard.actors.delivery": 7,
     "callboard.actors.timers": 7,
+    "callboard.actors.timing": 7,
+    "callboard.actors.unserved": 7,
     "callboard.actors.partition": 8,
     "callboard.actors.recurring": 9,
     "callboard.actors.groups": 10,

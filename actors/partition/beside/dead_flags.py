@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from callboard.actors.timers.unserved import Unserved
+from callboard.actors.unserved import Unserved
 
 if TYPE_CHECKING:
     from callboard.actors.partition.port import PartitionPort

@@ -20,8 +20,8 @@ import attrs
 from callboard.actors.partition.commands import OWN_GROUP, DeliverySettings, OpenGroup
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import TopicSettings
-from callboard.actors.timers.timers import Flag
-from callboard.actors.timers.unserved import Unserved
+from callboard.actors.timing import Flag
+from callboard.actors.unserved import Unserved
 from callboard.log.limits import MESSAGE_BYTES_MAX, MIB
 
 OUTBOX: Final = OWN_GROUP

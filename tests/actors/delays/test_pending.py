@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from callboard.actors.delays.pending import Pending
 from callboard.actors.delays.stored import DELAY, INSTANT, Due
-from callboard.actors.timers.timers import NEVER
+from callboard.actors.timers.commands import NEVER
 
 WALL = 1_700_000_000_000_000
 

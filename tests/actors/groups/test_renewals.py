@@ -12,8 +12,8 @@ from callboard.actors.groups.renewals import Lingers, Renewals, RenewedLease, Re
 from callboard.actors.kernel import Actor, Batch
 from callboard.actors.partition.commands import Settle
 from callboard.actors.partition.port import PartitionPort
-from callboard.actors.timers.timer_wheel import TimerWheel
-from callboard.actors.timers.timers import Timers
+from callboard.actors.timers.timer_wheel import TimerCounts, TimerWheel
+from callboard.actors.timing import Timers, WheelAddress
 from callboard.log.errors import GroupNotFound
 from callboard.simulations.clock import VirtualClock
 from callboard.simulations.entropy import SeededEntropy
@@ -77,18 +77,20 @@ class Bench:
 async def on_bench(test: Any) -> None:
     """Run `test` beside the actor that renews."""
     clock = VirtualClock()
-    timers = Timers(clock)
+    wheel = WheelAddress(clock)
+    timers = Timers(wheel)
     leases, answers = RenewedLeases(timers), [Answers(), Answers()]
     spec = SupervisorSpec(
         name="root",
         children=(
-            ChildSpec(name="timer-wheel", start=lambda: TimerWheel(timers)),
+            ChildSpec(name="timer-wheel", start=lambda: TimerWheel(TimerCounts())),
             *(ChildSpec(name=f"p{n}", start=lambda n=n: Partition(answers[n])) for n in range(2)),
             ChildSpec(name="renewals", start=lambda: Renewals(leases, Lingers(timers))),
         ),
     )
     ports = [PartitionPort("orders", n) for n in range(2)]
     async with open_system(spec, clock=clock, entropy=SeededEntropy(1)) as system:
+        wheel.ref = system.actor("timer-wheel")
         for n, port in enumerate(ports):
             port.ref = system.actor(f"p{n}")
         await test(Bench(leases, answers, ports))

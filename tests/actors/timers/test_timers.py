@@ -14,8 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import callboard
-from callboard.actors.timers.timer_wheel import TimerWheel
-from callboard.actors.timers.timers import NEVER, TICKS, Callback, Timer, Timers, tick_at, tick_from
+from callboard.actors.timers.commands import (
+    NEVER,
+    TICKS,
+    CountTimers,
+    Due,
+    TimerStatistics,
+    tick_at,
+    tick_from,
+)
+from callboard.actors.timers.timer_wheel import TimerCounts, TimerWheel
+from callboard.actors.timing import Callback, Timer, Timers, WheelAddress
 from callboard.simulations.clock import VirtualClock
 from callboard.simulations.entropy import SeededEntropy
 from callboard.supervision import ChildSpec, SupervisorSpec, System, open_system
@@ -48,14 +57,23 @@ class Bench:
         """Have the wheel's actor crash."""
         assert self.system.actor("timer-wheel").crash(RuntimeError("a drill"))
 
+    def hear(self, message: object) -> None:
+        """What the wheel would say to the owner."""
+        self.timers.hear(message)
+
+    async def counts(self) -> TimerStatistics:
+        """What the wheel tells of itself."""
+        return await self.system.actor("timer-wheel").ask(CountTimers())
+
 
 async def on_bench(test: Callable[[Bench], Awaitable[None]]) -> None:
     """Run `test` beside the actor."""
     clock = VirtualClock()
-    timers = Timers(clock)
-    wheel = ChildSpec(name="timer-wheel", start=lambda: TimerWheel(timers))
+    address, counts = WheelAddress(clock), TimerCounts()
+    wheel = ChildSpec(name="timer-wheel", start=lambda: TimerWheel(counts))
     spec = SupervisorSpec(name="root", children=(wheel,))
     async with open_system(spec, clock=clock, entropy=SeededEntropy(1)) as system:
+        address.ref, timers = system.actor("timer-wheel"), Timers(address)
         async with trio.open_nursery() as nursery:
             await test(Bench(clock, timers, system, nursery))
             nursery.cancel_scope.cancel()
@@ -80,7 +98,7 @@ async def test_a_timer_comes_at_its_deadline(autojump_clock: Any) -> None:
             bench.watch(name, bench.timers.timer()).arm(deadline)
         await trio.sleep(41 * 365 * DAY_S)
         assert [("past", 0.0), ("a", 0.001), ("b", 2.5), ("far", 40 * 365 * DAY_S)] == bench.came
-        assert 0 == bench.timers.statistics().armed
+        assert 0 == (await bench.counts()).armed == len(bench.timers.known)
 
     await on_bench(test)
 
@@ -105,18 +123,19 @@ async def test_the_last_arming_counts(autojump_clock: Any) -> None:
     await on_bench(test)
 
 
-async def test_arming_wakes_nobody(autojump_clock: Any) -> None:
-    """A slot that is armed ten thousand times costs one turn when it comes; between two deadlines nothing runs."""
+async def test_arming_ten_thousand_times_is_one_message(autojump_clock: Any) -> None:
+    """A timer that is armed ten thousand times costs one message, and one turn when it comes; between nothing runs."""
 
     async def test(bench: Bench) -> None:
         timer = bench.watch("it", bench.timers.timer())
-        wakes = bench.timers.wakes
+        wakes = (await bench.counts()).wakes
         for number in range(10_000):
             timer.arm(1000.0 + number)
         await trio.sleep(20_000.0)
         assert [("it", 10_999.0)] == bench.came
-        assert (10_000, 1, 0) == (bench.timers.arms, bench.timers.came, len(bench.timers.changed))
-        assert bench.timers.wakes - wakes <= 2
+        counts = await bench.counts()
+        assert (1, 1, 0) == (counts.arms, counts.came, len(bench.timers.known))
+        assert counts.wakes - wakes <= 2
 
     await on_bench(test)
 
@@ -128,12 +147,12 @@ async def test_ten_thousand_owners_cost_one_sleeping_task(autojump_clock: Any) -
         for number in range(10_000):
             bench.timers.timer().arm(10.0 + number / 7)
         await trio.sleep(1.0)
-        assert bench.timers.statistics().armed == 10_000
+        assert (await bench.counts()).armed == 10_000
         assert trio.lowlevel.current_statistics().seconds_to_next_deadline == pytest.approx(9.0)
         sleeping = trio.lowlevel.current_statistics().tasks_living
         await trio.sleep(5000.0)
         assert (0, sleeping) == (
-            bench.timers.statistics().armed,
+            (await bench.counts()).armed,
             trio.lowlevel.current_statistics().tasks_living,
         )
 
@@ -146,7 +165,7 @@ async def test_slots_survive_a_crash(autojump_clock: Any) -> None:
     async def test(bench: Bench) -> None:
         for name, deadline in (("a", 1.0), ("b", 1.04), ("c", 3.0), ("gone", 4.0)):
             bench.watch(name, bench.timers.timer()).arm(deadline)
-        gone = next(timer for timer in bench.timers.armed if timer.deadline == 4.0)
+        gone = next(timer for timer in bench.timers.known.values() if timer.deadline == 4.0)
         await trio.sleep(1.02)
         bench.crash()
         await trio.sleep(0.001)
@@ -160,16 +179,16 @@ async def test_slots_survive_a_crash(autojump_clock: Any) -> None:
     await on_bench(test)
 
 
-async def test_a_flag_that_is_set_too_early_is_not_believed(autojump_clock: Any) -> None:
+async def test_a_wheel_that_is_early_is_not_believed(autojump_clock: Any) -> None:
     """The owner looks at the clock, and the timer stays armed."""
 
     async def test(bench: Bench) -> None:
         timer = bench.watch("it", bench.timers.timer())
         timer.arm(5.0)
         await trio.sleep(1.0)
-        bench.timers._come(timer)
+        bench.hear(Due(timer.number))
         await trio.sleep(1.0)
-        assert (bench.came, bench.timers.statistics().armed) == ([], 1)
+        assert (bench.came, (await bench.counts()).armed) == ([], 1)
         await trio.sleep(10.0)
         assert [("it", 5.0)] == bench.came
 
@@ -177,7 +196,7 @@ async def test_a_flag_that_is_set_too_early_is_not_believed(autojump_clock: Any)
 
 
 async def test_a_timer_may_call_a_function(autojump_clock: Any) -> None:
-    """Once, at its deadline; a call that came too early arms it again, and a cancelled one never comes."""
+    """Once, at its deadline; a call that came too early is none, and a cancelled one never comes."""
 
     async def test(bench: Bench) -> None:
         came: list[float] = []
@@ -189,6 +208,7 @@ async def test_a_timer_may_call_a_function(autojump_clock: Any) -> None:
         timer = bench.timers.timer(Callback(note))
         timer.arm(1.0)
         timer.flag.set()
+        bench.hear(Due(timer.number))
         cancelled = bench.timers.timer(Callback(lambda: came.append(-1.0)))
         cancelled.arm(0.5)
         cancelled.cancel()
@@ -254,14 +274,14 @@ async def test_the_wall_clock_is_looked_at_only_while_an_instant_waits(autojump_
         timer = bench.timers.instant()
         timer.arm(bench.timers.wall() + 3600.0)
         await trio.sleep(1.0)
-        wakes = bench.timers.wakes
+        wakes = (await bench.counts()).wakes
         await trio.sleep(1800.0)
-        assert 28 <= bench.timers.wakes - wakes <= 31
+        assert 28 <= (await bench.counts()).wakes - wakes <= 31
         timer.cancel()
         await trio.sleep(100.0)
-        wakes = bench.timers.wakes
+        wakes = (await bench.counts()).wakes
         await trio.sleep(DAY_S)
-        assert wakes == bench.timers.wakes
+        assert wakes == (await bench.counts()).wakes
 
     await on_bench(test)
 
@@ -275,7 +295,7 @@ async def test_a_sleep_that_is_cancelled_leaves_no_slot(autojump_clock: Any) -> 
         assert began + 2.0 == trio.current_time()
         with trio.move_on_after(1.0):
             await bench.timers.sleep(100.0)
-        assert 0 == bench.timers.statistics().armed
+        assert 0 == (await bench.counts()).armed == len(bench.timers.known)
 
     await on_bench(test)
 
@@ -293,7 +313,8 @@ async def test_an_idle_runtime_has_one_sleeping_task(autojump_clock: Any, in_mem
         assert timers.armed >= 10
         await trio.testing.wait_all_tasks_blocked()
         alarm_s = trio.lowlevel.current_statistics().seconds_to_next_deadline
-        assert alarm_s == pytest.approx(runtime._session.timers.wakes_at - trio.current_time())
+        wheel = runtime._session.system.actor("timer-wheel")._cell.incarnation._actor
+        assert alarm_s == pytest.approx(wheel._wakes_at - trio.current_time())
 
 
 async def test_a_wheel_that_crashes_costs_nobody_anything(autojump_clock: Any, in_memory: Any) -> None:
@@ -316,3 +337,39 @@ async def test_a_wheel_that_crashes_costs_nobody_anything(autojump_clock: Any, i
                 for _ in range(9):
                     runtime.crash("timer-wheel", RuntimeError("a drill"))
                     await trio.sleep(0.1)
+
+
+async def test_an_owner_that_crashes_arms_anew(autojump_clock: Any, in_memory: Any) -> None:
+    """Its next incarnation is an owner of its own; of the one before nothing stays armed, and no deadline is lost."""
+    async with in_memory.open() as runtime:
+        topic = await runtime.create_topic("orders", segment_age=DAY_S)
+        await topic.publish(b"one")
+        async with topic.subscribe("group", visibility_timeout=9.0) as consumer:
+            message = await anext(aiter(consumer))
+            await message.nack(delay=5.0)
+            await trio.sleep(0.5)
+            armed = (await runtime.stats()).timers.armed
+            for _ in range(3):
+                runtime.crash("topics/orders/0", RuntimeError("a drill"))
+                await trio.sleep(1.0)
+            assert armed == (await runtime.stats()).timers.armed
+            began = trio.current_time()
+            message = await anext(aiter(consumer))
+            assert (message.value, 2) == (b"one", message.attempt)
+            assert 1.4 <= trio.current_time() - began <= 6.0
+            await message.ack()
+
+
+async def test_statistics_outlive_a_crash_of_the_wheel(autojump_clock: Any, in_memory: Any) -> None:
+    """What the timers have done is counted over all incarnations."""
+    async with in_memory.open() as runtime:
+        await runtime.create_topic("orders", segment_age=DAY_S)
+        await (runtime.topic("orders")).publish(b"one")
+        await trio.sleep(1.0)
+        before = (await runtime.stats()).timers
+        runtime.crash("timer-wheel", RuntimeError("a drill"))
+        await trio.sleep(1.0)
+        after = (await runtime.stats()).timers
+        assert after.armed == before.armed
+        assert after.arms > before.arms
+        assert after.wakes > before.wakes

@@ -11,9 +11,9 @@ import pytest
 import trio
 
 import callboard
+from callboard.actors import retry_pauses
 from callboard.actors.partition.calls import PartitionCalls
 from callboard.actors.partition.publishing.producers import SCHEDULE_EPOCH
-from callboard.actors.timers import retry_pauses
 from callboard.log import limits
 from callboard.log.errors import (
     ActorCrashed,
@@ -288,7 +288,7 @@ async def test_what_a_crash_left_of_removed_schedules_is_forgotten(autojump_cloc
         gone = [(1, 7, SCHEDULE_EPOCH, 5)]
         batch = Columns.build([b"of a schedule"], None, [{}], [0], producers=gone)
         port = runtime._session.directory.find("orders").ports[0]
-        await PartitionCalls(runtime._session.directory.timers).store(port, batch)
+        await PartitionCalls(runtime._session.timers).store(port, batch)
         assert (await orders.describe())[0].producers == 1
         made = await orders.schedule("tick", value=b"", **MINUTES)
         await trio.sleep(1)

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import trio.testing
 
-from callboard.actors.timers.wheel import UNARMED
+from callboard.actors.timers.commands import Cancel
 from callboard.simulations.world import bounds
 
 
@@ -72,17 +73,18 @@ async def test_a_lease_that_runs_out_unnoticed_is_told(busy: Any) -> None:
 
 
 async def test_a_timer_that_never_comes_is_told(busy: Any) -> None:
-    """An armed timer is in a wheel, or new; and the wheel does not sleep past it."""
-    timers = busy.life.runtime._session.timers
-    alarm = busy.port.ref._cell.incarnation._actor._due
-    wakes_at, timers.wakes_at = timers.wakes_at, alarm.deadline + 0.1
+    """The wheel knows of an armed timer, or is being told; and it does not sleep past it."""
+    await trio.testing.wait_all_tasks_blocked()
+    wheel = busy.life.runtime._session.system.actor("timer-wheel")._cell.incarnation._actor
+    partition = busy.port.ref._cell.incarnation._actor
+    alarm, owner = partition._due, partition._timers._peer
+    wakes_at, wheel._wakes_at = wheel._wakes_at, alarm.deadline + 0.1
     assert "the wheel sleeps until" in bounds.inside(busy.life, 100)
-    timers.wakes_at = wakes_at
-    place, alarm.place = alarm.place, UNARMED
-    timers.changed.pop(alarm, None)
-    assert "in no wheel" in bounds.inside(busy.life, 100)
-    alarm.place = place
-    timers.changed[alarm] = None
+    wheel._wakes_at = wakes_at
+    wheel._armed.cancel(Cancel(owner.number, alarm.number))
+    assert "and the wheel knows of inf" in bounds.inside(busy.life, 100)
+    partition._timers.tell(alarm)
+    assert bounds.inside(busy.life, 100) is None
 
 
 async def test_a_consumer_that_is_not_notified_is_told(busy: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Generic, TypeVar
 
-from callboard.actors.timers.timers import Flag
+from callboard.actors.timing import Flag
 
 T = TypeVar("T")
 

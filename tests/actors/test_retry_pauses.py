@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from callboard.actors.timers.retry_pauses import RetryPauses
+from callboard.actors.retry_pauses import RetryPauses
 
 
 def test_each_pause_is_twice_the_one_before_up_to_the_limit() -> None:

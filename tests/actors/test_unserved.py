@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 import trio.testing
 
-from callboard.actors.timers.unserved import Unserved
+from callboard.actors.unserved import Unserved
 
 
 async def test_each_thing_is_taken_once_in_order() -> None:

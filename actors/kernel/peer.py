@@ -1,0 +1,88 @@
+"""Peer: one party of a standing exchange with an actor, in notices that neither side ever waits for.
+
+A peer *marks* what it has news of. At most one notice of each mark is on its way: the mailbox keeps a place for it
+whatever else is there, and the message is composed when the actor takes it, so the newest counts. The actor sends
+notices back to the peer's number (`notify`); they wake the peer's task directly, as an answer wakes its asker.
+
+A cell knows its open peers. Each incarnation of the actor begins by saying so: what a peer has said to an earlier one,
+and wants known, it says again. When the actor has ended for good, its peers hear `Terminated`.
+
+Invariants
+----------
+E1  A mark is in its peer once, and the mailbox counts all marks of all its peers.
+E2  Notices are data. What is composed at the actor's side, or heard at the peer's, shares nothing with its sender.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic, Protocol, TypeVar
+
+import attrs
+
+from callboard.actors.kernel.ref import ActorRef
+
+K = TypeVar("K")
+K_contra = TypeVar("K_contra", contravariant=True)
+M = TypeVar("M")
+M_co = TypeVar("M_co", covariant=True)
+
+
+@attrs.frozen
+class Began:
+    """An incarnation of the actor has begun. It knows nothing of what its peers have said to earlier ones."""
+
+
+class Party(Protocol[K_contra, M_co]):
+    """Whose peer it is. Neither method waits or raises."""
+
+    def compose(self, mark: K_contra, /) -> M_co:
+        """The message for the actor, which takes it now."""
+
+    def hear(self, message: Any, /) -> object:
+        """The actor says this."""
+
+
+class Peer(Generic[K, M]):
+    """See the module."""
+
+    __slots__ = ("_cell", "marks", "number", "party")
+
+    def __init__(self, ref: ActorRef[Any], party: Party[K, M]) -> None:
+        self._cell = ref._cell
+        self.party = party
+        self.marks: dict[K, None] = {}
+        """What it has news of and the actor has not taken yet."""
+        self.number = self._cell.number_peer()
+        """By which the actor names it."""
+
+    def open(self) -> None:
+        """Hear what the actor says from now on."""
+        self._cell.open_peer(self)
+
+    def close(self) -> None:
+        """Hear nothing more. What is marked still comes."""
+        self._cell.peers.pop(self.number, None)
+
+    def mark(self, mark: K) -> None:
+        """There is news of it for the actor. Never waits, never fails; marking twice is marking once."""
+        if mark not in self.marks:
+            self.marks[mark] = None
+            self._cell.mailbox.notice(self)
+
+    def take(self) -> M:
+        """Compose what is marked first: for the mailbox."""
+        mark = next(iter(self.marks))
+        if len(self.marks) == 1:
+            self.marks = {}  # which takes less memory than one that was emptied
+        else:
+            del self.marks[mark]
+        return self.party.compose(mark)
+
+
+def notify(ref: ActorRef[Any], number: int, message: object) -> bool:
+    """Have the peer of that number of an actor hear a message, for that actor; False when there is none any more."""
+    peer = ref._cell.peers.get(number)
+    if peer is None:
+        return False
+    peer.party.hear(message)
+    return True

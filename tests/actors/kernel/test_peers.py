@@ -1,0 +1,187 @@
+"""Peers: notices to an actor and back, which never wait, never get lost and never grow."""
+
+import attrs
+import trio
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from trio.testing import wait_all_tasks_blocked
+
+from callboard.actors.kernel import Actor, ActorSystem, Began, MailboxSpec, Peer, Terminated, notify
+from callboard.actors.kernel.mailbox import Batch
+from callboard.actors.kernel.ref import Envelope
+from callboard.log.errors import InvalidArgument, MailboxFull
+from callboard.simulations.clock import VirtualClock
+from callboard.simulations.entropy import SeededEntropy
+from callboard.supervision import ChildSpec
+
+
+@attrs.frozen
+class News:
+    """What a peer says of one thing."""
+
+    peer: int
+    thing: str
+    value: int
+
+
+class Party:
+    """A peer with values that change, and what it has heard."""
+
+    def __init__(self, ref):
+        self.values = {}
+        self.heard = []
+        self.peer = Peer(ref, self)
+        self.peer.open()
+
+    def compose(self, thing):
+        return News(self.peer.number, thing, self.values[thing])
+
+    def hear(self, message):
+        self.heard.append(message)
+
+    def say(self, thing, value):
+        self.values[thing] = value
+        self.peer.mark(thing)
+
+
+class Echo(Actor):
+    """Takes notes of what it gets, and says it to the peer that the message names."""
+
+    def __init__(self, notes):
+        self.notes = notes
+
+    async def receive(self, message):
+        if isinstance(message, Exception):
+            raise message
+        if isinstance(message, trio.Event):
+            await message.wait()
+            return
+        self.notes.append(message)
+        if isinstance(message, News):
+            notify(self.context.ref, message.peer, message.value)
+
+
+async def test_of_each_thing_the_newest_is_said_once(autojump_clock, stage):
+    """While the actor is busy values are overwritten; it gets the last of each, in the order of their first news."""
+    notes, busy = [], trio.Event()
+    async with stage(a=lambda: Echo(notes)) as system:
+        party = Party(system.actor("a"))
+        await system.actor("a").tell(busy)
+        await wait_all_tasks_blocked()
+        for value in range(1000):
+            party.say("one" if value % 2 else "two", value)
+        assert system.actor("a").statistics().mailbox_depth == 2
+        busy.set()
+        await wait_all_tasks_blocked()
+    number = party.peer.number
+    assert notes == [News(number, "two", 998), News(number, "one", 999)]
+    assert party.heard == [998, 999, Terminated("a")]
+
+
+async def test_a_full_mailbox_keeps_a_place_for_notices(autojump_clock, stage):
+    """They neither wait nor fail, take no message's place, and come first."""
+    notes, busy = [], trio.Event()
+    spec = ChildSpec(name="b", start=lambda: Echo(notes), mailbox=MailboxSpec(2, "fail"))
+    async with stage(a=lambda: Echo([])) as system:
+        ref = await system.spawn(spec)
+        party = Party(ref)
+        await ref.tell(busy)
+        await wait_all_tasks_blocked()
+        ref.tell_nowait("1")
+        ref.tell_nowait("2")
+        try:
+            ref.tell_nowait("3")
+        except MailboxFull:
+            notes.append("full")
+        party.say("it", 7)
+        busy.set()
+        await wait_all_tasks_blocked()
+    assert notes == ["full", News(party.peer.number, "it", 7), "1", "2"]
+
+
+async def test_a_new_incarnation_says_that_it_has_begun(autojump_clock, stage):
+    """To open peers, before it takes a message; a peer that has closed hears nothing more, and cannot be told."""
+    notes = []
+    async with stage(a=lambda: Echo(notes)) as system:
+        ref = system.actor("a")
+        party, gone = Party(ref), Party(ref)
+        gone.peer.close()
+        party.say("it", 1)
+        await wait_all_tasks_blocked()
+        party.heard.clear()
+        ref.crash(RuntimeError("a drill"))
+        await trio.sleep(1.0)
+        assert (party.heard, gone.heard) == ([Began()], [])
+        assert not notify(ref, gone.peer.number, "hello")
+        ref.stop()
+    assert party.heard[-1] == Terminated("a")
+    late = Party(ref)
+    assert late.heard == [Terminated("a")]
+    late.say("it", 2)
+    assert late.peer.marks == {}
+
+
+class NoticesMachine(RuleBasedStateMachine):
+    """Peers, a mailbox and a list do the same; `said` has the marks that are on their way, by peer."""
+
+    @initialize(peers=st.integers(1, 3))
+    def make(self, peers):
+        system = ActorSystem(clock=VirtualClock(monotonic=lambda: 0.0), entropy=SeededEntropy(1))
+        self.cell = system.register("a", MailboxSpec(1))
+        self.parties = [Party(self.cell.ref) for _ in range(peers)]
+        self.said = {}
+        self.front, self.others, self.number = [], [], 0
+
+    @rule(party=st.integers(0, 2), thing=st.sampled_from("abc"), value=st.integers())
+    def say(self, party, thing, value):
+        """There is one place for each mark."""
+        party = self.parties[party % len(self.parties)]
+        party.say(thing, value)
+        self.said.setdefault(party, {})[thing] = None
+
+    @rule()
+    def put(self):
+        """Other messages have the capacity for themselves."""
+        self.number += 1
+        if self.cell.mailbox.put(Envelope(self.number, None)):
+            self.others.append(self.number)
+
+    @rule(limit=st.integers(1, 4))
+    def take(self, limit):
+        """Notices come before the channel, each with what is the newest; those of one peer one after the other."""
+        for message, _ in Batch(self.cell.mailbox, limit):
+            if self.front:
+                assert message == self.front.pop(0)
+            elif self.said:
+                party, things = next(iter(self.said.items()))
+                thing = next(iter(things))
+                del things[thing]
+                if not things:
+                    del self.said[party]
+                assert message == News(party.peer.number, thing, party.values[thing])
+            else:
+                assert message == self.others.pop(0)
+
+    @rule()
+    def fail_and_revive(self):
+        """What a failed actor was not told it never will be: its peers hear when it begins."""
+        self.cell.mailbox.refuse(lambda: InvalidArgument("failed"))
+        self.parties[0].say("a", 0)
+        self.cell.mailbox.refuse(None)
+        self.said.clear()
+        self.front, self.others = self.front + self.others, []
+        self.cell.tell_began()
+        assert all(party.heard[-1] == Began() for party in self.parties)
+
+    @invariant()
+    def same(self):
+        """Nothing is counted twice or left (E1)."""
+        if hasattr(self, "cell"):
+            said = sum(map(len, self.said.values()))
+            assert len(self.cell.mailbox) == said + len(self.front) + len(self.others)
+            assert sum(len(party.peer.marks) for party in self.parties) == said
+
+
+NoticesMachine.TestCase.settings = settings(deadline=None)
+TestNotices = NoticesMachine.TestCase

@@ -433,9 +433,9 @@ class ConsumerLeases(AcksWithPublishes):
         while True:
             asked_at = self.runtime.clock.monotonic()
             # It may end sooner than before, also when the answer does not come.
-            lease.deadline = min(lease.deadline, asked_at + seconds)
-            if lease.deadline < lease.stale_at:
-                lease.stale_at = asked_at
+            if asked_at + seconds < lease.deadline:
+                lease.deadline = asked_at + seconds
+                lease.stale_at = asked_at  # nothing more of it is handed over: too little may be left
                 self._let_go()
             self._freed.set()  # who waits for room waits for the earliest deadline
             try:

@@ -137,6 +137,29 @@ async def test_a_lease_that_is_shortened_fails_nothing_that_was_not_handed_over(
                 await got.ack()
 
 
+@pytest.mark.parametrize("is_cancelled", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+async def test_nothing_more_of_a_lease_that_is_shortened_a_little_is_handed_over(
+    autojump_clock: Any, world: Any, way: str, is_cancelled: bool
+) -> None:
+    """Whatever is handed over has half of its visibility timeout left, also after an `extend` to more than that."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 100)
+        async with topic.subscribe("group", visibility_timeout=VISIBILITY_S) as consumer:
+            for _ in range(20):
+                await (await consumer.get()).ack()
+            message = await consumer.get()
+            with trio.CancelScope() as scope:
+                if is_cancelled:
+                    scope.cancel()
+                await message.extend(0.6 * VISIBILITY_S)
+            await trio.sleep(0.3 * VISIBILITY_S)
+            for following in await _taking(way, consumer)():
+                assert following.deadline - trio.current_time() >= VISIBILITY_S / 2
+                assert following.attempt == 1
+            assert message.deadline - trio.current_time() == pytest.approx(0.3 * VISIBILITY_S)
+
+
 @pytest.mark.parametrize("leaves", ["well", "by an exception"])
 @pytest.mark.parametrize("mode", ["shared", "exclusive"])
 @pytest.mark.parametrize("way", WAYS)

@@ -222,22 +222,23 @@ async def follow_and_leave(at: RareClient) -> None:
     topic = await at.new_topic(partitions=2)
     async with trio.open_nursery() as nursery:
         for number in range(one_of(at.draws, (3, 140))):
-            nursery.start_soon(_follow, topic, 0.001 * number)
+            nursery.start_soon(_follow, topic, trio.move_on_after(0.001 * number))
         await trio.sleep(SOON_S)
         await topic.publish(b"1")
 
 
 async def follow_to_the_end(at: RareClient) -> None:
     """One who follows a topic until it is deleted."""
-    topic = await at.filled(3, partitions=2)
+    topic, patience = await at.filled(3, partitions=2), trio.CancelScope()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(at.refused, (TopicNotFound, RuntimeClosed), _follow, topic, WAIT_S * 2)
+        nursery.start_soon(at.refused, (TopicNotFound, RuntimeClosed), _follow, topic, patience)
         await trio.sleep(SOON_S)
-        await at.runtime.delete_topic(topic.name)
+        await at.runtime.delete_topic(topic.name)  # which may take long: a disk does not answer
+        patience.deadline = trio.current_time() + WAIT_S * 2
 
 
-async def _follow(topic: Any, for_s: float) -> None:
-    with trio.move_on_after(for_s):
+async def _follow(topic: Any, patience: trio.CancelScope) -> None:
+    with patience:
         async for _ in topic.read(follow=True):
             pass
 

@@ -408,23 +408,26 @@ class Delivery(FailingState):
         more of this than one step takes, `most` ranges of each: then call this again.
         """
         self._promote(now, most)
-        leases: list[Lease] = []
-        ended: list[LeaseState] = []
+        ended: dict[int, LeaseState] = {}
         ranges = 0
         while ranges < most and (first := self._first_expiry()) is not None and first <= now:
             lease_id = heappop(self._expiry)[1]
-            lease = self._leases[lease_id]
+            lease = ended[lease_id] = self._leases[lease_id]
             ranges += len(lease.rows)
-            ended.append(lease)
-            leases.append(lease.to_lease(lease_id))
             self.expired += self._run_out(lease_id, lease_id)
-        if leases:
-            self.events.append(("X", tuple([lease.lease_id for lease in leases])))
-            for each in leases:
-                self.note_failure(merged(each.ranges), now, each.consumer)
-        for lease in ended:
-            self._has_died(lease, now)
-        return leases
+        return self._have_run_out(ended, now)
+
+    def run_out(self, lease_id: int, ranges: Sequence[OffsetRange], now: float) -> None:
+        """The lease ran out before, with these ranges, and the journal lost that.
+
+        If it holds more, which was settled since and will be again, then the attempt counts and the receipt ends.
+        """
+        lease = self._leases.get(lease_id)
+        if lease is not None and merged(lease.rows) == tuple(ranges):
+            self.expired += self._run_out(lease_id, lease_id)
+            self._have_run_out({lease_id: lease}, now)
+        elif lease is not None:
+            self.nack(lease_id, ranges, not_before=now, reason=None, now=now)
 
     def renew_all(self, now: float, timeout: float) -> int:
         """Give every lease until `now + timeout`: its actor restarted, its consumer lives. Returns their number."""

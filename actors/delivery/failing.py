@@ -48,6 +48,7 @@ from callboard.actors.delivery.events import DeliveryEventInvalid, Event, cut_re
 from callboard.actors.delivery.intervals import NOTHING, length_of
 from callboard.actors.delivery.receipts import (
     HistoryRow,
+    Lease,
     LeaseState,
     OffsetRange,
     Settlement,
@@ -346,6 +347,17 @@ class FailingState(DeliveryState):
         self._drop_if_empty(lease_id)
         self._die(rows, now, consumer, reason)
         return self._settlement(named, merged(sorted(rows)))
+
+    def _have_run_out(self, ended: dict[int, LeaseState], now: float) -> list[Lease]:
+        """By id, leases that have just ended with their attempts counted. Returns what they held."""
+        leases = [lease.to_lease(lease_id) for lease_id, lease in ended.items()]
+        if leases:
+            self.events.append(("X", tuple(ended)))
+        for each in leases:
+            self.note_failure(merged(each.ranges), now, each.consumer)
+        for lease in ended.values():
+            self._has_died(lease, now)
+        return leases
 
     def _has_died(self, lease: LeaseState, now: float) -> None:
         """A lease has run out, its attempt counted: what is proved now is dead."""

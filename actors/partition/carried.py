@@ -1,7 +1,8 @@
 """What the cores of one partition hand on to each other within a process: what the journal may not say.
 
 A lease that no sync covers is given back when a failed sync takes it out of the journal. What its consumer nacked or
-released is nacked and released again: consumers were told, or did not wait, and do not ask again.
+released is nacked and released again: consumers were told, or did not wait, and do not ask again. What ran out runs out
+again: the attempt counts, and a late ack too.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from typing import Any, Final, NamedTuple
 
 import attrs
 
-from callboard.actors.delivery.receipts import Lease, OffsetRange
+from callboard.actors.delivery.events import Event
+from callboard.actors.delivery.receipts import Lease, OffsetRange, merged
 from callboard.actors.partition.commands import OWN_GROUP, DeliverySettings, OpenGroup, Ranges
 from callboard.actors.partition.group_states import Group, PendingLease
 from callboard.actors.partition.ownership import Ownership
@@ -19,7 +21,8 @@ from callboard.log.format.stamps import Stamps
 
 EXTENDED_SIFT_AT: Final = 64
 UNSYNCED_MAX: Final = 1024
-"""Leases and nacks that no sync of the journal covers, from which on the next commit syncs."""
+"""Leases, and what failed or was released of them, that no sync of the journal covers, from which on the next commit
+syncs."""
 
 
 class Nack(NamedTuple):
@@ -31,6 +34,22 @@ class Nack(NamedTuple):
     reason: str | None
     now: float
     chance: float
+
+    def fail_again(self, group: Group) -> None:
+        """Make it once more; what the receipt has no longer is not affected."""
+        group.nack(*self)
+
+
+class RanOut(NamedTuple):
+    """What a lease held when it ran out; the parameters of `Delivery.run_out`."""
+
+    lease_id: int
+    ranges: Ranges
+    now: float
+
+    def fail_again(self, group: Group) -> None:
+        """Let it run out once more, if it is held."""
+        group.delivery.run_out(*self)
 
 
 @attrs.define(eq=False)
@@ -54,14 +73,15 @@ class Carried:
     dropped_below: dict[int, int] = attrs.field(factory=dict)
     """By group's id, of those of which retention has dropped unread records: the first offset that it has left."""
     released: list[tuple[int, int, Sequence[OffsetRange]]] = attrs.field(factory=list)
-    """By group's and lease's id: what of a lease was given back, or never handed over, while the journal may not say
-    so. Whoever releases without waiting does not ask again."""
+    """By group's and lease's id: what of a lease was given back, or never handed over, and no sync of the journal
+    covers. Whoever releases without waiting does not ask again."""
     holders: frozenset[tuple[int, int]] = frozenset()
     """By group's and consumer's id: who had leases when the last core ended."""
     unsynced: dict[int, dict[int, Lease]] = attrs.field(factory=dict)
     """By group's and lease's id: the leases that consumers know of and that no sync of the journal covers, as given."""
-    nacked: list[tuple[int, Nack]] = attrs.field(factory=list)
-    """By group's id: the nacks that no sync of the journal covers. Whoever made them does not ask again."""
+    failed: list[tuple[int, Nack | RanOut]] = attrs.field(factory=list)
+    """By group's id: the attempts that have failed, of which no sync of the journal tells. Whoever nacks does not ask
+    again."""
     unsynced_count: int = 0
     next_leases: dict[int, int] = attrs.field(factory=dict)
     """By group's id: the first lease that this process has not given. The journal may have lost leases, if a sync of it
@@ -78,10 +98,10 @@ class Carried:
     """What a clock that was ahead has left."""
     names: dict[tuple[int, int], str] = attrs.field(factory=dict)
     """By group's and consumer's id: the names of members."""
-    _given_back: int = 0
+    _released_before: int = 0
     """How many of these were given back before the journal's last commit ended."""
-    _nacked_before: int = 0
-    """How many of these were made before the journal's last commit ended."""
+    _failed_before: int = 0
+    """How many of these failed before the journal's last commit ended."""
     sift_at: int = EXTENDED_SIFT_AT
 
     def set(self, group_id: int, settings: DeliverySettings, now: float) -> DeliverySettings:
@@ -116,10 +136,10 @@ class Carried:
                 (group.group_id, lease_id, [row[:2] for row in pending.lease.ranges])
                 for lease_id, pending in group.pending.items()
             ]
-            nacks = self._nacks_of(group)
+            failures = self._failures_of(group)
             for lease_id, lease in self.unsynced.get(group.group_id, {}).items():
-                nacked = [span for nack in nacks.get(lease_id, ()) for span in nack.ranges]
-                claimed = group.delivery.claimed(lease, nacked)
+                failed = [span for failure in failures.get(lease_id, ()) for span in failure.ranges]
+                claimed = group.delivery.claimed(lease, failed)
                 self.unsynced[group.group_id][lease_id] = lease._replace(ranges=claimed)
             self.next_leases[group.group_id] = group.delivery.next_lease_id
         self.holders = frozenset(holders)
@@ -127,44 +147,58 @@ class Carried:
     def resume(self, group: Group, now: float) -> None:
         """Give consumers the leases back that the journal lost, with what they may have acked since: they ask again.
 
-        What they have nacked is nacked again, where the journal lost that.
+        What of them has failed fails again, where the journal lost that: a later lease counts on it.
         """
         delivery, deadline = group.delivery, now + self.lease_s(group.group_id, now)
-        nacks = self._nacks_of(group)
-        for lease_id in [known for known in nacks if known < delivery.next_lease_id]:
-            for nack in nacks.pop(lease_id):
-                group.nack(*nack)
+        failures = self._failures_of(group)
+        for lease_id in [known for known in failures if known < delivery.next_lease_id]:
+            for failure in failures.pop(lease_id):
+                failure.fail_again(group)
         for lease in self.unsynced.get(group.group_id, {}).values():
             if lease.lease_id >= delivery.next_lease_id:
+                if (name := self.names.get((group.group_id, lease.consumer))) is not None:
+                    delivery.name_consumer(lease.consumer, name)
                 delivery.resume(lease, deadline=deadline, now=now)
-                for nack in nacks.get(lease.lease_id, ()):
-                    group.nack(*nack)
+                for failure in failures.get(lease.lease_id, ()):
+                    failure.fail_again(group)
         delivery.next_lease_id = max(delivery.next_lease_id, self.next_leases.get(group.group_id, 0))
 
-    def _nacks_of(self, group: Group) -> dict[int, list[Nack]]:
-        """By lease, in the order in which they were made."""
-        found: dict[int, list[Nack]] = {}
-        for group_id, nack in self.nacked:
+    def _failures_of(self, group: Group) -> dict[int, list[Nack | RanOut]]:
+        """By lease, in the order in which they happened."""
+        found: dict[int, list[Nack | RanOut]] = {}
+        for group_id, failure in self.failed:
             if group_id == group.group_id:
-                found.setdefault(nack.lease_id, []).append(nack)
+                found.setdefault(failure.lease_id, []).append(failure)
         return found
 
     def begun(self, groups: Container[int]) -> None:
         """A core begins: its journal tells of these groups, and of none of what was given back."""
         self.released = [row for row in self.released if row[0] in groups]
-        self.nacked = [row for row in self.nacked if row[0] in groups]
-        self._given_back = self._nacked_before = 0
+        self.failed = [row for row in self.failed if row[0] in groups]
+        self._released_before = self._failed_before = 0
+
+    def has_released(self, group: Group, since: int) -> None:
+        """The group's delivery has given back what its events from this one on tell."""
+        events: list[Event] = [*group.delivery.events[since:]]
+        for event in events:
+            if event[0] == "R":
+                ranges = list(zip(event[2][::2], event[2][1::2], strict=True))
+                self.released.append((group.group_id, event[1], ranges))
+
+    def has_run_out(self, group: Group, leases: Iterable[Lease], now: float) -> None:
+        """These leases have ended, with what they held."""
+        self.failed += [
+            (group.group_id, RanOut(lease.lease_id, merged(lease.ranges), now)) for lease in leases
+        ]
 
     def journalled(self, leases: Iterable[PendingLease], *, synced: bool) -> bool:
-        """A commit of the journal has ended, with these leases: it tells of all that was given back before the one
-        before it ended. Returns whether so many leases and nacks are unsynced that the next one has to sync.
+        """A commit of the journal has ended, with these leases. It tells of all that failed or was released before the
+        one before it ended; they need not be remembered if it was synced. Returns whether the next one has to sync.
         """
-        if self.released:
-            del self.released[: self._given_back]
-            self._given_back = len(self.released)
         if synced:
-            del self.nacked[: self._nacked_before]
-        self._nacked_before = len(self.nacked)
+            del self.failed[: self._failed_before]
+            del self.released[: self._released_before]
+        self._failed_before, self._released_before = len(self.failed), len(self.released)
         if synced:
             self.unsynced.clear()
             self.unsynced_count = 0
@@ -172,7 +206,7 @@ class Carried:
         for pending in leases:
             self.unsynced.setdefault(pending.group.group_id, {})[pending.lease.lease_id] = pending.lease
             self.unsynced_count += 1
-        return self.unsynced_count + len(self.nacked) >= UNSYNCED_MAX
+        return self.unsynced_count + len(self.failed) + len(self.released) >= UNSYNCED_MAX
 
     def depart(self, group_id: int, consumer: int) -> None:
         """The consumer leaves, and there is no core: the next one releases what it has leased."""

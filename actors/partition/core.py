@@ -504,7 +504,7 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
             settlement = group.nack(lease_id, ranges, delay_s, reason, now, chance)
             if settlement.accepted:
                 nack = Nack(lease_id, settlement.accepted, delay_s, reason, now, chance)
-                self._carried.nacked.append((group_id, nack))
+                self._carried.failed.append((group_id, nack))
             self._died_in(group, now)
         elif verb == "reject":
             settlement = delivery.reject(lease_id, ranges, now, reason)
@@ -648,6 +648,7 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
                 group.keep_pending(now)
                 ended = group.delivery.expire(now, self._limits.step_items)
                 ran_out += [(group.group_id, lease) for lease in ended]
+                self._carried.has_run_out(group, ended, now)
                 self._died_in(group, now)
                 self._has_changed(group, now)
             if group.releases:

@@ -152,8 +152,10 @@ class MemberRules:
 
     def release_some(self, group: Group, now: float) -> None:
         """Give back a part of what consumers had that have left (O4). The rest is due at once."""
+        before = len(group.delivery.events)
         released, done = group.releases_some(self._limits.step_items)
         if released:
+            self._carried.has_released(group, before)
             self._has_changed(group, now)
         for token in done:
             self.journal.answer(token, None, must_sync=False)

@@ -6,7 +6,8 @@ one per delivery: what was never handed over counts nothing, however slow its co
 runtime voided: one per boot, and one per time that it ended, or was closed on a disk that refuses or with a partition
 that crashed, and was opened again: nobody can write there that a lease was released.
 Leases and nacks are given to the system and not synced, so a power cut may take them, and the number starts where the
-disk says; so may a sync that failed, for whoever reads the disk afterwards.
+disk says; so may a sync that failed, for another process, or when the runtime is opened again. An actor that crashes
+alone loses none of them.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
             opening += entry.kind in ("booted", "note") or (
                 entry.kind == CLOSED and entry.detail in (REFUSED, CRASHED)
             )
-            if entry.kind == "power cut" or sync_failed:
+            if entry.kind == "power cut" or (sync_failed and entry.kind != "IncarnationCrashed"):
                 last = {
                     place: before._replace(least=0, is_nacked=False, is_released=False)
                     for place, before in last.items()

@@ -179,7 +179,9 @@ class LostLeases(BrokerRun):
         return Plan(tuple(faults))
 
     def workload(self, entropy: SeededEntropy) -> Traffic:
-        """Consumers that take their time, settle what they have been given back, and nack some of it."""
+        """Consumers that take their time, settle what they have been given back, and fail with some of it, also more
+        than once: they nack it, forget it until its lease runs out, or release it.
+        """
         return Traffic(
             messages=between(entropy, 40, 80),
             partitions=1,
@@ -190,7 +192,10 @@ class LostLeases(BrokerRun):
             handling_s=one_of(entropy, (0.02, 0.2, 0.5)),
             nack_every=one_of(entropy, (0, 2, 3)),
             nack_delay_s=one_of(entropy, (0.1, 1.0)),
-            visibility_s=10.0,
+            forget_every=(forget_every := one_of(entropy, (0, 0, 3))),
+            visibility_s=1.0 if forget_every else 10.0,
+            release_every=one_of(entropy, (0, 4)),
+            failures=one_of(entropy, (1, 3)),
         )
 
 

@@ -11,7 +11,7 @@ a few visibility timeouts, or the run ends with a violation.
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -170,7 +170,7 @@ class BrokerWorkload:
         self._listed_s = -LIST_EVERY_S
         self.busy_until_s = 0.0
         """Publishing continues until then, if nothing fails: virtual seconds of the run."""
-        self._handled: set[tuple[str, str, int, int]] = set()
+        self._handled: Counter[tuple[str, str, int, int]] = Counter()
         self._read_to: dict[tuple[str, int], dict[str, int]] = {}
         """By partition and reader: the last offset read."""
         self._to_alter = list(traffic.groups) if traffic.altered_visibility_s else []
@@ -509,17 +509,17 @@ class BrokerWorkload:
         }.get(style, self._iterate)
 
     def _fate(self, consumer: ObservedConsumer, message: ReceivedMessage) -> str:
-        """What a consumer does with a message: ack it, or fail with it once."""
+        """What a consumer does with a message: ack it, or fail with it, as often as it may."""
         place = consumer.inner.group, message.topic, message.partition, message.offset
-        if place in self._handled:
+        traffic, turn = self.traffic, message.offset + self._handled[place]
+        if self._handled[place] >= max(1, traffic.failures):
             return "ack"
-        self._handled.add(place)
-        traffic = self.traffic
-        if traffic.nack_every > 0 and message.offset % traffic.nack_every == traffic.nack_every - 1:
+        self._handled[place] += 1
+        if traffic.nack_every > 0 and turn % traffic.nack_every == traffic.nack_every - 1:
             return "nack"
-        if traffic.forget_every > 0 and message.offset % traffic.forget_every == traffic.forget_every - 1:
+        if traffic.forget_every > 0 and turn % traffic.forget_every == traffic.forget_every - 1:
             return "forget"
-        if traffic.release_every > 0 and message.offset % traffic.release_every == traffic.release_every - 1:
+        if traffic.release_every > 0 and turn % traffic.release_every == traffic.release_every - 1:
             return "release"
         return "extend" if message.offset == traffic.extended_offset else "ack"
 

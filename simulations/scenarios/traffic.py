@@ -107,6 +107,8 @@ class Traffic:
     """Every so many-th offset is forgotten at first: its lease runs out; 0 for none."""
     release_every: int = 0
     """Every so many-th offset is given back at first; 0 for none."""
+    failures: int = 1
+    """How often a message of these may fail before it is acked; each time as the next offset does at first."""
     extended_offset: int = -1
     """The offset in each partition whose lease is extended, to be handled for longer than it lasted; -1 for none."""
     readers: int = 0
@@ -154,6 +156,7 @@ class Traffic:
             "consumers": (self.consumers, ACTORS_MAX),
             "readers": (self.readers, ACTORS_MAX),
             "max_in_flight": (self.max_in_flight, COUNT_MAX),
+            "failures": (self.failures, COUNT_MAX),
             "alterations": (self.alterations, COUNT_MAX),
             "recreations": (self.recreations, COUNT_MAX),
             "mistakes": (self.mistakes, COUNT_MAX),

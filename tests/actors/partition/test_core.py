@@ -525,6 +525,115 @@ def test_a_nack_that_the_journal_lost_is_made_again(is_lease_known: bool) -> Non
     assert again.lease.ranges == ((0, 1, 2),)
 
 
+@pytest.mark.parametrize("is_lease_known", [False, True])
+def test_an_attempt_that_ran_out_counts_when_the_journal_has_lost_that(is_lease_known: bool) -> None:
+    """The lease that followed is the second attempt again; its nack counts as that."""
+    core = core_with(3)
+    opened = core.states.snapshot(0.0)
+    core._carried.first_leases[1] = 1
+    first = leased(core, count=1)
+    core.delivered(first)
+    if is_lease_known:
+        opened = core.states.snapshot(0.0)
+    core.time_has_come(100.0)
+    second = leased(core, now=100.0, consumer=8, count=1)
+    core.delivered(second)
+    assert second.lease.ranges == ((0, 1, 2),)
+    core.settle(c.Settle(1, "nack", second.lease.lease_id, [(0, 1)], delay_s=0.0), None, 100.0, 0.0)
+    for _ in range(2):
+        core = successor(core, opened)
+        third = leased(core, now=101.0, consumer=8, count=1)
+        assert third.lease.ranges == ((0, 1, 3),)
+        core.not_delivered(third, 101.0)
+
+
+@pytest.mark.parametrize("is_lease_known", [False, True])
+def test_an_ack_counts_after_a_lease_that_ran_out_in_what_the_journal_lost(is_lease_known: bool) -> None:
+    """The receipt is good until somebody else has the message, as if the partition had not crashed."""
+    core = core_with(3)
+    opened = core.states.snapshot(0.0)
+    core._carried.first_leases[1] = 1
+    first = leased(core, count=1)
+    core.delivered(first)
+    if is_lease_known:
+        opened = core.states.snapshot(0.0)
+    core.time_has_come(100.0)
+    core = successor(core, opened)
+    (group,) = core.states
+    assert group.delivery.leases() == []
+    late = core.settle(c.Settle(1, "ack", first.lease.lease_id, [(0, 1)]), None, 101.0)
+    assert late is not None
+    assert late.accepted == ((0, 1),)
+
+
+def test_the_last_attempt_that_ran_out_is_a_dead_letter_when_the_journal_has_lost_that() -> None:
+    """No attempt more than `max_deliveries` is made of it."""
+    core = core_with(1, max_deliveries=2)
+    opened = core.states.snapshot(0.0)
+    core._carried.first_leases[1] = 1
+    for now in (0.0, 100.0):
+        core.delivered(leased(core, now=now, count=1))
+        core.time_has_come(now + 100.0)
+    for _ in range(2):
+        core = successor(core, opened)
+        (group,) = core.states
+        assert (group.delivery.dead, group.delivery.floor) == (1, 1)
+
+
+def test_what_ran_out_beside_an_ack_that_the_journal_lost_counts_alone() -> None:
+    """The acked message is held until its ack is made again; the other has failed once."""
+    core = core_with(2)
+    opened = core.states.snapshot(0.0)
+    core._carried.first_leases[1] = 1
+    first = leased(core, count=2)
+    core.delivered(first)
+    core.settle(c.Settle(1, "ack", first.lease.lease_id, [(0, 1)]), "acks", 0.0)
+    core.time_has_come(100.0)
+    core = successor(core, opened)
+    again = leased(core, now=101.0, consumer=8, count=2)
+    assert again.lease.ranges == ((1, 2, 2),)
+    late = core.settle(c.Settle(1, "ack", first.lease.lease_id, [(0, 1)], again=True), "acks", 101.0)
+    assert late is not None
+    assert late.accepted == ((0, 1),)
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_what_was_released_stays_so_when_the_journal_has_lost_that(leaves: bool) -> None:
+    """Who gave it back, or left, had it journalled, and a sync that failed took that out again."""
+    core = core_with(3)
+    core._carried.first_leases[1] = 1
+    first = leased(core, count=2)
+    core.delivered(first)
+    opened = core.states.snapshot(0.0)
+    if leaves:
+        core.release_consumer(c.ReleaseConsumer(1, 7), "leaves", 1.0)
+    else:
+        core.settle(c.Settle(1, "release", first.lease.lease_id, [(0, 2)]), None, 1.0)
+    for _ in range(3):
+        core.journal.answer("asks", None, must_sync=False)
+        work = core.journal.take()
+        assert work is not None
+        assert not work.sync
+        core.journalled(work)
+    core = successor(core, opened)
+    again = leased(core, now=2.0, consumer=8, count=2)
+    assert again.lease.ranges == ((0, 2, 1),)
+
+
+def test_the_name_of_a_consumer_is_kept_when_the_journal_has_lost_it() -> None:
+    """Dead letters name whoever failed."""
+    core = core_with(1, max_deliveries=1)
+    opened = core.states.snapshot(0.0)
+    core._carried.first_leases[1] = 1
+    core._carried.names[1, 7] = "printer"
+    first = leased(core, count=1)
+    core.delivered(first)
+    core.settle(c.Settle(1, "nack", first.lease.lease_id, [(0, 1)], delay_s=0.0), None, 0.5, 0.0)
+    core = successor(core, opened)
+    (group,) = core.states
+    assert group.delivery.failures.name_of(7) == "printer"
+
+
 def test_nacks_are_remembered_until_a_sync_covers_them_and_bounded() -> None:
     """The commit after the last that may be remembered syncs."""
     core = core_with(UNSYNCED_MAX + 2)
@@ -533,13 +642,13 @@ def test_nacks_are_remembered_until_a_sync_covers_them_and_bounded() -> None:
     for offset in range(UNSYNCED_MAX):
         core.settle(c.Settle(1, "nack", lease.lease.lease_id, [(offset, offset + 1)], 9.0), None, 0.0)
     for is_synced in (False, True):
-        assert len(core._carried.nacked) == UNSYNCED_MAX
+        assert len(core._carried.failed) == UNSYNCED_MAX
         core.fetch(c.Fetch(1, 7, 1, 1 << 20), "fetches", 0.0)
         work = core.journal.take()
         assert work is not None
         assert work.sync == is_synced
         core.journalled(work)
-    assert not core._carried.nacked
+    assert not core._carried.failed
 
 
 def test_leases_that_no_sync_covers_are_bounded() -> None:

@@ -44,6 +44,7 @@ from callboard.actors.timers.commands import WHEEL
 from callboard.actors.timers.timer_wheel import TimerCounts, TimerWheel
 from callboard.background import BackgroundActors
 from callboard.consumer.consumer import Consumer
+from callboard.consumer.fetcher import Fetcher
 from callboard.consumer.several_topics import check_group_name, read_topics
 from callboard.consumer.work import GRACE_S, Handler, Working, check_settings_of_work
 from callboard.dead_letters.topics import DeadLetterTopic
@@ -404,7 +405,8 @@ class Runtime:
         """
         self._session.check_open()
         lives, wanted = read_topics(self._session.find, topics, pattern, dead_letters)
-        return Consumer(self._session, lives, check_group_name(group), settings, name, wanted)
+        fetcher = Fetcher(self._session, lives, check_group_name(group), settings, name, wanted)
+        return Consumer(fetcher)
 
     @overload
     async def work(
@@ -454,8 +456,8 @@ class Runtime:
         self._session.check_open()
         check_settings_of_work(settings)
         lives, wanted = read_topics(self._session.find, topics, pattern, dead_letters)
-        consumer = Consumer(self._session, lives, check_group_name(group), settings, name, wanted)
-        await Working(consumer, cast("Handler", handler), concurrency, grace).run(task_status)
+        fetcher = Fetcher(self._session, lives, check_group_name(group), settings, name, wanted)
+        await Working(fetcher, cast("Handler", handler), concurrency, grace).run(task_status)
 
     # -- groups
 

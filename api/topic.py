@@ -13,6 +13,7 @@ from callboard.actors.names import check_not_own_group
 from callboard.actors.partition.commands import Acks, Flush, PartitionStatistics
 from callboard.actors.settings import GroupOptions, Start, TopicSettings
 from callboard.consumer.consumer import Consumer
+from callboard.consumer.fetcher import Fetcher
 from callboard.consumer.reader import BatchReader, RecordReader
 from callboard.consumer.work import GRACE_S, Handler, Working, check_settings_of_work
 from callboard.dead_letters.kept import KeptLetters
@@ -338,7 +339,7 @@ class Topic:
         """
         self._session.check_open()
         check_not_own_group(group)
-        return Consumer(self._session, (self._live,), group, settings, name)
+        return Consumer(Fetcher(self._session, (self._live,), group, settings, name))
 
     async def work(
         self,
@@ -370,8 +371,10 @@ class Topic:
         `InvalidArgument`.
         """
         check_settings_of_work(settings)
-        working = Working(self.subscribe(group, name=name, **settings), handler, concurrency, grace)
-        await working.run(task_status)
+        self._session.check_open()
+        check_not_own_group(group)
+        fetcher = Fetcher(self._session, (self._live,), group, settings, name)
+        await Working(fetcher, handler, concurrency, grace).run(task_status)
 
     def read(
         self,

@@ -22,7 +22,6 @@ from callboard.cli.messages import record_to_json
 from callboard.cli.options import directory_option, json_option, parse_start
 from callboard.cli.output import say, to_json
 from callboard.cli.streams import write_out
-from callboard.consumer.consumer import Consumer
 from callboard.control.server import socket_problem
 from callboard.log.errors import InvalidArgument, OffsetOutOfRange, TopicNotFound
 from callboard.log.host.clock import HostClock
@@ -232,22 +231,23 @@ async def _consume_in_group(
                 if name in found.topics and new_group["start"] != "beginning":
                     say(f"group {group} exists already and continues at its position; --from has no effect")
         async with topic.subscribe(group, **settings) as consumer:
+            group_id = next(found.group_id for found in await runtime.groups() if found.name == group)
             while output.left != 0:
-                if not follow and await _available(topic, consumer) == 0:
+                if not follow and await _available(topic, group_id) == 0:
                     return
-                batch = await consumer.get_batch(output.wanted, 0.0)
+                batch = await consumer.get_batch(max_records=output.wanted, max_wait=0.0)
                 await output.write(list(batch))
                 await batch.ack()
 
 
-async def _available(topic: Topic, consumer: Consumer) -> int:
+async def _available(topic: Topic, group_id: int) -> int:
     """How many messages the group could lease now, with those that its only member has fetched ahead."""
     statistics = await topic.describe()
     return sum(
         group.ready + group.leased
         for partition in statistics
         for group in partition.groups
-        if group.group_id == consumer.leases.group_id
+        if group.group_id == group_id
     )
 
 

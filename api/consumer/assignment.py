@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class FollowsAssignment:
     """The part of a consumer that only exclusive groups need."""
 
-    runtime: Session
+    session: Session
     leases: ConsumerLeases
     let_go: Callable[[], object]
     _acts: int
@@ -45,7 +45,7 @@ class FollowsAssignment:
 
     def _activity(self) -> tuple[int, int] | None:
         """What a stalled consumer is told by; None while a call, or a body that holds a lease, goes on."""
-        if self._turn.locked() or self.runtime.renewed_leases.has_any(self.leases):
+        if self._turn.locked() or self.session.renewed_leases.has_any(self.leases):
             return None
         return self._acts, self.leases.in_flight
 
@@ -63,7 +63,7 @@ class FollowsAssignment:
         for place in self._news.take_ended():
             for port in [port for port, found in self._places.items() if found == place]:
                 self.leases.forget_where(partial(is_, port))
-                self.runtime.renewed_leases.lose(self.leases, port)
+                self.session.renewed_leases.lose(self.leases, port)
 
     def _give_up_asked(self) -> None:
         """Whoever waits for the answer asks others."""

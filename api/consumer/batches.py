@@ -16,7 +16,7 @@ import trio
 
 from callboard.consumer.messages import ConsumerLeases, ReceivedBatch
 from callboard.consumer.mixed_batch import MixedBatch
-from callboard.consumer.settlements import check_batch_size
+from callboard.consumer.settlements import check_batch_size, patience_of
 
 if TYPE_CHECKING:
     from callboard.actors.partition.port import PartitionPort
@@ -33,7 +33,7 @@ FILL_AT: Final = 1 / 3
 class TakesBatches:
     """The part of a consumer that makes batches."""
 
-    runtime: Session
+    session: Session
     leases: ConsumerLeases
     settings: GroupSettings
     _awaited: AwaitedPartitions[PartitionPort]
@@ -61,29 +61,40 @@ class TakesBatches:
         async def _ask(
             self, unit: int, port: PartitionPort | None = None, *, can_wait: bool = True
         ) -> bool: ...
-        async def _fetch(self, unit: int, until: float) -> ConsumerLease | None: ...
+        async def _first(self, unit: int, until: float) -> ConsumerLease | None: ...
         async def _pass(self) -> None: ...
 
-    async def get_batch(self, max_records: int, max_wait: float) -> ReceivedBatch:
-        """One batch of one partition; see `Consumer.batches`."""
-        return ReceivedBatch(self.leases, await self._take_parts(max_records, max_wait, mixed=False))
-
-    async def get_mixed_batch(self, max_records: int, max_wait: float) -> MixedBatch:
-        """One batch of any partitions: for other modules of the package; see `Consumer.batches`."""
+    async def get_batch(
+        self, max_records: int, max_wait: float, *, mixed: bool, timeout: float | None
+    ) -> ReceivedBatch | MixedBatch | None:
+        """See `Consumer.get_batch`."""
+        max_records, max_wait = check_batch_size(max_records, max_wait)
+        timeout = patience_of(timeout)
+        until = math.inf if timeout is None else trio.current_time() + timeout
+        parts = await self._take_parts(max_records, max_wait, until, mixed=mixed)
+        if not parts:
+            return None
+        if not mixed:
+            return ReceivedBatch(self.leases, parts)
         by_port: dict[PartitionPort, list[LeasedPart]] = {}
-        for part in await self._take_parts(max_records, max_wait, mixed=True):
+        for part in parts:
             by_port.setdefault(part.lease.port, []).append(part)
         return MixedBatch([ReceivedBatch(self.leases, parts) for parts in by_port.values()])
 
-    async def _take_parts(self, max_records: int, max_wait: float, *, mixed: bool) -> list[LeasedPart]:
-        max_records, max_wait = check_batch_size(max_records, max_wait)
-        self.runtime.check_open()
+    async def _take_parts(
+        self, max_records: int, max_wait: float, until: float, *, mixed: bool
+    ) -> list[LeasedPart]:
+        """What the next batch has; nothing when nothing was ready by `until`."""
+        self.session.check_open()
         self._check_taking()
         if self._given_at is not None:
-            self._took_s = self.runtime.clock.monotonic() - self._given_at
+            self._took_s = self.session.clock.monotonic() - self._given_at
         is_quick = self._took_s < min(0.1, self.settings.visibility_timeout / 8)
         if self._turn.locked():
-            await self._turn.acquire()
+            with trio.move_on_at(until) as waiting:
+                await self._turn.acquire()
+            if waiting.cancelled_caught:
+                return []
         else:
             self._turn.acquire_nowait()
         try:
@@ -97,9 +108,9 @@ class TakesBatches:
                 if self._buffer or (untaken is not None and not (is_quick and self.is_fresh(untaken))):
                     # Fetched one by one, it comes again as part of a batch. And others get what is slow to be taken.
                     self.give_back_buffer()
-                lease = self._untaken or await self._fetch(max_records, math.inf)
+                lease = self._untaken or await self._first(max_records, until)
                 if lease is None:
-                    continue
+                    return []
                 parts.append(lease.take(max_records))
                 self._untaken = lease if lease.untaken else None
                 count = parts[0].size
@@ -118,7 +129,7 @@ class TakesBatches:
                 await self._ask(max_records, can_wait=False)
         finally:
             self._turn.release()
-        self._given_at = self.runtime.clock.monotonic()
+        self._given_at = self.session.clock.monotonic()
         return parts
 
     def _drop_stale(self, parts: list[LeasedPart]) -> None:
@@ -136,7 +147,7 @@ class TakesBatches:
         count, lease = parts[0].size, parts[0].lease
         port = self._if_it_has_more(lease.port)
         """Where there may be more; None: with the partition whose turn it is."""
-        left_s = lease.stale_at - self.runtime.clock.monotonic() - (1 / 2 - FILL_AT) * self._lasts_s()
+        left_s = lease.stale_at - self.session.clock.monotonic() - (1 / 2 - FILL_AT) * self._lasts_s()
         with trio.move_on_after(min(max_wait, max(0.0, left_s))):
             while count < max_records and self._open:
                 if port is None and not mixed:

@@ -31,7 +31,7 @@ class Receiver(Protocol):
 
     group: str
     settings: GroupSettings
-    runtime: Session
+    session: Session
     leases: ConsumerLeases
 
     async def get(self, *, timeout: float | None) -> ReceivedMessage | None:
@@ -83,7 +83,7 @@ class Receiving(Generic[M]):
         self._message = message
         if message is not None:
             self._lease = renewed_lease(self._consumer, message, self._lease_lost, self._lease_renewed)
-            self._consumer.runtime.renewed_leases.add(self._lease)
+            self._consumer.session.renewed_leases.add(self._lease)
         self._scope.__enter__()
         return cast(M, message)
 
@@ -104,7 +104,7 @@ class Receiving(Generic[M]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._lease is not None:
-            self._consumer.runtime.renewed_leases.remove(self._lease)
+            self._consumer.session.renewed_leases.remove(self._lease)
         rest: BaseException | None = None
         try:
             is_lost = self._scope.__exit__(kind, error, traceback) and error is not None

@@ -65,7 +65,7 @@ BATCH_PLACE: Final = OFFSET_MAX
 class ConsumerLeases(AcksWithPublishes):
     """The leases of one consumer."""
 
-    def __init__(self, runtime: Session, group: str, let_go: Callable[[], object]) -> None:
+    def __init__(self, session: Session, group: str, let_go: Callable[[], object]) -> None:
         self._let_go = let_go
         """Called when a lease is about to end earlier than was known: what was not handed over goes back before."""
         self.in_flight = 0
@@ -75,7 +75,7 @@ class ConsumerLeases(AcksWithPublishes):
         """The consumer has left: all that it had leased is released."""
         self.has_waited = False
         """Something was settled, and waited for, since the consumer looked last: other tasks have run meanwhile."""
-        self.runtime = runtime
+        self.session = session
         self._group = group
         self._leases: dict[ConsumerLease, None] = {}
         self._freed = trio.Event()
@@ -131,7 +131,7 @@ class ConsumerLeases(AcksWithPublishes):
 
         May also return before.
         """
-        now = self.runtime.clock.monotonic()
+        now = self.session.clock.monotonic()
         for lease in [lease for lease in self._leases if lease.deadline <= now]:
             self._count(lease, lease.left)
         if self.room() > 0 or self.is_over:
@@ -176,7 +176,7 @@ class ConsumerLeases(AcksWithPublishes):
         lease.left = left - count
         self.in_flight -= count
         self._freed.set()
-        return lease.deadline > self.runtime.clock.monotonic()
+        return lease.deadline > self.session.clock.monotonic()
 
     def _count_again(self, lease: ConsumerLease, count: int) -> None:
         """Count messages of a lease as in flight once more, unless they are nobody's by now."""
@@ -196,7 +196,7 @@ class ConsumerLeases(AcksWithPublishes):
         reason: str | None = None,
     ) -> None:
         """Settle ranges of leases; what messages and batches call. Raises `LeaseLost`, `TopicNotFound`."""
-        self.runtime.check_open()
+        self.session.check_open()
         lost: list[tuple[int, int]] = []
         causes, counted = set[str | None](), list[tuple[ConsumerLease, int]]()
         try:
@@ -268,9 +268,9 @@ class ConsumerLeases(AcksWithPublishes):
         gathered = self.gathered[-1] if self.gathered else None
         if gathered is None or gathered.lease is not lease:
             return False
-        if gathered.valid is not lease.is_valid(self.runtime.clock.monotonic(), start, stop):
+        if gathered.valid is not lease.is_valid(self.session.clock.monotonic(), start, stop):
             return False
-        self.runtime.check_open()
+        self.session.check_open()
         if gathered.stop != start:
             gathered.ranges.append((gathered.start, gathered.stop))
             gathered.start = start
@@ -280,18 +280,18 @@ class ConsumerLeases(AcksWithPublishes):
 
     async def ack_lazily(self, settled: Sequence[tuple[ConsumerLease, Sequence[tuple[int, int]]]]) -> None:
         """Gather acks; those of another lease are sent first. Raises `LeaseLost` when very many were lost before."""
-        self.runtime.check_open()
+        self.session.check_open()
         if not self.gathered or not settled or self.gathered[-1].lease is not settled[0][0]:
             await self.send_waiting()
             await self._take_outcomes()
-            self.runtime.lingers.add(self.send_gathered)
+            self.session.lingers.add(self.send_gathered)
         for lease, ranges in settled:
             for start, stop in ranges:
                 if not self.join_gathered(lease, start, stop):
-                    is_valid = lease.is_valid(self.runtime.clock.monotonic(), start, stop)
+                    is_valid = lease.is_valid(self.session.clock.monotonic(), start, stop)
                     self.gathered.append(GatheredAcks(lease, is_valid, start, stop))
                     self._count(lease, stop - start)
-        if self._lost_ranges >= self.runtime.limits.lazy_acks:
+        if self._lost_ranges >= self.session.limits.lazy_acks:
             raise self._lost_meanwhile()
 
     def send_gathered(self) -> bool:
@@ -337,7 +337,7 @@ class ConsumerLeases(AcksWithPublishes):
 
     async def _take_outcomes(self) -> None:
         """Take the outcomes that have come. Waits for one only while very many acks have none."""
-        sent, limit = self._sent, self.runtime.limits.lazy_acks
+        sent, limit = self._sent, self.session.limits.lazy_acks
         while sent and self._has_taken_oldest():
             pass
         while len(sent) >= limit:
@@ -427,11 +427,11 @@ class ConsumerLeases(AcksWithPublishes):
 
     async def extend(self, lease: ConsumerLease, offset: int, seconds: float) -> None:
         """What `ReceivedMessage.extend` calls. Raises `LeaseLost`."""
-        self.runtime.check_open()
+        self.session.check_open()
         if self.is_over:
             raise RuntimeClosed("the consumer is closed: it has no leases any more. Subscribe again.")
         while True:
-            asked_at = self.runtime.clock.monotonic()
+            asked_at = self.session.clock.monotonic()
             # It may end sooner than before, also when the answer does not come.
             if asked_at + seconds < lease.deadline:
                 lease.deadline = asked_at + seconds

@@ -145,7 +145,7 @@ class PublishesWithAck:
         Raises `InvalidArgument`, `MessageTooLarge`, `TopicNotFound`. Acking raises `OutboxFull` when too much that was
         published so waits for its topics.
         """
-        session: Session = self._leases.runtime
+        session: Session = self._leases.session
         live = _target(session, topic)
         given = dict(zip(ATTRIBUTES, (headers, timestamp, ttl, priority), strict=True))
         found: Mapping[str, Any] | None = given if any(item is not None for item in given.values()) else None
@@ -186,7 +186,7 @@ class AcksWithPublishes:
     """The part of a consumer's leases that acks and publishes."""
 
     if TYPE_CHECKING:
-        runtime: Session
+        session: Session
         group_id: int
         has_waited: bool
         _group: str
@@ -209,7 +209,7 @@ class AcksWithPublishes:
         Raises `LeaseLost`, `OutboxFull`, `TopicNotFound`, and what the disk refuses with: indefinite once the payloads
         were stored.
         """
-        self.runtime.check_open()
+        self.session.check_open()
         if not settled:
             raise InvalidArgument(
                 "all messages of the batch are settled, and what the batch publishes goes with an ack. Nothing was"
@@ -217,7 +217,7 @@ class AcksWithPublishes:
             )
         port: PartitionPort = settled[0][0].port
         delays = any(payload.target.waits for payload in payloads)
-        outbox = await self.runtime.outbox(port, delays=delays)
+        outbox = await self.session.outbox(port, delays=delays)
         counted: list[tuple[Any, int]] = []
         is_valid = True
         lost: c.Ranges = ()

@@ -39,7 +39,7 @@ class FollowsTopics:
     group: str
     name: str | None
     pattern: TopicPattern | None
-    runtime: Session
+    session: Session
     leases: ConsumerLeases
     _id: int
     _open: bool
@@ -82,7 +82,7 @@ class FollowsTopics:
                     raise
                 self._leave_topic(live)
             except ActorStopped as error:
-                self.runtime.check_open()
+                self.session.check_open()
                 if live is not None and live.deleted:
                     self._leave_topic(live)
                 if not self._membership.is_over:

@@ -38,8 +38,8 @@ from callboard.actors.kernel.failures import (
 from callboard.actors.names import meant
 from callboard.actors.notices import HandlerFailed, WorkHindered
 from callboard.actors.settings import GROUP_FIELDS
-from callboard.consumer.consumer import PASS_MESSAGES, Consumer
 from callboard.consumer.contexts import renewed_lease
+from callboard.consumer.fetcher import PASS_MESSAGES, Fetcher
 from callboard.consumer.settlements import REASON_CHARACTERS, check_nack, check_seconds, loss_of
 from callboard.log.errors import (
     CallboardError,
@@ -149,7 +149,7 @@ class HandlerTask:
 class Working:
     """One call of `work`."""
 
-    consumer: Consumer
+    consumer: Fetcher
     handler: Handler
     concurrency: int
     grace_s: float
@@ -267,7 +267,7 @@ class Working:
             try:
                 message = await consumer.get()
             except (StorageError, TopicNotFound) as error:
-                consumer.runtime.emit(WorkHindered(consumer.group, str(error), _rest(error)))
+                consumer.session.emit(WorkHindered(consumer.group, str(error), _rest(error)))
                 if not isinstance(error, TopicNotFound):
                     await trio.sleep(RETRY_S)
                 continue
@@ -284,7 +284,7 @@ class Working:
 
     async def _wait_for_room(self) -> None:
         """Until half of what waits is gone; then more may wait if that was quick (W2)."""
-        clock = self.consumer.runtime.clock
+        clock = self.consumer.session.clock
         begun = clock.monotonic()
         while len(self._ready) + self._behind_count > self._ahead // 2:
             self._room = trio.Event()
@@ -409,7 +409,7 @@ class Working:
 
     async def _handle(self, message: ReceivedMessage, task: HandlerTask) -> None:
         """Call the handler, keep the lease meanwhile, settle by how it ends."""
-        leases, task.message = self.consumer.runtime.renewed_leases, message
+        leases, task.message = self.consumer.session.renewed_leases, message
         held = renewed_lease(self.consumer, message, task.lost, task.renewed)
         leases.add(held)
         failure: BaseException | None = None
@@ -485,7 +485,7 @@ class Working:
         except RuntimeClosed:
             return  # who fetches hears of it
         except CallboardError as error:
-            self.consumer.runtime.emit(WorkHindered(self.consumer.group, str(error), _rest(error)))
+            self.consumer.session.emit(WorkHindered(self.consumer.group, str(error), _rest(error)))
 
     def _tell_lost(self, message: ReceivedMessage) -> None:
         why = loss_of(message.lease, self.consumer.leases.group_id, message.offset)
@@ -501,7 +501,7 @@ class Working:
     def _tell(
         self, message: ReceivedMessage, cause: str, outcome: str, failure: BaseException | None = None
     ) -> None:
-        self.consumer.runtime.emit(
+        self.consumer.session.emit(
             HandlerFailed(
                 group=self.consumer.group,
                 topic=message.topic,
@@ -550,7 +550,7 @@ class Working:
         except RuntimeClosed:
             return
         except CallboardError as error:
-            self.consumer.runtime.emit(WorkHindered(self.consumer.group, str(error), _rest(error)))
+            self.consumer.session.emit(WorkHindered(self.consumer.group, str(error), _rest(error)))
 
 
 def check_settings_of_work(settings: Mapping[str, object]) -> None:

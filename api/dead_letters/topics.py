@@ -36,7 +36,7 @@ from callboard.actors.partition import commands as c
 from callboard.actors.partition.choice.addressing import FOR_GROUP
 from callboard.actors.partition.publishing.producers import REDRIVE_EPOCH
 from callboard.arguments import check_flag
-from callboard.consumer.consumer import Consumer
+from callboard.consumer.fetcher import Fetcher
 from callboard.dead_letters.kept import check_choose, check_limit
 from callboard.dead_letters.reasons import ReasonCounts
 from callboard.log.errors import (
@@ -358,7 +358,7 @@ class DeadLetterTopic:
 
     async def _open_group(self) -> int:
         """Make sure that the group is there, in every partition."""
-        async with Consumer(self._session, (self._live,), HANDLED, {"group_expiry": None}) as consumer:
+        async with Fetcher(self._session, (self._live,), HANDLED, {"group_expiry": None}) as consumer:
             return consumer.leases.group_id
 
     async def _ask_group(self, port: PartitionPort, command: Any) -> Any:

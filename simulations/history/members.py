@@ -62,7 +62,7 @@ class ObservedMembers:
             for (topic_id, index), row in rows.items():
                 live = directory.by_id(topic_id)
                 if live is not None:
-                    owner = self._lives.get((machine.runtime, row.owner), ("", 0))
+                    owner = self._lives.get((machine.runtime._session, row.owner), ("", 0))
                     kind = IS_TO_OWN if row.is_moving and row.holder != row.owner else OWNS
                     owners[live.name, index] = kind, owner, row.epoch, topic_id, machine.runtime
         gone = {place: (OWNS, ("", 0)) for place in self._seen if place not in owners}
@@ -88,7 +88,7 @@ class ObservedMembers:
     def member(self, machine: int, consumer: Any, who: str) -> Iterator[ObservedMember]:
         """A consumer that has joined, until it begins to leave."""
         life = self.history.operation()
-        self._lives[consumer.runtime, consumer._id] = who, life
+        self._lives[consumer._fetcher.session, consumer._fetcher._id] = who, life
         member = ObservedMember(self, machine, consumer, who, life)
         member.record("joined")
         try:

@@ -232,7 +232,7 @@ class HandlerWorkload(BrokerWorkload):
         inner = topic.subscribe(group, name=member_name(who, life), **settings)
         consumer = ObservedConsumer(world, machine.number, inner, topic.name, who, life)
         handle = partial(self._handle_one, consumer, handlers)
-        working = ObservedWorking(inner, handle, traffic.concurrency, traffic.grace_s)
+        working = ObservedWorking(inner._fetcher, handle, traffic.concurrency, traffic.grace_s)
         working.observed, working.handlers = consumer, handlers
         consumer._record("joining", life, detail=plain(settings))
         world.consumers[who] = consumer

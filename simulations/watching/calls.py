@@ -13,8 +13,8 @@ import trio
 
 from callboard.actors.kernel import ActorIncarnation, ActorRef, Batch, DurableActor, Ending
 from callboard.consumer.batches import TakesBatches
-from callboard.consumer.consumer import Consumer
 from callboard.consumer.contexts import Receiving
+from callboard.consumer.fetcher import Fetcher
 from callboard.consumer.messages import ReceivedBatch, ReceivedMessage
 from callboard.consumer.mixed_batch import MixedBatch
 from callboard.consumer.reader import BatchReader
@@ -37,11 +37,10 @@ def watched_calls(watch: Watch) -> Iterator[None]:
         (Topic, "publish", calls.publish),
         (Topic, "publish_batch", calls.publish_batch),
         (Topic, "flush", calls.flush),
-        (Consumer, "__aenter__", calls.join),
-        (Consumer, "__aexit__", calls.leave),
-        (Consumer, "get", calls.get),
+        (Fetcher, "__aenter__", calls.join),
+        (Fetcher, "__aexit__", calls.leave),
+        (Fetcher, "get", calls.get),
         (TakesBatches, "get_batch", calls.get),
-        (TakesBatches, "get_mixed_batch", calls.get),
         (Receiving, "__aexit__", calls.end_receiving),
         (BatchReader, "__anext__", calls.read),
         (ActorRef, "ask", calls.ask),
@@ -190,11 +189,11 @@ class _Calls:
         """`Consumer.__aenter__`."""
         watch = self._watch
 
-        async def enter(consumer: Consumer) -> Consumer:
+        async def enter(consumer: Fetcher) -> Fetcher:
             if not watch.is_watched():
                 return await original(consumer)  # type: ignore[no-any-return]
             with watch.operation():
-                entered: Consumer = await original(consumer)
+                entered: Fetcher = await original(consumer)
             watch.record("joined", topic=_topics(consumer), group=consumer.group)
             return entered
 
@@ -204,7 +203,7 @@ class _Calls:
         """`Consumer.__aexit__`."""
         watch = self._watch
 
-        async def leave(consumer: Consumer, kind: Any, error: Any, traceback: Any) -> Any:
+        async def leave(consumer: Fetcher, kind: Any, error: Any, traceback: Any) -> Any:
             if not watch.is_watched():
                 return await original(consumer, kind, error, traceback)
             why = "" if error is None else type(error).__name__
@@ -215,10 +214,10 @@ class _Calls:
         return leave
 
     def get(self, original: Original) -> Original:
-        """`Consumer.get`, `get_batch` and `get_mixed_batch`, which iterating and `receive` call too."""
+        """`Fetcher.get` and `get_batch`, which iterating and `receive` call too."""
         watch = self._watch
 
-        async def get(consumer: Consumer, *args: Any, **given: Any) -> Any:
+        async def get(consumer: Fetcher, *args: Any, **given: Any) -> Any:
             given_out = await original(consumer, *args, **given)
             if given_out is not None and watch.is_watched():
                 for held in given_out.parts if isinstance(given_out, MixedBatch) else (given_out,):
@@ -425,5 +424,5 @@ def _place(held: Any) -> dict[str, Any]:
     return {"topic": held.topic, "partition": held.partition, "offsets": offsets}
 
 
-def _topics(consumer: Consumer) -> str:
+def _topics(consumer: Fetcher) -> str:
     return " and ".join(live.name for live in consumer._lives)

@@ -122,10 +122,9 @@ KNOWN: Final[dict[tuple[str, str], Tell]] = {
         "a message in its mailbox"
     ),
     ("callboard.actors.kernel.durable", "DurableActor.persist"): _says("the disk to store its events"),
-    ("callboard.consumer.consumer", "Consumer.get"): _consumer,
+    ("callboard.consumer.fetcher", "Fetcher.get"): _consumer,
     ("callboard.consumer.batches", "TakesBatches.get_batch"): _consumer,
-    ("callboard.consumer.batches", "TakesBatches.get_mixed_batch"): _consumer,
-    ("callboard.consumer.consumer", "Consumer.__aenter__"): _says("its group to take it in"),
+    ("callboard.consumer.fetcher", "Fetcher.__aenter__"): _says("its group to take it in"),
     ("callboard.topic", "Topic.publish"): _publish,
     ("callboard.topic", "Topic.publish_batch"): _publish,
     ("callboard.topic", "Topic.flush"): _publish,

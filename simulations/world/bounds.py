@@ -87,11 +87,12 @@ def _queued_bytes(partition: Partition) -> int:
 
 def of_consumer(consumer: Consumer) -> str | None:
     """What is wrong with the counts of a consumer, in words."""
-    leases = consumer.leases
+    fetcher = consumer._fetcher
+    leases = fetcher.leases
     left = sum(lease.left for lease in leases._leases)
     if leases.in_flight != left:
         return f"{consumer!r} counts {leases.in_flight} messages in flight, and has {left} (H1)"
-    if len(leases._sent) > consumer.runtime.limits.lazy_acks + SIDE_BY_SIDE:
+    if len(leases._sent) > fetcher.session.limits.lazy_acks + SIDE_BY_SIDE:
         return f"{consumer!r} remembers {len(leases._sent)} acks that nobody waits for"
     return None
 

@@ -66,7 +66,7 @@ async def test_the_size_of_a_batch_is_checked(world: Any, given: tuple[Any, Any]
         orders = await runtime.create_topic("orders")
         async with orders.subscribe("billing") as consumer:
             with pytest.raises(callboard.InvalidArgument, match=r"max_records|max_wait"):
-                await consumer.get_batch(*given)
+                await consumer.get_batch(max_records=given[0], max_wait=given[1])
             with pytest.raises(callboard.InvalidArgument, match=r"max_records|max_wait"):
                 consumer.batches(max_records=given[0], max_wait=given[1])
 

@@ -32,7 +32,7 @@ async def test_calls_from_another_run_are_refused(tmp_path: Path) -> None:
                 consumer.get,
                 partial(consumer.get, timeout=0),
                 consumer.flush,
-                partial(consumer.get_batch, 1, 0.0),
+                partial(consumer.get_batch, max_records=1, max_wait=0.0),
                 consumer.receive().__aenter__,
                 message.ack,
                 message.nack,

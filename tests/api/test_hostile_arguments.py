@@ -237,7 +237,7 @@ async def _message(stage: Stage) -> Any:
 
 
 async def _batch(stage: Stage) -> Any:
-    return await (await _consumer(stage)).get_batch(10, 0.0)
+    return await (await _consumer(stage)).get_batch(max_records=10, max_wait=0.0)
 
 
 class Echo(callboard.Actor[Any]):
@@ -337,7 +337,6 @@ CALLS: dict[str, Call] = {
     "Consumer.receive": Call({}),
     "Consumer.batches": Call({}),
     "Consumer.get_batch": Call({"max_records": 1, "max_wait": 0.0}),
-    "Consumer.get_mixed_batch": Call({"max_records": 1, "max_wait": 0.0}),
     "ReceivedMessage.ack": Call({}),
     "ReceivedMessage.nack": Call({}),
     "ReceivedMessage.reject": Call({}),
@@ -360,8 +359,8 @@ CALLS: dict[str, Call] = {
     "Reply.fail": Call({"error": ValueError("refused")}),
 }
 NOT_ARGUMENTS = {"self", "task_status"}
-NOT_PUBLIC = {"hand_over_nack", "keep_in"}
-"""Without an underscore for other modules of the package."""
+NOT_PUBLIC = {"keep_in"}
+"""Of the kernel, for the modules beside it."""
 
 
 def _methods(kind: type) -> Iterator[tuple[str, Any]]:

@@ -113,7 +113,7 @@ async def test_a_consumer_that_leaves_lets_others_run(world: Any, autojump_clock
         async with topic.subscribe("group") as consumer:
             with counted() as calls:
                 offsets = [(await consumer.get()).offset for _ in range(100)]
-                batch = await consumer.get_batch(count, 0.5)
+                batch = await consumer.get_batch(max_records=count, max_wait=0.5)
             assert 0 < calls.most[0] <= CALLS_MAX, calls.most
             assert offsets == list(range(0, 200, 2))
             assert len(batch) > 0
@@ -155,7 +155,7 @@ async def test_many_scattered_messages_that_expire_let_others_run(
             with counted() as calls:
                 offsets: list[int] = []
                 while len(offsets) < count // 2:
-                    batch = await consumer.get_batch(count, 0.1)
+                    batch = await consumer.get_batch(max_records=count, max_wait=0.1)
                     offsets += [message.offset for message in batch]
                     await batch.ack()
             assert 0 < calls.most[0] <= LONGEST, calls.most

@@ -14,7 +14,6 @@ import callboard
 from callboard.log import errors
 
 NOT_FOR_USERS = {
-    "callboard.consumer.leases.ConsumerLease": "for other modules of the package",
     "callboard.log.seams.disk.Incarnation": "who writes a disk of their own needs all of that module",
     "callboard.log.seams.disk.Lock": "the same",
     "callboard.arguments.PathLike": "os.PathLike is one",

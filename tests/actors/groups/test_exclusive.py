@@ -9,7 +9,7 @@ import pytest
 import trio
 
 import callboard
-from callboard.consumer.consumer import LATE_S
+from callboard.consumer.fetcher import LATE_S
 
 
 async def test_partitions_are_shared_out(autojump_clock: Any, in_memory: Any) -> None:

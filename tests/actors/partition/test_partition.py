@@ -225,7 +225,7 @@ async def test_nothing_is_written_once_the_files_are_closed(autojump_clock: Any,
         async with topic.subscribe("short", visibility_timeout=0.05) as consumer:
             for turn in range(10):
                 with trio.move_on_after(1.5):
-                    await consumer.get_batch(3, 0.0)
+                    await consumer.get_batch(max_records=3, max_wait=0.0)
                 await trio.sleep(turn * 0.017)
                 await runtime.restart("topics/orders/0")
         node = next(node for node in runtime.tree().walk() if node.path == "topics/orders/0")
@@ -258,7 +258,7 @@ async def test_a_partition_recovers_on_a_full_disk_as_far_as_it_is_proven(
     async with in_memory.open() as runtime:
         topic = await orders(runtime, 20)
         async with topic.subscribe("billing") as consumer:
-            await (await consumer.get_batch(3, 1.0)).ack()
+            await (await consumer.get_batch(max_records=3, max_wait=1.0)).ack()
     with trio.CancelScope() as life:
         async with in_memory.open() as runtime:
             await runtime.topic("orders").publish_batch([b"y"] * 5, acks="leader")
@@ -271,7 +271,7 @@ async def test_a_partition_recovers_on_a_full_disk_as_far_as_it_is_proven(
         topic = runtime.topic("orders")
         with trio.fail_after(4.0):
             async with topic.subscribe("billing") as consumer:
-                batch = await consumer.get_batch(100, 1.0)
+                batch = await consumer.get_batch(max_records=100, max_wait=1.0)
                 assert list(batch.offsets()) == list(range(3, 20))
                 await batch.ack()
             with pytest.raises(DiskFull):
@@ -282,7 +282,9 @@ async def test_a_partition_recovers_on_a_full_disk_as_far_as_it_is_proven(
         with trio.fail_after(4.0):
             assert (await topic.publish(b"z")).offset == 25
         async with topic.subscribe("billing") as consumer:
-            assert list((await consumer.get_batch(100, 1.0)).offsets()) == list(range(20, 26))
+            assert list((await consumer.get_batch(max_records=100, max_wait=1.0)).offsets()) == list(
+                range(20, 26)
+            )
 
 
 async def test_consumers_of_a_partition_that_owes_its_recovery_go_on_when_there_is_space(
@@ -293,8 +295,8 @@ async def test_consumers_of_a_partition_that_owes_its_recovery_go_on_when_there_
         async with in_memory.open() as runtime:
             topic = await orders(runtime, 20)
             async with topic.subscribe("billing") as consumer:
-                await (await consumer.get_batch(3, 1.0)).ack()
-                await consumer.get_batch(4, 1.0)
+                await (await consumer.get_batch(max_records=3, max_wait=1.0)).ack()
+                await consumer.get_batch(max_records=4, max_wait=1.0)
                 in_memory.disk.crash()
                 life.cancel()
                 await trio.lowlevel.checkpoint()
@@ -302,13 +304,13 @@ async def test_consumers_of_a_partition_that_owes_its_recovery_go_on_when_there_
     in_memory.disk.fill()
     async with in_memory.open() as runtime, runtime.topic("orders").subscribe("billing") as consumer:
         with trio.move_on_after(600.0):
-            await consumer.get_batch(100, 1.0)
+            await consumer.get_batch(max_records=100, max_wait=1.0)
             raise AssertionError("nothing is proven")
         statistics = await in_memory.describe(runtime)
         assert statistics.lost_records == 0
         in_memory.disk.free()
         with trio.fail_after(61.0):
-            found = await consumer.get_batch(100, 1.0)
+            found = await consumer.get_batch(max_records=100, max_wait=1.0)
             assert list(found.offsets()) == list(range(3, 20))
             await found.ack()
         assert (await runtime.topic("orders").publish(b"y")).offset == 20

@@ -141,7 +141,7 @@ async def test_lazy_acks_of_neighbours_are_one_event(autojump_clock: Any, world:
     async with world.open() as runtime:
         topic = await world.topic_of(runtime, 64)
         async with topic.subscribe("group", max_in_flight=64) as consumer:
-            messages = [*(await consumer.get_batch(64, 0.0))]
+            messages = [*(await consumer.get_batch(max_records=64, max_wait=0.0))]
             before = runtime._session.system.actor("topics/jobs/0").statistics().received
             for message in messages[:40]:
                 await message.ack(wait=False)
@@ -164,7 +164,7 @@ async def test_merged_acks_that_came_too_late_are_all_named(autojump_clock: Any,
             topic.subscribe("group", visibility_timeout=10.0) as slow,
             topic.subscribe("group", visibility_timeout=10.0) as quick,
         ):
-            stale = [*(await slow.get_batch(6, 0.0))]
+            stale = [*(await slow.get_batch(max_records=6, max_wait=0.0))]
             await trio.sleep(11.0)
             assert (await quick.get()).offset == 0
             for message in stale:

@@ -10,7 +10,7 @@ import trio
 
 import callboard
 from callboard.actors.partition.commands import WaitForVisible
-from callboard.consumer.consumer import LATE_S
+from callboard.consumer.fetcher import LATE_S
 from callboard.log.errors import LeaseLost
 from callboard.log.limits import PREFETCH_MAX, Limits
 
@@ -38,13 +38,13 @@ async def test_settling_a_batch_twice_over_frees_no_room_twice(autojump_clock: A
     async with world.open() as runtime:
         topic = await world.topic_of(runtime, 20)
         async with topic.subscribe("group", max_in_flight=4) as consumer:
-            batch = await consumer.get_batch(4, 0.0)
+            batch = await consumer.get_batch(max_records=4, max_wait=0.0)
             for message in [*batch][:3]:
                 await message.ack()
             await batch.ack()
             held = [await consumer.get() for _ in range(4)]
             assert await consumer.get(timeout=1.0) is None
-            assert consumer.leases.in_flight == len(held)
+            assert consumer._fetcher.leases.in_flight == len(held)
 
 
 async def test_a_lease_that_may_have_been_shortened_counts_as_shorter(
@@ -73,13 +73,13 @@ async def test_a_settlement_that_is_tried_again_frees_no_room_twice(
     async with world.open() as runtime:
         topic = await world.topic_of(runtime, 20)
         async with topic.subscribe("group", max_in_flight=4) as consumer:
-            first, *others = [*(await consumer.get_batch(4, 0.0))]
+            first, *others = [*(await consumer.get_batch(max_records=4, max_wait=0.0))]
             settled: Any = first
             if in_batch:
                 for message in (first, *others):
                     await message.release()
-                settled = await consumer.get_batch(2, 0.0)
-                others = [*(await consumer.get_batch(2, 0.0))]
+                settled = await consumer.get_batch(max_records=2, max_wait=0.0)
+                others = [*(await consumer.get_batch(max_records=2, max_wait=0.0))]
             with trio.CancelScope() as scope:
                 scope.cancel()
                 await settled.nack(delay=100.0)
@@ -105,7 +105,7 @@ async def test_a_quick_caller_is_given_more_at_a_time_and_a_slow_one_less(
                 await (await consumer.get()).ack()
                 most = max(most, (await world.group_of(topic)).leased)
             assert PREFETCH_MAX / 2 <= most <= PREFETCH_MAX
-            while consumer._buffer:
+            while consumer._fetcher._buffer:
                 await (await consumer.get()).ack()
             await trio.sleep(1.0)
             await (await consumer.get()).ack()
@@ -170,7 +170,7 @@ async def test_a_batch_waits_no_longer_for_company_on_a_slow_disk(autojump_clock
             nursery.start_soon(publish)
             found: list[tuple[int, int]] = []
             for _ in range(5):
-                batch = await consumer.get_batch(100, 0.2)
+                batch = await consumer.get_batch(max_records=100, max_wait=0.2)
                 leased_at = next(iter(batch)).deadline - consumer.settings.visibility_timeout
                 two_commits_s = 2.0  # the one under way when it asks, and the one that journals the lease
                 assert trio.current_time() - leased_at <= two_commits_s + 0.2 + 1e-6
@@ -191,7 +191,7 @@ async def test_a_batch_that_is_given_up_goes_back(autojump_clock: Any, world: An
             assert scope.cancelled_caught
             message = await consumer.get(timeout=0.1)
             assert (message.offset, message.attempt) == (0, 1)
-            assert consumer.leases.in_flight == 1
+            assert consumer._fetcher.leases.in_flight == 1
 
 
 async def test_looking_ahead_loses_and_doubles_nothing(autojump_clock: Any, world: Any) -> None:
@@ -206,7 +206,7 @@ async def test_looking_ahead_loses_and_doubles_nothing(autojump_clock: Any, worl
                 turn += 1
                 with trio.move_on_after(0.0 if turn % 5 == 0 else 1.0):
                     if turn % 3:
-                        batch = await consumer.get_batch(70, 0.001)
+                        batch = await consumer.get_batch(max_records=70, max_wait=0.001)
                         messages = [*batch]
                         if turn % 7 == 0:
                             await trio.sleep(0.5)
@@ -330,7 +330,7 @@ async def test_a_slow_caller_holds_one_batch(autojump_clock: Any, world: Any) ->
             held = await batches.__anext__()
             began = trio.current_time()
             for _ in range(11):
-                batch = await other.get_batch(10, 0.0)
+                batch = await other.get_batch(max_records=10, max_wait=0.0)
                 assert set(batch.attempts()) == {1}
                 await batch.ack()
             assert trio.current_time() - began < 1.0
@@ -345,7 +345,7 @@ async def test_attempts_count_what_was_handed_over(autojump_clock: Any, world: A
         handed: dict[int, int] = {}
         async with topic.subscribe("group", visibility_timeout=0.3) as consumer:
             while (await world.group_of(topic)).pending:
-                batch = await consumer.get_batch(10, 0.01)
+                batch = await consumer.get_batch(max_records=10, max_wait=0.01)
                 for offset, attempt in zip(batch.offsets(), batch.attempts(), strict=True):
                     handed[offset] = handed.get(offset, 0) + 1
                     assert attempt == handed[offset]
@@ -362,7 +362,7 @@ async def test_what_is_left_of_a_lease_goes_to_single_gets_and_back(autojump_clo
         async with topic.subscribe("group") as consumer:
             seen = []
             for turn in range(90):
-                batch = await consumer.get_batch(10 + turn % 3, 0.0)
+                batch = await consumer.get_batch(max_records=10 + turn % 3, max_wait=0.0)
                 seen += zip(batch.offsets(), batch.attempts(), strict=True)
                 await batch.ack(wait=turn % 2 == 0)
                 if turn % 10 == 9:
@@ -552,11 +552,11 @@ async def test_batches_do_not_leave_fetched_messages_lying(autojump_clock: Any, 
         async with topic.subscribe("group") as consumer:
             for _ in range(2):
                 await (await consumer.get()).ack()
-            assert len(consumer._buffer) == 1
+            assert len(consumer._fetcher._buffer) == 1
             started = trio.current_time()
             found: list[tuple[int, int]] = []
             while len(found) < 2:
-                batch = await consumer.get_batch(10, 0.0)
+                batch = await consumer.get_batch(max_records=10, max_wait=0.0)
                 found += zip(batch.offsets(), batch.attempts(), strict=True)
                 await batch.ack()
             assert sorted(found) == [(2, 1), (3, 1)]
@@ -576,7 +576,7 @@ async def test_a_batch_holds_nothing_whose_lease_has_run_out(autojump_clock: Any
 
                 world.disk.latency_s = 1.5
                 nursery.start_soon(quick_again)
-                batch = await consumer.get_batch(10, 0.0)
+                batch = await consumer.get_batch(max_records=10, max_wait=0.0)
                 assert next(iter(batch)).deadline > runtime._session.clock.monotonic()
             await batch.ack()
             assert await consumer.get(timeout=5.0) is None
@@ -643,8 +643,8 @@ async def test_what_is_given_back_while_a_mailbox_is_full_is_released_when_there
             with pytest.raises(callboard.MailboxFull):
                 while True:
                     message.lease.port.ref.tell_nowait(WaitForVisible(0))
-            assert consumer._buffer
-            consumer.give_back_buffer()
+            assert consumer._fetcher._buffer
+            consumer._fetcher.give_back_buffer()
             started = trio.current_time()
             found = [await other.get() for _ in range(5)]
             assert sorted((one.offset, one.attempt) for one in found) == [

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 import callboard
 
@@ -234,3 +235,33 @@ async def test_a_partition_that_had_less_than_was_asked_for_is_not_asked_again_a
             await topic.publish(b"more", partition=7)
             message = await consumer.get()
             assert (message.partition, message.value) == (7, b"more")
+
+
+async def test_a_batch_is_waited_for_no_longer_than_its_timeout(autojump_clock: Any, world: Any) -> None:
+    """`get_batch` returns None then, of one partition and mixed, also while another task of the consumer waits."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("jobs", partitions=2)
+        async with topic.subscribe("group") as consumer:
+            for mixed in (False, True):
+                begun = trio.current_time()
+                assert await consumer.get_batch(mixed=mixed, timeout=3.0) is None
+                assert trio.current_time() - begun == pytest.approx(3.0)
+            assert await consumer.get_batch(timeout=0) is None
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(consumer.get)
+                await trio.testing.wait_all_tasks_blocked()
+                assert await consumer.get_batch(timeout=2.0) is None
+                nursery.cancel_scope.cancel()
+
+
+async def test_the_timeout_of_a_batch_ends_with_its_first_message(autojump_clock: Any, world: Any) -> None:
+    """A batch that has begun is filled for `max_wait`, however short the timeout; `timeout=0` finds what is there."""
+    async with world.open() as runtime:
+        topic = await _filled(runtime, partitions=3, each=4)
+        async with topic.subscribe("group") as consumer:
+            begun = trio.current_time()
+            batch = await consumer.get_batch(max_records=100, max_wait=5.0, mixed=True, timeout=0)
+            assert isinstance(batch, callboard.hints.MixedBatch)
+            assert (len(batch), len(batch.parts)) == (12, 3)
+            assert trio.current_time() - begun == pytest.approx(5.0)
+            await batch.ack()

@@ -163,7 +163,7 @@ async def test_the_highest_priority_comes_first_of_thousands_that_come_again(
         async with topic.subscribe("billing", max_in_flight=4000) as consumer:
             given_back = 0
             while given_back < 3001:
-                batch = await consumer.get_batch(4000, 0.0)
+                batch = await consumer.get_batch(max_records=4000, max_wait=0.0)
                 given_back += len(batch)
         async with topic.subscribe("billing", max_in_flight=1) as consumer:
             assert [(await consumer.get()).value] == [b"high"]

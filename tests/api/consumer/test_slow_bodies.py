@@ -28,7 +28,7 @@ def _taking(way: str, consumer: Any) -> Callable[[], Awaitable[list[Any]]]:
                 return [await anext(consumer)]
             case "batches":
                 return [*(await anext(batches))]
-        return [*(await consumer.get_batch(20, 0.01))]
+        return [*(await consumer.get_batch(max_records=20, max_wait=0.01))]
 
     return take
 
@@ -193,7 +193,7 @@ async def test_a_batch_is_handed_over_before_its_lease_is_old(autojump_clock: An
         topic = await world.topic_of(runtime, 3)
         async with topic.subscribe("group", visibility_timeout=VISIBILITY_S) as consumer:
             begun = trio.current_time()
-            batch = await consumer.get_batch(100, 1000.0)
+            batch = await consumer.get_batch(max_records=100, max_wait=1000.0)
             assert (batch.offsets(), batch.attempts()) == ([0, 1, 2], [1, 1, 1])
             assert trio.current_time() - begun == pytest.approx(VISIBILITY_S / 3, abs=0.01)
             await batch.ack()
@@ -216,7 +216,7 @@ async def test_a_batch_that_fills_while_the_loop_is_blocked_fails_nothing(
                 autojump_clock.jump(2 * VISIBILITY_S)
 
             nursery.start_soon(block)
-            batch = await consumer.get_batch(100, 5.0)
+            batch = await consumer.get_batch(max_records=100, max_wait=5.0)
             assert (batch.offsets(), batch.attempts()) == ([0, 1, 2], [1, 1, 1])
             await batch.ack()
 

@@ -269,7 +269,7 @@ async def test_a_batch_is_acked_without_what_was_settled_by_itself(autojump_cloc
     async with world.open() as runtime:
         topic = await world.topic_of(runtime, 5)
         async with topic.subscribe("group") as consumer:
-            batch = await consumer.get_batch(5, 0.0)
+            batch = await consumer.get_batch(max_records=5, max_wait=0.0)
             await list(batch)[2].nack(delay=0.0)
             await batch.ack()
             again = await consumer.get()
@@ -283,13 +283,13 @@ async def test_attempts_of_many_ranges_are_counted_in_one_pass(autojump_clock: A
     async with world.open() as runtime:
         topic = await world.topic_of(runtime, count)
         async with topic.subscribe("group", max_in_flight=2 * count) as consumer:
-            batch = await consumer.get_batch(count, 1.0)
+            batch = await consumer.get_batch(max_records=count, max_wait=1.0)
             odd = [(offset, offset + 1) for offset in range(1, count, 2)]
             lease = batch._parts[0].lease
-            await consumer.leases.settle("nack", [(lease, odd)], delay_s=0.0)
+            await consumer._fetcher.leases.settle("nack", [(lease, odd)], delay_s=0.0)
             even = [(offset, offset + 1) for offset in range(0, count, 2)]
-            await consumer.leases.settle("release", [(lease, even)])
-            again = await consumer.get_batch(count, 1.0)
+            await consumer._fetcher.leases.settle("release", [(lease, even)])
+            again = await consumer.get_batch(max_records=count, max_wait=1.0)
             assert again.attempts() == [1 + offset % 2 for offset in again.offsets()]
             assert len(again) == count
 

@@ -167,17 +167,17 @@ async def test_failures_in_any_number_of_consumers_are_noted(autojump_clock: Any
             await topic.publish_batch([b"a", b"b"])
             for name in ("a", "b"):
                 async with topic.subscribe("billing", name=f"{name}{turn}") as consumer:
-                    batch = await consumer.get_batch(2, 1)
+                    batch = await consumer.get_batch(max_records=2, max_wait=1)
                     messages = {message.value: message for message in batch}
                     await messages.pop(name.encode()).nack(delay=0)
                     (other,) = messages.values()
                     await other.release()
             async with topic.subscribe("billing", name=f"both{turn}") as consumer:
-                batch = await consumer.get_batch(2, 1)
+                batch = await consumer.get_batch(max_records=2, max_wait=1)
                 assert len(batch) == 2
                 await batch.nack(delay=0)
             async with topic.subscribe("billing") as consumer:
-                batch = await consumer.get_batch(2, 1)
+                batch = await consumer.get_batch(max_records=2, max_wait=1)
                 await batch.reject(reason="enough")
         letters = await topic.dead_letters("billing").list()
         assert [letter.consumers[:2] for letter in letters] == [

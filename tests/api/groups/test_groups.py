@@ -250,7 +250,7 @@ async def test_a_deleted_group_with_work_in_flight_leaves_a_readable_journal(
                         with suppress(callboard.GroupNotFound):
                             async with topic.subscribe("group") as consumer:
                                 while True:
-                                    await consumer.get_batch(5, 0.0)
+                                    await consumer.get_batch(max_records=5, max_wait=0.0)
 
                     async def fail(turn: int = turn) -> None:
                         await trio.sleep(0.004 + turn * 0.0003)

@@ -318,7 +318,7 @@ async def test_a_message_of_a_batch_is_had_by_its_index(world: Any) -> None:
         orders = await runtime.create_topic("orders")
         await orders.publish_batch([b"%d" % number for number in range(10)])
         async with orders.subscribe("billing", start="beginning") as consumer:
-            batch = await consumer.get_batch(10, 0.0)
+            batch = await consumer.get_batch(max_records=10, max_wait=0.0)
             assert [batch[0].value, batch[-1].value] == [b"0", b"9"]
             assert [message.offset for message in batch[2:8:3]] == [2, 5]
             with pytest.raises(IndexError):

@@ -16,7 +16,8 @@ U5  `apply` gets what a replay would give it: the event as it comes back from it
 U6  What is written was applied before: nothing becomes durable that would keep the next life from its start.
 U7  What several tasks of the actor persist is written in the order in which it was applied, one call after the other.
 U8  What only shortens the next start fails no event: a snapshot that cannot be made is reported.
-U9  A journal that was there and is gone, or is an older copy, is not taken for the state: the actor does not start.
+U9  A journal that was there and is gone, is an older copy or another actor's, is not taken for the state: the actor
+    does not start.
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ import trio
 from callboard.actors.kernel.actor import Actor, check_plain_methods
 from callboard.actors.kernel.events import call_guarded
 from callboard.actors.kernel.failures import text_of
-from callboard.log.errors import InvalidArgument, StorageError
+from callboard.log.errors import InvalidArgument, LogCorrupt, PlanFailed, StorageError
 from callboard.log.journal.journal import Journal, ProvenEnd
-from callboard.log.journal.journal_floor import read_floor, store_floor
+from callboard.log.journal.journal_floor import Floor, owner_of_journal, read_floor, store_floor
 from callboard.log.journal.journal_recovery import Owner
 from callboard.log.plain import shown
+from callboard.log.segments.small_files import opening_error
 
 if TYPE_CHECKING:
     from callboard.actors.kernel.mailbox import Batch
@@ -59,7 +61,7 @@ class DurableActor(Actor[M], Generic[M, E]):
     _journal: Journal
     _files: Incarnation
     _proven: ProvenEnd
-    _floor: int
+    _floor: Floor
     _turn: trio.Lock | None = None
     _events_since_snapshot: int = 0
     _is_cut_off: bool = False
@@ -116,7 +118,7 @@ class DurableActor(Actor[M], Generic[M, E]):
                 self._give_up(error)
                 raise
             self._events_since_snapshot += len(records)
-            if not self._floor:
+            if not self._floor.end:
                 await self._store_floor()
             # The events are stored: what the upkeep of the journal meets is no failure of theirs, and is met again.
             with suppress(StorageError):
@@ -175,8 +177,8 @@ class DurableActor(Actor[M], Generic[M, E]):
     async def _save_snapshot(self, stored: bytes) -> None:
         await self._journal.snapshot(stored)
         self._events_since_snapshot = 0
+        await self._store_floor()  # it names a segment that stays
         await self._journal.prune()
-        await self._store_floor()
 
     async def _save_snapshot_if_made(self) -> None:
         """A `snapshot` that raises is reported and fails no caller: the next one is due as many events later (U8)."""
@@ -215,7 +217,8 @@ class DurableActor(Actor[M], Generic[M, E]):
         files = await context.disk.incarnate(context.path)
         self._events_since_snapshot = 0
         self._floor = await read_floor(files, self.directory())
-        self._proven = ProvenEnd(self._floor)
+        await self._check_owner(files)
+        self._proven = ProvenEnd(self._floor.end)
         self._journal = await Journal.open(
             files,
             self.directory(),
@@ -228,6 +231,21 @@ class DurableActor(Actor[M], Generic[M, E]):
         self._files, self._turn = files, trio.Lock()
         await self._settle_journal()
         await self._store_floor()
+
+    async def _check_owner(self, files: Incarnation) -> None:
+        """Raise `LogCorrupt` when the folder holds the journal of another actor (U9)."""
+        directory = self.directory()
+        try:
+            owner = await owner_of_journal(files, directory, self._floor)
+        except PlanFailed as error:
+            raise opening_error(f"journal {directory}", error) from error
+        if owner != directory:
+            raise LogCorrupt(
+                f"journal {directory}: its folder holds the journal of {owner}. Nothing was changed. Run `callboard"
+                " repair`: it moves folders back that lie in one another's places.",
+                path=directory,
+                offsets=None,
+            )
 
     async def _settle_journal(self) -> None:
         """Begin with nothing that a power loss can take back (U4), and with a journal that takes events, if it can."""
@@ -249,9 +267,10 @@ class DurableActor(Actor[M], Generic[M, E]):
 
     async def _store_floor(self) -> None:
         """Remember elsewhere how far the journal goes (U9). A disk that refuses is asked again the next time."""
-        end = self._proven.sequence
-        if end > self._floor and await store_floor(self._files, self.directory(), end):
-            self._floor = end
+        floor = Floor(self._proven.sequence, self._journal.segment.segment_id)
+        is_new = floor.end > self._floor.end or (floor.end and floor.segment_id != self._floor.segment_id)
+        if is_new and await store_floor(self._files, self.directory(), floor):
+            self._floor = floor
 
     def _restored(self, data: bytes) -> None:
         self._events_since_snapshot = 0

@@ -598,9 +598,9 @@ class Journal:
         return (int.from_bytes(blake2b(place.encode(), digest_size=8).digest(), "little") >> 2) or 1
 
     @property
-    def segment_path(self) -> str:
+    def segment(self) -> SegmentFile:
         """The segment written to now."""
-        return self._segment.path
+        return self._segment
 
     @property
     def _topped_up_bytes(self) -> int:

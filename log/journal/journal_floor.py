@@ -3,22 +3,43 @@
 The floor of the journal in the folder `D` is the file `journals/D/end`: both slots of a `committed` file. Its owner
 stores it with the first event, when the journal is opened and closed, and with each snapshot, after the sync. So a
 journal whose folder is gone, or is an older copy, is known to lack records, as if its own `committed` file said so.
+
+A floor also names a segment, behind the slots: the one in use when it was stored. Headers of these segments do not say
+whose they are, so that an actor's folders may be moved. A folder that lacks the segment which its floor names, and has
+one that another floor names, holds the other's journal. A segment that no folder has says nothing: a repair may have
+replaced it.
+
 A floor that cannot be read, or written, says nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Final
 
+import attrs
+
 from callboard.log.errors import StorageError
-from callboard.log.format.committed import Committed, encode_named, proven_ends
+from callboard.log.format.committed import (
+    COMMITTED_BYTES,
+    COMMITTED_SLOT_BYTES,
+    Committed,
+    decode_slot,
+    encode_named,
+    encode_slot,
+    proven_ends,
+)
 from callboard.log.journal.journal_disk import make_directory
 from callboard.log.seams.disk import Incarnation
+from callboard.log.segments.scanning import read_headers
+from callboard.log.segments.segment_file import segment_sizes
 from callboard.log.segments.small_files import read_whole, replace_whole
 
 FLOORS: Final = "journals"
 FLOOR_NAME: Final = "end"
+DEPTH_MAX: Final = 8
+"""How many folders deep logs are looked for."""
 
 
 def floor_folder(directory: str) -> str:
@@ -26,37 +47,83 @@ def floor_folder(directory: str) -> str:
     return f"{FLOORS}/{directory}"
 
 
-async def read_floor(files: Incarnation, directory: str) -> int:
-    """The sequence below which every record of the journal in `directory` was synced; 0 when that is not known.
+@attrs.frozen
+class Floor:
+    """What a floor says; zeros where it says nothing."""
 
-    Raises `FormatTooNew`.
-    """
+    end: int = 0
+    """The sequence below which every record of the journal was synced."""
+    segment_id: int = 0
+    """Of a segment of the journal."""
+
+
+async def read_floor(files: Incarnation, directory: str) -> Floor:
+    """The floor of the journal in `directory`. Raises `FormatTooNew`."""
     stored: bytes | None = None
     with suppress(StorageError):
         stored = await read_whole(files, f"{floor_folder(directory)}/{FLOOR_NAME}")
     ends = proven_ends(stored) if stored else None
-    return 0 if ends is None or ends.is_foreign(directory) else ends.durable_end
+    if stored is None or ends is None or ends.is_foreign(directory):
+        return Floor()
+    named = stored[COMMITTED_BYTES : COMMITTED_BYTES + COMMITTED_SLOT_BYTES]
+    segment = decode_slot(memoryview(named)) if len(named) == COMMITTED_SLOT_BYTES else None
+    return Floor(ends.durable_end, 0 if segment is None else segment.durable_end)
 
 
-async def store_floor(files: Incarnation, directory: str, end: int) -> bool:
-    """Store that the journal in `directory` was synced up to `end`; whether the disk took it."""
+async def store_floor(files: Incarnation, directory: str, floor: Floor) -> bool:
+    """Store the floor of the journal in `directory`; whether the disk took it."""
     with suppress(StorageError):
         folder = floor_folder(directory)
         if not await files.list(folder):
             await make_directory(files, folder)
-        await replace_whole(files, f"{folder}/{FLOOR_NAME}", encode_named(end, directory))
+        data = encode_named(floor.end, directory) + encode_slot(floor.segment_id, floor.segment_id)
+        await replace_whole(files, f"{folder}/{FLOOR_NAME}", data)
         return True
     return False
 
 
-async def floored_journals(files: Incarnation, depth: int) -> list[str]:
-    """The folders of all journals that have a floor, at most `depth` folders deep."""
+async def owner_of_journal(files: Incarnation, directory: str, floor: Floor) -> str:
+    """The folder of the journal that lies in `directory`, whose floor is `floor`: another one only if that is known.
+
+    Reads all floors where the segment that this one names is not there. Raises `PlanFailed`, `FormatTooNew`.
+    """
+    if not floor.segment_id:
+        return directory
+    ids = await segment_ids(files, directory)
+    if not ids or floor.segment_id in ids:
+        return directory
+    return named_owner(ids, await named_segments(files)) or directory
+
+
+async def segment_ids(files: Incarnation, directory: str) -> set[int]:
+    """The ids of the segments in a folder whose headers can be read. Raises `PlanFailed`, `FormatTooNew`."""
+    headers, _ = await read_headers(files, directory, segment_sizes(await files.list(directory)))
+    return {header.segment_id for header in headers.values() if header is not None}
+
+
+async def named_segments(files: Incarnation) -> dict[int, str]:
+    """The segments that floors name, by id, and whose they are. Raises `PlanFailed`, `FormatTooNew`."""
+    owners: dict[int, str] = {}
+    for directory in sorted(await floored_journals(files)):
+        owners[(await read_floor(files, directory)).segment_id] = directory
+    owners.pop(0, None)
+    return owners
+
+
+def named_owner(ids: Collection[int], owners: Mapping[int, str]) -> str | None:
+    """The one journal to which the segments `ids` belong, as far as floors name them."""
+    found = {owners[segment_id] for segment_id in ids if segment_id in owners}
+    return found.pop() if len(found) == 1 else None
+
+
+async def floored_journals(files: Incarnation) -> list[str]:
+    """The folders of all journals that have a floor, as deep as logs are looked for."""
     found: list[str] = []
     pending = [FLOORS]
     while pending:
         folder = pending.pop()
         for entry in await files.list(folder):
-            if entry.is_directory and folder.count("/") < depth:
+            if entry.is_directory and folder.count("/") < DEPTH_MAX:
                 pending.append(f"{folder}/{entry.name}")
             elif entry.name == FLOOR_NAME and folder != FLOORS:
                 found.append(folder.removeprefix(f"{FLOORS}/"))

@@ -42,7 +42,7 @@ from callboard.log.format.segment import (
     kind_of,
 )
 from callboard.log.journal.journal_disk import segment_bases
-from callboard.log.journal.journal_floor import raised, read_floor
+from callboard.log.journal.journal_floor import owner_of_journal, raised, read_floor
 from callboard.log.journal.journal_placing import BLANK, WITHIN, goes_past
 from callboard.log.journal.journal_records import Kind
 from callboard.log.journal.journal_recovery import announced_snapshot
@@ -100,6 +100,8 @@ class Inspector:
     files: Incarnation
     found: Inspection
     progress: Tell | None
+    owner: str = ""
+    """The folder of the journal that lies here; empty when nobody asked."""
 
     async def run(self) -> Inspection:
         """Read the headers, then each segment, then compare them."""
@@ -126,7 +128,9 @@ class Inspector:
             found.tell_committed("committed", 0, None, None, f"the committed file is not believed: {FOREIGN}")
             found.committed = None
         if found.kind == "journal" or not states:
-            found.committed = raised(found.committed, await read_floor(self.files, found.directory))
+            floor = await read_floor(self.files, found.directory)
+            found.committed = raised(found.committed, floor.end)
+            self.owner = await owner_of_journal(self.files, found.directory, floor)
         await self._sort_segments(states)
         for state, following in zip_longest(found.segments, found.segments[1:]):
             await self._segment(state, following)
@@ -175,8 +179,9 @@ class Inspector:
         found = self.found
         headers = {name: state.header for name, state in states.items() if not state.is_blank}
         placing = place_segments(self.found.directory, headers, found.committed)
+        strange = "" if self.owner in ("", found.directory) else f"{FOREIGN}, {self.owner}"
         for name, state in states.items():
-            refusal = BLANK if state.is_blank else placing.refused.get(name)
+            refusal = BLANK if state.is_blank else strange or placing.refused.get(name)
             if refusal is not None:
                 self._refuse(state, refusal)
                 continue

@@ -1,10 +1,12 @@
-"""Folders of partitions, or of their delivery journals, that lie in one another's places: the headers of their segments
-say whose they are.
+"""Folders of partitions, of their delivery journals, or of actors' journals, that lie in one another's places.
+
+The headers of their segments say whose they are; of actors' journals, floors do (`journal_floor`).
 
 A folder is moved back whole, a partition's with the journal below it, when all of its segments that can be read name
 the same other place, and that is empty or its folder is moved too: so a copy stays where it is. Folders that have
 exchanged their places go by a name that is free, `MOVING` behind the place that one of them leaves. Broken off there,
-the next repair goes on: such a folder belongs where its segments say.
+the next repair goes on: such a folder belongs where its segments say. What lies in a folder that is moved is judged
+after that.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from collections.abc import Collection
 from typing import Final
 
 from callboard.log.format.segment import TOPICS, UNBOUND, SegmentKind, identity_of, kind_of
+from callboard.log.journal.journal_disk import make_directory
+from callboard.log.journal.journal_floor import named_owner, named_segments, read_floor, segment_ids
 from callboard.log.seams.disk import Incarnation, Rename, SyncDirectory
 from callboard.log.segments.scanning import read_headers
 from callboard.log.segments.segment_file import segment_sizes
@@ -24,11 +28,12 @@ JOURNAL: Final = "/delivery"
 
 async def misplaced_folders(files: Incarnation, logs: Collection[str]) -> dict[str, str]:
     """Which of the folders with `logs` are to be moved where. Raises `PlanFailed`, `FormatTooNew`."""
+    actors = await _misplaced_journals(files, [each for each in logs if kind_of(each) is None])
     folders = [directory for directory in logs if kind_of(directory) is SegmentKind.LOG]
     named = await _named(files, folders)
     journals = await _named(files, [each for each in logs if each.startswith(TOPICS) and each not in folders])
     if not named and not journals:
-        return {}
+        return actors
     places = await _places(files, folders)
     by_identity = {identity_of(place): place for place in places}
     moves: dict[str, str] = {}
@@ -44,7 +49,30 @@ async def misplaced_folders(files: Incarnation, logs: Collection[str]) -> dict[s
         for folder, identity in journals.items()
         if identity in by_identity and folder.rpartition("/")[0] not in moving
     }
-    return moves | await _possible(files, alone)
+    return moves | await _possible(files, alone) | actors
+
+
+async def _misplaced_journals(files: Incarnation, journals: Collection[str]) -> dict[str, str]:
+    """Which of these journals, of which no header says whose they are, lie in the place of another."""
+    owners = await named_segments(files)
+    moves: dict[str, str] = {}
+    for folder in journals if owners else ():
+        ids = await segment_ids(files, folder)
+        place = named_owner(ids, owners)
+        if place is None or place == folder or (await read_floor(files, folder)).segment_id in ids:
+            continue
+        if not place.startswith(f"{folder}/"):
+            moves[folder] = place
+    moves = {
+        folder: place for folder, place in moves.items() if not any(each in moves for each in _above(folder))
+    }
+    return await _possible(files, moves)
+
+
+def _above(folder: str) -> list[str]:
+    """The folders above a folder."""
+    parts = folder.split("/")
+    return ["/".join(parts[:depth]) for depth in range(1, len(parts))]
 
 
 async def _named(files: Incarnation, folders: Collection[str]) -> dict[str, int]:
@@ -97,5 +125,7 @@ async def move_back(files: Incarnation, moves: dict[str, str]) -> None:
         else:
             target = pending.pop(folder)
         left, reached = folder.rpartition("/")[0], target.rpartition("/")[0]
+        if not await files.list(reached):
+            await make_directory(files, reached)
         # The new name is durable before the old one goes.
         await files.submit((Rename(folder, target), SyncDirectory(reached), SyncDirectory(left)))

@@ -38,6 +38,7 @@ from callboard.log.format.committed import (
     noted_entries,
 )
 from callboard.log.journal.journal_disk import make_directory, remove_unfinished, segment_bases
+from callboard.log.journal.journal_floor import DEPTH_MAX
 from callboard.log.offline.forking import Fork, plan_journal, plan_partition, write_fork
 from callboard.log.offline.found import Inspection, Problem, SegmentState
 from callboard.log.offline.inspection import inspect_log
@@ -115,9 +116,14 @@ async def repair_directory(
         files = await disk.incarnate("repair")
         logs = await find_logs(files)
         moves = await misplaced_folders(files, logs)
-        if moves and not dry_run:
-            await move_back(files, moves)
+        found_moves = {} if dry_run else moves
+        for _ in range(DEPTH_MAX):  # what lies in folders that were moved is in another place then
+            if not found_moves:
+                break
+            await move_back(files, found_moves)
             logs = await find_logs(files)
+            found_moves = await misplaced_folders(files, logs)
+            moves |= found_moves
         moving = tuple(f"{folder}/" for folder in moves) if dry_run else ()
         meter = Meter(progress, sum(logs.values()))
         repairs = []

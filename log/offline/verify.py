@@ -27,14 +27,13 @@ from callboard.log.format.segment import (
     identity_of,
 )
 from callboard.log.journal.journal_disk import segment_bases
-from callboard.log.journal.journal_floor import FLOORS, floored_journals
+from callboard.log.journal.journal_floor import DEPTH_MAX, FLOORS, floored_journals
 from callboard.log.offline.found import Inspection, Problem
 from callboard.log.offline.inspection import inspect_log, is_folder_for_file
 from callboard.log.seams.disk import Close, Disk, Entry, Incarnation
 from callboard.log.segments.segment_file import segment_path, segment_sizes
 from callboard.log.segments.small_files import open_file, read_whole
 
-DEPTH_MAX: Final = 8
 SKIPPED: Final = frozenset({"quarantine", FLOORS})
 CATALOG: Final = "catalog"
 TOPICS: Final = "topics"
@@ -204,7 +203,7 @@ async def find_logs(files: Incarnation) -> dict[str, int]:
                 for entry in entries
                 if entry.is_directory and entry.name not in SKIPPED and not is_folder_for_file(entry)
             ]
-    for directory in await floored_journals(files, DEPTH_MAX):
+    for directory in await floored_journals(files):
         found.setdefault(directory, 0)
     if found and not {entry.name for entry in await files.list("")} & {CATALOG, TOPICS}:
         for directory in found:

@@ -56,6 +56,8 @@ class DamageTraffic(Traffic):
     """How many messages a group has acked before."""
     is_unmarked: bool = False
     """Whether nothing says where the log begins, as in what earlier versions have written."""
+    has_named: bool = False
+    """Whether a file behind the end has nothing but the name of a segment."""
     forgets: str = ""
     """Whether the record of damage is "gone" in the end, or an "older" copy, if there is one."""
 
@@ -90,6 +92,9 @@ class DamageLife:
         if self._traffic.is_unmarked:
             damaging.unmark()
         self._damage(self._traffic.damages)
+        if self._traffic.has_named:
+            world.note(damaging.plant_name())
+            world.sometimes("a file behind the end had nothing but a name")
         world.sometimes("records were lost to damage at rest", bool(self._lost))
         await self._look_offline("verify")
         if not damaging.has_headless:
@@ -405,6 +410,7 @@ class DamageAtRest:
             once=entropy.fork("once").random() < 0.6,
             folder=one_of(entropy.fork("folder"), ("", "partition", "delivery")),
             is_unmarked=is_unmarked,
+            has_named=one_of(entropy.fork("names"), (False, False, True)),
             forgets=one_of(entropy.fork("forgets"), ("", "gone", "older")),
             limits=tuple(limits.items()),
         )

@@ -26,7 +26,7 @@ from callboard.log.format.frame import (
 from callboard.log.format.frame_walk import FrameWalk, run_walk_cached
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES, decode_segment_header
 from callboard.log.journal.journal_records import Kind, decode_control
-from callboard.log.segments.segment_file import base_offset_of
+from callboard.log.segments.segment_file import base_offset_of, segment_path
 from callboard.simulations.scenarios.draws import between, one_of
 
 if TYPE_CHECKING:
@@ -351,6 +351,14 @@ class Damaging:
             self._exchanged.append({one: other, other: one})
             self._swap_names(self._exchanged[-1])
         return f"{one} and {other} have exchanged names"
+
+    def plant_name(self) -> str:
+        """Put a file behind the end of the log that has the name of a segment and nothing else: that costs nothing."""
+        end = decode_committed(self._disk.file(f"{self._directory}/{COMMITTED_NAME}")).visible_end
+        path = segment_path(self._directory, end + between(self._entropy.fork("name"), 31, 60))
+        self._disk.plant_file(path, self._entropy.fork("noise").bytes(200))
+        self._gone.add(path)
+        return f"{path} is no segment"
 
     def _note_misplaced(self, folder: str) -> None:
         self._has_misplaced |= folder == self._directory

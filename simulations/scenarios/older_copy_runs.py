@@ -3,9 +3,10 @@
 A program lives twice. In its first life it publishes, in its second one a group rejects, acks and publishes with its
 acks, messages are delayed, retention drops, and an actor counts. Then parts of the directory take the place of others,
 while nobody has it open: the catalog, or the record of publishers, is what it was before the second life; two
-partitions exchange their records of publishers, or their folders; a folder is copied to another topic; the journal of
-the actor has no header left, or is gone. It is known what each of them costs, and that must be reported, exactly:
-everything else is there in the third life, and in the fourth, after the damage was accepted.
+partitions exchange their records of publishers, their folders, or those of their delivery journals, and two actors
+those of their journals; a folder is copied to another topic; the journal of an actor has no header left, or is gone. It
+is known what each of them costs, and that must be reported, exactly: everything else is there in the third life, and in
+the fourth, after the damage was accepted.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from callboard.log.journal.journal_floor import FLOOR_NAME, FLOORS
 from callboard.log.limits import SEGMENT_BYTES_MIN
 from callboard.log.offline.repair import repair_directory
 from callboard.log.offline.verify import verify_directory
-from callboard.log.segments.segment_file import SEGMENT_SUFFIX, base_offset_of
+from callboard.log.segments.segment_file import SEGMENT_SUFFIX, base_offset_of, segment_path
 from callboard.simulations.faults.swarm import FaultSpace
 from callboard.simulations.scenarios.draws import COUNT_MAX, between, check_counts, one_of
 from callboard.simulations.scenarios.lives import expect_no_bugs, heal_in_time, live_until_done
@@ -48,7 +49,10 @@ FORGOTTEN: Final = "forgotten"
 NEW: Final = "new"
 """A group of the third life."""
 KEEPER: Final = "keeper"
-JOURNAL: Final = f"actors/user/{KEEPER}"
+SECOND: Final = "second"
+"""Another actor, which counts twice where the first one does once."""
+ACTORS: Final = "actors/user"
+JOURNAL: Final = f"{ACTORS}/{KEEPER}"
 WRONGS: Final = ("catalog", "older publishers", "exchanged publishers", "strange folders", "headless actor")
 HEADLESS: Final = ("gone", "blank", "garbled", "folder gone")
 SIZE: Final = 4_000
@@ -90,6 +94,10 @@ class CopiedTraffic:
     wrongs: tuple[str, ...] = ("catalog",)
     is_exchanged: bool = False
     """Whether the folders of two partitions lie in each other's places, too."""
+    journals: str = ""
+    """Which journals have exchanged their folders: those of the partitions' "deliveries", or of "actors"; or an actor's
+    only segment is "misnamed".
+    """
     headless: str = "gone"
     """What becomes of the segments of the actor's journal, or of its whole folder."""
     leaves_copies: bool = False
@@ -129,6 +137,7 @@ class OlderCopies:
             at_once=one_of(entropy.fork("new"), (False, True)),
             headless=one_of(entropy, HEADLESS),
             is_exchanged=one_of(entropy.fork("places"), (False, False, True)),
+            journals=one_of(entropy.fork("journals"), ("", "deliveries", "actors", "misnamed")),
             leaves_copies=one_of(entropy.fork("copies"), (False, True)),
         )
 
@@ -169,8 +178,10 @@ class _Copying:
         self._left_to_do = ["ack", "reject", "publish"]
         """What the forgotten group still does, with a message each."""
         self._attempts = 0
-        self._sums = (0, 0)
-        """What the actor has surely counted, and what it may have."""
+        self._sums = {KEEPER: (0, 0), SECOND: (0, 0)}
+        """What each actor has surely counted, and what it may have."""
+        self._moved = 0
+        """How many folders lie in the places of others."""
 
     async def watch(self) -> None:
         """All comes to an end when nothing fails any more."""
@@ -234,8 +245,8 @@ class _Copying:
                     await self._ack(FORGOTTEN, message)
                 self._left_to_do.pop(0)
         await orders.publish(self._unique(b"late"), partition=1, delay=DELAY_S)
-        keeper = await runtime.spawn(Keeper, name=KEEPER)
-        await self._count(keeper)
+        await self._count(runtime, KEEPER)
+        await self._count(runtime, SECOND, 2)
         await self._world.rest(1.0)
 
     async def _publish(self, orders: Any, word: bytes, count: int) -> None:
@@ -262,15 +273,17 @@ class _Copying:
         await message.ack()
         self._acked[group].add(bytes(message.value or b""))
 
-    async def _count(self, keeper: Any) -> None:
-        """The actor counts one more, and says as much as it has counted."""
-        least, most = self._sums
-        self._sums = (least, most + 1)
-        found = await keeper.ask(1)
-        if not least < found <= most + 1:
-            words = f"the actor has counted {found}, and it should be {least + 1} to {most + 1}"
-            raise self._world.broken(Violation(SERVED, words))
-        self._sums = (found, found)
+    async def _count(self, runtime: Any, name: str, times: int = 1) -> None:
+        """The actor counts one more, so many times, and says as much as it has counted."""
+        keeper = await runtime.spawn(Keeper, name=name)
+        for _ in range(times):
+            least, most = self._sums[name]
+            self._sums[name] = (least, most + 1)
+            found = await keeper.ask(1)
+            if not least < found <= most + 1:
+                words = f"the actor has counted {found}, and it should be {least + 1} to {most + 1}"
+                raise self._world.broken(Violation(SERVED, words))
+            self._sums[name] = (found, found)
 
     # -- what is wrong
 
@@ -284,15 +297,40 @@ class _Copying:
                 "strange folders": self._copy_folders,
                 "headless actor": self._behead_actor,
             }[wrong]()
+        topic, floors = (
+            f"topics/{self._ids[TOPIC]}",
+            [f"{FLOORS}/{ACTORS}/{name}" for name in (KEEPER, SECOND)],
+        )
         if self._workload.is_exchanged:
-            self._exchange_folders()
+            self._exchange_folders(f"{topic}/0", f"{topic}/1")
+            self._world.sometimes("two partitions have exchanged their folders", True)
+        elif self._workload.journals == "deliveries":
+            self._exchange_folders(f"{topic}/0/delivery", f"{topic}/1/delivery")
+            self._world.sometimes("two delivery journals have exchanged their folders", True)
+        is_known = {f"{floor}/{FLOOR_NAME}" for floor in floors} <= self._world.disk.files().keys()
+        if self._workload.journals == "actors" and is_known and "headless actor" not in self._workload.wrongs:
+            self._exchange_folders(JOURNAL, f"{ACTORS}/{SECOND}")
+            self._world.sometimes("two actors have exchanged the folders of their journals", True)
 
-    def _exchange_folders(self) -> None:
-        tree, topic = self._world.disk.tree, f"topics/{self._ids[TOPIC]}"
-        for folder, place in (("0", "aside"), ("1", "0"), ("aside", "1")):
-            tree.rename(f"{topic}/{folder}", f"{topic}/{place}")
-        tree.directory(topic).sync()
-        self._world.sometimes("two partitions have exchanged their folders", True)
+        if self._workload.journals == "misnamed":
+            self._rename_segment(f"{ACTORS}/{SECOND}")
+
+    def _rename_segment(self, folder: str) -> None:
+        """The only segment of a journal gets another name: that costs nothing."""
+        paths = [path for path in self._world.disk.files() if path.rpartition("/")[0] == folder]
+        segments = [path for path in paths if path.endswith(SEGMENT_SUFFIX)]
+        if len(segments) == 1:
+            self._world.disk.tree.rename(segments[0], segment_path(folder, 7))
+            self._world.disk.tree.directory(folder).sync()
+        self._world.sometimes("the only segment of a journal had another name", len(segments) == 1)
+
+    def _exchange_folders(self, one: str, other: str) -> None:
+        tree = self._world.disk.tree
+        for folder, place in ((one, f"{one}.aside"), (other, one), (f"{one}.aside", other)):
+            tree.rename(folder, place)
+        for folder in (one, other):
+            tree.directory(folder.rpartition("/")[0]).sync()
+        self._moved += 2
 
     def _put_back_catalog(self) -> None:
         files = self._world.disk.files()
@@ -355,7 +393,7 @@ class _Copying:
                 else:
                     byte = b"\0" if self._workload.headless == "blank" else b"\xa5"
                     self._world.disk.plant_file(path, byte * max(len(content), SEGMENT_HEADER_BYTES))
-        self._sums = (0, 0)
+        self._sums[KEEPER] = (0, 0)
         self._world.sometimes("no header was left of an actor's journal", True)
 
     def _unlink(self, path: str) -> None:
@@ -377,13 +415,13 @@ class _Copying:
         wrong = {self._publishers(at) for at in self._lost_publishers}
         report = await verify_directory(disk)
         is_first, self._is_repaired = not self._is_repaired, True
-        needs_repair = self._workload.is_exchanged or "headless actor" in self._workload.wrongs
+        needs_repair = bool(self._moved) or "headless actor" in self._workload.wrongs
         is_left = bool(self._strange) and self._workload.leaves_copies and not needs_repair
         repaired = await repair_directory(disk, dry_run=is_left)
-        if self._workload.is_exchanged and is_first:
+        if is_first:
             moved = [action for action in repaired.actions if action.kind == "move"]
-            self._expect("the number of folders that repair moves back:", len(moved), len(PARTITIONS))
-        placed = await verify_directory(disk) if self._workload.is_exchanged else report
+            self._expect("the number of folders that repair moves back:", len(moved), self._moved)
+        placed = await verify_directory(disk) if self._moved else report
         for who, problems in (("verify", placed.problems), ("repair", repaired.left)):
             found = {problem.path for problem in problems if problem.kind == "publishers"}
             self._expect(f"{who} names records of publishers", found, wrong)
@@ -424,7 +462,8 @@ class _Copying:
         if self._workload.is_early:
             await orders.publish(self._unique(b"for the early"), partition=0)
             await self._take_early(orders)
-        await self._count(await runtime.spawn(Keeper, name=KEEPER))
+        for name in (KEEPER, SECOND):
+            await self._count(runtime, name)
         late = [b"late", *([b"early and late"] if self._workload.is_early else [])]
         for word in () if self._workload.drops else late:
             await self._until_there(orders, word)
@@ -478,7 +517,8 @@ class _Copying:
         async with orders.subscribe(NEW, visibility_timeout=VISIBLE_S) as consumer:
             while value not in self._acked[NEW]:
                 await self._ack(NEW, await consumer.get())
-        await self._count(await runtime.spawn(Keeper, name=KEEPER))
+        for name in (KEEPER, SECOND):
+            await self._count(runtime, name)
 
 
 def _log_folders(files: dict[str, bytes]) -> set[str]:

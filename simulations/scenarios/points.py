@@ -48,6 +48,7 @@ AT_REST: Final = (
     "more was damaged later, beside what was",
     "a damaged journal was told of, and consumed",
     "a record of damage was lost, and reported",
+    "a file behind the end had nothing but a name",
     "a whole folder was gone",
 )
 STEPS: Final = ("a disk without space refused records", "times go back in a topic that is searched")
@@ -183,6 +184,9 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
         "no header was left of an actor's journal",
         "the folder of an actor's journal was gone",
         "two partitions have exchanged their folders",
+        "two delivery journals have exchanged their folders",
+        "two actors have exchanged the folders of their journals",
+        "the only segment of a journal had another name",
     ),
     "wrong-clocks": ("the clock was a year ahead",),
     "delayed-messages": DELAYED,

@@ -106,7 +106,7 @@ async def test_snapshot_keeps_earlier_segments_until_prune(owner):
         await journal.snapshot(owner.image())
     assert 4 == len(owner.segments())
     assert 3 == await journal.prune()
-    assert [journal.segment_path] == owner.segments()
+    assert [journal.segment.path] == owner.segments()
     await owner.keeps([b"a", b"b", b"c"])
 
 
@@ -171,8 +171,8 @@ async def test_damaged_snapshot_is_passed_over(owner):
     await journal.snapshot(owner.image())
     await owner.append(journal, b"b")
     await journal.close()
-    whole = owner.disk.files()[journal.segment_path]
-    owner.disk.flip(journal.segment_path, whole.index(b"a", 220))
+    whole = owner.disk.files()[journal.segment.path]
+    owner.disk.flip(journal.segment.path, whole.index(b"a", 220))
     journal = await owner.open()
     assert [b"a", b"b"] == owner.state
     assert 1 == len(journal.recovery.skipped_snapshots)

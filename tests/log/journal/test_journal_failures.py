@@ -103,7 +103,7 @@ def test_every_torn_length(new_owner, run):
         await owner.append(journal, b"first")
         position = journal._segment.position
         await owner.append(journal, b"second" * 5, sync=False)
-        end, path = journal._segment.position, journal.segment_path
+        end, path = journal._segment.position, journal.segment.path
         whole = owner.disk.files()[path]
         owner.disk.kill()
         owner.disk.plant_file(path, whole[: position + kept] + bytes(len(whole) - position - kept))
@@ -128,7 +128,7 @@ async def test_failed_sync_is_never_believed(owner, pages):
     """After a failed sync nothing is staged until a healing snapshot, in a new segment, replaces what is in doubt."""
     journal = await owner.open()
     await owner.append(journal, b"a")
-    abandoned = journal.segment_path
+    abandoned = journal.segment.path
     owner.disk.fail_next(Sync, IO_ERROR, pages=pages)
     with pytest.raises(StorageError) as caught:
         await journal.append([b"b"])
@@ -137,7 +137,7 @@ async def test_failed_sync_is_never_believed(owner, pages):
     with pytest.raises(StorageError, match="Heal the journal"):
         journal.stage([b"c"])
     await journal.heal(owner.image())
-    assert journal.segment_path != abandoned
+    assert journal.segment.path != abandoned
     await owner.append(journal, b"c")
     await owner.keeps([b"a", b"c"])
 
@@ -261,7 +261,7 @@ async def test_opens_on_a_full_disk(owner):
     await owner.append(journal, b"b" * 3000, sync=False)
     torn_at = journal._segment.position - 100
     owner.disk.kill()
-    owner.disk.flip(journal.segment_path, torn_at)
+    owner.disk.flip(journal.segment.path, torn_at)
     owner.disk.capacity_bytes = owner.disk.used_bytes
     journal = await owner.open()
     assert [b"a"] == owner.state
@@ -278,7 +278,7 @@ async def test_hole_among_unsynced_appends_is_torn(owner):
     await owner.append(journal, b"b" * 50, sync=False)
     await owner.append(journal, b"c" * 50, sync=False)
     owner.disk.kill()
-    owner.disk.flip(journal.segment_path, start + 70)
+    owner.disk.flip(journal.segment.path, start + 70)
     journal = await owner.open()
     assert [b"a"] == owner.state
     assert 1 == len(journal.recovery.quarantined)
@@ -292,7 +292,7 @@ async def test_damage_of_proven_events_is_said(owner):
     await owner.append(journal, b"a" * 50)
     await owner.append(journal, b"b" * 50)
     await owner.append(journal, b"c" * 50)
-    path = journal.segment_path
+    path = journal.segment.path
     owner.disk.kill()
     owner.disk.flip(path, owner.disk.files()[path].index(b"b" * 50))
     with pytest.raises(LogCorrupt, match="callboard repair") as caught:
@@ -307,8 +307,8 @@ async def test_a_damaged_snapshot_that_nothing_lies_before_is_said(owner):
     await journal.snapshot(owner.image())
     await owner.append(journal, b"c")
     await journal.close()
-    data = owner.disk.files()[journal.segment_path]
-    owner.disk.flip(journal.segment_path, bytes(data).index(b"a,b"))
+    data = owner.disk.files()[journal.segment.path]
+    owner.disk.flip(journal.segment.path, bytes(data).index(b"a,b"))
     with pytest.raises(LogCorrupt):
         await owner.open()
 
@@ -320,7 +320,7 @@ async def test_a_snapshot_behind_damage_is_no_control_record(owner):
     await journal.snapshot(owner.image())
     await owner.append(journal, b"b")
     owner.disk.crash()
-    owner.disk.flip(journal.segment_path, SEGMENT_HEADER_BYTES + 4)
+    owner.disk.flip(journal.segment.path, SEGMENT_HEADER_BYTES + 4)
     with pytest.raises(LogCorrupt, match="callboard repair"):
         await owner.open()
 
@@ -329,7 +329,7 @@ async def test_later_snapshot_replaces_damage(owner):
     """Damage before a snapshot does not matter."""
     journal = await owner.open()
     await owner.append(journal, b"a" * 50)
-    path = journal.segment_path
+    path = journal.segment.path
     await journal.snapshot(owner.image())
     owner.disk.crash()
     owner.disk.flip(path, SEGMENT_HEADER_BYTES + 70)
@@ -344,7 +344,7 @@ async def test_any_flipped_byte(owner, byte):
     for event in (b"a", b"b", b"c"):
         await owner.append(journal, event)
     owner.disk.kill()
-    owner.disk.flip(journal.segment_path, byte)
+    owner.disk.flip(journal.segment.path, byte)
     try:
         await owner.open()
     except LogCorrupt:

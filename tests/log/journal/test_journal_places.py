@@ -193,3 +193,24 @@ async def test_segments_name_the_one_before_them():
     disk = await filled("actors/one")
     headers = [decode_segment_header(disk.files()[path]) for path in segments(disk, "actors/one")]
     assert [header.base_offset for header in headers[:-1]] == [header.previous_base for header in headers[1:]]
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+async def test_exchanged_segments_that_a_snapshot_replaces_are_named_and_put_back(folder):
+    """Opening does not read them; verify names both, and repair gives them their names again."""
+    disk = await filled(folder)
+    journal = await open_journal(disk, folder, [])
+    await journal.snapshot(b"all")
+    await journal.close()
+    before = disk.files()
+    exchanged(disk, folder)
+    assert await replayed(disk, folder) == [b"all"]
+    report = await verify_directory(disk)
+    assert [(each.path, each.kind) for each in report.problems] == [
+        (path, "name") for path in reversed(segments(disk, folder)[1:3])
+    ]
+    repaired = await repair_directory(disk)
+    assert ({action.kind for action in repaired.actions}, repaired.lost) == ({"rename"}, ())
+    assert {path: disk.files()[path] for path in before} == before | {
+        f"{folder}/committed": disk.files()[f"{folder}/committed"]
+    }

@@ -267,7 +267,7 @@ async def test_damaged_journal(state):
     for number in range(5):
         await state.append(journal, b"event-%d" % number)
     state.disk.kill()
-    flip_text(state.disk, journal.segment_path, b"event-2")
+    flip_text(state.disk, journal.segment.path, b"event-2")
     report = await repaired(state.disk)
     assert (("catalog", 4, 5),) == report.lost
     journal = await state.open()
@@ -298,10 +298,10 @@ async def test_a_committed_file_names_nothing_behind_a_hole(state):
     journal = await unsynced(state, b"x" * 1000, b"behind")
 
     def lose_first_sector(unsynced):
-        return unsynced.items[1:] if unsynced.path == journal.segment_path else unsynced.items
+        return unsynced.items[1:] if unsynced.path == journal.segment.path else unsynced.items
 
     state.disk.crash(lose_first_sector)
-    assert b"behind" in state.disk.files()[journal.segment_path]
+    assert b"behind" in state.disk.files()[journal.segment.path]
     spoil_committed(state.disk)
     await repaired(state.disk)
     await state.open()
@@ -329,7 +329,7 @@ async def test_damaged_snapshot(state, part, heal, more):
     await (journal.heal if heal else journal.snapshot)(b"a,b,snapshot")
     if more:
         await state.append(journal, b"c")
-    path = journal.segment_path
+    path = journal.segment.path
     state.disk.kill()
     if part == "snapshot":
         flip_text(state.disk, path, b"a,b,snapshot")
@@ -350,7 +350,7 @@ async def test_a_snapshot_that_nothing_readable_follows(state, heal):
     journal = await state.open()
     await state.append(journal, b"a", b"b")
     await (journal.heal if heal else journal.snapshot)(b"a,b")
-    path = journal.segment_path
+    path = journal.segment.path
     await state.append(journal, b"c")
     await journal.snapshot(b"a,b,c")
     await state.append(journal, b"d")
@@ -371,7 +371,7 @@ async def test_journal_without_beginning(state):
     await journal.prune()
     await state.append(journal, b"b")
     state.disk.kill()
-    flip_text(state.disk, journal.segment_path, b"a,snapshot")
+    flip_text(state.disk, journal.segment.path, b"a,snapshot")
     await repaired(state.disk)
     await state.open()
     assert [b"b"] == state.events
@@ -384,7 +384,7 @@ async def test_journal_segment_without_header(state, place):
     journal = await state.open()
     for event in (b"a", b"b", b"c"):
         await state.append(journal, event)
-        paths.append(journal.segment_path)
+        paths.append(journal.segment.path)
         await journal._change_segment("rolling", None, b"")
     await state.append(journal, b"d")
     state.disk.kill()

@@ -10,6 +10,7 @@ from callboard.log.limits import KIB
 from callboard.log.offline.repair import repair_directory
 from callboard.log.offline.verify import verify_directory
 from callboard.log.partition.partition_log import LogSettings, PartitionLog
+from callboard.log.segments.segment_file import segment_path
 from callboard.simulations.clock import VirtualClock
 from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.entropy import SeededEntropy
@@ -94,6 +95,17 @@ async def test_a_beginning_that_is_gone_is_told_from_what_retention_has_dropped(
     assert "lost" not in {kind for kind, *_ in problems(await verify_directory(disk))}
     await repair_directory(disk, accept=True)
     assert ([], 0) == await told(disk)
+
+
+@pytest.mark.parametrize("name", [RECORDS + 40, 3 * PER_SEGMENT + 5])
+async def test_a_file_that_is_no_segment_explains_no_beginning_that_is_gone(name):
+    """Opening names what is lost in front of the first segment, whatever else it sets aside."""
+    disk = await filled()
+    remove(disk, 0)
+    disk.plant_file(segment_path(FOLDER, name), b"\xa5" * 200)
+    found, lost = await told(disk)
+    assert (0, PER_SEGMENT - 1, True) in found
+    assert lost == PER_SEGMENT
 
 
 @pytest.mark.parametrize("dropped", [0, 2])

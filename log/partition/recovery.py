@@ -393,10 +393,9 @@ def lost_beginning(
     found = list[Damage]()
     if start is None:
         return found
-    spans = [(damage.first_offset, damage.last_offset) for damage in known]
-    for first, last in sorted(
-        span for span in spans if span[0] <= span[1]
-    ):  # others cost nothing, wherever they are
+    # Damage that costs nothing explains nothing, wherever it is.
+    lost = [damage for damage in known if damage.first_offset <= damage.last_offset]
+    for first, last in sorted((damage.first_offset, damage.last_offset) for damage in lost):
         if start < min(first, base):
             found.append(Damage(directory, 0, 0, start, min(first, base) - 1, BEGINNING_GONE))
         start = max(start, last + 1)

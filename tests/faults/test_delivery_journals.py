@@ -118,7 +118,7 @@ async def append(world: Any, record: object, directory: str | None = None) -> by
         entropy=SeededEntropy(5),
     )
     await journal.append([cbor2.dumps(record)])
-    path = journal.segment_path
+    path = journal.segment.path
     await journal.close()
     return bytes(world.disk.files()[path])
 

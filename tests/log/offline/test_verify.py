@@ -154,10 +154,10 @@ async def test_wrong_index_is_a_problem(writer):
 async def test_journal_of_one_incarnation(writer, damage):
     """Damage below what a later frame proves is a problem; a killed journal without damage is sound."""
     journal = await make_journal(writer.disk)
-    data = writer.disk.files()[journal.segment_path]
+    data = writer.disk.files()[journal.segment.path]
     writer.disk.kill()
     if damage:
-        writer.disk.flip(journal.segment_path, data.index(b"event-2"))
+        writer.disk.flip(journal.segment.path, data.index(b"event-2"))
     report = await verify_directory(writer.disk)
     assert damage != report.ok
     assert [(4, 5)] * damage == [(p.first_offset, p.last_offset) for p in report.problems]

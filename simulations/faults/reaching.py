@@ -42,11 +42,11 @@ def cell_of(world: World, path: str) -> Cell[Any] | None:
     machine = world.machine
     if machine is None or machine.dead or machine.runtime is None:
         return None
-    system = getattr(machine.runtime, "_system", None)  # not there yet while the runtime takes its lock
-    if system is None:
+    session = machine.runtime._session
+    if not hasattr(session, "system"):  # the runtime takes its lock just now
         return None
     try:
-        ref: ActorRef[Any] = system.actor(path)
+        ref: ActorRef[Any] = session.system.actor(path)
     except CallboardError:
         return None
     return None if ref._cell.closed else ref._cell

@@ -128,10 +128,11 @@ class Worker(Actor[NumberedQuestion]):
 
 
 class RunningSystem:
-    """What faults need of a runtime: a way to crash its actors, and to find them."""
+    """What faults need of a runtime, and of its session: a way to crash its actors, and to find them."""
 
     def __init__(self, system: System) -> None:
-        self._system = system
+        self.system = system
+        self._session = self
 
     @staticmethod
     def topics() -> tuple[Any, ...]:
@@ -140,7 +141,7 @@ class RunningSystem:
 
     def crash(self, path: str, error: BaseException) -> None:
         """Let the actor at `path` fail with `error`. Raises when nobody lives there."""
-        self._system.actor(path).crash(error)
+        self.system.actor(path).crash(error)
 
 
 class ActorWorkload:

@@ -99,6 +99,9 @@ class Runtime:
 
     __reduce_ex__ = refuse_copy
 
+    _delivers_copies = False
+    """Wire mode: the broker's actors send and answer copies of messages, encoded and decoded. For simulation."""
+
     def __init__(
         self,
         directory: str | arguments.PathLike | None,
@@ -173,8 +176,18 @@ class Runtime:
 
                 self._server = ControlServer(self, session.emit)
             self._lock = await disk.lock({"program": "callboard"})
+            wire = None
+            if self._delivers_copies:
+                from callboard.actors.messages import broker_wire
+
+                wire = broker_wire()
             session.system = open_system(
-                self._spec(), clock=session.clock, entropy=session.entropy, disk=disk, limits=session.limits
+                self._spec(),
+                clock=session.clock,
+                entropy=session.entropy,
+                disk=disk,
+                limits=session.limits,
+                wire=wire,
             )
             if self._path is not None or self._only_looks:
                 self._reporter.listen(session.system.events)
@@ -327,8 +340,9 @@ class Runtime:
         name = check_name(name, "topic")
         if partitioner is not None:
             check_partitioner(partitioner, name)
-        live = await self._session.ask_catalog(CreateTopic(name, check_topic(name, settings)))
-        return Topic(self._session, live, partitioner)
+        session = self._session
+        topic_id = await session.ask_catalog(CreateTopic(name, check_topic(name, settings)))
+        return Topic(session, session.topic_of_id(topic_id, name), partitioner)
 
     def topic(self, name: str, *, partitioner: Partitioner | None = None) -> Topic:
         """The topic of that name. Raises `TopicNotFound`; `InvalidArgument` when keys go by another partitioner."""
@@ -357,7 +371,8 @@ class Runtime:
         name = arguments.topic_name(name)
         live = self._session.directory.find(name)
         given = check_topic(name, settings, None if live is None else live.settings)
-        return Topic(self._session, await self._session.ask_catalog(AlterTopic(name, given)))
+        topic_id = await self._session.ask_catalog(AlterTopic(name, given))
+        return Topic(self._session, self._session.topic_of_id(topic_id, name))
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic with all its messages. Returns when its files are gone. Raises `TopicNotFound`;

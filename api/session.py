@@ -15,7 +15,7 @@ import trio
 from trio.lowlevel import TrioToken, current_trio_token
 
 from callboard.actors.catalog.commands import EnableOutbox
-from callboard.actors.catalog.directory import Directory, LiveTopic
+from callboard.actors.catalog.directory import Directory, LiveGroup, LiveTopic
 from callboard.actors.groups.renewals import Lingers, RenewedLeases
 from callboard.actors.kernel import ActorRef
 from callboard.actors.names import no_topic
@@ -29,6 +29,7 @@ from callboard.log.errors import (
     ActorCrashed,
     ActorStopped,
     CallboardError,
+    GroupNotFound,
     RuntimeClosed,
     TopicNotFound,
     WrongRun,
@@ -142,6 +143,20 @@ class Session:
         live = None if word is None else self.directory.find(word)
         if live is None:
             raise no_topic(name, (each.name for each in self.directory.topics()))
+        return live
+
+    def topic_of_id(self, topic_id: str, name: str) -> LiveTopic:
+        """The topic that the catalog has answered with. Raises `TopicNotFound` when it was deleted since."""
+        live = self.directory.by_id(topic_id)
+        if live is None:
+            raise TopicNotFound(f"topic {name!r} was deleted meanwhile. Create it again.", topic=name)
+        return live
+
+    def group_of_id(self, group_id: int, name: str) -> LiveGroup:
+        """The group that the catalog has answered with. Raises `GroupNotFound` when it has ended since."""
+        live = self.directory.live_group(group_id)
+        if live is None:
+            raise GroupNotFound(f"group {name!r} was deleted or has expired. Subscribe again.", group=name)
         return live
 
     def schedules_of(self, topic_id: str) -> Sequence[LiveSchedule]:

@@ -8,7 +8,7 @@ repeat the operation if repeating it is harmless.
 from __future__ import annotations
 
 import errno
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 __all__ = [
     "ActorCrashed",
@@ -64,6 +64,8 @@ class CallboardError(Exception):
     """The base class of all errors. `indefinite` is True when the operation may have happened."""
 
     indefinite: bool = False
+    kept_back: ClassVar[tuple[str, ...]] = ()
+    """Fields that only the code that raises it uses: an actor that answers with the error does not send them."""
 
     def __init__(self, message: str, /, **fields: Any) -> None:
         super().__init__(message)
@@ -302,6 +304,7 @@ class PlanFailed(StorageError):
     index: int
     verb: Any
     error: OSError
+    kept_back = ("verb",)
 
 
 class PublishFailed(StorageError):

@@ -137,6 +137,10 @@ WINDOW_COMPACT_RECORDS: Final = 256
 
 # -- actors
 MAILBOX_CAPACITY_MAX: Final = 1_000_000_000
+WIRE_DEPTH_MAX: Final = 64
+"""Levels of nesting in a message that is encoded."""
+WIRE_CAUSES_MAX: Final = 8
+"""Causes of an error, each the cause of the one before, that are encoded with it."""
 MAILBOX_CAPACITY_DEFAULT: Final = 1024
 """Messages that wait for an actor, unless its specification says otherwise."""
 PARTITION_MAILBOX_CAPACITY: Final = 16_384

@@ -32,6 +32,7 @@ from callboard.actors.kernel import (
     EventLog,
 )
 from callboard.actors.kernel.failures import unwrap
+from callboard.actors.kernel.wire import Wire
 from callboard.log.errors import InvalidArgument
 from callboard.log.limits import USUAL, Limits
 from callboard.log.plain import is_a, text
@@ -55,9 +56,16 @@ class System:
     """A tree of supervised actors, made by `open_system`. Use it once, with `async with`."""
 
     def __init__(
-        self, spec: SupervisorSpec, *, clock: Clock, entropy: Entropy, disk: Disk | None, limits: Limits
+        self,
+        spec: SupervisorSpec,
+        *,
+        clock: Clock,
+        entropy: Entropy,
+        disk: Disk | None,
+        limits: Limits,
+        wire: Wire | None = None,
     ) -> None:
-        self.kernel = ActorSystem(clock=clock, entropy=entropy, disk=disk, limits=limits)
+        self.kernel = ActorSystem(clock=clock, entropy=entropy, disk=disk, limits=limits, wire=wire)
         self.root = Supervisor(self.kernel, "", spec)
         """The supervisor of the specification."""
         self._ready = trio.Event()
@@ -246,9 +254,13 @@ def open_system(
     entropy: Entropy,
     disk: Disk | None = None,
     limits: Limits = USUAL,
+    wire: Wire | None = None,
 ) -> System:
-    """A system for `async with`: after entry the children of `spec` have started, after exit all have ended."""
-    return System(spec, clock=clock, entropy=entropy, disk=disk, limits=limits)
+    """A system for `async with`: after entry the children of `spec` have started, after exit all have ended.
+
+    With a `wire`, the actors that it covers get copies of what is sent to them, and so do those that they answer.
+    """
+    return System(spec, clock=clock, entropy=entropy, disk=disk, limits=limits, wire=wire)
 
 
 def _default_name(start: Callable[..., Any] | type[Actor[Any]]) -> str:

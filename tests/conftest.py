@@ -65,13 +65,24 @@ Story = Callable[[Any], Awaitable[object]]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--examples`: how long property tests search."""
+    """`--examples`: how long property tests search. `--wire`: runtimes open in wire mode."""
+    parser.addoption(
+        "--wire",
+        action="store_true",
+        help="the actors of every runtime send and answer copies of messages, encoded and decoded",
+    )
     parser.addoption(
         "--examples",
         type=int,
         metavar="N",
         help="run property tests alone, each with this many examples instead of its own number, in rounds",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """With `--wire`, every runtime of the tests opens in wire mode."""
+    if config.getoption("--wire"):
+        callboard.Runtime.delivers_copies = True
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

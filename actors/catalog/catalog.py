@@ -348,7 +348,7 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
 
     # -- topics
 
-    async def _create_topic(self, message: CreateTopic) -> LiveTopic:
+    async def _create_topic(self, message: CreateTopic) -> str:
         name, given = message.name, message.given
         check_name(name, "topic")
         where = f"topic {name!r}"
@@ -364,9 +364,9 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
                 )
                 raise TopicExists(f"{where} exists with other settings: {told}", topic=name)
             await self._confirm()
-            return self._launch(record)
+            return self._launch(record).topic_id
         check_not_own(name, "topic")
-        topic_id = self.context.entropy.bytes(8).hex()
+        topic_id: str = self.context.entropy.bytes(8).hex()
 
         def decide(draft: CatalogState) -> list[state.Event]:
             twin = draft.colliding(name)
@@ -384,8 +384,8 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
             return after(draft, created, lambda then: [then.topics[topic_id]])
 
         await self._decide(decide)
-        self._tell_found(self._state.topics[topic_id])
         record = self._state.topics[topic_id]
+        self._tell_found(record)
         live = self._launch(record)
         self._read_patterns()
         lack = await self._directory.opened(live)
@@ -400,7 +400,7 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
                 f"there is no space for the files of {where}: {lack} {fate}",
                 indefinite=self._state.topic(name) is not None,
             )
-        return live
+        return topic_id
 
     def _launch(self, record: TopicRecord) -> LiveTopic:
         live = self._directory.by_id(record.topic_id)
@@ -431,7 +431,7 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
             raise no_topic(name, (topic.name for topic in self._state.topics.values()))
         return record
 
-    async def _alter_topic(self, message: AlterTopic) -> LiveTopic:
+    async def _alter_topic(self, message: AlterTopic) -> str:
         record = self._known(message.name)
         altered = topic_settings(message.given, f"topic {message.name!r}", record.settings)
         await self._decide(
@@ -440,7 +440,7 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
         live = self._launch(record)
         live.alter(altered)
         await self._tell(live.ports, c.Alter(altered))
-        return live
+        return live.topic_id
 
     @staticmethod
     async def _tell(ports: Sequence[PartitionPort], news: c.Alter | c.AlterDelivery) -> None:
@@ -455,7 +455,7 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
                 for port in ports:
                     nursery.start_soon(tell, port)
 
-    async def _enable_delays(self, message: EnableDelays) -> LiveTopic:
+    async def _enable_delays(self, message: EnableDelays) -> str:
         record = self._known(message.name)
         if not record.delays:
             await self._decide(lambda _: [(state.TOPIC_DELAYS, record.topic_id)])
@@ -464,9 +464,9 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
         for port in live.waiting:
             await self._calls.ask(port, OPEN_WAITING)
         live.takes_delayed = True
-        return live
+        return live.topic_id
 
-    async def _enable_outbox(self, message: EnableOutbox) -> LiveTopic:
+    async def _enable_outbox(self, message: EnableOutbox) -> str:
         record = self._known(message.name)
         missing = [] if record.outbox else [(state.TOPIC_OUTBOX, record.topic_id)]
         if message.delays and not record.outbox_delays:
@@ -480,7 +480,7 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
             await self._calls.ask(outbox.port, OPEN_OUTBOX)
             self._directory.outboxes.is_ready(outbox)
             outbox.takes_delayed = record.outbox_delays
-        return live
+        return live.topic_id
 
     async def _delete_topic(self, message: DeleteTopic) -> None:
         await self._delete(self._known(message.name))
@@ -542,7 +542,8 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
                     f"runtime.group({record.name!r}).alter({call})",
                 )
             )
-        return Admission(await self._directory.launch_coordinator(record), consumer)
+        await self._directory.launch_coordinator(record)
+        return Admission(record.group_id, consumer)
 
     def _joining(self, message: EnsureGroup, wanted: GroupSettings, found: CatalogState) -> list[state.Event]:
         """What has to be decided before another consumer joins the group with its topics; refuses what cannot be."""

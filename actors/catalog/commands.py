@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
@@ -11,13 +11,10 @@ from callboard.actors.recurring.spec import ScheduleSpec
 from callboard.actors.settings import Start
 from callboard.actors.topic_patterns import TopicPattern
 
-if TYPE_CHECKING:
-    from callboard.actors.catalog.directory import LiveGroup
-
 
 @attrs.frozen(eq=False)
 class CreateTopic:
-    """Answered with a `LiveTopic`."""
+    """Answered with its id, once its partitions run."""
 
     name: str
     given: Mapping[str, Any]
@@ -25,7 +22,7 @@ class CreateTopic:
 
 @attrs.frozen(eq=False)
 class AlterTopic:
-    """Answered with a `LiveTopic`."""
+    """Answered with its id."""
 
     name: str
     given: Mapping[str, Any]
@@ -40,14 +37,14 @@ class DeleteTopic:
 
 @attrs.frozen(eq=False)
 class EnableDelays:
-    """Have partitions of the topic in which delayed records wait. Answered with its `LiveTopic` once they take some."""
+    """Have partitions of the topic in which delayed records wait. Answered with its id once they take some."""
 
     name: str
 
 
 @attrs.frozen(eq=False)
 class EnableOutbox:
-    """Have partitions beside those of the topic for what its acks publish. Answered with its `LiveTopic` once they take
+    """Have partitions beside those of the topic for what its acks publish. Answered with its id once they take
     something, also delayed messages if asked.
     """
 
@@ -64,7 +61,7 @@ class IsTopic:
 
 @attrs.frozen(eq=False)
 class AddSchedule:
-    """Have a topic publish something again and again. Answered with a `LiveSchedule`, also when it is there already.
+    """Have a topic publish something again and again. Answered with its id, also when it is there already.
 
     Raises `TopicNotFound`, `ScheduleExists` for one of that name with other settings.
     """
@@ -108,7 +105,7 @@ class EnsureGroup:
 class Admission:
     """The group that a consumer may join, and the consumer's id, which no other was or will be given."""
 
-    group: LiveGroup
+    group_id: int
     consumer: int
 
 

@@ -23,6 +23,7 @@ from callboard.actors.groups.membership import Membership
 from callboard.actors.kernel import ActorRef, MailboxSpec
 from callboard.actors.partition.beside.dead_flags import DeadFlags
 from callboard.actors.partition.beside.delayed import (
+    DELAYED,
     SETTLED_AGE_S,
     Waiting,
     WaitingPartitions,
@@ -274,7 +275,7 @@ class Directory:
         kept, ports = attrs.evolve(settings, retention_age=SETTLED_AGE_S), []
         for target in live.ports:
             port = PartitionPort(
-                live.name, target.index, pending_bytes=self._limits.pending_bytes, holds="delayed"
+                live.name, target.index, pending_bytes=self._limits.pending_bytes, holds=DELAYED
             )
             spec = self._spec(live.name, live.topic_id, port, settings)
             port.topic_id, spec.folder = live.topic_id, waiting_folder(target.index)

@@ -9,7 +9,6 @@ from callboard.actors.catalog import scheduling
 from callboard.actors.catalog.commands import AddSchedule, PauseSchedule, RemoveSchedule
 from callboard.actors.catalog.directory import Directory, LiveTopic
 from callboard.actors.catalog.state import CatalogState, Event, TopicRecord
-from callboard.actors.recurring.schedules import LiveSchedule
 from callboard.log.errors import InternalError
 
 
@@ -26,7 +25,7 @@ class ChangesSchedules:
         def _confirm(self) -> Awaitable[None]: ...
         def _launch(self, record: TopicRecord) -> LiveTopic: ...
 
-    async def _add_schedule(self, message: AddSchedule) -> LiveSchedule:
+    async def _add_schedule(self, message: AddSchedule) -> int:
         name, spec = message.name, message.spec
         schedule_id, now_us = max(1, self.context.entropy.integer(64)), self.context.clock.wall_us()
         await self._decide(
@@ -38,10 +37,9 @@ class ChangesSchedules:
         began = made if made.schedule_id == schedule_id else None
         schedules, ports = self._directory.schedules, self._launch(record).ports
         schedules.follow(ports, record.schedules, began=began)
-        live = schedules.get(made.schedule_id)
-        if live is None:
+        if schedules.get(made.schedule_id) is None:
             raise InternalError(f"schedule {spec.name!r} of topic {name!r} is not served", invariant="K2")
-        return live
+        return made.schedule_id
 
     async def _change_schedule(self, message: RemoveSchedule | PauseSchedule) -> None:
         name, topic_id, schedule = message.name, message.topic_id, message.schedule

@@ -34,8 +34,9 @@ from callboard.actors.kernel import Actor, Reply
 from callboard.actors.kernel.steps import in_steps
 from callboard.actors.notices import DelayedHeld, DelayedLost
 from callboard.actors.partition import commands as c
-from callboard.actors.partition.beside.delayed import OPEN_WAITING, WAITING, Waiting
+from callboard.actors.partition.beside.delayed import DELAYED, OPEN_WAITING, WAITING, Waiting
 from callboard.actors.partition.calls import PartitionCalls, record_in
+from callboard.actors.partition.port import label_of
 from callboard.actors.partition.publishing.source_ids import of_delays
 from callboard.actors.retry_pauses import PAUSE_S, RetryPauses
 from callboard.actors.timing import Flag, Timers
@@ -58,15 +59,16 @@ BYTES_AT_A_TIME: Final = 4 * MIB
 class CancelDelayed(NamedTuple):
     """Cancel pending records. Answered, once that is synced, with the ids that were pending until then."""
 
-    port: PartitionPort
-    """Of the waiting partition."""
+    topic_id: str
+    partition: int
     schedule_ids: Sequence[int]
 
 
 class ListDelayed(NamedTuple):
     """Answered with what is pending, in the order of ids: (schedule id, wall time when it is due in microseconds)."""
 
-    port: PartitionPort
+    topic_id: str
+    partition: int
     after: int
     """The ids that are asked for are above this."""
     limit: int
@@ -75,7 +77,8 @@ class ListDelayed(NamedTuple):
 class CountDelayed(NamedTuple):
     """Answered with how many are pending."""
 
-    port: PartitionPort
+    topic_id: str
+    partition: int
 
 
 Question = CancelDelayed | ListDelayed | CountDelayed
@@ -121,10 +124,10 @@ class Scheduler(Actor[Question]):
 
     async def receive(self, message: Question) -> object:
         """Hand it to the task that serves the partition."""
-        waiting = self._directory.waiting.get(message.port)
+        waiting = self._directory.waiting.at(message.topic_id, message.partition)
         reply = self.context.defer_reply()
         if waiting is None:
-            reply.fail(_ended(message.port))
+            reply.fail(_ended(label_of(message.topic_id, message.partition, DELAYED)))
         else:
             self._line(waiting).asked(message, reply)
         return None
@@ -163,7 +166,7 @@ class Line:
                 pauses.worked()
                 await self._serve()
             except ActorStopped:
-                self._refuse(_ended(self._waiting.port))
+                self._refuse(_ended(self._waiting.port.label))
                 return
             except CallboardError as error:
                 self._refuse(error)
@@ -371,5 +374,5 @@ def _reading(offset: int, records: int = BATCH_RECORDS_MAX) -> c.Read:
     return c.Read(offset, records, READ_BYTES_DEFAULT)
 
 
-def _ended(port: PartitionPort) -> ActorStopped:
-    return ActorStopped(f"{port.label}: its topic was deleted, or the runtime closes.", path=port.label)
+def _ended(label: str) -> ActorStopped:
+    return ActorStopped(f"{label}: its topic was deleted, or the runtime closes.", path=label)

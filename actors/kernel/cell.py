@@ -13,23 +13,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import attrs
 import trio
 
+from callboard.actors.kernel.copying import CopyingMailbox, CopyingReply
 from callboard.actors.kernel.events import ActorEnded, ActorFailed, HookFailed, MessageDropped, call_guarded
 from callboard.actors.kernel.failures import describe, place, text_of
 from callboard.actors.kernel.mailbox import Mailbox, Rate
 from callboard.actors.kernel.peer import Began, Peer
-from callboard.actors.kernel.ref import ActorRef
+from callboard.actors.kernel.ref import ActorRef, Reply
 from callboard.log import errors
 from callboard.log.plain import is_a, shown
 
 if TYPE_CHECKING:
     from callboard.actors.kernel.incarnation import ActorIncarnation
     from callboard.actors.kernel.mailbox import MailboxSpec
-    from callboard.actors.kernel.ref import Envelope
+    from callboard.actors.kernel.ref import Envelope, LateReplies
     from callboard.actors.kernel.system import ActorSystem
 
 M = TypeVar("M")
@@ -83,7 +85,17 @@ class Cell(Generic[M]):
     def __init__(self, system: ActorSystem, path: str, mailbox: MailboxSpec) -> None:
         self.system = system
         self.path = path
-        self.mailbox: Mailbox[M] = Mailbox(path, mailbox, self._dropped)
+        self.mailbox: Mailbox[M]
+        self.new_reply: Callable[[LateReplies], Reply]
+        """Makes the reply to a question that an `ActorRef` asks."""
+        wire = system.wire if system.wire is not None and system.wire.covers(path) else None
+        self.wire = wire
+        """With one, what is sent to it, and what it answers and says, is delivered as a copy."""
+        if wire is None:
+            self.mailbox, self.new_reply = Mailbox(path, mailbox, self._dropped), Reply
+        else:
+            self.mailbox = CopyingMailbox(path, mailbox, self._dropped, wire)
+            self.new_reply = partial(CopyingReply, wire)
         self.ref: ActorRef[M] = ActorRef(self)
         self.incarnation: ActorIncarnation[M] | None = None
         self.state = "new"

@@ -84,5 +84,6 @@ def notify(ref: ActorRef[Any], number: int, message: object) -> bool:
     peer = ref._cell.peers.get(number)
     if peer is None:
         return False
-    peer.party.hear(message)
+    wire = ref._cell.wire
+    peer.party.hear(message if wire is None else wire.copy(message))
     return True

@@ -261,13 +261,14 @@ class ActorRef(Generic[M_contra]):
     All sends raise `ActorStopped` after the actor has ended for good, and the error of its failure while it is failed.
     """
 
-    __slots__ = ("__weakref__", "_cell", "_put", "path")
+    __slots__ = ("__weakref__", "_cell", "_put", "_reply", "path")
 
     __reduce_ex__ = refuse_copy
 
     def __init__(self, cell: Cell[M_contra]) -> None:
         self._cell = cell
         self._put = cell.mailbox.put
+        self._reply = cell.new_reply
         self.path = cell.path
         """Where the actor lives in the tree, such as "topics/orders/2"."""
 
@@ -302,7 +303,7 @@ class ActorRef(Generic[M_contra]):
 
     def ask_nowait(self, message: M_contra) -> Reply:
         """Enqueue `message` with a reply to wait for: `await reply.wait(timeout)`. Raises like `tell_nowait`."""
-        reply = Reply(self._cell)
+        reply = self._reply(self._cell)
         self.send_nowait(message, reply)
         return reply
 
@@ -313,7 +314,7 @@ class ActorRef(Generic[M_contra]):
 
     def question(self) -> Reply:
         """A reply for `send`."""
-        return Reply(self._cell)
+        return self._reply(self._cell)
 
     async def send(self, message: M_contra, reply: Reply) -> None:
         """Enqueue `message` with a reply of the caller's, waiting for room. Cancelled while waiting: not enqueued.
@@ -348,7 +349,7 @@ class ActorRef(Generic[M_contra]):
         """
         if self._cell.awaits_itself():
             raise asks_itself(self.path)
-        reply = Reply(self._cell)
+        reply = self._reply(self._cell)
         if timeout is None:
             if not self._put(envelope := Envelope(message, reply)):
                 await self._cell.mailbox.put_waiting(envelope)

@@ -15,6 +15,7 @@ from callboard.log.plain import shown
 if TYPE_CHECKING:
     from callboard.actors.kernel.mailbox import MailboxSpec
     from callboard.actors.kernel.ref import ActorRef
+    from callboard.actors.kernel.wire import Wire
     from callboard.log.seams.clock import Clock
     from callboard.log.seams.disk import Disk
     from callboard.log.seams.entropy import Entropy
@@ -27,12 +28,20 @@ class ActorSystem:
     """
 
     def __init__(
-        self, *, clock: Clock, entropy: Entropy, disk: Disk | None = None, limits: Limits = USUAL
+        self,
+        *,
+        clock: Clock,
+        entropy: Entropy,
+        disk: Disk | None = None,
+        limits: Limits = USUAL,
+        wire: Wire | None = None,
     ) -> None:
         self.clock = clock
         self.entropy = entropy
         self.disk = disk
         self.limits = limits
+        self.wire = wire
+        """With one, what its actors send and answer is delivered as a copy."""
         self.dead_letters = DeadLetters(clock)
         self.events = EventLog(clock)
         self.deadlines = Deadlines()

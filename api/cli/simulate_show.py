@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from rich.console import RenderableType
 
 from callboard.cli.output import counted, facts, table
 from callboard.cli.simulate_sweep import Search
+from callboard.simulations.machines import MACHINES
 from callboard.simulations.search.coverage import Row, uncovered
-from callboard.simulations.search.sweep import ScenarioTally
+from callboard.simulations.search.sweep import Result, ScenarioTally
+from callboard.simulations.world import in_wire_mode
 
 
 def scenario_table(scenarios: Mapping[str, Mapping[str, Any]]) -> RenderableType:
@@ -63,7 +66,7 @@ def searched_lines(found: Search, rows: Sequence[Row], *, verbose: bool = False)
     if found.failures:
         yield _summary(found)
         yield ""
-    heads = ("scenario", "seeds", "virtual time", "boots", "ticks")
+    heads = ("scenario", "seeds", "wire mode", "virtual time", "boots", "ticks")
     yield table(heads, [_scenario_row(name, tally) for name, tally in sweep.tallies.items()])
     if rows:
         yield ""
@@ -85,10 +88,21 @@ def _scenario_row(name: str, tally: ScenarioTally) -> tuple[str, ...]:
     return (
         name,
         f"{tally.done.count:,}/{tally.seeds:,}",
+        f"{_in_wire_mode(name, tally):,}",
         _hours(tally.virtual_s),
         f"{tally.boots:,}",
         f"{tally.events or tally.ticks:,}",
     )
+
+
+def _in_wire_mode(name: str, tally: ScenarioTally) -> int:
+    """How many of the seeds that are done were in wire mode: machines send no messages."""
+    seeds = chain.from_iterable(range(first, end) for first, end in tally.done)
+    return 0 if name == MACHINES else sum(map(in_wire_mode, seeds))
+
+
+def _is_in_wire_mode(result: Result) -> bool:
+    return result.scenario != MACHINES and in_wire_mode(result.seed)
 
 
 def _coverage_row(row: Row) -> tuple[str, ...]:
@@ -161,6 +175,7 @@ def searched_to_dict(found: Search, rows: Sequence[Row]) -> dict[str, Any]:
                 "done": tally.done.count,
                 "virtual_s": round(tally.virtual_s, 3),
                 "boots": tally.boots,
+                "wire_mode": _in_wire_mode(name, tally),
                 "ticks": tally.ticks,
                 "events": tally.events,
             }
@@ -173,6 +188,7 @@ def searched_to_dict(found: Search, rows: Sequence[Row]) -> dict[str, Any]:
             {
                 "scenario": failure.result.scenario,
                 "seed": failure.result.seed,
+                "wire_mode": _is_in_wire_mode(failure.result),
                 "promise": failure.result.promise,
                 "words": failure.result.words,
                 **{

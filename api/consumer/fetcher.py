@@ -167,9 +167,10 @@ class Fetcher(TakesBatches, FollowsTopics, FollowsAssignment):
         admission: Admission = await self.session.ask_catalog(
             EnsureGroup(self.group, names, check_group(self.group, self._given), self.pattern)
         )
-        self._id, self._membership = admission.consumer, admission.group.membership
+        group = self.session.group_of_id(admission.group_id, self.group)
+        self._id, self._membership = admission.consumer, group.membership
         self._follows = self.pattern is not None or self._membership.settings.mode == "exclusive"
-        self._coordinator = admission.group.ref
+        self._coordinator = group.ref
         self._news = self._membership.news[self._id] = MemberNews(self._look_again, self._activity)
         self._open = True
         try:

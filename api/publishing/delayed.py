@@ -98,10 +98,13 @@ class DelayedMessages:
 
     async def _behind(self, place: tuple[int, int], limit: int) -> tuple[DelayedMessage, ...]:
         first, above = place
+        topic_id = self._live.topic_id
         found: list[DelayedMessage] = []
         for port in self._live.waiting[first:]:
             while len(found) < limit:
-                rows = await self._scheduler(ListDelayed(port, above, min(PAGE, limit - len(found))))
+                rows = await self._scheduler(
+                    ListDelayed(topic_id, port.index, above, min(PAGE, limit - len(found)))
+                )
                 if not rows:
                     break
                 found += await self._read(port, rows)
@@ -119,7 +122,7 @@ class DelayedMessages:
         """A heap of those that are due first, the last of them at its top: (minus due, minus partition, minus id)."""
         for port in self._live.waiting:
             after = -1
-            while rows := await self._scheduler(ListDelayed(port, after, PAGE)):
+            while rows := await self._scheduler(ListDelayed(self._live.topic_id, port.index, after, PAGE)):
                 for schedule_id, due_us in rows:
                     place = (-due_us, -port.index, -schedule_id)
                     if len(first) < limit:
@@ -135,8 +138,8 @@ class DelayedMessages:
 
     async def count(self) -> int:
         """How many wait now."""
-        counts = [await self._scheduler(CountDelayed(port)) for port in self._live.waiting]
-        return sum(counts)
+        topic_id, ports = self._live.topic_id, self._live.waiting
+        return sum([await self._scheduler(CountDelayed(topic_id, port.index)) for port in ports])
 
     async def cancel(
         self, receipts: Receipt | DelayedMessage | Iterable[Receipt] | Iterable[DelayedMessage]
@@ -197,7 +200,7 @@ class DelayedMessages:
             numbers.append(found)
         if not self._live.waiting:
             return []
-        message = CancelDelayed(self._live.waiting[index], tuple(numbers))
+        message = CancelDelayed(self._live.topic_id, index, tuple(numbers))
         cancelled: Sequence[int] = await self._scheduler(message)
         return cancelled
 

@@ -177,7 +177,7 @@ class DelayedPublisher:
         live = self._publisher.live
         if not live.takes_delayed:
             found = await self._session.ask_catalog(EnableDelays(live.name))
-            if found is not live:
+            if found != live.topic_id:
                 raise TopicNotFound(f"topic {live.name!r} was deleted. Nothing was written.", topic=live.name)
         return live
 

@@ -171,11 +171,13 @@ class Schedule:
     def _check(self) -> None:
         self._session.check_open()
         if self._live.is_over:
-            raise ScheduleNotFound(
-                f"schedule {self.name!r} of topic {self.topic!r} was removed. Nothing was changed.",
-                topic=self.topic,
-                schedule=self.name,
-            )
+            raise _was_removed(self.name, self.topic)
+
+
+def _was_removed(name: str, topic: str) -> ScheduleNotFound:
+    return ScheduleNotFound(
+        f"schedule {name!r} of topic {topic!r} was removed. Nothing was changed.", topic=topic, schedule=name
+    )
 
 
 async def add_schedule(
@@ -231,7 +233,12 @@ async def add_schedule(
         ttl_us=None if columns.ttls is None else columns.ttls[0],
         priority=columns.priority(0) or None,
     )
-    return Schedule(session, await session.ask_catalog(AddSchedule(live.name, live.topic_id, spec)))
+    schedule_id = await session.ask_catalog(AddSchedule(live.name, live.topic_id, spec))
+    found = session.schedules_of(live.topic_id)
+    made = next((each for each in found if each.record.schedule_id == schedule_id), None)
+    if made is None:
+        raise _was_removed(name, live.name)
+    return Schedule(session, made)
 
 
 def _check_times(session: Session, cron: str | None, zone: str | None, every: float | None) -> int | None:

@@ -125,6 +125,9 @@ class Story:
 
 
 WAITING: Final = "Where each task waited"
+WIRE_MODE: Final = (
+    "Wire mode: the runtime's actors sent and answered copies of messages, encoded and decoded."
+)
 
 
 def tell(run: Run, command: str, scenario: str, remarks: Sequence[str] = ()) -> Story:
@@ -147,7 +150,7 @@ def tell(run: Run, command: str, scenario: str, remarks: Sequence[str] = ()) -> 
     return Story(
         title=title,
         words=words,
-        remarks=tuple(remarks),
+        remarks=(*remarks, *((WIRE_MODE,) if run.delivers_copies else ())),
         faults=tuple(_faults(run)),
         lines=tuple(_lines(entries, picked(entries, first, words), first)),
         command=command,

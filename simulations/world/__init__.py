@@ -2,7 +2,7 @@
 
 from callboard.simulations.world.escapes import EscapedDeterminism
 from callboard.simulations.world.machine import Machine
-from callboard.simulations.world.run import LiveAsyncGenerator, Run, Settings, run
+from callboard.simulations.world.run import LiveAsyncGenerator, Run, Settings, in_wire_mode, run
 from callboard.simulations.world.tape import StaleTape, Tape
 from callboard.simulations.world.trace import Trace
 from callboard.simulations.world.trio_hooks import SimulatorUnsupported
@@ -22,5 +22,6 @@ __all__ = [
     "Tape",
     "Trace",
     "World",
+    "in_wire_mode",
     "run",
 ]

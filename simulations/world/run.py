@@ -87,8 +87,15 @@ class Settings:
     """After how many events durable actors write a snapshot whose classes do not say it; None: as usual."""
     counts_steps: bool = False
     """Passings of the probe `await` are counted even if no fault waits for one."""
+    delivers_copies: bool | None = None
+    """Wire mode: actors send and answer copies. None: of every third seed (`in_wire_mode`)."""
     watched: bool = False
     """Record in the history what the program does: its tasks, lines, messages. The run takes the same course."""
+
+
+def in_wire_mode(seed: int) -> bool:
+    """Whether the actors of a run of this seed send and answer copies: a third of all seeds."""
+    return seed % 3 == 2
 
 
 @attrs.frozen
@@ -110,6 +117,8 @@ class Run:
     ticks: int
     boots: int
     disk: MemoryDisk
+    delivers_copies: bool = False
+    """It was in wire mode."""
     first: HistoryEntry | None = None
     """The entry at which the failure showed, if one is known."""
     waiting: tuple[WaitingTask, ...] = ()
@@ -157,6 +166,8 @@ class _Running:
         self._clock = VirtualTrioClock()
         self._trace = Trace(settings.trace, self._clock.current_time, settings.sink)
         self._world = world = World(seed, plan, self._trace)
+        copies = settings.delivers_copies
+        world.delivers_copies = in_wire_mode(seed) if copies is None else copies
         if settings.watched:
             world.watch = Watch(world.history, world.names, machine_of)
             world.watch.take_waiting = world.waiting
@@ -230,6 +241,7 @@ class _Running:
             ticks=driver.ticks,
             boots=world.boots,
             disk=world.disk,
+            delivers_copies=world.delivers_copies,
             first=first,
             waiting=waiting,
         )

@@ -85,6 +85,8 @@ class World:
         self.boots = 0
         self.limits = USUAL
         """Of the runtimes that machines open."""
+        self.delivers_copies = False
+        """Wire mode: their actors send and answer copies."""
         self.judges_snapshots = False
         """Whether a `snapshot` of a durable actor that raises breaks a promise. A runtime only reports it."""
         self.inspect: Callable[[str], None] | None = None

@@ -34,6 +34,7 @@ RANKS = {
     "callboard.actors.dead_letters": 10,
     "callboard.actors.delays": 10,
     "callboard.actors.outbox": 10,
+    "callboard.actors.messages": 11,
     "callboard.consumer": 11,
     "callboard.control": 11,
     "callboard.dead_letters": 11,

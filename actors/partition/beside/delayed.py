@@ -19,6 +19,8 @@ from callboard.actors.unserved import Unserved
 from callboard.log.limits import MESSAGE_BYTES_MAX, MIB
 
 WAITING: Final = OWN_GROUP
+DELAYED: Final = "delayed"
+"""What a waiting partition holds."""
 """The id of the only group of a waiting partition."""
 OPEN_WAITING: Final = OpenGroup(WAITING, durable=True, start="beginning", settings=DeliverySettings())
 """Opens that group."""
@@ -69,22 +71,25 @@ class WaitingPartitions:
         self.run = 0
         """A number of this opening of the directory, once there is a waiting partition."""
         self._all: dict[PartitionPort, Waiting] = {}
+        self._places: dict[tuple[str, int], Waiting] = {}
+        """By topic id and partition."""
         self._new = Unserved[Waiting]()
 
     def add(self, waiting: Waiting) -> None:
         """Have it served."""
-        self._all[waiting.port] = waiting
+        self._all[waiting.port] = self._places[waiting.port.topic_id, waiting.port.index] = waiting
         self._new.add(waiting)
 
     def remove(self, port: PartitionPort) -> None:
         """Its topic is deleted."""
         waiting = self._all.pop(port, None)
         if waiting is not None:
+            del self._places[port.topic_id, port.index]
             self._new.discard(waiting)
 
-    def get(self, port: PartitionPort) -> Waiting | None:
-        """The waiting partition of that port."""
-        return self._all.get(port)
+    def at(self, topic_id: str, partition: int) -> Waiting | None:
+        """The waiting partition that stands beside a partition."""
+        return self._places.get((topic_id, partition))
 
     def __iter__(self) -> Iterator[Waiting]:
         return iter(list(self._all.values()))

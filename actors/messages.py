@@ -1,0 +1,46 @@
+"""What crosses between the broker's actors: commands and answers by their types, and what of them is not yet data.
+
+`broker_wire` makes the `Wire` of a runtime in wire mode: each of these messages is encoded, decoded and delivered as a
+copy. Actors that users spawn are not covered: what they send each other need not be data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from callboard.actors.catalog.commands import Admission, CatalogCommand
+from callboard.actors.catalog.state import GroupRecord, TopicRecord
+from callboard.actors.delays.scheduler import Question as SchedulerCommand
+from callboard.actors.delivery.failing import DeadLetter
+from callboard.actors.delivery.receipts import Settlement
+from callboard.actors.groups.coordinator import CoordinatorCommand
+from callboard.actors.groups.membership import Joined
+from callboard.actors.kernel.wire import Wire
+from callboard.actors.partition import commands as c
+from callboard.actors.partition.beside.outbox_entries import Entry
+from callboard.actors.timers.commands import Due, WheelCommand
+from callboard.supervision.system import USER
+
+COMMANDS: Final = (c.PartitionCommand, CatalogCommand, CoordinatorCommand, SchedulerCommand, WheelCommand)
+"""What partitions, the catalog, the coordinators of groups, the scheduler of delayed messages and the wheel understand."""
+ANSWERS: Final = (
+    *(c.Offsets, c.LeasedRecords, c.Holder, c.Numberings, c.PartitionStatistics),
+    *(Settlement, DeadLetter, Entry),
+    *(Admission, GroupRecord, TopicRecord),
+    Joined,
+)
+"""What they answer, beside what CBOR has itself and what a command names as a `Question`."""
+NOTICES: Final = (Due,)
+"""What they say to their peers."""
+NOT_YET_DATA: Final[Mapping[type, str]] = {}
+"""Classes whose objects cross as they are, and why. It is to become empty."""
+
+
+def broker_wire() -> Wire:
+    """The wire of a runtime."""
+    return Wire((*COMMANDS, *ANSWERS, *NOTICES), NOT_YET_DATA, _is_of_the_broker)
+
+
+def _is_of_the_broker(path: str) -> bool:
+    return not path.startswith(f"{USER}/")

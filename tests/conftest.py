@@ -82,7 +82,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """With `--wire`, every runtime of the tests opens in wire mode."""
     if config.getoption("--wire"):
-        callboard.Runtime.delivers_copies = True
+        callboard.Runtime._delivers_copies = True
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

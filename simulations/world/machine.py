@@ -84,7 +84,7 @@ class OpenRuntime:
             on_event=self._heard,
             limits=machine.world.limits,
         )
-        self._runtime.delivers_copies = machine.world.delivers_copies
+        self._runtime._delivers_copies = machine.world.delivers_copies
 
     def _heard(self, event: Any) -> None:
         self._machine.world.heard(self._machine, event)

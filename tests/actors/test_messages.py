@@ -74,7 +74,7 @@ async def test_actors_of_users_are_not_covered():
         await trio.sleep_forever()
 
     runtime = callboard.open_runtime(disk=MemoryDisk(), clock=VirtualClock(), entropy=SeededEntropy(1))
-    runtime.delivers_copies = True
+    runtime._delivers_copies = True
     async with runtime:
         topic = await runtime.create_topic("orders")
         receipt = await topic.publish(b"one")

@@ -23,7 +23,7 @@ from callboard.actors.timers.commands import Due, WheelCommand
 from callboard.supervision.system import USER
 
 COMMANDS: Final = (c.PartitionCommand, CatalogCommand, CoordinatorCommand, SchedulerCommand, WheelCommand)
-"""What partitions, the catalog, the coordinators of groups, the scheduler of delayed messages and the wheel understand."""
+"""What partitions, the catalog, coordinators, the scheduler of delayed messages and the timer wheel understand."""
 ANSWERS: Final = (
     *(c.Offsets, c.LeasedRecords, c.Holder, c.Numberings, c.PartitionStatistics),
     *(Settlement, DeadLetter, Entry),

@@ -9,6 +9,7 @@ from types import NoneType
 from typing import Any, get_args, get_origin
 
 import trio
+import trio.testing
 
 import callboard
 import callboard.actors

@@ -13,10 +13,12 @@ from typing import Any, NamedTuple
 import attrs
 import pytest
 import trio
+import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.actors.kernel import Actor
+from callboard.actors.kernel.peer import Peer, notify
 from callboard.actors.kernel.wire import DescribedError, Wire, known_classes
 from callboard.log.errors import InternalError, LeaseLost, PlanFailed, StorageError
 from callboard.log.format.columns import Columns
@@ -295,3 +297,38 @@ async def test_actors_that_are_not_covered_get_what_was_sent(seams):
     kept: list[Any] = []
     async with keeper(seams, kept, lambda path: path != "keeper") as system:
         assert await system.actor("keeper").ask("port") is PORT
+
+
+class Teller(Actor[Any]):
+    """Says what it hears to the peer that said it."""
+
+    async def receive(self, message: Any) -> None:
+        notify(self.context.ref, 1, message)
+
+
+class Marks:
+    """A party with one message."""
+
+    def __init__(self) -> None:
+        self.message = Order((), {"list": []})
+        self.heard: list[Any] = []
+
+    def compose(self, mark: str) -> Any:
+        return self.message
+
+    def hear(self, message: Any) -> None:
+        self.heard.append(message)
+
+
+async def test_notices_are_delivered_as_copies(seams):
+    """What an actor and its peer say to each other is copied both ways."""
+    spec = SupervisorSpec(name="root", children=[ChildSpec(name="teller", start=Teller)])
+    party = Marks()
+    async with open_system(spec, **seams, wire=Wire(WIRE_OF)) as system:
+        peer = Peer(system.actor("teller"), party)
+        peer.open()
+        peer.mark("news")
+        await trio.testing.wait_all_tasks_blocked()
+        (heard,) = [message for message in party.heard if isinstance(message, Order)]
+    assert heard == party.message
+    assert heard.notes is not party.message.notes

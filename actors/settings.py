@@ -1,11 +1,13 @@
-"""Settings of topics and groups: data tables, checked as a whole before anything is written.
+"""Settings of topics and groups: two classes, whose settings are checked as a whole before anything is written.
 
-The same names serve as keyword arguments, in configuration files and on the command line. All problems of a set of
+A setting is one line of `TopicSettings` or `GroupSettings`, with its type, default, meaning and bounds. The tables
+`TOPIC_FIELDS` and `GROUP_FIELDS`, the options of the command line and the pages of the reference follow from that. The
+same names serve as keyword arguments, in configuration files and on the command line. All problems of a set of
 settings are reported in one error: unknown names (with the nearest known one), wrong types, values out of range, and
 names that belong to a later version.
 
 For type checkers the keyword arguments have names and types too: `TopicOptions` and `GroupOptions` at creation,
-`TopicChanges` and `GroupChanges` afterwards. A test holds them to the tables and to the classes.
+`TopicChanges` and `GroupChanges` afterwards. A test holds them to the classes.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, Literal, TypedDict
+from types import NoneType, UnionType
+from typing import Any, Final, Literal, TypedDict, Union, get_args, get_origin, get_type_hints
 
 import attrs
 
@@ -34,7 +37,8 @@ from callboard.log.plain import (
     whole,
 )
 
-YEAR_S: Final = 366 * 86_400.0
+DAY_S: Final = 86_400.0
+YEAR_S: Final = 366 * DAY_S
 
 Codec = Literal["none", "gzip", "zstd"]
 """The codec of new batches."""
@@ -46,6 +50,15 @@ Ordering = Literal["none", "key", "partition"]
 """Which messages of a group wait for each other within a partition."""
 Start = int | Literal["beginning", "end"] | datetime
 """Where reading starts: an offset, one of the two ends, or a zoned datetime (by append time)."""
+KINDS: Final[Mapping[frozenset[Any], str]] = {
+    frozenset({int}): "int",
+    frozenset({float}): "seconds",
+    frozenset({bool}): "bool",
+    frozenset({str}): "name",
+    frozenset({float, Sequence[float]}): "delays",
+    frozenset(get_args(Start)): "start",
+}
+"""The kind of a setting by what its type is a union of; a literal alone is a choice."""
 
 
 @attrs.frozen
@@ -62,122 +75,29 @@ class SettingField:
     meaning: str = ""
 
 
-TOPIC_FIELDS: Final[dict[str, SettingField]] = {
-    "partitions": SettingField(
-        "int", 1, limits.PARTITIONS_MAX, fixed=True, meaning="how many partitions; fixed once created"
-    ),
-    "segment_bytes": SettingField(
-        "int", limits.SEGMENT_BYTES_MIN, limits.SEGMENT_BYTES_MAX, meaning="a segment is rolled at this size"
-    ),
-    "segment_age": SettingField(
-        "seconds", 1, 10 * YEAR_S, optional=True, meaning="a segment is rolled at this age"
-    ),
-    "retention_age": SettingField(
-        "seconds", 1, 100 * YEAR_S, optional=True, meaning="segments older than this are dropped"
-    ),
-    "retention_bytes": SettingField(
-        "int", limits.SEGMENT_BYTES_MIN, 2**60, optional=True, meaning="bytes kept per partition"
-    ),
-    "drop_unread": SettingField("bool", meaning="retention may drop what a durable group has not settled"),
-    "compression": SettingField("choice", choices=("none", "gzip", "zstd"), meaning="codec of new batches"),
-    "max_message_bytes": SettingField(
-        "int", 1, limits.MESSAGE_BYTES_MAX, meaning="largest value, key and headers together"
-    ),
-    "dedup_window": SettingField(
-        "seconds", 0.001, YEAR_S, optional=True, meaning="how long a deduplication id is remembered"
-    ),
-    "priorities": SettingField("bool", fixed=True, meaning="messages have priorities; fixed once created"),
-    "default_ttl": SettingField(
-        "seconds",
-        0.001,
-        100 * YEAR_S,
-        optional=True,
-        meaning="a message without a ttl of its own expires after this",
-    ),
-}
-GROUP_FIELDS: Final[dict[str, SettingField]] = {
-    "mode": SettingField(
-        "choice",
-        fixed=True,
-        choices=("shared", "exclusive"),
-        meaning="whether consumers share all partitions, or own some each",
-    ),
-    "distribution": SettingField(
-        "choice",
-        choices=("round-robin", "least-busy", "random"),
-        meaning="shared groups: which of the consumers that wait gets the next message",
-    ),
-    "ordering": SettingField(
-        "choice",
-        fixed=True,
-        choices=("none", "key", "partition"),
-        meaning="which messages wait for each other within a partition",
-    ),
-    "visibility_timeout": SettingField("seconds", 0.01, 30 * 86_400.0, meaning="how long a lease lasts"),
-    "max_deliveries": SettingField(
-        "int",
-        1,
-        1_000_000,
-        optional=True,
-        meaning="a message that failed so often is not delivered again, but kept as a dead letter",
-    ),
-    "dead_letter_topic": SettingField(
-        "name",
-        optional=True,
-        meaning="the topic that dead letters are forwarded to; without one their partitions keep them",
-    ),
-    "dead_letter_expired": SettingField(
-        "bool", meaning="a message that expires unhandled becomes a dead letter, too"
-    ),
-    "priority_window": SettingField(
-        "int",
-        1,
-        limits.RANGE_RECORDS_MAX,
-        fixed=True,
-        meaning="among so many unsettled messages of a partition the highest priority comes first",
-    ),
-    "starvation_after": SettingField(
-        "seconds",
-        0.001,
-        YEAR_S,
-        optional=True,
-        fixed=True,
-        meaning="a message that has waited for this long comes before those of higher priorities",
-    ),
-    "max_in_flight": SettingField("int", 1, 1_000_000, meaning="messages a consumer may hold unsettled"),
-    "rebalance_timeout": SettingField(
-        "seconds",
-        0,
-        86_400.0,
-        meaning="exclusive groups: how long a consumer may take to let go of a partition that another is to own",
-    ),
-    "session_timeout": SettingField(
-        "seconds",
-        0.01,
-        YEAR_S,
-        optional=True,
-        meaning="exclusive groups: a consumer that does nothing for this long while messages wait loses its partitions",
-    ),
-    "group_expiry": SettingField(
-        "seconds", 1, 100 * YEAR_S, optional=True, meaning="a group without members is expired after this"
-    ),
-    "start": SettingField(
-        "start", fixed=True, meaning='where a new group starts: "beginning", "end", an offset or an instant'
-    ),
-    "durable": SettingField("bool", fixed=True, meaning="whether the group outlives its last consumer"),
-    "backoff": SettingField(
-        "seconds", 0, 86_400.0, meaning="first delay after a failed body; doubles per attempt"
-    ),
-    "max_backoff": SettingField("seconds", 0, 30 * 86_400.0, meaning="longest delay after a failed body"),
-    "retry": SettingField(
-        "delays",
-        0,
-        30 * 86_400.0,
-        optional=True,
-        meaning="delay after each failed body, or after the first, the second, ... and all later ones; instead of"
-        " `backoff`",
-    ),
-}
+def _setting(default: Any, meaning: str, low: float = 0, high: float = 0, *, fixed: bool = False) -> Any:
+    """A setting in a class of settings. Its type says the kind, and whether None is a value of its own."""
+    return attrs.field(
+        default=default, metadata={"meaning": meaning, "low": low, "high": high, "fixed": fixed}
+    )
+
+
+def _fields_of(settings: type) -> dict[str, SettingField]:
+    """The table of a class of settings."""
+    hints = get_type_hints(settings)
+    return {field.name: _field_of(hints[field.name], field.metadata) for field in attrs.fields(settings)}
+
+
+def _field_of(hint: Any, facts: Mapping[str, Any]) -> SettingField:
+    parts = frozenset(get_args(hint)) if get_origin(hint) in (Union, UnionType) else frozenset({hint})
+    optional, parts = NoneType in parts, parts - {NoneType}
+    kind, choices = KINDS.get(parts, "choice"), ()
+    if kind == "choice":
+        (literal,) = parts
+        choices = get_args(literal)
+    return SettingField(kind, optional=optional, choices=choices, **facts)
+
+
 LATER: Final = {
     "topic": frozenset({"compaction", "archive", "compression_level"}),
     "group": frozenset({"filter"}),
@@ -238,17 +158,28 @@ class GroupOptions(GroupChanges, total=False):
 class TopicSettings:
     """Settings of a topic; durations in seconds, sizes in bytes."""
 
-    partitions: int = 1
-    segment_bytes: int = limits.SEGMENT_BYTES_DEFAULT
-    segment_age: float | None = None
-    retention_age: float | None = None
-    retention_bytes: int | None = None
-    drop_unread: bool = False
-    compression: Codec = "none"
-    max_message_bytes: int = limits.MESSAGE_BYTES_DEFAULT
-    dedup_window: float | None = None
-    default_ttl: float | None = None
-    priorities: bool = False
+    partitions: int = _setting(
+        1, "how many partitions; fixed once created", 1, limits.PARTITIONS_MAX, fixed=True
+    )
+    segment_bytes: int = _setting(
+        limits.SEGMENT_BYTES_DEFAULT,
+        "a segment is rolled at this size",
+        limits.SEGMENT_BYTES_MIN,
+        limits.SEGMENT_BYTES_MAX,
+    )
+    segment_age: float | None = _setting(None, "a segment is rolled at this age", 1, 10 * YEAR_S)
+    retention_age: float | None = _setting(None, "segments older than this are dropped", 1, 100 * YEAR_S)
+    retention_bytes: int | None = _setting(None, "bytes kept per partition", limits.SEGMENT_BYTES_MIN, 2**60)
+    drop_unread: bool = _setting(False, "retention may drop what a durable group has not settled")
+    compression: Codec = _setting("none", "codec of new batches")
+    max_message_bytes: int = _setting(
+        limits.MESSAGE_BYTES_DEFAULT, "largest value, key and headers together", 1, limits.MESSAGE_BYTES_MAX
+    )
+    dedup_window: float | None = _setting(None, "how long a deduplication id is remembered", 0.001, YEAR_S)
+    default_ttl: float | None = _setting(
+        None, "a message without a ttl of its own expires after this", 0.001, 100 * YEAR_S
+    )
+    priorities: bool = _setting(False, "messages have priorities; fixed once created", fixed=True)
 
     @property
     def default_ttl_us(self) -> int | None:
@@ -270,25 +201,70 @@ class TopicSettings:
 class GroupSettings:
     """Settings of a consumer group; durations in seconds."""
 
-    mode: GroupMode = "shared"
-    distribution: Distribution = "round-robin"
-    ordering: Ordering = "none"
-    visibility_timeout: float = 30.0
-    max_deliveries: int | None = None
-    dead_letter_topic: str | None = None
-    dead_letter_expired: bool = False
-    max_in_flight: int = 10_000
-    rebalance_timeout: float = 60.0
-    session_timeout: float | None = 300.0
-    group_expiry: float | None = 7 * 86_400.0
-    start: Start = "beginning"
-    durable: bool = True
-    backoff: float = 1.0
-    max_backoff: float = 60.0
-    priority_window: int = limits.RANGE_RECORDS_MAX
-    starvation_after: float | None = None
-    retry: float | Sequence[float] | None = None
+    mode: GroupMode = _setting(
+        "shared", "whether consumers share all partitions, or each owns some", fixed=True
+    )
+    distribution: Distribution = _setting(
+        "round-robin", "shared groups: which waiting consumer gets the next message"
+    )
+    ordering: Ordering = _setting("none", "which messages wait for each other within a partition", fixed=True)
+    visibility_timeout: float = _setting(30.0, "how long a lease lasts", 0.01, 30 * DAY_S)
+    max_deliveries: int | None = _setting(
+        None,
+        "a message that fails this often becomes a dead letter instead of being delivered again",
+        1,
+        1_000_000,
+    )
+    dead_letter_topic: str | None = _setting(
+        None, "the topic to which dead letters are forwarded; without one their partitions keep them"
+    )
+    dead_letter_expired: bool = _setting(False, "a message that expires unhandled becomes a dead letter too")
+    max_in_flight: int = _setting(10_000, "messages a consumer may hold unsettled", 1, 1_000_000)
+    rebalance_timeout: float = _setting(
+        60.0,
+        "exclusive groups: how long a consumer may take to release a partition that moves to another",
+        0,
+        DAY_S,
+    )
+    session_timeout: float | None = _setting(
+        300.0,
+        "exclusive groups: a consumer idle this long while messages wait loses its partitions",
+        0.01,
+        YEAR_S,
+    )
+    group_expiry: float | None = _setting(
+        7 * DAY_S, "a group without members is expired after this", 1, 100 * YEAR_S
+    )
+    start: Start = _setting(
+        "beginning", 'where a new group starts: "beginning", "end", an offset or an instant', fixed=True
+    )
+    durable: bool = _setting(True, "whether the group outlives its last consumer", fixed=True)
+    backoff: float = _setting(1.0, "first delay after a failed body; doubles per attempt", 0, DAY_S)
+    max_backoff: float = _setting(60.0, "longest delay after a failed body", 0, 30 * DAY_S)
+    priority_window: int = _setting(
+        limits.RANGE_RECORDS_MAX,
+        "the highest priority comes first among this many unsettled messages of a partition",
+        1,
+        limits.RANGE_RECORDS_MAX,
+        fixed=True,
+    )
+    starvation_after: float | None = _setting(
+        None,
+        "a message that has waited for this long comes before those of higher priorities",
+        0.001,
+        YEAR_S,
+        fixed=True,
+    )
+    retry: float | Sequence[float] | None = _setting(
+        None,
+        "delay after each failed body, or a list: after the first, the second, ..., all later ones; replaces `backoff`",
+        0,
+        30 * DAY_S,
+    )
 
+
+TOPIC_FIELDS: Final = _fields_of(TopicSettings)
+GROUP_FIELDS: Final = _fields_of(GroupSettings)
 
 Checked = tuple[Any, str | None]
 """A value as plain data, and what is wrong with it."""

@@ -357,11 +357,12 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
         if record is not None:
             differing = [key for key in given if getattr(record.settings, key) != getattr(wanted, key)]
             if differing:
-                fixed = any(TOPIC_FIELDS[key].fixed for key in differing)
-                way = "which cannot be changed. Name them as they are" if fixed else "Use alter_topic"
-                told = (
-                    f"{_told(record.settings, differing)}{', ' if fixed else '. '}{way}, or name no settings."
-                )
+                stored = _told(record.settings, differing)
+                if any(TOPIC_FIELDS[key].fixed for key in differing):
+                    told = f"{stored}, which cannot be changed. Name them as they are, or name no settings."
+                else:
+                    call = f"runtime.alter_topic({name!r}, {_call_of(wanted, differing)})"
+                    told = f"{stored}. Nothing was changed. {call} changes them; or name no settings."
                 raise TopicExists(f"{where} exists with other settings: {told}", topic=name)
             await self._confirm()
             return self._launch(record).topic_id
@@ -534,12 +535,11 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
         if record is None:
             raise InternalError(f"group {message.name!r} went while it was joined", invariant="K2")
         if differing := _differing(record.settings, wanted, message.given):
-            call = ", ".join(f"{key}={getattr(wanted, key)!r}" for key in differing)
             self.context.emit(
                 notices.SettingsDiffer(
                     record.name,
                     _told(record.settings, differing),
-                    f"runtime.group({record.name!r}).alter({call})",
+                    f"runtime.group({record.name!r}).alter({_call_of(wanted, differing)})",
                 )
             )
         await self._directory.launch_coordinator(record)
@@ -692,6 +692,11 @@ def _differing(stored: GroupSettings, wanted: GroupSettings, given: Mapping[str,
         for key in given
         if key in GROUP_FIELDS and key != "start" and getattr(stored, key) != getattr(wanted, key)
     ]
+
+
+def _call_of(wanted: TopicSettings | GroupSettings, names: Sequence[str]) -> str:
+    """The arguments of a call that makes these settings what was wanted."""
+    return ", ".join(f"{name}={getattr(wanted, name)!r}" for name in names)
 
 
 def _told(settings: TopicSettings | GroupSettings, names: Sequence[str]) -> str:

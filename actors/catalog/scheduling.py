@@ -57,8 +57,8 @@ def adding(
         if differing:
             told = ", ".join(_told(field, getattr(twin.spec, field)) for field in differing)
             raise ScheduleExists(
-                f"topic {name!r} has a schedule {spec.name!r} with other settings: {told}. Nothing was changed. Remove"
-                " it first, or choose another name.",
+                f"topic {name!r} has a schedule {spec.name!r} with other settings: {told}. Nothing was changed."
+                " A schedule is not altered: call its remove() and add it again, or choose another name.",
                 topic=name,
                 schedule=spec.name,
             )

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from callboard.actors.catalog.directory import LiveTopic
 
 
+SHARED: Final = [
+    field.name for field in attrs.fields(DeliverySettings) if field.name in attrs.fields_dict(GroupSettings)
+]
+"""What partitions need to know of a group's settings as they are."""
 Activity = tuple[int, int]
 """How much a consumer has fetched, and how much of it is in flight."""
 
@@ -172,19 +176,14 @@ class Membership:
         return self._delivery_settings
 
     def _for_partitions(self, settings: GroupSettings) -> DeliverySettings:
+        given = {name: getattr(settings, name) for name in SHARED}
+        if isinstance(settings.retry, (int, float)):
+            given["retry"] = (settings.retry,)
         return DeliverySettings(
-            settings.visibility_timeout,
-            settings.backoff,
-            settings.max_backoff,
-            self.version,
-            settings.ordering,
-            settings.max_deliveries,
-            settings.priority_window,
-            settings.starvation_after,
-            settings.mode == "exclusive",
-            (settings.retry,) if isinstance(settings.retry, (int, float)) else settings.retry,
-            settings.dead_letter_expired,
-            settings.distribution,
+            version=self.version,
+            is_exclusive=settings.mode == "exclusive",
+            keeps_expired=settings.dead_letter_expired,
+            **given,
         )
 
     def assigned(self, consumer: int) -> tuple[tuple[str, int], ...]:

@@ -23,7 +23,7 @@ async def facts(runtime: Any) -> list[tuple[str, int, int]]:
 
 
 async def test_creating_again_compares_only_what_is_named(autojump_clock: Any, world: Any) -> None:
-    """`create_topic` returns a topic that exists, unless a setting that is named differs."""
+    """`create_topic` returns a topic that exists, unless a named setting differs: the error names `alter_topic`."""
     async with world.open() as runtime:
         first = await runtime.create_topic("orders", partitions=3, retention_age=3600.0)
         same = await runtime.create_topic("orders")
@@ -32,6 +32,9 @@ async def test_creating_again_compares_only_what_is_named(autojump_clock: Any, w
         with pytest.raises(callboard.TopicExists, match="partitions is 3") as caught:
             await runtime.create_topic("orders", partitions=4, retention_age=3600.0)
         assert "retention_age" not in str(caught.value)
+        with pytest.raises(callboard.TopicExists, match=r"retention_age is 3600\.0") as caught:
+            await runtime.create_topic("orders", retention_age=60.0)
+        assert "runtime.alter_topic('orders', retention_age=60.0)" in str(caught.value)
         assert await facts(runtime) == [("orders", 3, 0)]
 
 

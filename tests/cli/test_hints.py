@@ -46,7 +46,7 @@ def test_errors_name_commands(orders: Any) -> None:
     assert "partitions is 2, which cannot be changed." in fixed
     assert "alter" not in fixed
     other = orders.run("topic", "create", "orders", "retention_age=77", code=1).err
-    assert "Use `callboard topic alter`, or name no settings." in other
+    assert "`callboard topic alter orders retention_age=77.0` changes them; or name no settings." in other
     lost = orders.run("group", "alter", "nosuch", "max_in_flight=5", code=1).err
     assert "`callboard group list` tells which there are." in lost
 

@@ -44,7 +44,7 @@ def is_a(value: object, *kinds: type) -> bool:
 
 
 def shown(value: object, most: int = SHOWN_CHARACTERS) -> str:
-    """How a message shows what was given, in at most `limit` characters; never raises."""
+    """How a message shows what was given, in at most `most` characters; never raises."""
     if type(value) is str or type(value) is bytes:
         value = value[:most]
     try:
@@ -151,7 +151,7 @@ def wall(given: datetime) -> str:
 
 
 def items(value: object, most: int) -> list[Any] | tuple[Any, ...] | None:
-    """The items of a sequence, at most `limit` and one more. Raises `InvalidArgument` when its own code raises."""
+    """The items of a sequence, at most `most` and one more. Raises `InvalidArgument` when its own code raises."""
     if type(value) is list or type(value) is tuple:
         return value
     if is_a(value, *TEXTS) or not is_a(value, Sequence):
@@ -160,7 +160,7 @@ def items(value: object, most: int) -> list[Any] | tuple[Any, ...] | None:
 
 
 def pairs(value: object, most: int) -> list[tuple[Any, Any]] | None:
-    """The items of a mapping, at most `limit` and one more. Raises as `items` does."""
+    """The items of a mapping, at most `most` and one more. Raises as `items` does."""
     if type(value) is dict:
         return list(value.items())
     if not is_a(value, Mapping):

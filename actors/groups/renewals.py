@@ -3,7 +3,8 @@
 `async with consumer.receive()` keeps a lease for as long as its body runs, however long that is. The leases to renew
 stand in a registry that consumers write to directly and one actor of the runtime reads: entering and leaving a body
 costs a dictionary entry, and the actor wakes only when the earliest renewal is due. When a lease is lost, its body is
-cancelled; a lease that cannot be renewed in time is lost too.
+cancelled; a lease that cannot be renewed in time is lost too. A body that extends its lease, or shortens it, moves the
+next renewal.
 
 All that is due at about the same time is renewed at once, so a partition that does not answer costs its own consumers
 their leases and no others.
@@ -13,6 +14,7 @@ The same actor ends the linger of acks that nobody waits for (`Lingers`): consum
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Literal
 
@@ -29,7 +31,7 @@ from callboard.log.errors import ActorStopped, CallboardError, GroupNotFound
 RENEW_AT: float = 1 / 3
 """The part of the visibility timeout after which a lease is renewed."""
 RETRY_AT: float = 1 / 10
-"""The part of the visibility timeout after which a partition that did not answer is asked again."""
+"""The part of a lease's time after which a partition that did not answer is asked again."""
 EARLY_AT: float = 1 / 20
 """The part of the visibility timeout by which a hold is renewed early when others are due anyway."""
 ACK_LINGER_S: float = 0.005
@@ -55,6 +57,21 @@ class RenewedLease:
     renewed: Callable[[float], None]
     holder: object = None
     """Whose it is."""
+    asked_at: float = 0.0
+    """When its time was last asked for: an answer to an earlier question says nothing any more."""
+
+    _lasts_s: float = math.inf
+    """For how long it was last given."""
+
+    @property
+    def patience_s(self) -> float:
+        """How long a partition has to answer before it is asked again."""
+        return min(self.visibility_timeout, self._lasts_s) * RETRY_AT
+
+    def move(self, asked_at: float, seconds: float) -> None:
+        """It lasts for `seconds` from `asked_at` on, and is renewed in time before."""
+        self.asked_at, self.deadline, self._lasts_s = asked_at, asked_at + seconds, seconds
+        self.due = self.deadline - min(seconds, self.visibility_timeout) * (1 - RENEW_AT)
 
 
 class RenewedLeases:
@@ -72,6 +89,17 @@ class RenewedLeases:
 
     def remove(self, lease: RenewedLease) -> None:
         self._leases.pop(lease, None)
+
+    def move(
+        self, holder: object, port: PartitionPort, lease_id: int, asked_at: float, seconds: float
+    ) -> None:
+        """`holder` asked at `asked_at` that this lease lasts for `seconds`: what is in use of it is renewed in time."""
+        for lease in self._leases:
+            is_it = lease.holder is holder and lease.port is port and lease.lease_id == lease_id
+            if is_it and lease.due != NEVER and lease.asked_at <= asked_at:
+                lease.move(asked_at, seconds)
+                if lease.due < self._timer.deadline:
+                    self._timer.arm(lease.due)
 
     def has_any(self, holder: object) -> bool:
         """Whether `holder` has a lease that is renewed."""
@@ -157,8 +185,8 @@ class Renewals(Actor[None]):
         while True:
             due = await self._leases.due(now)
             asked_at = now()
-            asked = [(lease, _ask(lease)) for lease in due]
-            until = asked_at + min(lease.visibility_timeout for lease in due) * RETRY_AT
+            asked = [(lease, _ask(lease, asked_at)) for lease in due]
+            until = asked_at + min(lease.patience_s for lease in due)
             for lease, reply in asked:
                 kept = await _kept(reply, until)
                 self._judge(lease, kept, asked_at, now())
@@ -168,18 +196,19 @@ class Renewals(Actor[None]):
         if lease not in self._leases or lease.due == NEVER:
             return
         if kept:
-            lease.deadline = asked_at + lease.visibility_timeout
-            lease.due = asked_at + lease.visibility_timeout * RENEW_AT
-            lease.renewed(lease.deadline)
+            if lease.asked_at <= asked_at:  # else its body has moved its end meanwhile
+                lease.move(asked_at, lease.visibility_timeout)
+                lease.renewed(lease.deadline)
         elif kept is None and now < lease.deadline:
-            lease.due = min(now + lease.visibility_timeout * RETRY_AT, lease.deadline)
+            lease.due = min(now + lease.patience_s, lease.deadline)
         else:
             self._leases.end(lease)
 
 
-def _ask(lease: RenewedLease) -> Reply | Literal[False] | None:
+def _ask(lease: RenewedLease, now: float) -> Reply | Literal[False] | None:
     """Ask for a renewal without waiting; None when the partition takes no questions now, False when it is deleted."""
     message = Extend(lease.group_id, lease.lease_id, lease.visibility_timeout)
+    lease.asked_at = now
     try:
         return lease.port.ref.ask_nowait(message)
     except CallboardError:

@@ -436,6 +436,7 @@ class ConsumerLeases(AcksWithPublishes):
             if asked_at + seconds < lease.deadline:
                 lease.deadline = asked_at + seconds
                 lease.stale_at = asked_at  # nothing more of it is handed over: too little may be left
+                self.session.renewed_leases.move(self, lease.port, lease.lease_id, asked_at, seconds)
                 self._let_go()
             self._freed.set()  # who waits for room waits for the earliest deadline
             try:
@@ -450,6 +451,7 @@ class ConsumerLeases(AcksWithPublishes):
             causes = self._causes(lease.port, lease.lease_id, lost)
             raise lease_lost({lease.port: lost}, "extend", self._group, causes)
         lease.deadline = asked_at + seconds
+        self.session.renewed_leases.move(self, lease.port, lease.lease_id, asked_at, seconds)
 
     # -- errors
 

@@ -44,7 +44,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
             if entry.kind == "extend":  # that may shorten the lease, of all that was leased together
                 for place, holder in held.items():
                     if place[:3] == (entry.who, entry.topic, entry.partition):
-                        held[place] = holder._replace(until=min(holder.until, entry.until), detail="")
+                        held[place] = holder._replace(until=min(holder.until, entry.until))
             continue
         begin = begun.get(entry.operation, entry)
         own = [place for place in places if place in held and begin.is_of(held[place], place[3])]

@@ -37,7 +37,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
             extends[entry.operation] = entry
             for place, own in held.items():
                 if own.who == entry.who and place[:3] == (group, topic, partition):
-                    held[place] = own._replace(until=min(own.until, entry.until), detail="")
+                    held[place] = own._replace(until=min(own.until, entry.until))
             continue
         for offset in entry.offsets:
             place = (group, topic, partition, offset)

@@ -531,9 +531,10 @@ class _PromptnessCheck:
         member = group.members.get(state.holder)
         if member is None:
             return
-        group.moved(place, state, entry.until)
+        until = FOREVER if place in member.renewing else entry.until  # then it is renewed before
+        group.moved(place, state, until)
         state.extended_to = entry.until
-        member.hold(place, state.entry.number, entry.until, entry.until)
+        member.hold(place, state.entry.number, until, entry.until)
         for other in member.held:
             others = group.states[other]
             if other[:2] == place[:2] and others.holder == state.holder:

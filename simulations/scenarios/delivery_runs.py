@@ -226,6 +226,9 @@ class DeliveryWorkload(BrokerWorkload):
                     raise HandlerFailed
                 elif fate == "release":
                     await consumer.release(message)
+                elif fate == "shorten":  # and it goes on: the lease is renewed before that is over
+                    await consumer.extend(message, SHORT_S)
+                    await trio.sleep(1.5 * self.traffic.visibility_s)
         except HandlerFailed:
             return
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -341,3 +342,54 @@ async def test_a_partition_whose_answer_was_given_up_is_asked_again(autojump_clo
                 await trio.sleep(VISIBILITY_S / 2)  # longer than until the lease of the body is renewed
                 world.disk.unslow(slowness)
                 await trio.sleep(4 * VISIBILITY_S)
+
+
+@pytest.mark.parametrize("seconds", [0.5, 3.0, 45.0])
+@pytest.mark.parametrize("way", ["receive", "work"])
+async def test_a_lease_that_its_body_has_moved_is_renewed_in_time(
+    autojump_clock: Any, world: Any, way: str, seconds: float
+) -> None:
+    """Nobody else is handed the message while the body runs, whether it has shortened its lease or lengthened it."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("jobs", partitions=1)
+        await topic.publish(b"long")
+        ended: list[float] = []
+
+        async def body(message: Any) -> None:
+            await message.extend(seconds)
+            await trio.sleep(100)
+            ended.append(trio.current_time())
+
+        async def receive() -> None:
+            async with topic.subscribe("group", visibility_timeout=30) as consumer:
+                async with consumer.receive() as message:
+                    await body(message)
+
+        async with trio.open_nursery() as nursery:
+            if way == "receive":
+                nursery.start_soon(receive)
+            else:
+                nursery.start_soon(partial(topic.work, body, "group", visibility_timeout=30))
+            await trio.sleep(0.1)
+            async with topic.subscribe("group", visibility_timeout=30) as other:
+                assert await other.get(timeout=150) is None
+            nursery.cancel_scope.cancel()
+        assert len(ended) == 1
+
+
+async def test_a_body_ends_when_the_lease_that_it_has_shortened_cannot_be_renewed(
+    autojump_clock: Any, world: Any
+) -> None:
+    """It does not run on until the renewal that was due before."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("jobs", partitions=1)
+        await topic.publish(b"long")
+        began = 0.0
+        with pytest.raises(callboard.LeaseLost):
+            async with topic.subscribe("group", visibility_timeout=30) as consumer:
+                async with consumer.receive() as message:
+                    await message.extend(3)
+                    began = trio.current_time()
+                    await runtime.group("group").reset()
+                    await trio.sleep(100)
+        assert trio.current_time() - began <= 3

@@ -11,6 +11,7 @@ from typing import Final
 
 from callboard.actors.catalog.commands import Admission, CatalogCommand
 from callboard.actors.catalog.state import GroupRecord, TopicRecord
+from callboard.actors.dead_letters.commands import RouterCommand
 from callboard.actors.delays.scheduler import Question as SchedulerCommand
 from callboard.actors.delivery.failing import DeadLetter
 from callboard.actors.delivery.receipts import Settlement
@@ -22,8 +23,13 @@ from callboard.actors.partition.beside.outbox_entries import Entry
 from callboard.actors.timers.commands import Due, WheelCommand
 from callboard.supervision.system import USER
 
-COMMANDS: Final = (c.PartitionCommand, CatalogCommand, CoordinatorCommand, SchedulerCommand, WheelCommand)
-"""What partitions, the catalog, coordinators, the scheduler of delayed messages and the timer wheel understand."""
+COMMANDS: Final = (
+    *(c.PartitionCommand, CatalogCommand, CoordinatorCommand),
+    *(RouterCommand, SchedulerCommand, WheelCommand),
+)
+"""What partitions, the catalog, coordinators, the dead-letter router, the scheduler of delayed messages and the timer
+wheel understand.
+"""
 ANSWERS: Final = (
     *(c.Offsets, c.LeasedRecords, c.Holder, c.Numberings, c.PartitionStatistics),
     *(Settlement, DeadLetter, Entry),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
+from typing import Any
 
+from callboard.actors.catalog.commands import ROUTER
 from callboard.actors.catalog.directory import Directory
 from callboard.actors.dead_letters.router import DeadLetterRouter
 from callboard.actors.delays.scheduler import Scheduler
-from callboard.actors.kernel import ActorStart
+from callboard.actors.kernel import ActorRef, ActorStart
 from callboard.actors.outbox.forwarder import Forwarder
 from callboard.actors.recurring.recurring import Recurring
 from callboard.supervision import ChildSpec, Supervisor
@@ -25,13 +28,14 @@ class BackgroundActors:
         }
         if not only_looks:
             self._starts |= {
-                "dead-letters": partial(DeadLetterRouter, directory),
+                ROUTER: partial(DeadLetterRouter, directory, Counter()),
                 "outbox": partial(Forwarder, directory),
                 "recurring": partial(Recurring, directory.schedules, directory.wheel),
             }
 
-    def start(self, name: str) -> None:
-        """Start the one of that name, the first time."""
+    def start(self, name: str) -> ActorRef[Any] | None:
+        """Start the one of that name, the first time: where it is. None when it was started, or is not to be."""
         start = self._starts.pop(name, None)
-        if start is not None:
-            self._root.add_child(ChildSpec(name=name, start=start, significant=False, awaited=False))
+        if start is None:
+            return None
+        return self._root.add_child(ChildSpec(name=name, start=start, significant=False, awaited=False))

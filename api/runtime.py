@@ -573,7 +573,7 @@ class Runtime:
         session = self._session
         ports = [port for live in session.directory.topics() for port in live.ports]
         partitions, groups = await session.partition_statistics(ports), await self.groups()
-        timers = await session.timer_statistics()
+        timers, forwarded = await session.timer_statistics(), await session.forwarded()
         return RuntimeStatistics(
             directory=self.directory,
             partitions=partitions,
@@ -583,7 +583,7 @@ class Runtime:
             timers=timers,
             delayed=delayed_statistics(session.directory),
             outbox=outbox_statistics(session.directory),
-            forwarding=forwarding_statistics(session.directory, groups, partitions),
+            forwarding=forwarding_statistics(forwarded, groups, partitions),
             schedules=tuple(map(schedule_statistics, session.directory.schedules)),
             catalog=session.directory.catalog_losses,
         )

@@ -16,6 +16,7 @@ from trio.lowlevel import TrioToken, current_trio_token
 
 from callboard.actors.catalog.commands import EnableOutbox
 from callboard.actors.catalog.directory import Directory, LiveGroup, LiveTopic
+from callboard.actors.dead_letters.commands import CountForwarded, Forwarded
 from callboard.actors.groups.renewals import Lingers, RenewedLeases
 from callboard.actors.kernel import ActorRef
 from callboard.actors.names import no_topic
@@ -30,6 +31,7 @@ from callboard.log.errors import (
     ActorStopped,
     CallboardError,
     GroupNotFound,
+    RestartLimitReached,
     RuntimeClosed,
     TopicNotFound,
     WrongRun,
@@ -187,6 +189,21 @@ class Session:
             except ActorStopped:
                 self.check_open()
                 raise
+
+    async def forwarded(self) -> Forwarded:
+        """What the dead-letter router has forwarded; nothing where it does not run."""
+        router = self.directory.router.ref
+        while router is not None:
+            try:
+                return await router.ask(CountForwarded())
+            except ActorCrashed:
+                continue
+            except ActorStopped:
+                self.check_open()
+                raise
+            except RestartLimitReached:
+                break
+        return Forwarded()
 
     async def partition_statistics(self, ports: Sequence[PartitionPort]) -> tuple[PartitionStatistics, ...]:
         """Each partition's statistics; only the state of one that does not answer within DESCRIBE_TIMEOUT_S."""

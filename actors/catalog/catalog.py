@@ -627,7 +627,7 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
             port.carried.set(record.group_id, altered, self.context.clock.monotonic())
         await self._tell(ports, c.AlterDelivery(record.group_id, altered))
         membership.tell_members()
-        self._directory.flag_dead(record)
+        self._directory.route_dead_letters(record)
 
     async def _group_idle(self, message: GroupIdle) -> None:
         idle = (state.GROUP_IDLE, message.group_id, message.since_us)

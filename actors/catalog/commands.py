@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -196,3 +196,16 @@ CatalogCommand = (
     | ListGroups
     | ListTopics
 )
+
+
+ROUTER: Final = "dead-letters"
+"""The dead-letter router's name in the tree, directly below the root."""
+
+
+@attrs.frozen
+class RouteGroup:
+    """A notice to the dead-letter router: the group names a topic for dead letters, maybe another one than before."""
+
+    group_id: int
+    topic_ids: tuple[str, ...]
+    """Of the topics that it reads."""

@@ -16,12 +16,12 @@ from typing import Any
 import attrs
 import trio
 
+from callboard.actors.catalog.commands import ROUTER, RouteGroup
 from callboard.actors.catalog.losses import CatalogStatistics
 from callboard.actors.catalog.state import GroupRecord, TopicRecord
 from callboard.actors.groups.coordinator import Coordinator
 from callboard.actors.groups.membership import Membership
-from callboard.actors.kernel import ActorRef, MailboxSpec
-from callboard.actors.partition.beside.dead_flags import DeadFlags
+from callboard.actors.kernel import ActorRef, Began, MailboxSpec, Peer
 from callboard.actors.partition.beside.delayed import (
     DELAYED,
     SETTLED_AGE_S,
@@ -41,7 +41,7 @@ from callboard.actors.partition.choice.record_window import WindowBudget
 from callboard.actors.partition.openings import Openings
 from callboard.actors.partition.partition import Partition
 from callboard.actors.partition.port import PartitionPort
-from callboard.actors.partition.spec import PartitionSpec
+from callboard.actors.partition.spec import PartitionSpec, RouterAddress
 from callboard.actors.recurring.schedules import Schedules
 from callboard.actors.recurring.spec import Zones
 from callboard.actors.settings import GroupSettings, TopicSettings
@@ -109,14 +109,17 @@ class Directory:
         self.wheel = wheel
         self.schedules = Schedules(zones, wheel.clock)
         self._limits = limits
-        self._start: Callable[[str], object] = lambda _: None
+        self._start: Callable[[str], ActorRef[Any] | None] = lambda _: None
         self._topics: Supervisor
         self._groups: Supervisor
         self._by_id: dict[str, LiveTopic] = {}
         self._by_name: dict[str, LiveTopic] = {}
         self._live_groups: dict[int, LiveGroup] = {}
         self._memberships: dict[int, Membership] = {}
-        self.dead = DeadFlags()
+        self.router = RouterAddress()
+        self._routes: Peer[int, RouteGroup] | None = None
+        self._routed: dict[int, tuple[str, ...]] = {}
+        """By group that names a topic for dead letters: the ids of the topics that it reads."""
         self.waiting = WaitingPartitions()
         self.outboxes = Outboxes()
         self.endings: set[Flag] = set()
@@ -132,7 +135,7 @@ class Directory:
         self,
         topics: Supervisor,
         groups: Supervisor,
-        start: Callable[[str], object],
+        start: Callable[[str], ActorRef[Any] | None],
     ) -> None:
         """Name the supervisors below which topics and coordinators are started, and what starts an actor that works for
         all topics, by its name, the first time that it is needed.
@@ -169,12 +172,32 @@ class Directory:
         found = (live for live in self._live_groups.values() if live.name == name)
         return next((live.membership.settings for live in found), None)
 
-    def flag_dead(self, record: GroupRecord) -> None:
+    def route_dead_letters(self, record: GroupRecord) -> None:
         """Have the router look at what the group's partitions keep."""
-        if record.settings.dead_letter_topic is not None:
-            self._start("dead-letters")
-            for port in self.ports(record):
-                self.dead.raise_for(port, record.group_id)
+        if record.settings.dead_letter_topic is None:
+            self._routed.pop(record.group_id, None)
+            return
+        self._routed[record.group_id] = tuple(record.topic_ids)
+        self._start_router()
+        if self._routes is not None:
+            self._routes.mark(record.group_id)
+
+    def _start_router(self) -> None:
+        ref = self._start(ROUTER)
+        if ref is not None:
+            self.router.ref = ref
+            self._routes = Peer(ref, self)
+            self._routes.open()
+
+    def compose(self, group_id: int) -> RouteGroup:
+        """To the router: what partitions it has to ask about the group."""
+        return RouteGroup(group_id, self._routed.get(group_id, ()))
+
+    def hear(self, message: object) -> None:
+        """Of the router: one that has begun is told of all groups."""
+        if self._routes is not None and isinstance(message, Began):
+            for group_id in self._routed:
+                self._routes.mark(group_id)
 
     def membership(self, record: GroupRecord) -> Membership:
         """A group's settings and members; shared by all incarnations of its coordinator."""
@@ -223,8 +246,10 @@ class Directory:
             for index in range(record.settings.partitions)
         )
         for port in ports:
-            port.topic_id, port.flag_dead = record.topic_id, partial(self.dead.raise_for, port)
+            port.topic_id = record.topic_id
         partitions = tuple(self._spec(record.name, record.topic_id, port, record.settings) for port in ports)
+        for spec in partitions:
+            spec.router = self.router
         children = [self._child(spec, str(spec.index)) for spec in partitions]
         supervisor = self._topics.add_child(
             SupervisorSpec(
@@ -240,7 +265,7 @@ class Directory:
         live = LiveTopic(record.name, record.topic_id, record.settings, ports, partitions)
         self._by_id[record.topic_id] = self._by_name[record.name] = live
         if record.takes_dead_letters:
-            self._start("dead-letters")  # the topic may know sources that have ended
+            self._start_router()  # the topic may know sources that have ended
         return live
 
     def _spec(self, name: str, topic_id: str, port: PartitionPort, settings: TopicSettings) -> PartitionSpec:
@@ -353,12 +378,9 @@ class Directory:
             return  # the name is another topic's by now
         if record.name in self._topics:
             await self._topics.stop_child(record.name)
-        if live is not None:  # nothing is raised, served or counted for partitions that have ended
-            for port in live.ports:
-                self.dead.forget_port(port)
+        if live is not None:  # nothing is served for partitions that have ended
             for outbox in live.outboxes:
                 outbox.flag.set()
-            self.dead.forwarded.pop(live.name, None)
         self._by_id.pop(record.topic_id, None)
         self._tell_ending()
 
@@ -378,7 +400,7 @@ class Directory:
             )
             live = LiveGroup(ref, membership, record.name)
             self._live_groups[record.group_id] = live
-            self.flag_dead(record)
+            self.route_dead_letters(record)
         return live
 
     async def retire_coordinator(self, record: GroupRecord) -> None:
@@ -390,7 +412,7 @@ class Directory:
                 await self._groups.stop_child(record.name)
             del self._live_groups[record.group_id]
         self._memberships.pop(record.group_id, None)
-        self.dead.forget_group(record.group_id)
+        self._routed.pop(record.group_id, None)
         self._tell_ending()
 
     def _tell_ending(self) -> None:

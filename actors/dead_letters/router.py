@@ -1,8 +1,12 @@
 """The dead-letter router: one actor that forwards dead letters to the topics that their groups name.
 
-It pulls. A partition with dead letters raises a flag (`dead_flags`) and keeps them. For each target topic there is one
-task, which lists what a flagged partition keeps, publishes it at `acks="all"`, and has the partition forget what is
-stored. Whatever crashes in between, the same is done again: the target knows what it has (`forwarding`).
+It pulls. A partition that keeps dead letters of a group is a *source*. It says so in a notice, once until it is asked
+for them. One task for each target topic lists what a source keeps, publishes it at `acks="all"`, and has
+the partition forget what is stored. Whatever crashes in between, the same is done again: the target knows what it has
+(`forwarding`).
+
+The catalog tells an incarnation that begins of every group that names a target (`RouteGroup`). All partitions that
+these groups read are asked.
 
 While a target cannot take anything, dead letters stay where they are, and are tried again. A full target therefore
 never makes a healthy message a dead letter, nor loses one; only when the partition has no more room for dead letters,
@@ -11,24 +15,26 @@ messages that failed before wait.
 Invariants
 ----------
 R1  A dead letter is forgotten by its partition only when its target has it, synced.
-R2  A flag is lowered only when nothing was left after it was raised last.
+R2  A source is done with only when it had nothing left after its last notice.
 R3  A line drains one source at a time, from the lowest number up.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
 
+from callboard.actors.catalog.commands import RouteGroup
 from callboard.actors.catalog.ended_sources import EndedSources
+from callboard.actors.dead_letters.commands import CountForwarded, Forwarded, RouterCommand
 from callboard.actors.dead_letters.forwarding import Found, Origin, forwarded
 from callboard.actors.delivery.failing import DeadLetter
-from callboard.actors.kernel import Actor
+from callboard.actors.kernel import Actor, Batch
 from callboard.actors.notices import DeadLettersHeld
 from callboard.actors.partition import commands as c
-from callboard.actors.partition.beside.dead_flags import Source
 from callboard.actors.partition.calls import PartitionCalls, SourceEnded, record_in
 from callboard.actors.partition.participants import wall_offset
 from callboard.actors.retry_pauses import RetryPauses
@@ -50,6 +56,13 @@ BYTES_AT_A_TIME: Final = 4 * MIB
 """Dead letters in one batch, or fewer: the last one begins within these bytes."""
 
 
+class Source(NamedTuple):
+    """Where dead letters are kept: those of one group in one partition."""
+
+    port: PartitionPort
+    group_id: int
+
+
 @attrs.define(eq=False)
 class Line:
     """What is to be forwarded to one topic."""
@@ -62,36 +75,61 @@ class Line:
         return next(iter(self.sources))
 
 
-class DeadLetterRouter(Actor[None]):
-    """See the module."""
+class DeadLetterRouter(Actor[RouterCommand]):
+    """See the module. `counts` is what its incarnations hand on: what was forwarded, by topic id."""
 
     defers_interrupts = True
 
-    def __init__(self, directory: Directory) -> None:
+    def __init__(self, directory: Directory, counts: Counter[str]) -> None:
         self._directory = directory
+        self._counts = counts
+        self._told: dict[Source, int] = {}
+        """How often each source that is not done with was heard of."""
+        self._held: dict[str, str] = {}
+        """By topic that takes no dead letters now: why."""
         self._timers = Timers(directory.wheel)
         self._calls = PartitionCalls(self._timers)
         self._lines: dict[str, Line] = {}
 
     async def started(self) -> None:
-        """Look at every flag that is up, then at those that are raised."""
-        self.context.start_task(self._route, name="router")
+        """Look for sources of other kinds that have ended; the catalog tells what to route."""
         self.context.start_task(EndedSources(self._directory, self._timers).forget, name="ended sources")
 
-    async def _route(self) -> None:
-        flags = self._directory.dead
-        sources = flags.all()
-        while True:
-            for source in sources:
-                self._give(source)
-            sources = await flags.new()
+    async def receive_batch(self, batch: Batch[RouterCommand]) -> None:
+        """Give each source to the line of its target."""
+        for message, reply in batch:
+            match message:
+                case c.DeadLettersWait(topic_id, partition, group_id):
+                    self._hear(topic_id, partition, group_id)
+                case RouteGroup(group_id, topic_ids):
+                    for topic_id in topic_ids:
+                        live = self._directory.by_id(topic_id)
+                        for partition in range(0 if live is None else len(live.ports)):
+                            self._hear(topic_id, partition, group_id)
+                case CountForwarded():
+                    if reply is not None:
+                        reply.answer(self._forwarded())
+
+    def _hear(self, topic_id: str, partition: int, group_id: int) -> None:
+        """There may be dead letters of the group in the partition."""
+        live = self._directory.by_id(topic_id)
+        if live is not None:
+            source = Source(live.ports[partition], group_id)
+            self._told[source] = self._told.get(source, 0) + 1
+            self._give(source)
+
+    def _forwarded(self) -> Forwarded:
+        counts = self._counts
+        for topic_id in [each for each in counts if self._directory.by_id(each) is None]:
+            del counts[topic_id]
+        named = [(self._directory.by_id(topic_id), count) for topic_id, count in counts.items()]
+        return Forwarded({live.name: count for live, count in named if live is not None}, dict(self._held))
 
     def _give(self, source: Source) -> None:
         """Add the source to the line of its target, if it has one; else its dead letters stay where they are."""
         topic = self._target_of(source)
         if topic is None:
-            flags = self._directory.dead
-            flags.lower(source, flags.count(source))
+            self._told.pop(source, None)
             return
         line = self._lines.get(topic)
         if line is None:
@@ -107,17 +145,17 @@ class DeadLetterRouter(Actor[None]):
         """One source after the other, until there is none; after a failure the next one, and a pause when all have
         failed.
         """
-        pauses, failed, flags = RetryPauses(), 0, self._directory.dead
+        pauses, failed = RetryPauses(), 0
         while line.sources:
             source = line.first()
             try:
                 await self._drain(source, line.topic)
             except ActorStopped:  # its topic is deleted, or the runtime closes
-                flags.lower(source, flags.count(source))
+                self._told.pop(source, None)
                 del line.sources[source]
             except CallboardError as error:
                 failed += 1
-                flags.held[line.topic] = str(error)
+                self._held[line.topic] = str(error)
                 if failed == 1 and pauses.is_first:
                     self.context.emit(DeadLettersHeld(line.topic, source.port.label, str(error)))
                 del line.sources[source]
@@ -127,17 +165,17 @@ class DeadLetterRouter(Actor[None]):
                     await self._timers.sleep(pauses.failed())
             else:
                 line.sources.pop(source, None)
-                flags.held.pop(line.topic, None)
+                self._held.pop(line.topic, None)
                 failed = 0
                 pauses.worked()
-        flags.held.pop(line.topic, None)
+        self._held.pop(line.topic, None)
         del self._lines[line.topic]
 
     async def _drain(self, source: Source, topic: str) -> None:
         """Forward all that the source keeps."""
-        flags, port = self._directory.dead, source.port
+        port = source.port
         while True:
-            count = flags.count(source)
+            told = self._told.get(source, 0)
             if self._target_of(source) != topic:
                 self._give(source)
                 return
@@ -148,18 +186,18 @@ class DeadLetterRouter(Actor[None]):
             except GroupNotFound:
                 letters = []
             if not letters:
-                flags.lower(source, count)
-                if flags.count(source) == 0:
+                if self._told.get(source, 0) == told:
+                    self._told.pop(source, None)
                     return
                 continue
-            stored = await self._publish(source, topic, letters)
+            topic_id, stored = await self._publish(source, topic, letters)
             forget = c.ForgetDead(source.group_id, stored + 1, letters[0].numbering)
-            flags.forwarded[topic] += await self._calls.ask(port, forget)
+            self._counts[topic_id] += await self._calls.ask(port, forget)
 
-    async def _publish(self, source: Source, topic: str, letters: list[DeadLetter]) -> int:
+    async def _publish(self, source: Source, topic: str, letters: list[DeadLetter]) -> tuple[str, int]:
         """Publish the first of them, to the partition of the same number, or where counting goes on from the beginning.
 
-        Returns the number of the last that is stored.
+        Returns the topic's id, and the number of the last that is stored.
         """
         live, group = self._directory.find(topic), self._directory.live_group(source.group_id)
         if live is None or group is None:
@@ -182,7 +220,7 @@ class DeadLetterRouter(Actor[None]):
             raise
         except ActorStopped as error:  # it was deleted meanwhile
             raise _missing(topic, port.label) from error
-        return found[-1].letter.number
+        return live.topic_id, found[-1].letter.number
 
     def _is_live(self, source: Source) -> bool:
         return not source.port.is_deleted and self._directory.is_live_group(source.group_id)

@@ -232,6 +232,15 @@ class Extend(NamedTuple):
 
 
 @attrs.frozen
+class DeadLettersWait:
+    """A notice to the dead-letter router: the partition keeps dead letters of a group. Said once until `ListDead`."""
+
+    topic_id: str
+    partition: int
+    group_id: int
+
+
+@attrs.frozen
 class ListDead:
     """Answered with the dead letters of a group (`delivery.failing.DeadLetter`), once they are synced: those with
     numbers above `above`, the first `limit` of them.

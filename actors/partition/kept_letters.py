@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from callboard.actors import notices
+from callboard.actors.kernel import Peer
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
 from callboard.log.errors import CallboardError, InternalError
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from callboard.actors.kernel import Context
     from callboard.actors.partition.calls import PartitionCalls
     from callboard.actors.partition.port import PartitionPort
+    from callboard.actors.partition.spec import PartitionSpec
 
 FAILED: Final = frozenset({"failed"})
 """One that is stuck answers all the same: it needs no disk to count."""
@@ -45,16 +47,41 @@ async def kept_letters(
             nursery.start_soon(count_at, port)
 
 
-def tells_dead(context: Context[Any], port: PartitionPort) -> dict[type, Callable[[Any], None]]:
-    """What performs a core's effects that concern dead letters."""
+class DeadLetterNotices:
+    """Says that dead letters wait: to the router, once until it asks; and as an event when they came about."""
 
-    def has_dead(effect: e.HasDead) -> None:
+    def __init__(self, context: Context[Any], spec: PartitionSpec) -> None:
+        self._context = context
+        self._spec = spec
+        self._peer: Peer[int, c.DeadLettersWait] | None = None
+        self._said: set[int] = set()
+        """The groups of which it was said, and the router has not asked yet."""
+
+    def performers(self) -> dict[type, Callable[[Any], None]]:
+        """What performs a core's effects that concern dead letters."""
+        return {e.HasDead: self._has_dead, e.DroppedDead: self._dropped_dead}
+
+    def asked(self, group_id: int) -> None:
+        """Somebody asks for those of the group. What comes about from now on is said again."""
+        self._said.discard(group_id)
+
+    def compose(self, group_id: int) -> c.DeadLettersWait:
+        """What there is to say of the group."""
+        return c.DeadLettersWait(self._spec.topic_id, self._spec.index, group_id)
+
+    def hear(self, message: object) -> None:
+        """Never called: the catalog tells a router that begins which partitions to ask."""
+
+    def _has_dead(self, effect: e.HasDead) -> None:
         group_id, died, reason = effect
-        port.flag_dead(group_id)
+        router = None if self._spec.router is None else self._spec.router.ref
+        if router is not None and group_id not in self._said:
+            self._said.add(group_id)
+            if self._peer is None:
+                self._peer = Peer(router, self)
+            self._peer.mark(group_id)
         if died:
-            context.emit(notices.DeadLettered(context.path, group_id, died, reason))
+            self._context.emit(notices.DeadLettered(self._context.path, group_id, died, reason))
 
-    def dropped_dead(effect: e.DroppedDead) -> None:
-        context.emit(notices.DeadLettersDropped(context.path, *effect))
-
-    return {e.HasDead: has_dead, e.DroppedDead: dropped_dead}
+    def _dropped_dead(self, effect: e.DroppedDead) -> None:
+        self._context.emit(notices.DeadLettersDropped(self._context.path, *effect))

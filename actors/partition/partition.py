@@ -37,7 +37,7 @@ from callboard.actors.partition.committer import Committer, DiskEngine
 from callboard.actors.partition.core import REFUSALS, PartitionCore
 from callboard.actors.partition.delivery_journal import open_delivery_journal
 from callboard.actors.partition.group_states import PendingLease
-from callboard.actors.partition.kept_letters import tells_dead
+from callboard.actors.partition.kept_letters import DeadLetterNotices
 from callboard.actors.partition.openings import Turn
 from callboard.actors.partition.participants import JournalParticipant, LogParticipant, wall_offset
 from callboard.actors.partition.publishing.publishers import Publishers, publishers_of
@@ -87,6 +87,7 @@ class Partition(Actor[c.PartitionCommand]):
         self._committer: Committer
         self._publishers: Publishers
         self._windows: WindowReading
+        self._dead_letters: DeadLetterNotices
         self._has_started = False
         self._lacks_space = False
         self._handlers: dict[type, Handler] = {}
@@ -116,6 +117,7 @@ class Partition(Actor[c.PartitionCommand]):
         if turn is None:
             return
         self._has_started = True
+        self._dead_letters = DeadLetterNotices(context, self._spec)
         core = self._core
         self._handlers = {
             c.PublishOne: core.publish_one,
@@ -130,7 +132,7 @@ class Partition(Actor[c.PartitionCommand]):
             c.AckAndPublish: core.ack_and_publish,
             c.ListOutbox: core.list_outbox,
             c.ForgetOutbox: core.forget_outbox,
-            c.ListDead: core.list_dead,
+            c.ListDead: self._list_dead,
             c.CountDead: core.count_dead,
             c.ForgetDead: core.forget_dead,
             c.ListNumberings: core.list_numberings,
@@ -162,7 +164,7 @@ class Partition(Actor[c.PartitionCommand]):
             e.SkipExpired: self._skip_expired,
             e.Notify: self._notify,
             e.Arm: self._arm,
-            **tells_dead(self.context, self._port),
+            **self._dead_letters.performers(),
             e.DroppedUnread: self._dropped_unread,
             e.OutboxMoved: self._port.note_outbox,
         }
@@ -409,6 +411,10 @@ class Partition(Actor[c.PartitionCommand]):
             self.context.start_task(self._find_offset, time_us, reply, opens, name="open group")
         else:
             self._core.open_group(message, reply, now, numbering=self._journal.next_id)
+
+    def _list_dead(self, message: c.ListDead, reply: Reply | None, now: float) -> None:
+        self._dead_letters.asked(message.group_id)
+        self._core.list_dead(message, reply, now)
 
     def _offset_at(self, message: c.OffsetAt, reply: Reply | None, now: float) -> None:
         if reply is not None:

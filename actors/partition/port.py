@@ -153,8 +153,6 @@ class PartitionPort:
         self._record: DamageRecord | None = None
         self.topic_id = ""
         self.index = index
-        self.flag_dead: Callable[[int], object] = lambda _: None
-        """Called with a group's id when the partition keeps dead letters of it."""
         self.outbox_moved: Callable[[int, bool], object] = lambda _count, _has_new: None
         """Called with how many entries its outbox has, and whether some may be new."""
         self.ref: ActorRef[PartitionCommand]

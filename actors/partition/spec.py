@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 
+from callboard.actors.kernel import ActorRef
 from callboard.actors.partition.choice.record_window import WindowBudget
 from callboard.actors.partition.openings import Openings
 from callboard.actors.partition.port import PartitionPort
@@ -33,6 +36,13 @@ def log_settings(settings: TopicSettings, limits: Limits) -> LogSettings:
 
 
 @attrs.define(eq=False)
+class RouterAddress:
+    """Where the dead-letter router is found; None until it is started. It is then told what to ask partitions for."""
+
+    ref: ActorRef[Any] | None = None
+
+
+@attrs.define(eq=False)
 class PartitionSpec:
     """Which partition an actor is, and where its files are. Shared by all incarnations."""
 
@@ -46,6 +56,8 @@ class PartitionSpec:
     """Of all partitions of the runtime."""
     wheel: WheelAddress
     """Of the runtime."""
+    router: RouterAddress | None = None
+    """None for partitions that keep no dead letters of users' groups."""
     folder: str = ""
     """The last part of its directory, when that is not its index."""
 

@@ -12,6 +12,7 @@ import attrs
 import trio
 
 from callboard.actors.catalog.losses import CatalogStatistics
+from callboard.actors.dead_letters.commands import Forwarded
 from callboard.actors.names import OWN_GROUPS
 from callboard.actors.partition.commands import Holder, ListHolders, PartitionStatistics, Read
 from callboard.actors.settings import GroupSettings
@@ -375,7 +376,7 @@ def described(
 
 
 def forwarding_statistics(
-    directory: Directory, groups: Sequence[GroupInfo], partitions: Sequence[PartitionStatistics]
+    forwarded: Forwarded, groups: Sequence[GroupInfo], partitions: Sequence[PartitionStatistics]
 ) -> tuple[ForwardingStatistics, ...]:
     """What is on its way to topics of dead letters, by topic."""
     targets = {group.group_id: group.settings.dead_letter_topic for group in groups}
@@ -383,10 +384,9 @@ def forwarding_statistics(
     for stands in [each for partition in partitions for each in partition.groups]:
         if (topic := targets.get(stands.group_id)) is not None:
             kept[topic] += stands.dead
-    flags = directory.dead
-    named = {topic for topic in targets.values() if topic is not None} | set(flags.forwarded)
+    named = {topic for topic in targets.values() if topic is not None} | set(forwarded.counts)
     return tuple(
-        ForwardingStatistics(topic, flags.forwarded[topic], kept[topic], flags.held.get(topic))
+        ForwardingStatistics(topic, forwarded.counts.get(topic, 0), kept[topic], forwarded.held.get(topic))
         for topic in sorted(named)
     )
 

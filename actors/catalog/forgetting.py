@@ -35,15 +35,17 @@ class ForgetsGroups:
         def _operation_failed(self, subject: str, error: CallboardError) -> None: ...
 
     def _tell_groups(self, live: LiveTopic) -> None:
-        """Say which groups read the topic, before its partitions run: what a group has not settled is kept, and what
-        expires is a dead letter, also where the journal has lost that there is such a group.
+        """Say which groups read the topic, before its partitions run: groups that begin at its beginning are open there
+        at once; what a durable group has not settled is kept, and what expires is a dead letter, also where the
+        journal has lost that there is such a group.
         """
-        groups = [each for each in self._state.groups.values() if live.topic_id in each.topic_ids]
-        readers = {
-            each.group_id: self._directory.membership(each).opening(each.group_id, live.topic_id)
+        topic_id = live.topic_id
+        groups = [each for each in self._state.groups.values() if topic_id in each.topic_ids]
+        openings = [
+            self._directory.membership(each).opening(each.group_id, each.start_in(topic_id))
             for each in groups
-            if each.settings.durable
-        }
+        ]
+        readers = {each.group_id: each for each in openings if each.durable or each.is_implied}
         keep_expired = {each.group_id for each in groups if each.settings.dead_letter_expired}
         for port in live.ports:
             port.carried.readers = readers.copy()

@@ -44,7 +44,7 @@ async def seek_group(
 
     async def seek(port: PartitionPort) -> None:
         try:
-            opening = membership.opening(group_id, port.topic_id)
+            opening = membership.opening(group_id, membership.start_in(port.topic_id))
             await calls.ask(port, opening)  # a crash may have left it out
             offset, takes_nearest = opening.start if to is None else to, True
             if isinstance(offset, datetime):

@@ -30,6 +30,7 @@ from callboard.actors.settings import (
     GROUP_FIELDS,
     TOPIC_FIELDS,
     GroupSettings,
+    Start,
     TopicSettings,
     group_settings,
     topic_settings,
@@ -136,6 +137,10 @@ class GroupRecord:
     def lets_go_of_dead_letters(self) -> bool:
         """Whether it stops reading a topic that becomes one for dead letters."""
         return self.pattern is not None and not self.pattern.dead_letters
+
+    def start_in(self, topic_id: str) -> Start:
+        """Where it begins in a topic."""
+        return "beginning" if topic_id in self.found else self.settings.start
 
     def without(self, topic_id: str) -> GroupRecord:
         """The group, not reading that topic any more."""

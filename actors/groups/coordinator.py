@@ -209,7 +209,7 @@ class Coordinator(Actor[CoordinatorCommand]):
 
     def _opening(self, port: PartitionPort) -> c.OpenGroup:
         """With the settings of now: they may be altered while a partition restarts."""
-        return self._membership.opening(self._group_id, port.topic_id)
+        return self._membership.opening(self._group_id, self._membership.start_in(port.topic_id))
 
     async def _follow_topics(self) -> None:
         """Of a group of a pattern: have new topics know it, also while nobody reads, and members know what they read.

@@ -164,10 +164,10 @@ class Membership:
         """Where the group begins in a topic."""
         return "beginning" if topic_id in self.found else self.settings.start
 
-    def opening(self, group_id: int, topic_id: str) -> OpenGroup:
-        """How partitions of a topic open the group, which has this id, with the settings of now."""
-        start, settings = self.start_in(topic_id), self.delivery_settings()
-        return OpenGroup(group_id, self.settings.durable, start, settings, self.birth)
+    def opening(self, group_id: int, start: Start) -> OpenGroup:
+        """How partitions of a topic open the group, which has this id and begins there, with the settings of now."""
+        settings, is_implied = self.delivery_settings(), start == "beginning"
+        return OpenGroup(group_id, self.settings.durable, start, settings, self.birth, is_implied=is_implied)
 
     def delivery_settings(self) -> DeliverySettings:
         """What partitions have to know of the settings: the same object for all, until they are altered."""

@@ -91,7 +91,8 @@ class Carried:
     has_expiries: bool = False
     """A record is known that has a time to live."""
     readers: dict[int, OpenGroup] = attrs.field(factory=dict)
-    """By id: the durable groups that read the partition, to be opened anew where the journal has lost them."""
+    """By id: the groups that read the partition, to be opened where the journal does not tell of them: implied ones,
+    of which it need not, and durable ones, which it has lost."""
     keep_expired: set[int] = attrs.field(factory=set)
     """By id: the groups that keep what expires as dead letters, until their settings are known."""
     stamps: Stamps = attrs.field(factory=Stamps)
@@ -114,14 +115,10 @@ class Carried:
             known = self.settings[group_id] = settings
         return known
 
-    def opened(self, message: OpenGroup) -> int:
-        """A group is opened that the journal does not have; returns the first lease that it may give.
-
-        It may be one that the journal lost in this process: consumers still have receipts of it.
-        """
-        if message.durable and message.group_id != OWN_GROUP:
+    def opened(self, message: OpenGroup) -> None:
+        """A group reads the partition."""
+        if (message.durable or message.is_implied) and message.group_id != OWN_GROUP:
             self.readers[message.group_id] = message
-        return self.next_leases.get(message.group_id, 0)
 
     def lost_readers(self, groups: Container[int]) -> list[OpenGroup]:
         """How to open those that read the partition and are not among the `groups` of its journal."""

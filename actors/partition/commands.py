@@ -335,6 +335,8 @@ class OpenGroup:
     settings: DeliverySettings = DeliverySettings()
     birth: int = 0
     """Tells the group from another one that had the same id; 0: nobody knows."""
+    is_implied: bool = False
+    """The catalog knows that the group reads the topic from its beginning: nothing has to be stored here yet."""
 
 
 @attrs.frozen

@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from callboard.actors.delivery.failing import LIMIT_REACHED, PROCESS_ENDED
 from callboard.actors.delivery.receipts import Lease, OffsetRange, Settlement, between
@@ -50,6 +50,7 @@ from callboard.actors.partition.commands import SYNCED, Token
 from callboard.actors.partition.dead_letter_rules import DeadLetterRules
 from callboard.actors.partition.group_states import DELAY_MAX_S, Group, GroupStates, PendingLease
 from callboard.actors.partition.member_rules import MemberRules
+from callboard.actors.partition.opening_rules import OpeningRules
 from callboard.actors.partition.ownership import Ownership
 from callboard.actors.partition.queues import LINGER_S, NEVER, Appends, JournalQueue, JournalWork, Sequencer
 from callboard.actors.partition.seek_rules import SeekRules
@@ -78,7 +79,9 @@ READERS_SIFT_AT: Final = 64
 """Readers that gave up waiting are looked for when this many wait, or twice as many as were left."""
 
 
-class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, OutboxRules, SeekRules):
+class PartitionCore(
+    ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, OpeningRules, OutboxRules, SeekRules
+):
     """See the module. `is_abandoned` tells whether whoever asked waits no more, `load` how busy who waits is."""
 
     def __init__(
@@ -130,14 +133,19 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
 
     # -- beginning and ending -------------------------------------------------------------------------------
 
-    def begin(self, now: float, *, restarted: bool) -> None:
-        """Decide what becomes of the leases: they outlive a core, but not the process, since consumers die with it."""
-        for _ in self.begin_in_steps(now, restarted=restarted):
+    def begin(self, now: float, *, restarted: bool, numbering: int = 0) -> None:
+        """Decide what becomes of the leases: they outlive a core, but not the process, since consumers die with it.
+        Groups that the journal does not tell of yet begin the `numbering`.
+        """
+        for _ in self.begin_in_steps(now, restarted=restarted, numbering=numbering):
             pass
 
-    def begin_in_steps(self, now: float, *, restarted: bool) -> Generator[None, None, None]:
+    def begin_in_steps(
+        self, now: float, *, restarted: bool, numbering: int = 0
+    ) -> Generator[None, None, None]:
         """The same, yielding now and then where there is much to do: the core takes nothing else until its end."""
         carried = self._carried
+        self.open_implied(numbering)
         for group in self._groups.values():
             delivery = group.delivery
             group.dead_told = delivery.dead_lettered
@@ -244,29 +252,6 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
 
     # -- groups ---------------------------------------------------------------------------------------------
 
-    def open_group(
-        self, message: c.OpenGroup, token: Token, now: float, start: int | None = None, *, numbering: int = 0
-    ) -> None:
-        """Answer with the group's floor; a new one starts where it says, or at `start`, and begins the `numbering`."""
-        group = self._groups.get(message.group_id)
-        if group is not None and group.is_of_another(message.birth):
-            self._close(group, "")
-            group = None
-        if group is None:
-            start = self._start_offset(message.start) if start is None else start
-            who = message.group_id, message.durable
-            group, record = self.states.open(*who, start, numbering, message.birth)
-            group.delivery.next_lease_id = max(group.delivery.next_lease_id, self._carried.opened(message))
-            self.journal.entries.append(record)
-        self._set(message.group_id, message.settings, now)
-        self._judge(group, now, PROCESS_ENDED)
-        self.look_for_expired(group, now)
-        self.journal.answer(token, group.delivery.floor, must_sync=True)
-
-    def _start_offset(self, start: Any) -> int:
-        start = {"beginning": self.start_offset, "end": self.visible_end}.get(start, start)
-        return min(max(int(start), self.start_offset), self.visible_end)
-
     def alter_delivery(self, message: c.AlterDelivery, token: Token, now: float) -> None:
         """From now on the group has these settings, also when it is not open here yet."""
         self._set(message.group_id, message.settings, now)
@@ -287,23 +272,6 @@ class PartitionCore(ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, Outb
             self._choose_by(group, latest)
             if group.is_expired_full and not latest.keeps_expired:
                 self._has_room_again(group, now)
-
-    def close_group(self, message: c.CloseGroup, token: Token, now: float) -> None:
-        """Forget the group. Whoever waits for it looks again, and hears that it is gone."""
-        if (group := self._groups.get(message.group_id)) is not None:
-            self._close(group, message.name)
-        self._carried.forget(message.group_id)
-        self.journal.answer(token, None, must_sync=True)
-
-    def _close(self, group: Group, name: str) -> None:
-        self.journal.close(group)
-        self._drop_dead(group, name)
-        self.effects.append(e.Answer([(token, True) for token in group.stop_waiting()]))
-        self._end_hand_over(group)
-        if group.choice is not None:
-            for token in group.choice.close():
-                self._refuse_unknown(group.group_id, token)
-        self.journal.entries += [self.states.close(group.group_id)]
 
     def list_numberings(self, _: c.ListNumberings, token: Token, now: float) -> None:
         """Answer with the numberings of what others take elsewhere."""

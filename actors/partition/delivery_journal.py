@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from callboard.actors.kernel import Context
 from callboard.actors.notices import JournalSalvaged
-from callboard.actors.partition.group_states import RECORDS_VERSION, GroupStates, invalid_journal
+from callboard.actors.partition.delivery_reset import invalid_journal
+from callboard.actors.partition.group_states import RECORDS_VERSION, GroupStates
 from callboard.actors.partition.participants import made_in_steps, wall_offset
 from callboard.actors.partition.spec import PartitionSpec
 from callboard.log.errors import DiskFull, JournalInvalid, LogCorrupt, StorageError, lacks_space
@@ -61,7 +62,8 @@ async def open_delivery_journal(
                 journal.lack = obstacle
             except StorageError:
                 pass
-    if journal.next_sequence > 0:
+    if journal.next_sequence > 0 or spec.port.carried.readers:
+        # It may be a copy from before the first record of a group that the catalog knows.
         states.begin_life()
     return journal, states
 

@@ -192,3 +192,15 @@ async def _replace(
         verbs = await quarantine.move_verbs(path, first, sizes[path.removeprefix(directory + "/")], 0)
         await files.submit((*verbs, SyncDirectory(directory)))
     return quarantine.kept
+
+
+def invalid_journal(label: str, path: str, error: JournalInvalid) -> JournalInvalid:
+    """The error for people: which partition and group it is about, and the way out."""
+    who = "'*'" if error.group is None else error.group
+    return JournalInvalid(
+        f"partition {label}: {error}. Nothing was changed. This is the symptom of a bug: please report it. To go on"
+        f" without what the journal says of {'its groups' if error.group is None else 'the group'} from there on, close"
+        f" the runtime and run `callboard repair --reset-deliveries {who}`.",
+        path=path,
+        group=error.group,
+    )

@@ -7,7 +7,7 @@ journal record (version 1) is one CBOR item:
 kind    record
 ======  ===================================================================================
 EVENTS  array [EVENTS, group id, the delivery events of one step], see `delivery.events`
-OPEN    map: kind, group, durable, start (an offset), numbering, birth; what else it has is kept
+OPEN    map: kind, group, durable, start (an offset), numbering, birth, since_us; what else it has is kept
 CLOSE   map: kind, group
 SENT    map: kind, numbers (ranges of them): these entries of the outbox are forwarded
 ======  ===================================================================================
@@ -17,6 +17,10 @@ last but one is there when an offset above all that the groups still name was na
 published something (`outbox_entries`). In version 0 a record is a 5-byte prefix (group id u32, kind u8, little-endian)
 and a body: the events, CBOR [durable, start offset], or nothing; a snapshot is {group id: [durable, delivery
 snapshot]}.
+
+A group that the catalog says to read the topic from its beginning is *implied*: it exists before its record does, so
+that a consumer of a thousand partitions joins without a write in each. `opening_rules` say when the record is written,
+with the time since when the group is open. Until then the group is *unwritten*, and a snapshot does not have it.
 
 Where the journal lost records (`lost`), what follows may not fit. A group is *salvaged* from its first such event on:
 what is settled stays settled, and nothing else is believed. Attempts and delays since are forgotten, all leases have
@@ -76,7 +80,7 @@ OPEN: Final = 1
 CLOSE: Final = 2
 SENT: Final = 3
 KINDS: Final = (EVENTS, OPEN, CLOSE)
-OPEN_FIELDS: Final = ("kind", "group", "durable", "start", "numbering", "birth")
+OPEN_FIELDS: Final = ("kind", "group", "durable", "start", "numbering", "birth", "since_us")
 CLOSE_FIELDS: Final = ("kind", "group")
 GROUP_FIELDS: Final = ("durable", "delivery", "numbering", "birth")
 SENT_FIELDS: Final = ("kind", "numbers")
@@ -95,8 +99,8 @@ NOBODY: Final[Any] = MappingProxyType({})
 """In place of the tables of a group that has no use for them yet, as most have: a runtime has one for each group and
 partition."""
 Stored = tuple[int, int, Any, dict[str, Any]]
-"""Kind, group id, body (the events; or whether a group is durable, where it starts, its numbering and its birth), and
-fields not known here."""
+"""Kind, group id, body (the events; or whether a group is durable, where it starts, its numbering, its birth, and since
+when it is open), and fields not known here."""
 
 
 @attrs.define(eq=False)
@@ -124,6 +128,8 @@ class Group:
     """Which group of this id it is; 0 for one that an older version opened."""
     opened_at: int = 0
     """The floor with which it was opened; 0 when a snapshot was read, which does not tell it."""
+    unwritten_since_us: int | None = None
+    """Since when it is open (0: nobody knows), while the journal does not tell of it; None when it does."""
     lost_records: int = 0
     dead_told: int = 0
     """How many of its dead letters were told of."""
@@ -173,6 +179,13 @@ class Group:
         if self.notified is NOBODY:
             self.notified = {}
         self.notified[consumer] = until
+
+    def opening(self) -> bytes:
+        """The record of its opening, to be journalled before anything else of it."""
+        since_us, self.unwritten_since_us = self.unwritten_since_us, None
+        opened = {"kind": OPEN, "group": self.group_id, "durable": self.durable, "start": self.opened_at}
+        since = {"since_us": since_us} if since_us else {}
+        return cbor2.dumps(opened | besides(self.delivery.numbering, self.birth) | since)
 
     def has_fetched(self, consumer: int) -> bool:
         """Its fetch is waited for no longer; whether it was."""
@@ -343,11 +356,18 @@ class GroupStates:
         self, group_id: int, durable: bool, start: int, numbering: int = 0, birth: int = 0
     ) -> tuple[Group, bytes]:
         """Add a group whose floor is `start` and which begins `numbering`; returns it and the record to journal."""
+        group = self.add(group_id, durable, start, numbering, birth)
+        return group, group.opening()
+
+    def add(
+        self, group_id: int, durable: bool, start: int, numbering: int = 0, birth: int = 0, since_us: int = 0
+    ) -> Group:
+        """The same, for a record that is journalled later."""
         group = Group(group_id, durable, Delivery(start), opened_at=start, birth=birth)
+        group.unwritten_since_us = since_us
         group.delivery.numbering, group.delivery.first_dead = numbering, self._first_number
         self.groups[group_id] = group
-        opened = {"kind": OPEN, "group": group_id, "durable": durable, "start": start}
-        return group, cbor2.dumps(opened | besides(numbering, birth))
+        return group
 
     def close(self, group_id: int) -> bytes:
         """Forget a group; returns the record to journal."""
@@ -457,8 +477,8 @@ class GroupStates:
         """Replay what a record says. Raises `JournalInvalid`."""
         if kind == OPEN:
             if group_id not in self.groups:
-                group, _ = self.open(group_id, *body)
-                group.unknown_fields = unknown or NO_FIELDS
+                group = self.add(group_id, *body)
+                group.unwritten_since_us, group.unknown_fields = None, unknown or NO_FIELDS
         elif kind == CLOSE:
             self.groups.pop(group_id, None)
         elif kind == SENT:
@@ -548,6 +568,7 @@ class GroupStates:
                 **group.unknown_fields,
             }
             for group in self.groups.values()
+            if group.unwritten_since_us is None
         }
         named: dict[str, Any] = {"named_end": self.salvaged_end} if self.salvaged_end else {}
         if self.outbox.next:
@@ -643,8 +664,8 @@ def _record(record: bytes) -> Stored:
         unknown_fields(found, CLOSE_FIELDS, "the end of a group")
         return CLOSE, _group_id(found.get("group")), None, {}
     unknown = unknown_fields(found, OPEN_FIELDS, "the opening of a group")
-    ids = number(found.get("numbering", 0)), number(found.get("birth", 0))
-    opened = _flag(found.get("durable")), number(found.get("start")), *ids
+    others = [number(found.get(name, 0)) for name in ("numbering", "birth", "since_us")]
+    opened = _flag(found.get("durable")), number(found.get("start")), *others
     return OPEN, _group_id(found.get("group")), opened, unknown
 
 
@@ -660,7 +681,7 @@ def _record_of_version_0(record: bytes) -> Stored:
         return kind, group_id, body, {}
     if type(body) is not list or len(body) != 2:
         raise ValueError("the opening of a group has not two fields")
-    return kind, group_id, (_flag(body[0]), number(body[1]), 0), {}
+    return kind, group_id, (_flag(body[0]), number(body[1]), 0, 0, 0), {}
 
 
 def _group_id(found: Any) -> int:
@@ -673,18 +694,6 @@ def _flag(found: Any) -> bool:
     if type(found) is not bool:
         raise ValueError(f"{found!r:.40} is not true or false")
     return found
-
-
-def invalid_journal(label: str, path: str, error: JournalInvalid) -> JournalInvalid:
-    """The error for people: which partition and group it is about, and the way out."""
-    who = "'*'" if error.group is None else error.group
-    return JournalInvalid(
-        f"partition {label}: {error}. Nothing was changed. This is the symptom of a bug: please report it. To go on"
-        f" without what the journal says of {'its groups' if error.group is None else 'the group'} from there on, close"
-        f" the runtime and run `callboard repair --reset-deliveries {who}`.",
-        path=path,
-        group=error.group,
-    )
 
 
 def _invalid(what: str, group_id: int | None) -> JournalInvalid:

@@ -313,7 +313,6 @@ class JournalParticipant:
         self._perform = perform
         self.due = core.journal.due
         self.is_healthy = not journal.needs_healing
-        """Whether nothing failed."""
         self.needs_upkeep = False
         """The reserve shrinks, or a snapshot is due."""
         self._work: JournalWork | None = None
@@ -329,6 +328,15 @@ class JournalParticipant:
         """The log's first offset, and how many snapshots there were, when the journal was pruned last."""
         self.heals = 0
         self.failures = 0
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether nothing failed."""
+        return self._core.journal.is_healthy
+
+    @is_healthy.setter
+    def is_healthy(self, is_healthy: bool) -> None:
+        self._core.journal.is_healthy = is_healthy
 
     async def healed(self) -> bool:
         """After a failure, begin a new journal segment with the state in memory, when there is something to write."""
@@ -448,12 +456,15 @@ class JournalParticipant:
         """What the groups have settled below this is in the journal, synced; `OFFSET_MAX` when all of it is."""
         journal = self._journal
         is_behind = self._core.journal.has_events or journal.is_dirty or journal.needs_healing
+        is_behind = is_behind or any(group.unwritten_since_us is not None for group in self._core.states)
         return self._covered_end if is_behind else OFFSET_MAX
 
     async def cover(self, end: int) -> None:
         """Between two commits: write and sync all that memory has, behind the log's bytes (W2, W4)."""
         del end
         await self._log.sync()
+        for group in self._core.states:
+            self._core.journal.open(group)  # it begins where the log does, which is about to change
         covered_end = self._core.states.unsettled_from(self._log.visible_end)
         if self._journal.needs_healing:
             if (error := await self._write_state(self._journal.heal)) is not None:

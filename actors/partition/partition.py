@@ -169,8 +169,9 @@ class Partition(Actor[c.PartitionCommand]):
             e.OutboxMoved: self._port.note_outbox,
         }
         port.carried.has_expiries |= self._spec.settings.default_ttl is not None
-        await in_steps(core.begin_in_steps(now := context.clock.monotonic(), restarted=port.opened_before))
-        await open_lost(core, port.carried, self._log, context.clock, self._journal.next_id)
+        now, numbering = context.clock.monotonic(), self._journal.next_id
+        await in_steps(core.begin_in_steps(now, restarted=port.opened_before, numbering=numbering))
+        await open_lost(core, port.carried, self._log, context.clock, numbering)
         self._take_handed_over(now)
         self._perform()
         self._arm_upkeep()

@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 import attrs
 
-from callboard.actors.delivery.events import GroupEvents
+from callboard.actors.delivery.events import Event, GroupEvents
 from callboard.actors.partition.commands import (
     BeginProducer,
     Guard,
@@ -330,6 +330,8 @@ class JournalQueue:
         self.answers: list[tuple[Token, object]] = []
         self.leases: list[PendingLease] = []
         self.must_sync = False
+        self.is_healthy = True
+        """Whether the journal takes records; else it has to be healed first."""
         self._lazy_acks: list[tuple[Token, object]] = []
         """Acks that nobody waits for, and that no sync covers yet."""
         self._lazy_until = NEVER
@@ -358,7 +360,18 @@ class JournalQueue:
         """Nothing of the group may follow what is journalled next."""
         events = group.delivery.take_events()
         if self.changed.pop(group.group_id, None) is not None and events:
-            self.entries.append(GroupEvents(group.group_id, events))
+            self._add(group, events)
+
+    def open(self, group: Group) -> None:
+        """Have the journal tell of the group, if it does not."""
+        if group.unwritten_since_us is not None:
+            self.entries.append(group.opening())
+            self.due.at = 0.0
+
+    def _add(self, group: Group, events: list[Event]) -> None:
+        if group.unwritten_since_us is not None:
+            self.entries.append(group.opening())
+        self.entries.append(GroupEvents(group.group_id, events))
 
     def take(self, now: float = NEVER) -> JournalWork | None:
         """What waits for the journal; None when that is nothing.
@@ -374,12 +387,11 @@ class JournalQueue:
         self.due.at = self._lazy_until
         if not (self.changed or self.answers or self.leases or self.entries):
             return None
-        entries = self.entries
-        for group_id, group in self.changed.items():
+        for group in self.changed.values():
             events = group.delivery.take_events()
             if events:
-                entries.append(GroupEvents(group_id, events))
-        work = JournalWork(entries, self.answers, self.leases, sync)
+                self._add(group, events)
+        work = JournalWork(self.entries, self.answers, self.leases, sync)
         self.changed = {}
         self.entries, self.answers, self.leases, self.must_sync = [], [], [], False
         return work

@@ -1,7 +1,8 @@
 """Groups that the delivery journal of a partition has lost: they are opened anew, before anything else is done.
 
 The catalog knows which groups read a topic. What they have not settled is not dropped, and comes to them, whether or
-not they have a consumer.
+not they have a consumer. Those that begin at the beginning are open in every core from its start on (`opening_rules`);
+here are those that begin at the end, at an offset or at an instant.
 """
 
 from __future__ import annotations

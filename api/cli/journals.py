@@ -8,8 +8,7 @@ from typing import Final
 import attrs
 
 from callboard.actors.catalog.folders import PartitionFolder, folders_of, unknown_folders
-from callboard.actors.partition.delivery_reset import DeliveryReading, reset_deliveries
-from callboard.actors.partition.group_states import invalid_journal
+from callboard.actors.partition.delivery_reset import DeliveryReading, invalid_journal, reset_deliveries
 from callboard.log.errors import GroupNotFound, JournalInvalid, PlanFailed
 from callboard.log.host.clock import HostClock
 from callboard.log.host.entropy import HostEntropy

@@ -22,6 +22,7 @@ from callboard.log.errors import (
 )
 from callboard.log.limits import KIB, MIB
 from callboard.simulations.scenarios.draws import between, one_of
+from callboard.simulations.scenarios.rare_crash_turns import begin_through_a_crash
 
 if TYPE_CHECKING:
     from callboard.simulations.scenarios.rare_client import RareClient
@@ -247,7 +248,7 @@ async def _follow(topic: Any, patience: trio.CancelScope) -> None:
 
 
 async def begin_anywhere(at: RareClient) -> None:
-    """Groups that begin at the beginning, the end, an offset, an instant."""
+    """Groups that begin at the beginning, the end, an offset, an instant; some have a crash before they read."""
     topic = await at.filled(COUNT)
     records = [record async for record in topic.read()]
     if [record.offset for record in records] != list(range(COUNT)):
@@ -263,6 +264,8 @@ async def begin_anywhere(at: RareClient) -> None:
                 continue  # something is slow
             found = COUNT if message is None else message.offset
             at.expect(found, first, f"the first message of a group that begins at {start}")
+    for start, first in (("beginning", 0), ("end", COUNT)):
+        await begin_through_a_crash(at, topic, start, first, COUNT)
 
 
 async def misuse_a_consumer(at: RareClient) -> None:

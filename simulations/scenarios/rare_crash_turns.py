@@ -164,6 +164,35 @@ async def settle_all_but_the_ends(at: RareClient) -> None:
             at.expect(await consumer.get(timeout=0), None, "receiving what is settled")
 
 
+async def begin_through_a_crash(at: RareClient, topic: Any, start: str, first: int, end: int) -> None:
+    """A group that has joined and read nothing begins at `first` although the partition crashes; once it is deleted,
+    the next crash does not bring it back.
+    """
+
+    async def crash() -> None:
+        with suppress(InvalidArgument, RuntimeClosed):
+            at.runtime.crash(f"topics/{topic.name}/0", OSError("by mistake"))
+        await trio.sleep(0.1)
+
+    async def open_groups() -> set[int]:
+        (partition,) = await topic.describe()
+        return {group.group_id for group in partition.groups}
+
+    group, before = at.new_name(), await open_groups()
+    async with topic.subscribe(group, start=start):
+        pass
+    await crash()
+    async with topic.subscribe(group) as consumer:
+        message = await consumer.get(timeout=WAIT_S if first < end else 0)
+    found = end if message is None else message.offset
+    if at.world.fault_counts:
+        return  # something may be slow, or lost
+    at.expect(found, first, f"the first message of a group from the {start}, after a crash of the partition,")
+    await at.runtime.delete_group(group)
+    await crash()
+    at.expect(await open_groups() - before, set(), "looking for a deleted group after a crash")
+
+
 CRASH_TURNS: Final = (
     administer_through_crashes,
     administer_through_crashes,

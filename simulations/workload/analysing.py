@@ -89,6 +89,7 @@ def _read_journals(places: tuple[Place, ...], batches: Iterable[pa.RecordBatch])
             place = places[index]
             walk = JournalWalk(place.journal)
             yield from _batches(index, _pieces(place, walk.facts()))
+            place.note_implied(walk)
             yield _note(index, _told(walk))
 
 

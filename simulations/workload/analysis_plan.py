@@ -9,7 +9,7 @@ from callboard.log.errors import GroupNotFound
 from callboard.log.journal.journal_disk import segment_bases
 from callboard.log.offline.reader import LogReader
 from callboard.offline import CatalogReplay, OfflineDirectory
-from callboard.simulations.workload.journal_walk import JournalPlace
+from callboard.simulations.workload.journal_walk import JournalPlace, JournalWalk
 
 
 @attrs.frozen(kw_only=True)
@@ -26,6 +26,14 @@ class Place:
     """Records from here on became visible after the analysis was planned."""
     groups: frozenset[int] | None
     """The groups that are wanted; None takes all."""
+    implied: dict[int, int] = attrs.Factory(dict)
+    """When the groups were made that read it from its beginning, by id: the journal tells of them from their first
+    lease on."""
+
+    def note_implied(self, walk: JournalWalk) -> None:
+        """Add those of which the journal, read to its end, does not tell yet."""
+        for group_id, since_us in self.implied.items() if not walk.lost else ():
+            walk.history.implied(group_id, self.log_start, since_us)
 
 
 @attrs.frozen(kw_only=True)
@@ -61,6 +69,11 @@ async def plan_analysis(directory: str, topic: str | None, group: str | None) ->
         groups = None if group is None else frozenset({_group_id(replay, group)})
         places: list[Place] = []
         for record in records:
+            implied = {
+                each.group_id: each.birth
+                for each in replay.state.groups.values()
+                if record.topic_id in each.topic_ids and each.start_in(record.topic_id) == "beginning"
+            }
             for partition in range(record.settings.partitions):
                 below = partition_directory(record.topic_id, partition)
                 label = f"{record.name}/{partition}"
@@ -76,6 +89,7 @@ async def plan_analysis(directory: str, topic: str | None, group: str | None) ->
                         log_start=start,
                         log_end=end,
                         groups=groups,
+                        implied=implied,
                     )
                 )
     names = {record.group_id: record.name for record in replay.state.groups.values()}

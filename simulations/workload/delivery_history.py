@@ -53,7 +53,7 @@ class Fact(NamedTuple):
 
 @attrs.define(kw_only=True)
 class Opening:
-    """A group's time in a partition. Times are those of the journal's commits."""
+    """A group's time in a partition. Times are those of the journal's commits, but for its beginning."""
 
     group_id: int
     number: int
@@ -110,7 +110,8 @@ class DeliveryHistory:
             self._close(group_id, time_us)
         states.replay(kind, group_id, body, unknown)
         if kind == OPEN and group_id not in self._current:
-            self._begin(group_id, time_us, is_whole=True)
+            # The record may wait for the first event.
+            self._begin(group_id, min(body[-1] or time_us, time_us), is_whole=True)
 
     def snapshot(self, data: bytes, time_us: int) -> Iterator[Fact]:
         """The facts that only a snapshot tells: it equals what was replayed, unless something is lost."""
@@ -133,6 +134,15 @@ class DeliveryHistory:
             for start, stop in ((known.floor, delivery.floor), *delivery.settled_ranges()):
                 for first, end in _unsettled(known, start, stop):
                     yield Fact(group.group_id, opening.number, Kind.UNTIMED, first, end, time_us)
+
+    def implied(self, group_id: int, start: int, since_us: int) -> None:
+        """The catalog knows the group, which begins at `start`; behind `end`, unless something is lost."""
+        if all(opening.group_id != group_id for opening in self.openings):
+            counts = dict.fromkeys(COUNTERS, 0)
+            found = Opening(
+                group_id=group_id, number=0, start=start, since_us=since_us, is_whole=True, counts=counts
+            )
+            self.openings.append(found)
 
     def end(self) -> None:
         """The journal ends here."""

@@ -292,6 +292,7 @@ async def _walk(place: Place, partition: _Partition) -> list[Opening]:
     for fact in walk.facts():
         if fact.group_id in place.groups:
             await partition.take(fact, theirs()[0].start)
+    place.note_implied(walk)
     found = theirs()
     await partition.read_to(place.log_end, found[0].start if found else place.log_start)
     return found

@@ -244,3 +244,30 @@ async def test_what_is_delayed_after_an_older_copy_was_put_back_comes(
         copies.append(copy_of(world, folder))
         if life:
             put_back(world, folder, copies[0])
+
+
+@pytest.mark.parametrize("how", ["rejected", "published"])
+async def test_what_is_counted_after_a_copy_from_before_the_first_event_is_taken(
+    autojump_clock: Any, world: Any, how: str
+) -> None:
+    """A journal in which a group that had joined had done nothing is put back: what is counted anew is not taken for
+    what was counted since.
+    """
+    async with world.open() as runtime:
+        await runtime.create_topic("taken")
+        orders = await runtime.create_topic("orders")
+        await work(runtime, set(), how)
+        folder = f"topics/{orders.topic_id}/0/delivery/"
+    before = {path: bytes(data) for path, data in world.disk.files().items() if path.startswith(folder)}
+    old = {b"old %d" % number for number in range(MESSAGES)}
+    async with world.open() as runtime:
+        await work(runtime, old, how)
+        assert await values(runtime, "taken") == old
+    for path in [path for path in world.disk.files() if path.startswith(folder)]:
+        world.disk.tree.unlink(path)
+    for path, data in before.items():
+        world.put(path, data)
+    new = {b"new %d" % number for number in range(NEW)}
+    async with world.open() as runtime:
+        await work(runtime, new, how)
+        assert await values(runtime, "taken") >= old | new

@@ -9,6 +9,8 @@ B1  A group that a core begins with is where its journal says or, when that does
     the log's beginning: no record was dropped since it was opened.
 B2  The record of a group's opening is journalled before anything else of the group, before the log's beginning moves,
     and at once where the journal lost records: that leases have ended with those must not be forgotten.
+B3  While retention drops records, a group that it did not ask holds none of them back. Who joins or seeks meanwhile is
+    answered when they are gone, so that from the answer on nothing unread is dropped.
 """
 
 from __future__ import annotations
@@ -37,6 +39,8 @@ class OpeningRules:
     wall_offset_s: float
     _carried: Carried
     _groups: dict[int, Group]
+    _behind_drop: list[tuple[Token, int]] | None
+    """Who joined or sought since retention began to drop, and the offset to answer; None while it drops nothing."""
 
     if TYPE_CHECKING:
 
@@ -79,10 +83,27 @@ class OpeningRules:
         if not message.is_implied:
             self.journal.open(group)
         # Who joins hears what keeps the journal from being healed.
-        if not message.is_implied or not self.journal.is_healthy:
-            self.journal.answer(token, group.delivery.floor, must_sync=True)
+        if not message.is_implied or not self.journal.is_healthy or self._behind_drop is not None:
+            self._answer_behind_drop(token, group.delivery.floor)
         elif token is not None:
             self.effects.append(e.Answer([(token, group.delivery.floor)]))
+
+    def begin_drop(self) -> None:
+        """Retention asks the groups that are open what may go."""
+        self._behind_drop = []
+
+    def end_drop(self) -> None:
+        """What it drops is gone: answer who joined or sought meanwhile (B3)."""
+        behind, self._behind_drop = self._behind_drop or (), None
+        for token, offset in behind:
+            self._answer_behind_drop(token, max(offset, self.start_offset))
+
+    def _answer_behind_drop(self, token: Token, offset: int) -> None:
+        """Answer with where the group goes on, when the journal has that and nothing is being dropped."""
+        if self._behind_drop is None:
+            self.journal.answer(token, offset, must_sync=True)
+        else:
+            self._behind_drop.append((token, offset))
 
     def _known(self, group_id: int, birth: int) -> Group | None:
         """The group, if it is open; another one that had its id is closed."""

@@ -59,6 +59,7 @@ class Retaining:
         """
         log, settings = self.log, self.spec.settings
         failure: StorageError | None = None
+        self.core.begin_drop()
         floors = {group.group_id: group.delivery.floor for group in self.core.states}
         try:
             await log.retain(
@@ -70,6 +71,7 @@ class Retaining:
         except StorageError as error:
             failure = error
         self._tell(floors)
+        self.core.end_drop()
         if failure is not None:
             raise failure
         return self.spec.topic_full(log.size_bytes) if log.is_over_limit else None

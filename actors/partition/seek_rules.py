@@ -39,6 +39,7 @@ class SeekRules:
         def _settled_in(self, group: Group, ranges: Sequence[OffsetRange], now: float) -> None: ...
         def _is_handed_over(self, group: Group) -> bool: ...
         def look_for_expired(self, group: Group, now: float) -> None: ...
+        def _answer_behind_drop(self, token: Token, offset: int) -> None: ...
 
     def seek_group(self, message: c.SeekGroup, token: Token, now: float) -> None:
         """Go on from an offset; leases that were given before are over, also those that no consumer has heard of."""
@@ -71,7 +72,7 @@ class SeekRules:
         self._has_changed(group, now)
         self.look_for_expired(group, now)
         self._notify(group, now)
-        self.journal.answer(token, offset, must_sync=True)
+        self._answer_behind_drop(token, offset)
 
     def begin_behind_dropped(self, group: Group, now: float) -> None:
         """The group was opened, or sought, at records that retention was dropping: it goes on behind them, and has lost

@@ -209,6 +209,66 @@ async def test_a_group_that_begins_while_retention_drops_has_lost_nothing(
         assert group.lost_records == 0
 
 
+async def drop_meanwhile(runtime: Any, world: Any, topic: Any, take_part: Any) -> int:
+    """Have retention begin to drop, run `take_part()`, have the disk answer; returns where the log begins."""
+    async with trio.open_nursery() as nursery:
+        world.disk.hang(f"{topic.topic_id}/0/0")  # the log's segments, not its journal
+        nursery.start_soon(lambda: runtime.alter_topic("log", retention_bytes=2 * SEGMENT))
+        await trio.sleep(0.1)
+        nursery.start_soon(take_part)
+        await trio.sleep(0.1)
+        world.disk.unhang()
+    start: int = (await part_of(topic)).start_offset
+    assert start > 0
+    return start
+
+
+async def test_nothing_is_dropped_that_a_new_group_may_count_on(autojump_clock: Any, world: Any) -> None:
+    """Who joins while retention drops has joined when that is over: from then on nothing unread goes."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("log", segment_bytes=SEGMENT)
+        for _ in range(8):
+            await topic.publish(MESSAGE)
+        first: list[int] = []
+
+        async def join() -> None:
+            async with topic.subscribe("group"):
+                first.append((await part_of(topic)).start_offset)
+
+        start = await drop_meanwhile(runtime, world, topic, join)
+        assert first == [start]
+        async with topic.subscribe("group") as consumer:
+            message = await consumer.get(timeout=5.0)
+            assert message is not None
+            assert message.offset == start
+
+
+async def test_nothing_is_dropped_that_was_sought(autojump_clock: Any, world: Any) -> None:
+    """Who seeks while retention drops is answered when that is over, with the first offset that is left."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("log", segment_bytes=SEGMENT)
+        for _ in range(8):
+            await topic.publish(MESSAGE)
+        first: list[int] = []
+
+        async def seek() -> None:
+            places = await runtime.group("group").seek("beginning")
+            first.extend(places.values())
+            first.append((await part_of(topic)).start_offset)
+
+        async with topic.subscribe("group") as consumer:
+            for _ in range(8):
+                await (await consumer.get()).ack()
+            # Neither it nor its lease is synced when retention begins.
+            await topic.publish(MESSAGE, acks="leader")
+            assert await consumer.get(timeout=5.0) is not None
+            start = await drop_meanwhile(runtime, world, topic, seek)
+            assert first == [start, start]
+            message = await consumer.get(timeout=5.0)
+            assert message is not None
+            assert message.offset == start
+
+
 async def test_ephemeral_groups_hold_nothing_back(autojump_clock: Any, world: Any) -> None:
     """What only an ephemeral group has not read is dropped; it goes on behind it, and the loss is counted."""
     async with world.open() as runtime:

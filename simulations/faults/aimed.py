@@ -149,6 +149,13 @@ def at_a_drop(
     return found
 
 
+def behind_a_drop(entropy: Entropy, last: int) -> list[Fault]:
+    """In a third of the seeds the power is cut when the file of a segment is closed that retention has dropped."""
+    if entropy.random() < 2 / 3:
+        return []
+    return [_cut(entropy, After("disk.close", 1 + int(entropy.random() * last), ".log"))]
+
+
 def by_parts(entropy: Entropy, partitions: Sequence[str], horizon_s: float) -> list[Fault]:
     """One partition refuses for certain, while nobody hears what becomes of what another was given."""
     first = int(entropy.random() * len(partitions))

@@ -128,8 +128,9 @@ class RetentionAgainstReaders:
     )
 
     def aimed(self, entropy: SeededEntropy) -> list[Fault]:
-        """In some seeds a life ends when a segment is dropped."""
-        return aimed.at_a_drop(entropy, self.space, PARTITIONS, ("/delivery/", "publishers", "damage"), 8)
+        """In some seeds a life ends when a segment is dropped, or has just been."""
+        found = aimed.at_a_drop(entropy, self.space, PARTITIONS, ("/delivery/", "publishers", "damage"), 8)
+        return found + aimed.behind_a_drop(entropy, 8)
 
     def workload(self, entropy: SeededEntropy) -> RetentionTraffic:
         """Some 100 to 400 KiB a partition, of which 128 or 256 are kept."""
@@ -159,6 +160,9 @@ class RetentionAgainstReaders:
             limits=draw_limits(entropy.fork("limits")),
             reading_s=one_of(entropy.fork("reading"), (0.0, 0.0, 0.1, 0.4)),
         )
+        unsynced = entropy.fork("unsynced")
+        if unsynced.random() < 0.25:
+            return self._unsynced(unsynced, traffic)
         if aged.random() < 0.75:
             return self._crowded(entropy.fork("crowded"), traffic)
         # Few messages over some seconds, so that segments hold young ones and old ones, and go by their age alone.
@@ -170,6 +174,29 @@ class RetentionAgainstReaders:
             pause_s=one_of(aged, (0.1, 0.2, 0.4)),
             kept_segments=0,
             kept_s=one_of(aged, (1.0, 2.0)),
+        )
+
+    @staticmethod
+    def _unsynced(entropy: SeededEntropy, traffic: RetentionTraffic) -> RetentionTraffic:
+        """A consumer keeps up, nobody waits for a sync, and a segment goes as soon as it is settled."""
+        return attrs.evolve(
+            traffic,
+            partitions=1,
+            publishers=1,
+            batch=1,
+            value_bytes=one_of(entropy, (12_000, 20_000)),
+            pause_s=one_of(entropy, (0.0, 0.001, 0.005)),
+            acks=("none",),
+            flush_every=0,
+            styles=("lazy",),
+            consumers=1,
+            handling_s=0.0,
+            latency_s=one_of(entropy, (0.0, 0.002)),
+            kept_segments=1,
+            kept_s=0.0,
+            drop_unread=False,
+            moments=0,
+            closings=0,
         )
 
     @staticmethod

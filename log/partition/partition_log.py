@@ -163,10 +163,10 @@ class PartitionLog:
         self._judge_size()
 
     def _judge_size(self) -> None:
+        segments, limit = self._segments, self._settings.retention_bytes
+        begins_then = segments[1].base_offset if self.segment_count > 1 else segments[0].end_offset
         self.is_over_limit = (
-            self._settings.retention_bytes is not None
-            and self._segments.size_bytes >= self._settings.retention_bytes
-            and self._segments[0].end_offset > self._kept_from
+            limit is not None and segments.size_bytes >= limit and begins_then > self._kept_from
         )
 
     @classmethod
@@ -602,11 +602,13 @@ class PartitionLog:
             if not droppable:
                 return
             self.record.add((damage for each in droppable for damage in each.damages or ()), now_us)
-            end = droppable[-1].end_offset
+            end = segments[len(droppable)].base_offset
             covered, failure = await cover_all((self.record, *summaries), end)
             if covered < end:
                 self._kept_from = covered
-                droppable = [segment for segment in droppable if segment.end_offset <= covered]
+                droppable = [
+                    each for place, each in enumerate(droppable, 1) if segments[place].base_offset <= covered
+                ]
             if droppable:
                 await self._begin_at(segments[len(droppable)].base_offset)
                 gone, failed = await unlink_segments(self._files, droppable)
@@ -619,7 +621,9 @@ class PartitionLog:
             self._segments_changed()
 
     async def _droppable(self, now_us: int) -> list[StoredSegment]:
-        """The oldest segments that go by age or size, and may."""
+        """The oldest segments that go by age or size, and may: each with the offsets behind it that a crash has cost,
+        below where the log begins then.
+        """
         segments, settings = self._segments, self._settings
         total, age_s = segments.size_bytes, settings.retention_age_s
         found: list[StoredSegment] = []
@@ -628,7 +632,7 @@ class PartitionLog:
             if not goes and age_s is not None:
                 newest_us = await self._reads.newest_time(segment)
                 goes = self._ages.is_old(newest_us, successor.created_us, age_s, now_us)
-            if not goes or segment.end_offset > self._kept_from:
+            if not goes or successor.base_offset > self._kept_from:
                 break
             total -= segment.size_bytes
             found.append(segment)

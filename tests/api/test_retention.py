@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import trio
 
 import callboard
 from callboard.actors.notices import PartitionFull, UnreadDropped
+from callboard.simulations.disk.inodes import Unsynced
 
 SEGMENT = 65_536
 MESSAGE = bytes(60_000)
@@ -267,6 +269,41 @@ async def test_nothing_is_dropped_that_was_sought(autojump_clock: Any, world: An
             message = await consumer.get(timeout=5.0)
             assert message is not None
             assert message.offset == start
+
+
+async def test_offsets_that_a_power_loss_has_cost_are_not_dropped_unread(
+    autojump_clock: Any, world: Any
+) -> None:
+    """A segment stays until a group has passed what was lost behind it; nothing is reported as dropped unread."""
+
+    def ends_survive(unsynced: Unsynced) -> Iterable[int]:
+        return unsynced.items if unsynced.path.endswith("committed") else ()
+
+    async with world.doomed(ends_survive) as runtime:
+        topic = await runtime.create_topic("log", segment_bytes=SEGMENT, retention_bytes=SEGMENT)
+        async with topic.subscribe("group"):
+            pass
+        for _ in range(2):
+            await topic.publish(b"lost", acks="leader")
+    async with world.open() as runtime:
+        told: list[UnreadDropped] = []
+        runtime.subscribe_events(
+            lambda event: told.append(event) if isinstance(event, UnreadDropped) else None
+        )
+        topic = runtime.topic("log")
+        with pytest.raises(callboard.TopicFull):
+            for _ in range(10):
+                await topic.publish(MESSAGE)
+        assert (await part_of(topic)).start_offset == 0
+        async with topic.subscribe("group") as consumer:
+            message = await consumer.get()
+            assert message.offset == 2
+            await message.ack()
+        for _ in range(3):
+            await topic.publish(b"more")
+            await trio.sleep(120.0)
+        assert (await part_of(topic)).start_offset > 0
+        assert told == []
 
 
 async def test_ephemeral_groups_hold_nothing_back(autojump_clock: Any, world: Any) -> None:

@@ -9,17 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from callboard.actors.catalog.commands import Admission, CatalogCommand
-from callboard.actors.catalog.state import GroupRecord, TopicRecord
+from callboard.actors.catalog.commands import CatalogCommand
 from callboard.actors.dead_letters.commands import RouterCommand
-from callboard.actors.delays.scheduler import Question as SchedulerCommand
-from callboard.actors.delivery.failing import DeadLetter
-from callboard.actors.delivery.receipts import Settlement
+from callboard.actors.delays.scheduler import SchedulerCommand
 from callboard.actors.groups.coordinator import CoordinatorCommand
-from callboard.actors.groups.membership import Joined
 from callboard.actors.kernel.wire import Wire
 from callboard.actors.partition import commands as c
-from callboard.actors.partition.beside.outbox_entries import Entry
 from callboard.actors.timers.commands import Due, WheelCommand
 from callboard.supervision.system import USER
 
@@ -30,13 +25,8 @@ COMMANDS: Final = (
 """What partitions, the catalog, coordinators, the dead-letter router, the scheduler of delayed messages and the timer
 wheel understand.
 """
-ANSWERS: Final = (
-    *(c.Offsets, c.LeasedRecords, c.Holder, c.Numberings, c.PartitionStatistics),
-    *(Settlement, DeadLetter, Entry),
-    *(Admission, GroupRecord, TopicRecord),
-    Joined,
-)
-"""What they answer, beside what CBOR has itself and what a command names as a `Question`."""
+ANSWERS: Final = (c.Offsets, c.LeasedRecords)
+"""What commands are answered with that do not name the type of their answers as a `Question` does."""
 NOTICES: Final = (Due,)
 """What they say to their peers."""
 NOT_YET_DATA: Final[Mapping[type, str]] = {}

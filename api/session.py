@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import tzinfo
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import trio
 from trio.lowlevel import TrioToken, current_trio_token
@@ -18,7 +18,7 @@ from callboard.actors.catalog.commands import EnableOutbox
 from callboard.actors.catalog.directory import Directory, LiveGroup, LiveTopic
 from callboard.actors.dead_letters.commands import CountForwarded, Forwarded
 from callboard.actors.groups.renewals import Lingers, RenewedLeases
-from callboard.actors.kernel import ActorRef
+from callboard.actors.kernel import ActorRef, Question
 from callboard.actors.names import no_topic
 from callboard.actors.partition.beside.outbox import Outbox
 from callboard.actors.partition.commands import Describe, PartitionStatistics
@@ -43,6 +43,7 @@ from callboard.log.seams.entropy import Entropy
 from callboard.reports.figures import DESCRIBE_TIMEOUT_S
 from callboard.supervision import System
 
+A = TypeVar("A")
 State = Literal["new", "opening", "open", "closing", "closed"]
 
 
@@ -110,7 +111,7 @@ class Session:
 
     # -- actors
 
-    async def ask_catalog(self, command: Any) -> Any:
+    async def ask_catalog(self, command: Question[A]) -> A:
         """Ask the catalog. Raises `RuntimeClosed`, indefinite once the catalog was asked, and what it answers."""
         self.check_open()
         try:

@@ -7,13 +7,15 @@ from typing import Any, Final
 
 import attrs
 
+from callboard.actors.catalog.state import GroupRecord, TopicRecord
+from callboard.actors.kernel import Question
 from callboard.actors.recurring.spec import ScheduleSpec
-from callboard.actors.settings import Start
+from callboard.actors.settings import GroupSettings, Start
 from callboard.actors.topic_patterns import TopicPattern
 
 
 @attrs.frozen(eq=False)
-class CreateTopic:
+class CreateTopic(Question[str]):
     """Answered with its id, once its partitions run."""
 
     name: str
@@ -21,7 +23,7 @@ class CreateTopic:
 
 
 @attrs.frozen(eq=False)
-class AlterTopic:
+class AlterTopic(Question[str]):
     """Answered with its id."""
 
     name: str
@@ -29,21 +31,21 @@ class AlterTopic:
 
 
 @attrs.frozen(eq=False)
-class DeleteTopic:
+class DeleteTopic(Question[None]):
     """Answered with None once its files are gone."""
 
     name: str
 
 
 @attrs.frozen(eq=False)
-class EnableDelays:
+class EnableDelays(Question[str]):
     """Have partitions of the topic in which delayed records wait. Answered with its id once they take some."""
 
     name: str
 
 
 @attrs.frozen(eq=False)
-class EnableOutbox:
+class EnableOutbox(Question[str]):
     """Have partitions beside those of the topic for what its acks publish. Answered with its id once they take
     something, also delayed messages if asked.
     """
@@ -53,14 +55,14 @@ class EnableOutbox:
 
 
 @attrs.frozen(eq=False)
-class IsTopic:
+class IsTopic(Question[bool]):
     """Answered at once with whether there is a topic with that id, which is not being deleted."""
 
     topic_id: str
 
 
 @attrs.frozen(eq=False)
-class AddSchedule:
+class AddSchedule(Question[int]):
     """Have a topic publish something again and again. Answered with its id, also when it is there already.
 
     Raises `TopicNotFound`, `ScheduleExists` for one of that name with other settings.
@@ -73,7 +75,7 @@ class AddSchedule:
 
 
 @attrs.frozen(eq=False)
-class RemoveSchedule:
+class RemoveSchedule(Question[None]):
     """Answered with None. Raises `TopicNotFound`, `ScheduleNotFound`."""
 
     name: str
@@ -82,23 +84,13 @@ class RemoveSchedule:
 
 
 @attrs.frozen(eq=False)
-class PauseSchedule:
+class PauseSchedule(Question[None]):
     """Have it rest, or go on from now. Answered with None. Raises as `RemoveSchedule` does."""
 
     name: str
     topic_id: str
     schedule: str
     is_paused: bool
-
-
-@attrs.frozen(eq=False)
-class EnsureGroup:
-    """A new consumer wants to join with topics, or with all that match a pattern. Answered with an `Admission`."""
-
-    name: str
-    topics: Sequence[str]
-    given: Mapping[str, Any]
-    pattern: TopicPattern | None = None
 
 
 @attrs.frozen(eq=False)
@@ -110,7 +102,17 @@ class Admission:
 
 
 @attrs.frozen(eq=False)
-class AlterGroup:
+class EnsureGroup(Question[Admission]):
+    """A new consumer wants to join with topics, or with all that match a pattern. Answered with an `Admission`."""
+
+    name: str
+    topics: Sequence[str]
+    given: Mapping[str, Any]
+    pattern: TopicPattern | None = None
+
+
+@attrs.frozen(eq=False)
+class AlterGroup(Question[GroupSettings]):
     """Answered with the group's `GroupSettings`. Unknown names raise `GroupNotFound`."""
 
     name: str
@@ -118,7 +120,7 @@ class AlterGroup:
 
 
 @attrs.frozen(eq=False)
-class SeekGroup:
+class SeekGroup(Question[dict[tuple[str, int], int]]):
     """Have a group go on elsewhere in some partitions. Answered, once all of that is synced, with the offsets by
     (topic, partition).
 
@@ -135,7 +137,7 @@ class SeekGroup:
 
 
 @attrs.frozen(eq=False)
-class GroupIdle:
+class GroupIdle(Question[None]):
     """A coordinator tells: no member since that wall time, or members again (None)."""
 
     group_id: int
@@ -143,7 +145,7 @@ class GroupIdle:
 
 
 @attrs.frozen(eq=False)
-class DeleteGroup:
+class DeleteGroup(Question[None]):
     """Answered with None once every partition has forgotten it. Unknown names raise `GroupNotFound`.
 
     Raises `DeadLettersKept` while partitions keep dead letters of it, unless those may be dropped.
@@ -154,7 +156,7 @@ class DeleteGroup:
 
 
 @attrs.frozen(eq=False)
-class EndGroup:
+class EndGroup(Question[int | None]):
     """A coordinator tells that the group has expired, or is ephemeral and without members. Answered as `DeleteGroup`;
     nothing is done when it has had members again, is gone, or expires after another time by now. A durable group of
     which partitions keep dead letters does not end: answered with how many.
@@ -168,12 +170,12 @@ class EndGroup:
 
 
 @attrs.frozen(eq=False)
-class ListGroups:
+class ListGroups(Question[tuple[GroupRecord, ...]]):
     """Answered at once with a tuple of `GroupRecord`s."""
 
 
 @attrs.frozen(eq=False)
-class ListTopics:
+class ListTopics(Question[tuple[TopicRecord, ...]]):
     """Answered at once with a tuple of `TopicRecord`s, also of topics that are being deleted."""
 
 

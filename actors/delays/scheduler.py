@@ -22,15 +22,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
+import attrs
 import trio
 
 from callboard.actors.delays.pending import Pending
 from callboard.actors.delays.stored import moments_of, moved
 from callboard.actors.delays.unread import Unread
 from callboard.actors.delivery.receipts import OffsetRange, merged
-from callboard.actors.kernel import Actor, Reply
+from callboard.actors.kernel import Actor, Question, Reply
 from callboard.actors.kernel.steps import in_steps
 from callboard.actors.notices import DelayedHeld, DelayedLost
 from callboard.actors.partition import commands as c
@@ -56,7 +57,8 @@ BYTES_AT_A_TIME: Final = 4 * MIB
 """Records in one batch, or fewer: the last one begins within these bytes."""
 
 
-class CancelDelayed(NamedTuple):
+@attrs.frozen
+class CancelDelayed(Question[Sequence[int]]):
     """Cancel pending records. Answered, once that is synced, with the ids that were pending until then."""
 
     topic_id: str
@@ -64,7 +66,8 @@ class CancelDelayed(NamedTuple):
     schedule_ids: Sequence[int]
 
 
-class ListDelayed(NamedTuple):
+@attrs.frozen
+class ListDelayed(Question[Sequence[tuple[int, int]]]):
     """Answered with what is pending, in the order of ids: (schedule id, wall time when it is due in microseconds)."""
 
     topic_id: str
@@ -74,17 +77,18 @@ class ListDelayed(NamedTuple):
     limit: int
 
 
-class CountDelayed(NamedTuple):
+@attrs.frozen
+class CountDelayed(Question[int]):
     """Answered with how many are pending."""
 
     topic_id: str
     partition: int
 
 
-Question = CancelDelayed | ListDelayed | CountDelayed
+SchedulerCommand = CancelDelayed | ListDelayed | CountDelayed
 
 
-class Scheduler(Actor[Question]):
+class Scheduler(Actor[SchedulerCommand]):
     """See the module. Unless it `moves`, it only reads what is pending, and answers."""
 
     defers_interrupts = True
@@ -122,7 +126,7 @@ class Scheduler(Actor[Question]):
             watching.cancel()
             del self._lines[port]
 
-    async def receive(self, message: Question) -> object:
+    async def receive(self, message: SchedulerCommand) -> object:
         """Hand it to the task that serves the partition."""
         waiting = self._directory.waiting.at(message.topic_id, message.partition)
         reply = self.context.defer_reply()
@@ -144,12 +148,12 @@ class Line:
         self._timers = scheduler.timers
         self._calls = PartitionCalls(scheduler.timers)
         self._pending = Pending(directory.waiting.run)
-        self._questions: deque[tuple[Question, Reply]] = deque()
+        self._questions: deque[tuple[SchedulerCommand, Reply]] = deque()
         self._read_to = 0
         self._flag = Flag()
         self._wants_more = Flag()
 
-    def asked(self, message: Question, reply: Reply) -> None:
+    def asked(self, message: SchedulerCommand, reply: Reply) -> None:
         """Somebody asks."""
         self._questions.append((message, reply))
         self._flag.set()

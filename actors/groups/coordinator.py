@@ -25,6 +25,7 @@ from callboard.actors.groups.exclusive import ExclusivePartitions
 from callboard.actors.groups.membership import Joined, Member, Membership
 from callboard.actors.groups.sessions import Sessions
 from callboard.actors.kernel import Actor, Reply
+from callboard.actors.kernel import Question as Asked
 from callboard.actors.notices import GroupKept, LeaseReleaseFailed, MemberStalled
 from callboard.actors.partition import commands as c
 from callboard.actors.timing import Timers
@@ -64,7 +65,7 @@ Question = c.OpenGroup | c.ReleaseConsumer | c.FenceConsumer
 
 
 @attrs.frozen
-class Join:
+class Join(Asked[Joined]):
     """A consumer joins with a topic. Answered with `Joined` once the topic's partitions know the group, or have been
     asked to for some time. In a group of a pattern it joins with all that match, and `topic_id` is None.
     """
@@ -75,14 +76,14 @@ class Join:
 
 
 @attrs.frozen
-class Leave:
+class Leave(Asked[None]):
     """A consumer leaves. Answered with None when its leases are released, or have been asked to be for some time."""
 
     consumer: int
 
 
 @attrs.frozen
-class Fence:
+class Fence(Asked[None]):
     """Let a member begin a new generation: it loses its leases, and joins again. Answered with None when all partitions
     know; those that have failed do not have to.
     """

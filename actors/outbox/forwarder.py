@@ -24,14 +24,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 
 from callboard.actors.catalog.commands import IsTopic
 from callboard.actors.catalog.ended_sources import EndedSources
 from callboard.actors.delivery.receipts import OFFSET_END, OffsetRange, between, merged
-from callboard.actors.kernel import Actor
+from callboard.actors.kernel import Actor, Question
 from callboard.actors.notices import OutboxDropped, OutboxHeld, OutboxLost
 from callboard.actors.outbox.stored import HEADER, Addressed, Target, addressed, published
 from callboard.actors.partition import commands as c
@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 AT_A_TIME: Final = 256
 BYTES_AT_A_TIME: Final = 4 * MIB
 """Entries in one batch, or fewer: the last one begins within these bytes."""
+
+A = TypeVar("A")
 
 
 class Forwarder(Actor[None]):
@@ -120,7 +122,7 @@ class Line:
                     )
             await self._timers.sleep(pauses.failed())
 
-    async def _ask(self, port: PartitionPort, command: Any) -> Any:
+    async def _ask(self, port: PartitionPort, command: Question[A]) -> A:
         return await self._calls.ask(port, command)
 
     async def _open(self) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from callboard.actors.partition import commands as c
 from callboard.log.errors import ActorCrashed, ActorStopped, MailboxFull, StorageError
 
 if TYPE_CHECKING:
+    from callboard.actors.kernel import Question
     from callboard.actors.partition.port import PartitionPort
     from callboard.actors.timing import Timers
     from callboard.log.format.columns import Columns
+
+A = TypeVar("A")
 
 PAUSE_S: Final = 0.1
 """A full mailbox is tried again after this."""
@@ -28,7 +31,7 @@ class PartitionCalls:
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
 
-    async def ask(self, port: PartitionPort, command: Any, *, unless: frozenset[str] = REFUSING) -> Any:
+    async def ask(self, port: PartitionPort, command: Question[A], *, unless: frozenset[str] = REFUSING) -> A:
         """What the partition answers, after as many restarts as it takes: only for what may be asked twice.
 
         In a state of `unless` it is not asked. Raises `PartitionUnavailable`, `ActorStopped`, and what the partition

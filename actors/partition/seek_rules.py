@@ -43,12 +43,12 @@ class SeekRules:
 
     def seek_group(self, message: c.SeekGroup, token: Token, now: float) -> None:
         """Go on from an offset; leases that were given before are over, also those that no consumer has heard of."""
-        group_id, offset, takes_nearest = message
+        group_id, offset = message.group_id, message.offset
         group = self._groups.get(group_id)
         if group is None:
             self._refuse_unknown(group_id, token)
             return
-        if takes_nearest:
+        if message.takes_nearest:
             offset = min(max(offset, self.start_offset), self.visible_end)
         elif not self.start_offset <= offset <= self.visible_end:
             raise OffsetOutOfRange(

@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from callboard.actors.catalog.directory import LiveTopic
+from callboard.actors.kernel import Question
 from callboard.actors.partition.commands import Describe, OffsetAt, PartitionStatistics, Read, WaitForVisible
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import Start, checked_start
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from callboard.session import Session
 
 RECORDS_MAX = 10_000
+
+A = TypeVar("A")
 
 
 class BatchReader:
@@ -164,7 +167,7 @@ class BatchReader:
         except ActorStopped as error:
             raise self._stopped(port) from error
 
-    async def _ask(self, index: int, command: Read | Describe | OffsetAt) -> Any:
+    async def _ask(self, index: int, command: Question[A]) -> A:
         port = self._live.ports[index]
         port.need()
         while True:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 
 from callboard.actors.catalog.commands import ListGroups
 from callboard.actors.delivery.failing import DeadLetter as StoredLetter
+from callboard.actors.kernel import Question
 from callboard.actors.names import check_name
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.participants import wall_offset
@@ -86,6 +87,8 @@ def check_drops(drop_dead_letters: bool) -> bool:
 
 Chooses = Callable[[DeadLetter], bool]
 LISTED_AT_ONCE: Final = 100
+
+A = TypeVar("A")
 
 
 class KeptLetters:
@@ -199,7 +202,7 @@ class KeptLetters:
     def _instant(self, monotonic_s: float) -> datetime:
         return from_us(round((monotonic_s + wall_offset(self._session.clock)) * 1e6))
 
-    async def _ask(self, port: PartitionPort, command: Any) -> Any:
+    async def _ask(self, port: PartitionPort, command: Question[A]) -> A:
         self._session.check_open()
         while True:
             try:

@@ -24,13 +24,14 @@ from contextlib import suppress
 from datetime import datetime
 from hashlib import blake2b
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 import trio
 
 from callboard.actors.catalog.commands import ListGroups
 from callboard.actors.dead_letters import forwarding as f
+from callboard.actors.kernel import Question
 from callboard.actors.names import HANDLED
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.choice.addressing import FOR_GROUP
@@ -105,6 +106,8 @@ class Redriven:
 Chooses = Callable[[ForwardedLetter], bool]
 Page = Sequence[ForwardedLetter]
 Groups = Mapping[str, "GroupRecord"]
+
+A = TypeVar("A")
 
 
 class DeadLetterTopic:
@@ -407,7 +410,7 @@ class DeadLetterTopic:
             end, start + 1
         )
 
-    async def _ask(self, port: PartitionPort, command: Any) -> Any:
+    async def _ask(self, port: PartitionPort, command: Question[A]) -> A:
         self._session.check_open()
         while True:
             try:

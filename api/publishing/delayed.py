@@ -6,12 +6,13 @@ import heapq
 import math
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 
-from callboard.actors.delays.scheduler import CancelDelayed, CountDelayed, ListDelayed, Question
+from callboard.actors.delays.scheduler import CancelDelayed, CountDelayed, ListDelayed
 from callboard.actors.delays.stored import DELAYED, due_of
+from callboard.actors.kernel import ActorRef, Question
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.calls import record_in
 from callboard.log.errors import ActorCrashed, ActorStopped, InvalidArgument, RuntimeClosed, TopicNotFound
@@ -56,6 +57,9 @@ class DelayedMessage:
 def waits_in(delayed: ScheduledReceipt | DelayedMessage, topic_id: str) -> bool:
     """Whether it waits in the topic of this id, not in an earlier one of the same name."""
     return delayed._topic_id in (None, topic_id)
+
+
+A = TypeVar("A")
 
 
 class DelayedMessages:
@@ -204,10 +208,10 @@ class DelayedMessages:
         cancelled: Sequence[int] = await self._scheduler(message)
         return cancelled
 
-    async def _scheduler(self, message: Question) -> Any:
+    async def _scheduler(self, message: Question[A]) -> A:
         return await self._ask(self._session.scheduler(), message)
 
-    async def _ask(self, ref: Any, message: Any) -> Any:
+    async def _ask(self, ref: ActorRef[Any], message: Question[A]) -> A:
         self._session.check_open()
         while True:
             try:

@@ -449,7 +449,7 @@ class Publisher:
         """Publish a part of it; what the partition answers. Raises as `publish` does."""
         return await self._send(port, message, message.columns.count)
 
-    async def ask(self, port: PartitionPort, command: BeginProducer) -> Any:
+    async def ask(self, port: PartitionPort, command: BeginProducer) -> tuple[int, int]:
         """Ask a partition; what it answers. Raises as `publish` does."""
         if port.state in REFUSING:
             raise self._refused(port)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from callboard.actors.catalog.directory import LiveTopic
-from callboard.actors.kernel import ActorRef
+from callboard.actors.kernel import ActorRef, Question
 from callboard.actors.partition.commands import Describe, Flush, PartitionStatistics, Read
 from callboard.log.errors import ActorCrashed, ActorStopped, RuntimeClosed
 from callboard.log.limits import READ_BYTES_DEFAULT
@@ -16,6 +16,8 @@ FIRST_SPAN: Final = 1
 """Records in the span that is read first: nearly always the last record is one of the replay's."""
 SPAN_GROWTH: Final = 8
 SPAN_MAX: Final = 65_536
+
+A = TypeVar("A")
 
 
 async def last_positions(live: LiveTopic, source_of: dict[int, int]) -> list[ReplayPosition | None]:
@@ -56,7 +58,7 @@ async def _last_between(
     return found
 
 
-async def _ask(label: str, ref: ActorRef[Any], command: Flush | Describe | Read) -> Any:
+async def _ask(label: str, ref: ActorRef[Any], command: Question[A]) -> A:
     while True:
         try:
             return await ref.ask(command)

@@ -13,8 +13,7 @@ import trio.testing
 
 import callboard
 import callboard.actors
-from callboard.actors.kernel import Actor
-from callboard.actors.kernel.wire import known_classes
+from callboard.actors.kernel import Actor, Question
 from callboard.actors.messages import COMMANDS, NOT_YET_DATA, broker_wire
 from callboard.simulations.clock import VirtualClock
 from callboard.simulations.disk.memory_disk import MemoryDisk
@@ -57,9 +56,19 @@ def test_commands_are_frozen():
 
 
 def test_answers_are_known():
-    """What a partition answers is known besides what it is asked."""
-    names = {kind.__name__ for kind in broker_wire().known - known_classes(COMMANDS)}
+    """What the broker's actors answer is known: it follows from the commands."""
+    names = {kind.__name__ for kind in broker_wire().known}
     assert {"LeasedRecords", "Settlement", "PartitionStatistics", "GroupRecord", "DeadLetter"} <= names
+
+
+def test_commands_that_are_asked_name_their_answers():
+    """Type checkers know what the broker's own questions are answered with."""
+    commands = [command for each in COMMANDS for command in get_args(each)]
+    assert {command.__name__ for command in commands if not issubclass(command, Question)} == {
+        *("PublishOne", "PublishMany", "Fetch"),  # their replies are awaited elsewhere
+        *("WaitForReady", "WaitForVisible"),  # answered by notices, which say nothing
+        *("TakeHandedOver", "Arm", "Cancel", "DeadLettersWait", "RouteGroup"),  # told
+    }
 
 
 class Port:

@@ -10,6 +10,11 @@ from typing import Any, assert_type
 import attrs
 
 import callboard
+from callboard.actors.catalog.commands import Admission, EnsureGroup, ListGroups
+from callboard.actors.catalog.state import GroupRecord
+from callboard.actors.delivery.receipts import Settlement
+from callboard.actors.kernel import ActorRef
+from callboard.actors.partition import commands as c
 from callboard.log.host.clock import HostClock
 from callboard.log.host.entropy import HostEntropy
 from callboard.supervision import SupervisorSpec, open_system
@@ -283,3 +288,16 @@ async def publishes_once(topic: callboard.Topic, wait: float | None) -> None:
         assert_type(await producer.publish(b"v", key=b"k"), callboard.Receipt)
         assert_type(await producer.publish_batch([b"v"], partition=0), callboard.hints.Receipts)
         assert_type(await producer.next_sequence(), int)
+
+
+# -- questions of the broker to its own actors
+
+
+async def knows_what_the_broker_answers(ref: ActorRef[Any]) -> None:
+    """A command that is asked names the type of its answer, also when it is a named tuple."""
+    assert_type(await ref.ask(c.Describe()), c.PartitionStatistics)
+    assert_type(await ref.ask(c.CountDead(1), timeout=1), int)
+    assert_type(await ref.ask(c.Extend(1, 2, 3.0)), bool)
+    assert_type(await ref.ask(c.Settle(1, "ack", 2, [(3, 4)])), Settlement)
+    assert_type(await ref.ask(ListGroups()), tuple[GroupRecord, ...])
+    assert_type(await ref.ask(EnsureGroup("billing", ("orders",), {})), Admission)

@@ -141,8 +141,8 @@ class Admission:
     ) -> list[Columns]:
         """What of a guarded part is to be stored; its answer is noted. Raises what is told instead (G3)."""
         if isinstance(guard, BeginProducer):
-            producer_id, owner, epoch = guard
-            begun = self.producers.begin(producer_id, self._producer(producer_id), owner=owner, epoch=epoch)
+            known = self._producer(guard.producer_id)
+            begun = self.producers.begin(guard.producer_id, known, owner=guard.owner, epoch=guard.epoch)
             appends.decided.append(Decided(part.tokens[0], begun, None))
             return []
         draft = Draft()

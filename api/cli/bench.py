@@ -51,7 +51,7 @@ class Measured:
 
 
 @attrs.frozen
-class Latency:
+class BenchLatency:
     """Seconds from the call of publish to the handler, at a steady rate."""
 
     name: str
@@ -182,7 +182,7 @@ class Bench:
 
     # -- latency
 
-    async def latency(self) -> Latency:
+    async def latency(self) -> BenchLatency:
         """From the call of publish to the handler that has the message, at 1,000 messages a second."""
         self._say("end to end at 1,000 msg/s")
         topic = await self.topic()
@@ -210,12 +210,14 @@ class Bench:
                 await trio.sleep_until(start + number / LATENCY_RATE)
                 nursery.start_soon(partial(publish, number))
         spans = sorted(late - early for early, late in zip(sent, taken, strict=True))
-        return Latency("end to end at 1,000 msg/s", spans[total // 2], spans[int(total * 0.99)], spans[-1])
+        return BenchLatency(
+            "end to end at 1,000 msg/s", spans[total // 2], spans[int(total * 0.99)], spans[-1]
+        )
 
 
 SIZE_MAX = BATCH_BYTES_MAX // 1000 - KEY_BYTES
 """Bytes of a value, so that a batch of 1,000 is allowed."""
-MEASURES: dict[str, Callable[[Bench], Awaitable[Measured | Latency]]] = {
+MEASURES: dict[str, Callable[[Bench], Awaitable[Measured | BenchLatency]]] = {
     "publish_batch of 1,000": partial(Bench.publish_batches, count=1000),
     "publish_batch of 100": partial(Bench.publish_batches, count=100),
     "single publishes, 1 task": partial(Bench.publish_singly, tasks=1),
@@ -298,7 +300,7 @@ def bench(
             )
     wanted = [do for name, do in MEASURES.items() if not only or any(part in name for part in only)]
 
-    async def work() -> list[Measured | Latency]:
+    async def work() -> list[Measured | BenchLatency]:
         with Console(stderr=True).status("starting") as status:
             async with open_runtime(directory + "/runtime", sync_inline=inline) as runtime:
                 made = Bench(runtime, BareFile(directory), BenchPlan(pairs, seconds, size), status.update)
@@ -308,7 +310,7 @@ def bench(
     with telling_end("the measurement"), temporary_directory(keep=False, parent=folder) as directory:
         found = run(work)
     measured = [line for line in found if isinstance(line, Measured)]
-    latencies = [line for line in found if isinstance(line, Latency)]
+    latencies = [line for line in found if isinstance(line, BenchLatency)]
     if as_json:
         print_json({"measured": plain(measured), "latency": plain(latencies)})
         return

@@ -47,7 +47,7 @@ class WorkFailure(enum.Enum):
         return self in {WorkFailure.REJECT, WorkFailure.FAIL}
 
 
-class Plan(NamedTuple):
+class ActPlan(NamedTuple):
     """What is special in one act."""
 
     failures: dict[int, WorkFailure]
@@ -60,7 +60,7 @@ class Plan(NamedTuple):
     """So many publishes."""
 
 
-def plan_act(entropy: Entropy, *, first: int, last: int, partitions: int) -> Plan:
+def plan_act(entropy: Entropy, *, first: int, last: int, partitions: int) -> ActPlan:
     """The plan for the events from `first` to `last` (exclusive); the same for the same entropy."""
     events, random = last - first, entropy.random
     kinds = [WorkFailure.REJECT] * max(1, round(events * 0.002))
@@ -80,7 +80,7 @@ def plan_act(entropy: Entropy, *, first: int, last: int, partitions: int) -> Pla
     }
     paths = [f"topics/{TOPIC}/{int(partitions * random())}" for _ in range(4)] + ["scheduler", "dead-letters"]
     crashes = sorted((int(events * (0.1 + 0.8 * random())), path) for path in paths)
-    return Plan(failures, delays, crashes, int(events * (0.3 + 0.3 * random())))
+    return ActPlan(failures, delays, crashes, int(events * (0.3 + 0.3 * random())))
 
 
 @attrs.frozen(kw_only=True)
@@ -133,7 +133,7 @@ class Stage:
         middle = self.total // 2
         return (0, middle) if act == ONE else (middle, self.total)
 
-    def plan(self, act: str) -> Plan:
+    def plan(self, act: str) -> ActPlan:
         """What is special in an act. Act three plays what act two has left, by the same plan, without crashes."""
         first, last = self.span(act)
         entropy = SeededEntropy(self.seed).fork(TWO if act == THREE else act)

@@ -158,7 +158,7 @@ def publish(
     if not create:
         require_directory(directory)
     stored: dict[int, int] = {}
-    waiting, fate = DelayedCount(), Fate()
+    waiting, fate = DelayedCount(), PublishFate()
 
     async def work() -> None:
         async with open_runtime(directory) as runtime:
@@ -205,7 +205,7 @@ class DelayedCount:
 
 
 @attrs.define
-class Fate:
+class PublishFate:
     """What became of messages that are not simply stored."""
 
     duplicate: Receipt | None = None
@@ -216,7 +216,9 @@ class Fate:
     """Messages that may be stored: the command was interrupted, and did not hear of them in time."""
 
 
-def _report(topic: str, stored: dict[int, int], waiting: DelayedCount, fate: Fate, as_json: bool) -> None:
+def _report(
+    topic: str, stored: dict[int, int], waiting: DelayedCount, fate: PublishFate, as_json: bool
+) -> None:
     if as_json:
         found: dict[str, Any] = {
             "topic": topic,
@@ -315,7 +317,7 @@ class Feed:
     stored: dict[int, int]
     waiting: DelayedCount
     advance: Advance
-    fate: Fate
+    fate: PublishFate
 
     async def publish(self, messages: Sequence[Message]) -> None:
         """Publish one batch, if there is anything in it. A command that is interrupted hears of its batch first."""

@@ -30,7 +30,7 @@ from callboard.simulations.scenarios import registry
 from callboard.simulations.scenarios.points import POINTS
 from callboard.simulations.scenarios.registry import Weights
 from callboard.simulations.search.coverage import STANDARD_SEEDS, table, uncovered
-from callboard.simulations.search.replay import Verdict
+from callboard.simulations.search.replay import ReplayVerdict
 from callboard.simulations.search.shrink import RUNS_MAX
 from callboard.simulations.search.stored_failure import StaleFailure
 from callboard.simulations.search.sweep import Sweep, shares
@@ -40,10 +40,10 @@ SLOW_S: Final = 5.0
 """Scenarios that take longer are only swept when they are named, or in a sweep of standard size."""
 STATE: Final = ".callboard-simulate"
 VERDICTS: Final = {
-    Verdict.REPRODUCED: exits.VIOLATED,
-    Verdict.OTHER: exits.VIOLATED,
-    Verdict.STALE: exits.STALE,
-    Verdict.FIXED: exits.OK,
+    ReplayVerdict.REPRODUCED: exits.VIOLATED,
+    ReplayVerdict.OTHER: exits.VIOLATED,
+    ReplayVerdict.STALE: exits.STALE,
+    ReplayVerdict.FIXED: exits.OK,
 }
 MODES: Final = ("check_determinism", "prove", "exhaustive", "machines", "repro", "listed")
 
@@ -289,19 +289,19 @@ def _reproduce(names: list[str], file: str, report: str | None, adopt: str | Non
     try:
         found = run(work)
     except StaleFailure as error:
-        found = {"verdict": Verdict.STALE.value, "words": str(error), "story": ""}
-    verdict = Verdict(found["verdict"])
+        found = {"verdict": ReplayVerdict.STALE.value, "words": str(error), "story": ""}
+    verdict = ReplayVerdict(found["verdict"])
     if as_json:
         print_json(found)
     else:
         if found["story"]:
             show(found["story"], "")
         show(f"{verdict.value}: {found['words']}")
-        if report is not None and verdict is not Verdict.STALE:
+        if report is not None and verdict is not ReplayVerdict.STALE:
             say(f"report: {report}")
-    if verdict is Verdict.STALE:
+    if verdict is ReplayVerdict.STALE:
         say(f"callboard: {file} is stale: it says nothing about this version.")
-    if adopt is not None and verdict is not Verdict.FIXED:
+    if adopt is not None and verdict is not ReplayVerdict.FIXED:
         say("callboard: nothing was adopted: only a failure that is fixed can be a regression.")
     elif adopt is not None:
         say(f"adopted: {adopt}")

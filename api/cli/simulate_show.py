@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from callboard.cli.output import counted, facts, table
 from callboard.cli.simulate_sweep import Search
 from callboard.simulations.machines import MACHINES
-from callboard.simulations.search.coverage import Row, uncovered
+from callboard.simulations.search.coverage import CoverageRow, uncovered
 from callboard.simulations.search.sweep import Result, ScenarioTally
 from callboard.simulations.world import in_wire_mode
 
@@ -48,7 +48,7 @@ def proof_table(proofs: Sequence[Mapping[str, Any]]) -> RenderableType:
     return table(heads, rows, words=(heads[0], "caught by", "broken promise"))
 
 
-def searched_lines(found: Search, rows: Sequence[Row], *, verbose: bool = False) -> Iterator[Any]:
+def searched_lines(found: Search, rows: Sequence[CoverageRow], *, verbose: bool = False) -> Iterator[Any]:
     """Tables and lines for people: what failed, then what was searched and met.
 
     `verbose` gives every fault and point a row; otherwise those are named that were not met.
@@ -105,12 +105,12 @@ def _is_in_wire_mode(result: Result) -> bool:
     return result.scenario != MACHINES and in_wire_mode(result.seed)
 
 
-def _coverage_row(row: Row) -> tuple[str, ...]:
+def _coverage_row(row: CoverageRow) -> tuple[str, ...]:
     rare = f"rare: {row.rare}" if row.rare and not row.hits else ""
     return f"{row.kind} {row.name}", f"{row.hits:,}", "never met" if row.is_missing else rare
 
 
-def _coverage_facts(rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
+def _coverage_facts(rows: Sequence[CoverageRow]) -> Iterator[tuple[str, str]]:
     """The same in a few lines: how many were met how often, and the names of those that were not."""
     for kind, title, met in (("fault", "faults", "hit"), ("sometimes", "points", "reached")):
         mine = [row for row in rows if row.kind == kind]
@@ -159,7 +159,7 @@ def _hours(seconds: float) -> str:
     return f"{seconds / 3_600:,.1f} h" if seconds < 48 * 3_600 else f"{seconds / 86_400:,.1f} days"
 
 
-def searched_to_dict(found: Search, rows: Sequence[Row]) -> dict[str, Any]:
+def searched_to_dict(found: Search, rows: Sequence[CoverageRow]) -> dict[str, Any]:
     """The same for scripts."""
     sweep = found.sweep
     return {

@@ -37,8 +37,8 @@ from callboard.simulations.proof import prove
 from callboard.simulations.scenarios.scenario import Scenario, draw, run_scenario
 from callboard.simulations.search.redrawing import Drawing
 from callboard.simulations.search.replay import (
+    ReplayVerdict,
     RunCase,
-    Verdict,
     case_of,
     judge,
     promise_of,
@@ -274,11 +274,11 @@ def repro(answer: Answer, *, file: str, named: list[str], report: str | None, ad
     stored, _, run_case, case = _read(file, named)
     run = run_case(case, _settings_to_tell(stored))
     found = judge(stored, run)
-    is_stale = found.verdict is Verdict.STALE
+    is_stale = found.verdict is ReplayVerdict.STALE
     story = tell(run, reproduction(file, stored.scenario), stored.scenario, remarks(case))
     if report is not None and not is_stale:
         write_whole(report, report_page(run, story).encode("utf-8", "replace"))
-    if adopt is not None and found.verdict is Verdict.FIXED:
+    if adopt is not None and found.verdict is ReplayVerdict.FIXED:
         kept = stored_failure_of(stored.scenario, case, run, version=callboard.__version__, note=stored.note)
         kept = attrs.evolve(kept, promise=stored.promise, words=stored.words)
         write_whole(adopt, kept.to_json().encode("utf-8", "surrogatepass"))

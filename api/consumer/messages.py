@@ -31,7 +31,7 @@ from callboard.actors.partition import commands as c
 from callboard.actors.partition.port import PartitionPort
 from callboard.arguments import check_flag
 from callboard.consumer.leases import ConsumerLease, LeasedPart
-from callboard.consumer.publishing_acks import AcksWithPublishes, PublishesWithAck, Staged
+from callboard.consumer.publishing_acks import AcksWithPublishes, PublishesWithAck, StagedPublishes
 from callboard.consumer.settlements import (
     GatheredAcks,
     SentAck,
@@ -488,7 +488,7 @@ class ReceivedMessage(PublishesWithAck, Record):
         self._index = index
         self._batch = batch
         self._leases = leases
-        self._staged: Staged | None = None
+        self._staged: StagedPublishes | None = None
         self.lease = lease
         self.settled = False
         self.attempt = attempt
@@ -574,12 +574,16 @@ class ReceivedMessage(PublishesWithAck, Record):
                 batch.settled_singly.pop(offset, None)
             raise
 
-    def _staging(self) -> Staged:
+    def _staging(self) -> StagedPublishes:
         if self.settled:
             raise self._twice()
         if self._staged is None:
             batch = self._batch
-            self._staged = Staged() if batch is None else batch.staged.setdefault(self.offset, Staged())
+            self._staged = (
+                StagedPublishes()
+                if batch is None
+                else batch.staged.setdefault(self.offset, StagedPublishes())
+            )
         return self._staged
 
     def _twice(self) -> InvalidArgument:
@@ -618,7 +622,9 @@ class ReceivedBatch(PublishesWithAck, ColumnBatch):
         self._messages: list[ReceivedMessage] | None = None
         self.settled = False
         self.settled_singly: dict[int, None] = {}
-        self.staged: dict[int, Staged] = {}  # by offset; that of the batch as a whole at `BATCH_PLACE`
+        self.staged: dict[
+            int, StagedPublishes
+        ] = {}  # by offset; that of the batch as a whole at `BATCH_PLACE`
 
     def attempts(self) -> list[int]:
         """Which delivery this is of each message; 1 is the first."""
@@ -691,10 +697,10 @@ class ReceivedBatch(PublishesWithAck, ColumnBatch):
             self.settled = False
             raise
 
-    def _staging(self) -> Staged:
+    def _staging(self) -> StagedPublishes:
         if self.settled:
             raise self._twice()
-        return self.staged.setdefault(BATCH_PLACE, Staged())
+        return self.staged.setdefault(BATCH_PLACE, StagedPublishes())
 
     def _unpublished(self) -> list[Payload]:
         """What is published with the batch: its own, and that of its messages that were not settled singly."""

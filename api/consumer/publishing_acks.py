@@ -1,8 +1,9 @@
 """Acks that publish: what a message publishes is kept in memory until it is acked, and goes with the ack or not at all.
 
-`Staged` is what one message, or batch, has published. When it is acked, `AcksWithPublishes` has the payloads stored in
-the outbox of the message's partition, synced, and then asks the partition to ack and to name them, which is one record
-of its journal. Whoever nacks, rejects, releases, fails or loses the lease has written nothing.
+`StagedPublishes` is what one message, or batch, publishes. When the message is acked, `AcksWithPublishes` stores the
+payloads in the outbox of the message's partition, synced. It then asks the partition to ack and to name them, which is
+one record of the partition's journal. A message that is nacked, rejected or released, or whose lease is lost, writes
+nothing.
 """
 
 from __future__ import annotations
@@ -49,20 +50,12 @@ REFUSING: Final = frozenset({"stuck", "failed"})
 ATTRIBUTES: Final = ("headers", "timestamp", "ttl", "priority")
 
 
-class CountedLease(Protocol):
-    """A lease, as its consumer counts it."""
-
-    port: PartitionPort
-    lease_id: int
-    left: int
-
-
 Settled = Sequence[tuple[Any, Sequence[tuple[int, int]]]]
 """Ranges by lease."""
 
 
 @attrs.define(eq=False)
-class Staged:
+class StagedPublishes:
     """What is published with one ack."""
 
     payloads: list[Payload] = attrs.Factory(list)
@@ -116,7 +109,7 @@ class PublishesWithAck:
     if TYPE_CHECKING:
         _leases: Any
 
-        def _staging(self) -> Staged: ...
+        def _staging(self) -> StagedPublishes: ...
 
     async def publish(
         self,

@@ -238,14 +238,14 @@ class Merged(RecordedBatches):
 
     def __init__(self, batches: Sequence[RecordedBatches]) -> None:
         self._batches = list(batches)
-        self._heads: list[_Head] | None = None
+        self._heads: list[_MergedHead] | None = None
         self._gathering = Gathering()
         self._ready: deque[Columns] = deque()
         self._is_over = False
 
     async def __anext__(self) -> Columns:
         if self._heads is None:
-            heads = [_Head(place, batches) for place, batches in enumerate(self._batches)]
+            heads = [_MergedHead(place, batches) for place, batches in enumerate(self._batches)]
             self._heads = [head for head in heads if await head.advance()]
         while not self._ready:
             if self._is_over:
@@ -254,7 +254,7 @@ class Merged(RecordedBatches):
                 self._is_over = True
                 self._ready += self._gathering.rest()
                 continue
-            first = min(self._heads, key=_Head.turn)
+            first = min(self._heads, key=_MergedHead.turn)
             following = min((head.turn() for head in self._heads if head is not first), default=None)
             self._ready += self._gathering.add(first.take(following))
             if first.is_spent and not await first.advance():
@@ -267,7 +267,7 @@ class Merged(RecordedBatches):
             await batches.aclose()
 
 
-class _Head:
+class _MergedHead:
     """How far one of those that are merged has come."""
 
     def __init__(self, place: int, batches: RecordedBatches) -> None:

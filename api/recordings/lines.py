@@ -139,7 +139,7 @@ def json_lines(columns: LineColumns) -> Parse:
     return parse
 
 
-class Table:
+class DelimitedLines:
     """Lines of separated fields: CSV, with quotes, or TSV, without any quoting.
 
     The first line is a header unless all columns are given by number and its time is a time.

@@ -43,7 +43,7 @@ UNFINISHED_SUFFIX: Final = ".unfinished"
 
 
 @attrs.define(eq=False)
-class _Part:
+class _PartitionFolder:
     """One partition's folder. No file stays open between two writes, however many partitions there are."""
 
     directory: str
@@ -68,7 +68,7 @@ class RecordingWriter:
         """What the recording was made from; may be added to until the end."""
         self._files = files
         self._directory = directory
-        self._parts = [_Part(f"{directory}/{encoder.partition}", encoder) for encoder in encoders]
+        self._parts = [_PartitionFolder(f"{directory}/{encoder.partition}", encoder) for encoder in encoders]
         self._gathered_bytes = 0
 
     async def append(self, partition: int, columns: Columns) -> None:
@@ -109,7 +109,7 @@ class RecordingWriter:
         await replace_whole(self._files, f"{self._directory}/{MANIFEST_NAME}", manifest.encode())
         return manifest
 
-    async def _carry_out(self, part: _Part, outputs: list[Output]) -> None:
+    async def _carry_out(self, part: _PartitionFolder, outputs: list[Output]) -> None:
         for output in outputs:
             if isinstance(output, Append):
                 part.buffers += output.buffers
@@ -126,7 +126,7 @@ class RecordingWriter:
                 plan = (Create(handle), Write(handle, 0, (output.data,)), Sync(handle), Close(handle))
                 await self._files.submit(plan)
 
-    async def _write(self, part: _Part, *, is_last: bool = False) -> None:
+    async def _write(self, part: _PartitionFolder, *, is_last: bool = False) -> None:
         """Write what was gathered of the file in hand; sync it when it is the last of it."""
         if not part.path or not (part.buffers or is_last):
             return

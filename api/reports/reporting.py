@@ -324,7 +324,7 @@ Kind = tuple[object, ...]
 
 
 @attrs.define
-class _Counted:
+class _CountedEvent:
     """One event at one place: the window that began last, and what was left out since a line was told."""
 
     since: float
@@ -336,13 +336,13 @@ class Floods:
     """Which lines are told, so that one that comes again and again leaves room for others. Pure."""
 
     def __init__(self) -> None:
-        self._kinds: OrderedDict[Kind, _Counted] = OrderedDict()
+        self._kinds: OrderedDict[Kind, _CountedEvent] = OrderedDict()
         self._forgotten = 0
         """What was left out of kinds that are forgotten."""
 
     def admit(self, kind: Kind, now: float) -> int | None:
         """How many lines of its kind were left out before this one; None when this one is left out too."""
-        counted = self._kinds.setdefault(kind, _Counted(now))
+        counted = self._kinds.setdefault(kind, _CountedEvent(now))
         self._kinds.move_to_end(kind)
         if len(self._kinds) > KINDS_MAX:
             self._forgotten += self._kinds.popitem(last=False)[1].left_out

@@ -151,7 +151,7 @@ class Wanted:
 
 
 @attrs.frozen
-class Origin:
+class SliceOrigin:
     """A recording or a topic whose partitions are to be read."""
 
     files: Incarnation
@@ -171,7 +171,7 @@ class Origin:
 
 
 @asynccontextmanager
-async def origin_of(wanted: Wanted) -> AsyncIterator[Origin]:
+async def origin_of(wanted: Wanted) -> AsyncIterator[SliceOrigin]:
     """What `wanted` names.
 
     Raises `TopicNotFound`, `RecordingInvalid`, `StorageError`, `LogCorrupt`; `InvalidArgument` for a partition that is
@@ -184,7 +184,7 @@ async def origin_of(wanted: Wanted) -> AsyncIterator[Origin]:
             root, name = split(wanted.path)
             topic = wanted.topic or recording.manifest.source.get("topic", name)
             directories = tuple(f"{name}/{partition}" for partition in partitions)
-            yield Origin(recording.files, root, topic, recording.manifest.digest, directories, recording)
+            yield SliceOrigin(recording.files, root, topic, recording.manifest.digest, directories, recording)
         return
     if wanted.topic is None:
         raise InvalidArgument(
@@ -195,7 +195,9 @@ async def origin_of(wanted: Wanted) -> AsyncIterator[Origin]:
         wanted.check_partitions(record.settings.partitions)
         partitions = range(record.settings.partitions)
         directories = tuple(partition_directory(record.topic_id, partition) for partition in partitions)
-        yield Origin(offline.files, absolute(wanted.path), wanted.topic, str(record.topic_id), directories)
+        yield SliceOrigin(
+            offline.files, absolute(wanted.path), wanted.topic, str(record.topic_id), directories
+        )
 
 
 def read_manifest(path: str) -> Manifest:
@@ -222,7 +224,7 @@ async def plan(wanted: Wanted) -> list[Slice]:
         return slices
 
 
-async def _of_partition(origin: Origin, partition: int, wanted: Wanted) -> list[Slice]:
+async def _of_partition(origin: SliceOrigin, partition: int, wanted: Wanted) -> list[Slice]:
     reader = await origin.open_log(partition)
     is_recorded, directory = origin.recording is not None, origin.directories[partition]
     try:

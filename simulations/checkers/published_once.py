@@ -25,7 +25,7 @@ STORED: Final = ("id", "stream", "set")
 
 
 @attrs.frozen
-class Told:
+class CallOutcome:
     """What a publisher was told when a call ended. Times are of the wall clock, in microseconds."""
 
     kind: str
@@ -44,7 +44,7 @@ class Told:
 
 
 @attrs.frozen
-class StoredRecord:
+class RemainingRecord:
     """A record that is left."""
 
     partition: int
@@ -56,7 +56,11 @@ class StoredRecord:
 
 
 def check(
-    told: Sequence[Told], stored: Sequence[StoredRecord], ends: dict[int, int], window_us: int, table_ids: int
+    told: Sequence[CallOutcome],
+    stored: Sequence[RemainingRecord],
+    ends: dict[int, int],
+    window_us: int,
+    table_ids: int,
 ) -> list[Violation]:
     """Everything that is stored twice, missing, or not as it was told.
 
@@ -73,10 +77,10 @@ def check(
 
 
 def repeated(
-    stored: Iterable[StoredRecord], window_us: int
-) -> Iterable[tuple[StoredRecord, StoredRecord, int]]:
+    stored: Iterable[RemainingRecord], window_us: int
+) -> Iterable[tuple[RemainingRecord, RemainingRecord, int]]:
     """Records of one id within its window, one after the other, and how many other ids came between the two."""
-    latest: dict[tuple[int, bytes], tuple[StoredRecord, int]] = {}
+    latest: dict[tuple[int, bytes], tuple[RemainingRecord, int]] = {}
     order: dict[int, list[bytes]] = {}
     for row in stored:
         if row.dedup_id is None:
@@ -89,7 +93,7 @@ def repeated(
         ids.append(row.dedup_id)
 
 
-def _twice(stored: Iterable[StoredRecord], window_us: int, table_ids: int) -> Iterable[str]:
+def _twice(stored: Iterable[RemainingRecord], window_us: int, table_ids: int) -> Iterable[str]:
     """No id has two records within the window, unless a full table had forgotten it."""
     for before, row, between in repeated(stored, window_us):
         if between < table_ids:
@@ -99,7 +103,7 @@ def _twice(stored: Iterable[StoredRecord], window_us: int, table_ids: int) -> It
             )
 
 
-def _streams(stored: Iterable[StoredRecord]) -> Iterable[str]:
+def _streams(stored: Iterable[RemainingRecord]) -> Iterable[str]:
     """A producer's sequences rise by one from 0, its epochs never fall, and each has the item of its number."""
     last: dict[tuple[int, int], tuple[int, int]] = {}
     for row in stored:
@@ -117,7 +121,9 @@ def _streams(stored: Iterable[StoredRecord]) -> Iterable[str]:
         last[place] = epoch, sequence
 
 
-def _receipts(told: Iterable[Told], at: dict[tuple[int, int], StoredRecord], window_us: int) -> Iterable[str]:
+def _receipts(
+    told: Iterable[CallOutcome], at: dict[tuple[int, int], RemainingRecord], window_us: int
+) -> Iterable[str]:
     """Every receipt names the message; that of a duplicate one that was still within its window."""
     for each in told:
         if each.kind not in STORED:
@@ -133,13 +139,13 @@ def _receipts(told: Iterable[Told], at: dict[tuple[int, int], StoredRecord], win
             yield f"{each.who}: {each.value!r} was taken for the record at {each.offset}, whose window was over"
 
 
-def _is_same(row: StoredRecord, each: Told) -> bool:
+def _is_same(row: RemainingRecord, each: CallOutcome) -> bool:
     if each.kind == "stream":  # whichever life has published the item
         return row.value.split()[:3] == each.value.split()[:3]
     return row.value == each.value
 
 
-def _mismatches(told: Sequence[Told], ends: dict[int, int], values: Set[bytes]) -> Iterable[str]:
+def _mismatches(told: Sequence[CallOutcome], ends: dict[int, int], values: Set[bytes]) -> Iterable[str]:
     """Whoever was refused is not stored, and had seen what was there: at least all that was told before, and nothing
     that is not.
     """
@@ -161,7 +167,7 @@ def _mismatches(told: Sequence[Told], ends: dict[int, int], values: Set[bytes]) 
             yield f"{each.who} was told that {each.offset} is next, after {max(seen)} had been told"
 
 
-def _fenced(told: Iterable[Told], stored: Sequence[StoredRecord]) -> Iterable[str]:
+def _fenced(told: Iterable[CallOutcome], stored: Sequence[RemainingRecord]) -> Iterable[str]:
     """From where a life begins no earlier one has stored anything; and what was refused for good is not there."""
     begun: dict[tuple[str, int], list[tuple[int, int]]] = {}
     refused = {}

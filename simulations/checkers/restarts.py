@@ -46,7 +46,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
 
 
 @attrs.define(eq=False)
-class _Window:
+class _IntensityWindow:
     """What counts towards one intensity."""
 
     ends: deque[float] = attrs.Factory(deque)
@@ -77,10 +77,10 @@ class _Books:
 
     def __init__(self, tree: TreeState) -> None:
         self.tree = tree
-        self._together = {team.path: _Window() for team in tree.teams.values()}
-        self._alone: dict[str, _Window] = {}
+        self._together = {team.path: _IntensityWindow() for team in tree.teams.values()}
+        self._alone: dict[str, _IntensityWindow] = {}
         self._rows: dict[str, _Row] = {}
-        self._root = _Window()
+        self._root = _IntensityWindow()
 
     def see(self, entry: HistoryEntry) -> str:
         """What is wrong with it, before the tree knows of it."""
@@ -115,10 +115,10 @@ class _Books:
                 self._window_alone(leaf).clear()
                 self._rows[leaf.path] = _Row()
 
-    def _window_alone(self, leaf: Leaf) -> _Window:
-        return self._alone.setdefault(leaf.path, _Window())
+    def _window_alone(self, leaf: Leaf) -> _IntensityWindow:
+        return self._alone.setdefault(leaf.path, _IntensityWindow())
 
-    def _window(self, leaf: Leaf) -> tuple[_Window, float, float]:
+    def _window(self, leaf: Leaf) -> tuple[_IntensityWindow, float, float]:
         """The window that its restarts count in, the intensity and the period."""
         spec, team = leaf.spec, leaf.team.spec
         if spec.significant:

@@ -39,7 +39,7 @@ Place = tuple[str, int]
 
 
 @attrs.define(eq=False)
-class _Part:
+class _OwnedPartition:
     """A partition: who owns it, and what is in it."""
 
     owner: int = 0
@@ -67,7 +67,7 @@ class _Part:
 
 
 @attrs.define(eq=False)
-class _Member:
+class _OwnerLife:
     """A life of a consumer."""
 
     who: str
@@ -89,8 +89,8 @@ class ServedOwners:
         self._is_keyed = is_keyed
         self._slack_s = SLACK_S + VERBS * latency_s
         self._calm = Calm(history)
-        self._parts: dict[Place, _Part] = {}
-        self._members: dict[int, _Member] = {}
+        self._parts: dict[Place, _OwnedPartition] = {}
+        self._members: dict[int, _OwnerLife] = {}
         self._moving: dict[Place, None] = {}
         self._moving_since = 0.0
         self._served: list[float] = []
@@ -109,7 +109,7 @@ class ServedOwners:
                 if entry.offsets[0] not in part.messages:
                     part.put(entry, entry.time)
             case "joined":
-                self._members[entry.operation] = _Member(entry.who, entry.time)
+                self._members[entry.operation] = _OwnerLife(entry.who, entry.time)
             case "left":
                 self._members.pop(entry.operation, None)
             case "asks" | "gave up" | "delivered":
@@ -128,8 +128,8 @@ class ServedOwners:
                 self._members.clear()
                 self._moving.clear()
 
-    def _part(self, entry: HistoryEntry) -> _Part:
-        return self._parts.setdefault((entry.topic, entry.partition), _Part())
+    def _part(self, entry: HistoryEntry) -> _OwnedPartition:
+        return self._parts.setdefault((entry.topic, entry.partition), _OwnedPartition())
 
     # -- what happens
 
@@ -163,7 +163,7 @@ class ServedOwners:
         elif member.waiting:
             member.since = entry.time
 
-    def _was_served(self, entry: HistoryEntry, member: _Member | None) -> None:
+    def _was_served(self, entry: HistoryEntry, member: _OwnerLife | None) -> None:
         part = self._part(entry)
         at, _ = part.messages.get(entry.offsets[0], (NOT_KNOWN, entry))
         if self._moving and member is not None and part.owner == entry.operation and at < NOT_KNOWN:

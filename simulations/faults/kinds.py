@@ -22,7 +22,7 @@ from callboard.simulations.faults.shapes import (
     OneOf,
     Remains,
     Text,
-    Whole,
+    WholeNumber,
     field,
     plan_error,
     problems_of,
@@ -40,8 +40,8 @@ COUNT_MAX: Final = 1_000_000
 
 ACTOR = Text(may_be_empty=False)
 SPAN = Number(0.0, SECONDS_MAX)
-COUNT = Whole(1, COUNT_MAX)
-DRAW = Whole(0, 2**64 - 1)
+COUNT = WholeNumber(1, COUNT_MAX)
+DRAW = WholeNumber(0, 2**64 - 1)
 
 KINDS: Final[dict[str, type[Fault]]] = {}
 """Every kind by its name, which is what plans are written with."""
@@ -308,7 +308,7 @@ class FailVerb(Fault):
     path: str = field(Text(), "")
     times: int = field(COUNT, 1)
     pages: str = field(OneOf(("kept", "reverted")), "kept")
-    partial: int = field(Whole(0, BYTES_MAX), 0)
+    partial: int = field(WholeNumber(0, BYTES_MAX), 0)
 
     @property
     def label(self) -> str:
@@ -358,7 +358,7 @@ class FullDisk(Fault):
     """The disk has space for `slack_bytes` more and no more, for a while."""
 
     for_s: float = field(SPAN)
-    slack_bytes: int = field(Whole(0, BYTES_MAX), 0)
+    slack_bytes: int = field(WholeNumber(0, BYTES_MAX), 0)
 
     def happening(self) -> str:
         return f"the disk has space for {self.slack_bytes:,} bytes more, for {self.for_s:g} s"

@@ -67,7 +67,7 @@ class _Plain:
 
 
 @attrs.frozen
-class Whole(_Plain):
+class WholeNumber(_Plain):
     """A whole number from `low` to `high`."""
 
     low: int
@@ -126,7 +126,7 @@ class OneOf(_Plain):
 
 
 @attrs.frozen
-class Flag(_Plain):
+class Boolean(_Plain):
     """True or false."""
 
     def problem(self, value: object) -> str | None:
@@ -135,12 +135,12 @@ class Flag(_Plain):
 
 SHARE: Final = Number(0.0, 1.0)
 SURVIVAL: Final[dict[str, Shape]] = {
-    "seed": Whole(0, 2**64 - 1),
+    "seed": WholeNumber(0, 2**64 - 1),
     "applied": SHARE,
     "torn": SHARE,
     "trashed": SHARE,
     "names": SHARE,
-    "zeros": Flag(),
+    "zeros": Boolean(),
 }
 """The fields of a `Survival`."""
 
@@ -186,7 +186,7 @@ def field(shape: Shape, default: Any = attrs.NOTHING) -> Any:
     if isinstance(shape, Number):
         return attrs.field(default=default, converter=number, metadata={"shape": shape})
     # who makes plans simpler reads "least"
-    least = {"least": shape.low} if isinstance(shape, Whole) and shape.low > 0 else {}
+    least = {"least": shape.low} if isinstance(shape, WholeNumber) and shape.low > 0 else {}
     return attrs.field(default=default, metadata={"shape": shape, **least})
 
 

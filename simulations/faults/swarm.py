@@ -18,7 +18,7 @@ from callboard.simulations.disk.survival import Survival
 from callboard.simulations.faults import kinds
 from callboard.simulations.faults.kinds import ERRNOS, KINDS, VERBS, Fault
 from callboard.simulations.faults.plan import FAULTS_MAX, NO_FAULTS, Plan
-from callboard.simulations.faults.shapes import Number, Shape, Text, Whole, shapes_of, shown
+from callboard.simulations.faults.shapes import Number, Shape, Text, WholeNumber, shapes_of, shown
 from callboard.simulations.faults.when import AWAIT, PASSINGS_MAX, After, At, When
 
 PROBES: Final[dict[str, int]] = {
@@ -160,14 +160,14 @@ LISTS: Final[dict[str, Shape]] = {
 }
 MAPS: Final[dict[str, Shape]] = {
     "weights": Number(0.0, 1e9),
-    "limits": Whole(0, FAULTS_MAX),
-    "probes": Whole(1, PASSINGS_MAX),
+    "limits": WholeNumber(0, FAULTS_MAX),
+    "probes": WholeNumber(1, PASSINGS_MAX),
 }
 PAIRS: Final[dict[str, Shape]] = {
-    "faults": Whole(0, FAULTS_MAX),
+    "faults": WholeNumber(0, FAULTS_MAX),
     **dict.fromkeys(("down_s", "for_s", "delay_s", "latency_s", "busy_s"), kinds.SPAN),
     "jump_s": Number(0.0, kinds.JUMP_S_MAX),
-    "slack_bytes": Whole(0, kinds.BYTES_MAX),
+    "slack_bytes": WholeNumber(0, kinds.BYTES_MAX),
     "times": kinds.COUNT,
 }
 

@@ -13,7 +13,15 @@ from typing import Final
 
 import attrs
 
-from callboard.simulations.faults.shapes import Number, Text, Whole, field, plan_error, problems_of, shown
+from callboard.simulations.faults.shapes import (
+    Number,
+    Text,
+    WholeNumber,
+    field,
+    plan_error,
+    problems_of,
+    shown,
+)
 
 SECONDS_MAX: Final = 10 * 366 * 86_400.0
 """The longest time that a plan may name, in virtual seconds: ten years."""
@@ -49,7 +57,7 @@ class After(_Moment):
     """At the `count`-th passing of `probe` whose subject contains `about`, counted from the beginning of the run."""
 
     probe: str = field(Text(may_be_empty=False))
-    count: int = field(Whole(1, PASSINGS_MAX), 1)
+    count: int = field(WholeNumber(1, PASSINGS_MAX), 1)
     about: str = field(Text(), "")
 
     def words(self) -> str:

@@ -27,7 +27,7 @@ OWNS: Final = "owns"
 IS_TO_OWN: Final = "is to own"
 
 
-class Surroundings(Protocol):
+class MemberSurroundings(Protocol):
     """What is needed of the world."""
 
     history: History
@@ -40,7 +40,7 @@ class Surroundings(Protocol):
 class ObservedMembers:
     """The members of one group, which is the only exclusive one."""
 
-    def __init__(self, world: Surroundings, group: str) -> None:
+    def __init__(self, world: MemberSurroundings, group: str) -> None:
         self.group = group
         self.history = world.history
         self.broken = world.broken

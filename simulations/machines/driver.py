@@ -37,7 +37,7 @@ from callboard.simulations.machines.partition_model import (
     ConsumerLease,
     GroupModel,
     PartitionModel,
-    Waiting,
+    WaitingPublisher,
 )
 from callboard.simulations.machines.strikes import Strike, draw_strikes, strikes_of
 from callboard.simulations.machines.tree import Tree
@@ -219,7 +219,7 @@ class FastPathDriver:
         burst = BURSTS[bits >> 8 & 7]
         publish_one, message = partition.core.publish_one, MESSAGES[bits >> 4 & 7]
         for _ in range(burst):
-            publish_one(message, Waiting(partition))
+            publish_one(message, WaitingPublisher(partition))
         self.trace.append(burst << 8)
         if "publish" in self.triggers:
             for _ in range(burst):
@@ -231,7 +231,7 @@ class FastPathDriver:
         partition = self.partitions[bits % len(self.partitions)]
         if not partition.is_up or partition.visible_end - partition.groups[0].delivery.floor > BACKLOG_MAX:
             return 0
-        partition.core.publish_many(MANY[(bits >> 4) % len(MANY)], Waiting(partition))
+        partition.core.publish_many(MANY[(bits >> 4) % len(MANY)], WaitingPublisher(partition))
         self.trace.append(1)
         return 1
 

@@ -70,7 +70,7 @@ Surviving = Callable[[int], int]
 """How many of so many unsynced things in a row the power leaves."""
 
 
-class Waiting:
+class WaitingPublisher:
     """A publisher that waits for its offset."""
 
     __slots__ = ("number", "partition")
@@ -102,7 +102,7 @@ class Waiting:
         partition.heard += 1
 
 
-class Span:
+class ModelSpan:
     """Stands where a batch of records would: all that a reading of a lease looks at."""
 
     __slots__ = ("base_offset", "last_offset")
@@ -117,9 +117,9 @@ class Span:
         """The index of the first record at or above `offset`."""
         return min(max(0, offset - self.base_offset), self.last_offset + 1 - self.base_offset)
 
-    def select(self, start: int, stop: int) -> Span:
+    def select(self, start: int, stop: int) -> ModelSpan:
         """The records `start` to `stop`."""
-        return Span(self.base_offset + start, self.base_offset + stop)
+        return ModelSpan(self.base_offset + start, self.base_offset + stop)
 
 
 @attrs.define(eq=False)
@@ -242,10 +242,10 @@ class PartitionModel:
                     if first <= at < last:
                         at = last
                     elif at < first < stop:
-                        found.append(Span(at, first))
+                        found.append(ModelSpan(at, first))
                         at = last
             if at < stop:
-                found.append(Span(at, stop))
+                found.append(ModelSpan(at, stop))
                 at = stop
             reading.take(found, at)  # type: ignore[arg-type]
         for lost in reading.lost:

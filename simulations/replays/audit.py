@@ -23,7 +23,7 @@ LOST_TOGETHER_MAX: Final = 100_000
 """So many records may be missing in one place; more are looked for in vain."""
 
 
-class _Rows:
+class _AuditedRows:
     """What there is of each record in a batch, column by column."""
 
     def __init__(self, batch: ColumnBatch) -> None:
@@ -37,7 +37,7 @@ class _Rows:
     def __len__(self) -> int:
         return len(self._columns[0])
 
-    def are_alike(self, at: int, others: _Rows, other_at: int, count: int) -> bool:
+    def are_alike(self, at: int, others: _AuditedRows, other_at: int, count: int) -> bool:
         """Whether `count` records from `at` on are those of the other batch from `other_at` on."""
         return all(
             mine[at : at + count] == theirs[other_at : other_at + count]
@@ -45,7 +45,7 @@ class _Rows:
         )
 
 
-NOTHING: Final = _Rows(ColumnBatch("", 0, ()))
+NOTHING: Final = _AuditedRows(ColumnBatch("", 0, ()))
 
 
 class _Expected:
@@ -61,7 +61,7 @@ class _Expected:
         """Whether a record is in hand."""
         while self.at >= len(self.rows) and self.batches:
             columns = self.batches.popleft().columns
-            self.rows, self.at = _Rows(RecordBatch("", 0, columns)), 0
+            self.rows, self.at = _AuditedRows(RecordBatch("", 0, columns)), 0
         return self.at < len(self.rows)
 
     def take(self, count: int) -> None:
@@ -86,7 +86,7 @@ class Audit:
 
     async def take(self, batch: ColumnBatch) -> None:
         """The records of a partition from `offsets` on, as its log holds them."""
-        found = _Rows(batch)
+        found = _AuditedRows(batch)
         done, total = 0, len(batch)
         while done < total:
             expected = await self._ahead(batch.partition)
@@ -101,7 +101,7 @@ class Audit:
         self.records += total
         self.offsets[batch.partition] = batch.offsets()[-1] + 1
 
-    async def _take_slowly(self, batch: ColumnBatch, found: _Rows, done: int) -> int:
+    async def _take_slowly(self, batch: ColumnBatch, found: _AuditedRows, done: int) -> int:
         """Take one record, and note as missing what should have come before it."""
         missing = 0
         while missing <= LOST_TOGETHER_MAX:

@@ -107,7 +107,7 @@ def simulate_replay(
     None is drawn from the seed. With `trace` the result has a digest of all that happened. `on_progress(records,
     virtual seconds)` is called now and then. Raises `InvalidArgument`, before anything is run.
     """
-    replaying = _Replaying(recording, selected, check_speed(speed), selection, partitions, on_progress)
+    replaying = _SimulatedReplay(recording, selected, check_speed(speed), selection, partitions, on_progress)
     settings = Settings(
         scheduler=scheduler,
         trace="digest" if trace else "off",
@@ -148,7 +148,7 @@ def random_plan(seed: int, partitions: int, horizon_s: float, topic: str = TOPIC
     return draw_plan(SeededEntropy(seed).fork("plan"), space, horizon_s)
 
 
-class _Replaying:
+class _SimulatedReplay:
     """One simulated replay."""
 
     def __init__(

@@ -98,7 +98,7 @@ BY_HISTORY: Final = (
 """Checkers that can tell a broken promise without looking at the disk."""
 
 
-class HandlerFailed(Exception):
+class BodyFailure(Exception):
     """A handler's own failure, raised in the body of `receive`."""
 
 
@@ -554,8 +554,8 @@ class BrokerWorkload:
                         continue
                     await self._handle(consumer, message)
                     if self._fate(consumer, message) == "nack":
-                        raise HandlerFailed
-            except HandlerFailed:
+                        raise BodyFailure
+            except BodyFailure:
                 continue
             except (PartitionUnavailable, RuntimeClosed, GroupNotFound):
                 raise

@@ -69,7 +69,7 @@ class DelayedTraffic:
 
 
 @attrs.define(eq=False)
-class _Sent:
+class _PublishedLater:
     """A message as it was published."""
 
     value: bytes
@@ -93,7 +93,7 @@ class _Sent:
     """Told, for certain, not to be stored."""
 
 
-class DelayedMessages:
+class DelayedRuns:
     """Delays while disks, clocks, actors, processes and the power fail."""
 
     name = "delayed-messages"
@@ -162,7 +162,7 @@ class _Delayed:
         self.workload = workload
         self.is_done = False
         self._draws = world.entropy.fork("delays")
-        self._sent: dict[bytes, _Sent] = {}
+        self._sent: dict[bytes, _PublishedLater] = {}
         self._number = 0
         """How many messages are stored, for all that is told."""
         self._attempts = 0
@@ -199,7 +199,7 @@ class _Delayed:
                 await self._look(orders)
                 nursery.cancel_scope.cancel()
 
-    def _is_owed(self, sent: _Sent) -> bool:
+    def _is_owed(self, sent: _PublishedLater) -> bool:
         return sent.is_sure and sent.cancelled is False and not sent.seen
 
     # -- publishing
@@ -234,7 +234,9 @@ class _Delayed:
             if each.receipt is not None and draws.random() < self.workload.cancels:
                 await self._cancel(orders, each)
 
-    def _told(self, sent: list[_Sent], fates: Sequence[Receipt | CallboardError], *, is_sure: bool) -> None:
+    def _told(
+        self, sent: list[_PublishedLater], fates: Sequence[Receipt | CallboardError], *, is_sure: bool
+    ) -> None:
         """What became of each: a receipt of its kind, or an error."""
         now = trio.current_time()
         for each, fate in zip(sent, fates, strict=True):
@@ -255,13 +257,13 @@ class _Delayed:
         self._attempts += 1
         value = b"%d of %s" % (self._attempts, kind.encode())
         due = wall_us / 1e6 + delay if kind == "instant" else now + delay * (kind == "delay")
-        self._sent[value] = _Sent(value, kind, due, wall_us / 1e6 - now, self._life)
+        self._sent[value] = _PublishedLater(value, kind, due, wall_us / 1e6 - now, self._life)
         given: dict[str, Any] = {"key": value, "headers": {"is": value}, "timestamp": TIME, "ttl": 1e6}
         if kind == "instant":
             return Message(value, deliver_at=from_us(wall_us) + timedelta(seconds=delay), **given)
         return Message(value, delay=None if kind == "now" else delay, **given)
 
-    async def _cancel(self, orders: Any, sent: _Sent) -> None:
+    async def _cancel(self, orders: Any, sent: _PublishedLater) -> None:
         await self.world.rest(one_of(self._draws, (0.0, 0.0, 0.3, 1.0)))
         sent.cancelled, was_seen = None, sent.seen
         try:
@@ -297,7 +299,7 @@ class _Delayed:
         if told != (sent.value, {"is": sent.value}, TIME, 1e6):
             raise self._broken(f"{sent.value!r} has come with {told}")
 
-    def _check_time(self, sent: _Sent) -> None:
+    def _check_time(self, sent: _PublishedLater) -> None:
         clock = self.world.clock
         now, wall = clock.monotonic(), clock.wall_us() / 1e6
         has_jumped = abs(wall - now - sent.skew_s) > 1e-3
@@ -328,7 +330,7 @@ class _Delayed:
             if self._is_owed(sent):
                 raise self._broken(f"{sent.value!r} has not come")
 
-    def _check_order(self, came: list[_Sent]) -> None:
+    def _check_order(self, came: list[_PublishedLater]) -> None:
         """Of one kind, on clocks that did not jump."""
         if self._has_jumped():
             return

@@ -24,8 +24,8 @@ from callboard.simulations.scenarios.broker_runs import PARTITIONS, BrokerSpace
 from callboard.simulations.scenarios.broker_workload import (
     MAX_BACKOFF_S,
     MOMENT_S,
+    BodyFailure,
     BrokerWorkload,
-    HandlerFailed,
 )
 from callboard.simulations.scenarios.cut_when_told import cut_when_told
 from callboard.simulations.scenarios.draws import (
@@ -223,13 +223,13 @@ class DeliveryWorkload(BrokerWorkload):
                 if fate in ("late", "extend"):
                     await trio.sleep(1.5 * self.traffic.visibility_s)
                 elif fate in ("nack", "die"):
-                    raise HandlerFailed
+                    raise BodyFailure
                 elif fate == "release":
                     await consumer.release(message)
                 elif fate == "shorten":  # and it goes on: the lease is renewed before that is over
                     await consumer.extend(message, SHORT_S)
                     await trio.sleep(1.5 * self.traffic.visibility_s)
-        except HandlerFailed:
+        except BodyFailure:
             return
 
     async def _treat(self, consumer: ObservedConsumer, held: Any) -> str:
@@ -263,7 +263,7 @@ class DeliveryWorkload(BrokerWorkload):
         return fate
 
 
-class Deliveries:
+class DeliveryRuns:
     """Messages now and then, consumers that wait, and everything that can happen to a lease."""
 
     name = "deliveries"

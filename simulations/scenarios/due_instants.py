@@ -33,11 +33,11 @@ CRONS: Final = (
     ("*/5 * 1-2 * * *", range(0, 60, 5), (1, 3), False),
     ("3-59/5 0-59 0-2 * * *", range(3, 60, 5), (0, 3), True),
 )
-"""Expressions, with the arguments of `Cron` that say what they mean."""
+"""Expressions, with the arguments of `CronInstants` that say what they mean."""
 
 
 @attrs.frozen
-class Every:
+class SpacedInstants:
     """Due so many microseconds apart, one of them when the schedule was made."""
 
     every_us: int
@@ -49,7 +49,7 @@ class Every:
 
 
 @attrs.frozen
-class Cron:
+class CronInstants:
     """Due when a clock in the zone shows one of the seconds, in hours from one to below another.
 
     With `once` each such time of each day is due once: when the clock shows it, or one behind it, for the first time.
@@ -87,4 +87,4 @@ class Cron:
         return shown.second in self.seconds and self.hours[0] <= shown.hour < self.hours[1]
 
 
-When = Every | Cron
+When = SpacedInstants | CronInstants

@@ -88,7 +88,7 @@ class ExclusiveTraffic:
         )
 
 
-class ExclusivePartitions:
+class ExclusiveRuns:
     """An exclusive group under join and leave storms, and faults of everything it consists of."""
 
     name = "exclusive"

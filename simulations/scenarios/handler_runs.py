@@ -29,8 +29,8 @@ from callboard.simulations.scenarios.broker_runs import CONSUMERS, PARTITIONS, B
 from callboard.simulations.scenarios.broker_workload import (
     BACKOFF_S,
     MAX_BACKOFF_S,
+    BodyFailure,
     BrokerWorkload,
-    HandlerFailed,
 )
 from callboard.simulations.scenarios.draws import between, one_of
 from callboard.simulations.scenarios.operator import OPERATOR_S
@@ -160,7 +160,7 @@ class Handlers:
 
 
 @attrs.frozen
-class Joined:
+class JoinNotice:
     """What a call of `work` tells that it has joined."""
 
     tell: Callable[[], object]
@@ -241,7 +241,7 @@ class HandlerWorkload(BrokerWorkload):
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._note_cancelled, handlers, name=f"{who}'s end")
                     try:
-                        await working.run(Joined(lambda: consumer._record("joined", life)))
+                        await working.run(JoinNotice(lambda: consumer._record("joined", life)))
                     except InternalError:
                         raise
                     except CallboardError as error:
@@ -324,7 +324,7 @@ class Untold(Exception):
 async def _failure(number: int) -> BaseException:
     """Something that a handler fails with, in turn: an error, one without text, the cancellation of another task."""
     if number % 3 == 0:
-        return HandlerFailed()
+        return BodyFailure()
     if number % 3 == 1:
         return Untold()
     cancelled: list[BaseException] = []

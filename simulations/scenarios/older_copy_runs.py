@@ -63,7 +63,7 @@ LIVENESS_S: Final = 300.0
 LOOK_S: Final = 0.5
 
 
-class Keeper(DurableActor[int, int]):
+class CopyKeeper(DurableActor[int, int]):
     """Keeps a sum."""
 
     def __init__(self) -> None:
@@ -275,7 +275,7 @@ class _Copying:
 
     async def _count(self, runtime: Any, name: str, times: int = 1) -> None:
         """The actor counts one more, so many times, and says as much as it has counted."""
-        keeper = await runtime.spawn(Keeper, name=name)
+        keeper = await runtime.spawn(CopyKeeper, name=name)
         for _ in range(times):
             least, most = self._sums[name]
             self._sums[name] = (least, most + 1)

@@ -24,7 +24,13 @@ from callboard.log.offline.reader import LogReader
 from callboard.message import Message, Receipt
 from callboard.publishing.partitioning import consistent
 from callboard.simulations.checkers import no_bugs
-from callboard.simulations.checkers.published_once import PROMISE, StoredRecord, Told, check, repeated
+from callboard.simulations.checkers.published_once import (
+    PROMISE,
+    CallOutcome,
+    RemainingRecord,
+    check,
+    repeated,
+)
 from callboard.simulations.checkers.terms import DEFAULT
 from callboard.simulations.faults import aimed
 from callboard.simulations.faults.swarm import FaultSpace
@@ -177,7 +183,7 @@ class _Publishers:
         self.workload = workload
         self.is_done = False
         self.dropped = DroppedRecords(world)
-        self.told: list[Told] = []
+        self.told: list[CallOutcome] = []
         self._known: set[tuple[int, int]] = set()
         self._left: dict[str, int] = {}
         self._tries = 0
@@ -224,7 +230,7 @@ class _Publishers:
                             working.start_soon(partial(publish, machine, topic, who, draws), name=who)
                 nursery.cancel_scope.cancel()
 
-    def _tell(self, machine: Machine, told: Told) -> None:
+    def _tell(self, machine: Machine, told: CallOutcome) -> None:
         """Somebody was told something."""
         is_known = told.is_durable and (told.partition, told.offset) in self._known
         self.told.append(told)
@@ -236,10 +242,10 @@ class _Publishers:
         if is_known:
             self.world.probe("told again", told.who)
 
-    def _asks(self, machine: Machine, who: str, acks: str, value: bytes) -> partial[Told]:
+    def _asks(self, machine: Machine, who: str, acks: str, value: bytes) -> partial[CallOutcome]:
         """What will have been told, but for what only the answer says."""
         return partial(
-            Told,
+            CallOutcome,
             who=who,
             value=value,
             begun_us=machine.clock.wall_us(),
@@ -498,11 +504,11 @@ async def _set(topic: Any, form: str, values: Sequence[bytes], partition: int, a
     return fates[: len(values)]
 
 
-async def _records(world: World, directory: str, partition: int) -> list[StoredRecord]:
+async def _records(world: World, directory: str, partition: int) -> list[RemainingRecord]:
     """Everything that a partition holds."""
     files = await world.disk.incarnate("published once")
     reader = await LogReader.open(files, directory)
-    found: list[StoredRecord] = []
+    found: list[RemainingRecord] = []
     place = reader.start_offset
     while place < reader.visible_end:
         reading = await reader.read(place, max_records=READ_RECORDS)
@@ -513,8 +519,8 @@ async def _records(world: World, directory: str, partition: int) -> list[StoredR
     return found
 
 
-def _record(partition: int, columns: Columns, at: int) -> StoredRecord:
-    return StoredRecord(
+def _record(partition: int, columns: Columns, at: int) -> RemainingRecord:
+    return RemainingRecord(
         partition,
         columns.offset(at),
         columns.value(at) or b"",

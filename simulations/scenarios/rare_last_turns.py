@@ -276,7 +276,7 @@ async def begin_a_group_as_segments_go(at: MomentClient) -> None:
         at.expect_undisturbed(found, (0, 0), "what a group has lost that began as segments went")
 
 
-class Ledger(DurableActor[Any, Any]):
+class TurnLedger(DurableActor[Any, Any]):
     """Keeps what it is given, as `apply` gets it, but for what cannot be applied; two things make no snapshot."""
 
     snapshot_every = 1
@@ -309,7 +309,7 @@ class Ledger(DurableActor[Any, Any]):
 
 async def replay_what_was_applied(at: MomentClient) -> None:
     """A durable actor that begins anew has the state that it had, and nothing that it could not apply."""
-    ledger = ChildSpec(name="ledger", start=Ledger, backoff=Backoff(initial=0, maximum=0))
+    ledger = ChildSpec(name="ledger", start=TurnLedger, backoff=Backoff(initial=0, maximum=0))
     root = SupervisorSpec(name="books", children=(ledger,))
     seeds = at.draws.fork(at.new_name())
     try:
@@ -328,7 +328,7 @@ async def replay_what_was_applied(at: MomentClient) -> None:
 async def begin_without_its_journal(at: MomentClient) -> None:
     """A durable actor does not begin with a state that it has left behind: its folder is gone, or an older copy."""
     disk, is_older = at.own_disk(), one_of(at.draws, (False, True))
-    ledger = ChildSpec(name="ledger", start=Ledger, backoff=Backoff(initial=0, maximum=0))
+    ledger = ChildSpec(name="ledger", start=TurnLedger, backoff=Backoff(initial=0, maximum=0))
     root = SupervisorSpec(name="books", children=(ledger,))
     clock, seeds = at.machine.clock, at.draws.fork(at.new_name())
     lives: list[dict[str, bytes]] = []

@@ -55,7 +55,7 @@ def recorded_day() -> tuple[tuple[Event, ...], bool]:
 
 
 @attrs.frozen(kw_only=True)
-class Recording(Traffic):
+class RecordedRuns(Traffic):
     """Traffic that was recorded: events from `first` on."""
 
     first: int = 0
@@ -64,7 +64,7 @@ class Recording(Traffic):
 class RecordedWorkload(BrokerWorkload):
     """Clients that publish each event when it was recorded."""
 
-    def __init__(self, world: World, traffic: Recording) -> None:
+    def __init__(self, world: World, traffic: RecordedRuns) -> None:
         events, self.is_real = recorded_day()
         stop = traffic.first + traffic.messages
         self._events: tuple[Event, ...] = events[traffic.first : stop]
@@ -103,7 +103,7 @@ class RecordedWorkload(BrokerWorkload):
 class RecordedRun:
     """What the scenarios of recorded traffic do."""
 
-    async def main(self, world: World, workload: Recording) -> None:
+    async def main(self, world: World, workload: RecordedRuns) -> None:
         """Replay the recording."""
         replay = RecordedWorkload(world, workload)
         world.sometimes("the recording is real", replay.is_real)
@@ -120,11 +120,11 @@ class RecordedTraffic(RecordedRun):
         horizon_s=300.0,
     )
 
-    def workload(self, entropy: SeededEntropy) -> Recording:
+    def workload(self, entropy: SeededEntropy) -> RecordedRuns:
         """A window of the day, and two groups."""
         events, _ = recorded_day()
         count = between(entropy, 150, 300)
-        return Recording(
+        return RecordedRuns(
             first=between(entropy, 0, max(0, len(events) - count)),
             messages=count,
             partitions=between(entropy, 1, 4),
@@ -155,10 +155,10 @@ class RecordedDay(RecordedRun):
         horizon_s=80_000.0,
     )
 
-    def workload(self, entropy: SeededEntropy) -> Recording:
+    def workload(self, entropy: SeededEntropy) -> RecordedRuns:
         """All of it, by four partitions, to two groups."""
         events, _ = recorded_day()
-        return Recording(
+        return RecordedRuns(
             messages=len(events),
             partitions=4,
             styles=("batches", "lazy"),

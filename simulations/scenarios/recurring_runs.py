@@ -32,7 +32,7 @@ from callboard.simulations.scenarios.draws import (
     limits_of,
     one_of,
 )
-from callboard.simulations.scenarios.due_instants import CRONS, STARTS, Cron, Every, When
+from callboard.simulations.scenarios.due_instants import CRONS, STARTS, CronInstants, SpacedInstants, When
 from callboard.simulations.scenarios.lives import (
     came_to_its_end,
     expect_no_bugs,
@@ -219,8 +219,8 @@ class _Recurring:
             world.clock.set_wall_us(start_us)
         self._jumps_before = len(world.clock.jumps)
         self._zone, self._began_us = zone, self._wall
-        kinds: list[When] = [Every(round(every * SECOND)) for every in EVERY_S]
-        kinds += [Cron(*cron, zone) for cron in CRONS]
+        kinds: list[When] = [SpacedInstants(round(every * SECOND)) for every in EVERY_S]
+        kinds += [CronInstants(*cron, zone) for cron in CRONS]
         self._steps = deque(
             _Step(
                 kind,
@@ -370,7 +370,7 @@ class _Recurring:
         topic, when = runtime.topic(made.topic), made.when
         given: dict[str, Any] = {"value": made.value, "missed": made.missed, "partition": made.partition}
         given |= {"key": made.name.encode(), "headers": {"is": made.value}, "ttl": 1e6}
-        if isinstance(when, Every):
+        if isinstance(when, SpacedInstants):
             schedule = await topic.schedule(made.name, every=when.every_us / SECOND, **given)
         else:
             schedule = await topic.schedule(made.name, cron=when.expression, zone=when.zone.key, **given)

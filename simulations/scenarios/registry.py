@@ -33,10 +33,10 @@ from callboard.simulations.scenarios.clock_runs import WrongClocks
 from callboard.simulations.scenarios.counter_runs import LostCounters
 from callboard.simulations.scenarios.damage_life import DamageAtRest
 from callboard.simulations.scenarios.damage_runs import DamagedMiddle
-from callboard.simulations.scenarios.delay_runs import DelayedMessages
-from callboard.simulations.scenarios.delivery_runs import Deliveries
+from callboard.simulations.scenarios.delay_runs import DelayedRuns
+from callboard.simulations.scenarios.delivery_runs import DeliveryRuns
 from callboard.simulations.scenarios.drain_runs import DrainedConsumers
-from callboard.simulations.scenarios.exclusive_runs import ExclusivePartitions
+from callboard.simulations.scenarios.exclusive_runs import ExclusiveRuns
 from callboard.simulations.scenarios.expiry_runs import ExpiringMessages
 from callboard.simulations.scenarios.failing_runs import FailingMessages
 from callboard.simulations.scenarios.file_damage_runs import DamagedFiles
@@ -84,21 +84,21 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         RareDisks(),
         TopicsAndGroups(),
         OneTopicFails(),
-        Deliveries(),
+        DeliveryRuns(),
         HandlerRun(),
         FailingMessages(),
         ForwardedLetters(),
         LostCounters(),
         OlderCopies(),
         WrongClocks(),
-        DelayedMessages(),
+        DelayedRuns(),
         RecurringPublishes(),
         AckedAndPublished(),
         SoughtGroups(),
         DrainedConsumers(),
         ExpiringMessages(),
         WhatComesFirst(),
-        ExclusivePartitions(),
+        ExclusiveRuns(),
         PatternGroups(),
         SmuggledFrames(),
         StoredIndex(),

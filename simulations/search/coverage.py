@@ -20,7 +20,7 @@ STANDARD_SEEDS: Final = 5_000
 
 
 @attrs.frozen
-class Row:
+class CoverageRow:
     """A kind of fault, or a `sometimes` point, and how often it was met."""
 
     kind: str
@@ -49,7 +49,7 @@ def table(
     probes: Mapping[str, int],
     rare: Mapping[str, str],
     declared: Iterable[str] = (),
-) -> list[Row]:
+) -> list[CoverageRow]:
     """A row for each expected or hit kind of fault, and each declared or passed point; by kind and name.
 
     `expected` names faults as counts do (`PowerCut`, `FailVerb:sync:EIO`). A bare kind is met by any of its variants.
@@ -57,11 +57,14 @@ def table(
     """
     variants = {name.partition(":")[0] for name in faults if ":" in name}
     names = set(faults) | {name for name in expected if name not in variants}
-    rows = [Row("fault", name, faults.get(name, 0), _rare(name, rare)) for name in sorted(names)]
+    rows = [CoverageRow("fault", name, faults.get(name, 0), _rare(name, rare)) for name in sorted(names)]
     found = points(probes)
     return [
         *rows,
-        *(Row("sometimes", name, found[name], _rare(name, rare)) for name in sorted({*found, *declared})),
+        *(
+            CoverageRow("sometimes", name, found[name], _rare(name, rare))
+            for name in sorted({*found, *declared})
+        ),
     ]
 
 
@@ -69,6 +72,6 @@ def _rare(name: str, rare: Mapping[str, str]) -> str:
     return rare.get(name) or rare.get(name.partition(":")[0], "")
 
 
-def uncovered(rows: Iterable[Row]) -> list[Row]:
+def uncovered(rows: Iterable[CoverageRow]) -> list[CoverageRow]:
     """The rows that fail a sweep of standard size."""
     return [row for row in rows if row.is_missing]

@@ -41,7 +41,7 @@ RunCase = Callable[[Case, Settings], Run]
 """Runs a case of one scenario under one seed."""
 
 
-class Verdict(enum.Enum):
+class ReplayVerdict(enum.Enum):
     """What a replay showed."""
 
     REPRODUCED = "reproduced"
@@ -54,7 +54,7 @@ class Verdict(enum.Enum):
 class Judgement:
     """The verdict, and why."""
 
-    verdict: Verdict
+    verdict: ReplayVerdict
     words: str
 
 
@@ -178,13 +178,13 @@ def remarks(case: Case) -> list[str]:
 def judge(stored: StoredFailure, run: Run) -> Judgement:
     """What a run of the stored failure's case says about it."""
     if isinstance(run.failure, StaleTape):
-        return Judgement(Verdict.STALE, str(run.failure))
+        return Judgement(ReplayVerdict.STALE, str(run.failure))
     if run.failure is not None:
         promise = promise_of(run.failure)
         if promise == stored.promise:
-            return Judgement(Verdict.REPRODUCED, f"the same promise is broken: {promise}")
+            return Judgement(ReplayVerdict.REPRODUCED, f"the same promise is broken: {promise}")
         words = f"another promise is broken: {promise}, where {stored.promise or 'none'} was stored"
-        return Judgement(Verdict.OTHER, words)
+        return Judgement(ReplayVerdict.OTHER, words)
     gone = [index for index, count in sorted(stored.hits.items()) if count and not run.hits.get(index)]
     if gone:
         faults = stored.plan.faults
@@ -193,9 +193,9 @@ def judge(stored: StoredFailure, run: Run) -> Judgement:
             for index in gone[:10]
         )
         return Judgement(
-            Verdict.STALE,
+            ReplayVerdict.STALE,
             f"the run ends well, but these faults of its plan no longer have any effect: {named}. It proves nothing"
             " about this version. Search again: `callboard simulate"
             f" {stored.scenario} --first-seed {stored.seed} --seeds 1`.",
         )
-    return Judgement(Verdict.FIXED, "no promise is broken, and every fault had its effect")
+    return Judgement(ReplayVerdict.FIXED, "no promise is broken, and every fault had its effect")

@@ -38,7 +38,7 @@ WAITING_TOLD_MAX: Final = 30
 CALLS_TOLD_MAX: Final = 3
 
 
-class Place(NamedTuple):
+class ProgramLine(NamedTuple):
     """A line of the program."""
 
     path: str
@@ -65,9 +65,9 @@ def is_of_program(frame: FrameType) -> bool:
     return str(frame.f_globals.get("__name__", "")).partition(".")[0] not in NOT_THE_PROGRAM
 
 
-def place_of(frame: FrameType) -> Place:
+def place_of(frame: FrameType) -> ProgramLine:
     """Where a frame is."""
-    return Place(frame.f_code.co_filename, frame.f_lineno)
+    return ProgramLine(frame.f_code.co_filename, frame.f_lineno)
 
 
 def frames_here(depth: int) -> Iterator[FrameType]:

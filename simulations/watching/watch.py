@@ -14,7 +14,7 @@ import trio
 
 from callboard.simulations.history import History, HistoryEntry
 from callboard.simulations.watching.tasks import (
-    Place,
+    ProgramLine,
     TaskNames,
     WaitingTask,
     frames_here,
@@ -65,7 +65,7 @@ class Watch:
         caller = next((module for module in modules if not module.startswith(WATCHING)), OURS)
         return not caller.startswith(OURS)
 
-    def here(self) -> tuple[str, Place | None, int]:
+    def here(self) -> tuple[str, ProgramLine | None, int]:
         """The name of the task that is being stepped, the line at which it is, and its machine."""
         task = _current()
         if task is None:

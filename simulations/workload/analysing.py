@@ -27,9 +27,9 @@ from callboard.simulations.workload.analysis import (
     JournalRead,
     bucket_for,
 )
-from callboard.simulations.workload.analysis_plan import Place, Plan, plan_analysis
+from callboard.simulations.workload.analysis_plan import AnalysedPartition, AnalysisPlan, plan_analysis
 from callboard.simulations.workload.assembling import assemble, known_since
-from callboard.simulations.workload.delivery_history import Fact, Kind
+from callboard.simulations.workload.delivery_history import Fact, FactKind
 from callboard.simulations.workload.journal_walk import JournalWalk
 from callboard.simulations.workload.profile_format import SECOND_US
 from callboard.simulations.workload.storage import told_errors
@@ -83,7 +83,9 @@ def analyse(
 # -- in a task
 
 
-def _read_journals(places: tuple[Place, ...], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _read_journals(
+    places: tuple[AnalysedPartition, ...], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for index in batch.column(0).to_pylist():
             place = places[index]
@@ -102,7 +104,7 @@ def _told(walk: JournalWalk) -> JournalRead:
     )
 
 
-def _pieces(place: Place, facts: Iterable[Fact]) -> Iterator[tuple[Fact, int]]:
+def _pieces(place: AnalysedPartition, facts: Iterable[Fact]) -> Iterator[tuple[Fact, int]]:
     """Facts about offsets of the log, cut to what a batch holds, with the rows that each makes.
 
     What was settled below the log's start is one row; what is said of other offsets says nothing of a record.
@@ -110,7 +112,7 @@ def _pieces(place: Place, facts: Iterable[Fact]) -> Iterator[tuple[Fact, int]]:
     for fact in facts:
         if place.groups is not None and fact.group_id not in place.groups:
             continue
-        if fact.start < place.log_start and fact.kind is not Kind.LEASED:
+        if fact.start < place.log_start and fact.kind is not FactKind.LEASED:
             yield fact._replace(stop=min(fact.stop, place.log_start)), 1
         stop = min(fact.stop, place.log_end)
         for start in range(max(fact.start, place.log_start), stop, ROWS):
@@ -183,7 +185,7 @@ def _names() -> list[str]:
 @attrs.frozen
 class _Job:
     session: SparkSession
-    plan: Plan
+    plan: AnalysisPlan
     facts: DataFrame
 
     def run(self, bucket_us: int | None) -> Analysis:
@@ -288,12 +290,12 @@ class _Job:
         from pyspark.sql import functions as f
 
         kind, time = f.col("kind"), f.col("time_us")
-        is_settled = kind.isin(int(Kind.ACKED), int(Kind.SKIPPED), int(Kind.UNTIMED))
+        is_settled = kind.isin(int(FactKind.ACKED), int(FactKind.SKIPPED), int(FactKind.UNTIMED))
         about = self.facts.where((kind != NOTE) & (kind != GONE))
         return about.groupBy(*_KEYS, "offset").agg(
-            f.count(f.when(kind == int(Kind.LEASED), 1)).alias("deliveries"),
-            f.max(f.when(kind == int(Kind.LEASED), f.col("attempt"))).alias("attempts"),
-            f.min(f.when(kind == int(Kind.LEASED), f.struct("attempt", "time_us"))).alias("first_lease"),
+            f.count(f.when(kind == int(FactKind.LEASED), 1)).alias("deliveries"),
+            f.max(f.when(kind == int(FactKind.LEASED), f.col("attempt"))).alias("attempts"),
+            f.min(f.when(kind == int(FactKind.LEASED), f.struct("attempt", "time_us"))).alias("first_lease"),
             f.min(f.when(is_settled, time)).alias("settled_us"),
             f.min(f.when(is_settled, kind)).alias("settled_as"),
         )
@@ -354,7 +356,7 @@ def _fated(rows: DataFrame, origin_us: int, bucket_us: int) -> DataFrame:
     def bucket(time: str) -> str:
         return f"({time} - {origin_us}L) div {bucket_us}L"
 
-    acked, skipped = int(Kind.ACKED), int(Kind.SKIPPED)
+    acked, skipped = int(FactKind.ACKED), int(FactKind.SKIPPED)
     steps: list[dict[str, str]] = [
         {
             "entered_us": "greatest(coalesce(append_time, since_us), since_us)",

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import attrs
 
-from callboard.simulations.workload.delivery_history import Kind, Opening
+from callboard.simulations.workload.delivery_history import FactKind, Opening
 from callboard.simulations.workload.profile_format import SECOND_US
 
 FORMAT: Final = "callboard-analysis"
@@ -27,9 +27,9 @@ PENDING: Final = 0
 LEFT_BEHIND: Final = 8
 GONE: Final = 9
 FATES: Final = {
-    int(Kind.ACKED): "acked",
-    int(Kind.SKIPPED): "skipped",
-    int(Kind.UNTIMED): "untimed",
+    int(FactKind.ACKED): "acked",
+    int(FactKind.SKIPPED): "skipped",
+    int(FactKind.UNTIMED): "untimed",
     PENDING: "pending",
     LEFT_BEHIND: "left_behind",
     GONE: "gone",

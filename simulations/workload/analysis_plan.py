@@ -13,7 +13,7 @@ from callboard.simulations.workload.journal_walk import JournalPlace, JournalWal
 
 
 @attrs.frozen(kw_only=True)
-class Place:
+class AnalysedPartition:
     """One partition."""
 
     index: int
@@ -37,11 +37,11 @@ class Place:
 
 
 @attrs.frozen(kw_only=True)
-class Plan:
+class AnalysisPlan:
     """What is read. The partitions of a topic follow each other, from 0."""
 
     directory: str
-    places: tuple[Place, ...]
+    places: tuple[AnalysedPartition, ...]
     group_names: dict[int, str]
     groups: frozenset[int] | None
     notes: tuple[str, ...] = ()
@@ -61,13 +61,13 @@ class Plan:
         return self.group_names.get(group_id, f"{group_id} (deleted)")
 
 
-async def plan_analysis(directory: str, topic: str | None, group: str | None) -> Plan:
+async def plan_analysis(directory: str, topic: str | None, group: str | None) -> AnalysisPlan:
     """Look what is there. Raises `StorageError`, `TopicNotFound`, `GroupNotFound`, `LogCorrupt`, `FormatTooNew`."""
     async with OfflineDirectory(directory) as offline:
         records = [await offline.topic(topic)] if topic is not None else (await offline.catalog()).topics()
         replay = await offline.catalog()
         groups = None if group is None else frozenset({_group_id(replay, group)})
-        places: list[Place] = []
+        places: list[AnalysedPartition] = []
         for record in records:
             implied = {
                 each.group_id: each.birth
@@ -81,7 +81,7 @@ async def plan_analysis(directory: str, topic: str | None, group: str | None) ->
                 start, end = reader.start_offset, reader.visible_end
                 await reader.close()
                 places.append(
-                    Place(
+                    AnalysedPartition(
                         index=len(places),
                         topic=record.name,
                         partition=partition,
@@ -93,7 +93,7 @@ async def plan_analysis(directory: str, topic: str | None, group: str | None) ->
                     )
                 )
     names = {record.group_id: record.name for record in replay.state.groups.values()}
-    return Plan(
+    return AnalysisPlan(
         directory=directory,
         places=tuple(places),
         group_names=names,

@@ -17,14 +17,14 @@ from callboard.simulations.workload.analysis import (
     JournalRead,
     Latency,
 )
-from callboard.simulations.workload.analysis_plan import Place, Plan
+from callboard.simulations.workload.analysis_plan import AnalysedPartition, AnalysisPlan
 from callboard.simulations.workload.delivery_history import Opening
 
 _Part = tuple[list[Opening], int, list[Counted]]
 """A group in one partition: its openings, from when on its lag is known, and its counts."""
 
 
-def known_since(place: Place, opening: Opening, log: tuple[int, int, int] | None) -> int:
+def known_since(place: AnalysedPartition, opening: Opening, log: tuple[int, int, int] | None) -> int:
     """From when on the lag is known: what was published and dropped before has no time any more."""
     if place.log_start == 0 or log is None:
         return opening.since_us
@@ -32,7 +32,7 @@ def known_since(place: Place, opening: Opening, log: tuple[int, int, int] | None
 
 
 def assemble(
-    plan: Plan,
+    plan: AnalysisPlan,
     journals: Mapping[int, JournalRead],
     logs: Mapping[int, tuple[int, int, int]],
     counted: Sequence[Counted],
@@ -162,7 +162,7 @@ def _latency(rows: Sequence[Counted], name: str) -> Latency | None:
     return Latency(count=count, mean_us=mean_us, most_us=most_us, bins=bins)
 
 
-def _journal(place: Place, read: JournalRead, log: tuple[int, int, int] | None) -> dict[str, Any]:
+def _journal(place: AnalysedPartition, read: JournalRead, log: tuple[int, int, int] | None) -> dict[str, Any]:
     records, first_us, last_us = log or (0, None, None)
     return {
         "topic": place.topic,
@@ -179,11 +179,11 @@ def _journal(place: Place, read: JournalRead, log: tuple[int, int, int] | None) 
     }
 
 
-def _is_whole(place: Place) -> bool:
+def _is_whole(place: AnalysedPartition) -> bool:
     return not place.journal.bases or place.journal.bases[0] == 0
 
 
-def _notes(plan: Plan, journals: Mapping[int, JournalRead]) -> list[str]:
+def _notes(plan: AnalysisPlan, journals: Mapping[int, JournalRead]) -> list[str]:
     """What cannot be told, for people."""
     notes = [
         f"The catalog cannot be read whole: {note}. Topics or groups may be missing." for note in plan.notes

@@ -23,7 +23,7 @@ from callboard.simulations.workload.storage import recording_rows, told_errors
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from callboard.simulations.workload.sequence import Plan
+    from callboard.simulations.workload.sequence import SequencePlan
 
 BLOCK_RECORDS: Final = 1_024
 SAMPLED_BYTES: Final = 64 * MIB
@@ -47,11 +47,11 @@ def behaviour_of(rows: DataFrame, profile: WorkloadProfile, *, times: int = 1) -
     """The same of rows with the columns `partition`, `offset`, `timestamp`, `key` and `value`, and their profile."""
     from pyspark.sql import functions as f
 
-    from callboard.simulations.workload.sequence import OFTEN_MAX, Plan
+    from callboard.simulations.workload.sequence import OFTEN_MAX, SequencePlan
 
     words = rows.where(f.col("key").isNotNull()).groupBy(f.xxhash64("key").alias("word")).count()
     often = words.orderBy(f.desc("count"), "word").limit(OFTEN_MAX).collect()
-    plan = Plan(
+    plan = SequencePlan(
         often=tuple(row["word"] for row in often),
         events=profile.events,
         start_us=profile.start_us,
@@ -75,7 +75,7 @@ def behaviour_of(rows: DataFrame, profile: WorkloadProfile, *, times: int = 1) -
     return attrs.evolve(behaviour, rows={**behaviour.rows, "compression": compression})
 
 
-def _pass(plan: Plan, batches: Iterable[Any]) -> Iterator[Any]:
+def _pass(plan: SequencePlan, batches: Iterable[Any]) -> Iterator[Any]:
     import pyarrow as pa
 
     from callboard.simulations.workload.sequence import Sequence

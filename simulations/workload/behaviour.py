@@ -152,7 +152,7 @@ def _pairs(pairs: Sequence[Sequence[int]]) -> Pairs:
 
 
 @attrs.frozen
-class Row:
+class BehaviourRow:
     """One row of two recordings, judged. A value is None where it has no meaning."""
 
     name: str
@@ -177,7 +177,7 @@ class QueueRow:
 
 def judge(
     first: Behaviour, second: Behaviour, unjudged: Mapping[str, str]
-) -> tuple[tuple[Row, ...], tuple[QueueRow, ...]]:
+) -> tuple[tuple[BehaviourRow, ...], tuple[QueueRow, ...]]:
     """All rows and queues. `unjudged` names those not to judge, and why."""
     sides = first, second
     return (
@@ -189,12 +189,12 @@ def judge(
 Sides = tuple[Behaviour, Behaviour]
 
 
-def _row(name: str, sides: Sides, unjudged: Mapping[str, str]) -> Row:
+def _row(name: str, sides: Sides, unjudged: Mapping[str, str]) -> BehaviourRow:
     one, two = (side.rows[name] for side in sides)
     verdict, note = _judged_row(name, one, two, sides)
     if name in unjudged:
         verdict, note = Verdict.NOT_JUDGED, unjudged[name]
-    return Row(name, ROWS[name], (one, two), verdict, note)
+    return BehaviourRow(name, ROWS[name], (one, two), verdict, note)
 
 
 def _judged_row(name: str, one: Fraction | None, two: Fraction | None, sides: Sides) -> tuple[Verdict, str]:

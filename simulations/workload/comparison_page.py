@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Final
 
-from callboard.simulations.workload.behaviour import QueueFacts, QueueRow, Row
+from callboard.simulations.workload.behaviour import BehaviourRow, QueueFacts, QueueRow
 from callboard.simulations.workload.distances import Comparison, Distance, number_text
 from callboard.simulations.workload.plots import Axis, Series, plot
 from callboard.simulations.workload.report import (
@@ -92,7 +92,7 @@ _QUEUE_NOTE: Final = (
 )
 
 
-def _marked(judged: Sequence[Row | QueueRow]) -> set[int]:
+def _marked(judged: Sequence[BehaviourRow | QueueRow]) -> set[int]:
     return {number for number, each in enumerate(judged) if each.verdict is Verdict.DIFFERENT}
 
 

@@ -10,7 +10,7 @@ from zlib import crc32
 import numpy as np
 
 from callboard.simulations.workload.drawing import below, permuted, stream_of, words
-from callboard.simulations.workload.pieces import Events, Part
+from callboard.simulations.workload.pieces import Events, ProfilePart
 from callboard.simulations.workload.value_library import library_of
 from callboard.simulations.workload.value_model import ValueModel
 
@@ -51,7 +51,7 @@ def values_of(pool: bytes, events: Events) -> list[bytes]:
 
 
 def values_by_field(
-    part: Part, model: ValueModel, events: Events, partition: Any, partitions: int
+    part: ProfilePart, model: ValueModel, events: Events, partition: Any, partitions: int
 ) -> list[bytes]:
     """The value of each event as a model has them; copies of an event have its value."""
     _, first, which = np.unique(events.word, return_index=True, return_inverse=True)
@@ -68,7 +68,7 @@ def values_by_field(
     return [found[place] for place in which.tolist()]
 
 
-def partitions_of(part: Part, events: Events, by_key: Any, partitions: int) -> Any:
+def partitions_of(part: ProfilePart, events: Events, by_key: Any, partitions: int) -> Any:
     """The partition of each event: that of its key, else one that its word chooses."""
     spread = below(words(part.stream("spread"), events.word), partitions)
     return np.where(events.key >= 0, by_key, spread)
@@ -79,7 +79,7 @@ def partitions_of_keys(keys: Sequence[bytes], partitions: int) -> Any:
     return np.array([crc32(key) % partitions for key in keys], dtype=np.int64)
 
 
-def keys_of(part: Part, keys: Any) -> list[bytes]:
+def keys_of(part: ProfilePart, keys: Any) -> list[bytes]:
     """The bytes of keys by their numbers: no two are alike.
 
     The last symbols of a key count, in an order that is drawn; so keys that are too short for that are longer than
@@ -95,7 +95,7 @@ def keys_of(part: Part, keys: Any) -> list[bytes]:
     return found
 
 
-def _key_block(part: Part, keys: Any, lengths: Any, digits: int) -> list[bytes]:
+def _key_block(part: ProfilePart, keys: Any, lengths: Any, digits: int) -> list[bytes]:
     longest = int(lengths.max(initial=0))
     text: Any = np.zeros((len(keys), longest), dtype=np.uint8)
     symbols = np.frombuffer(SYMBOLS, dtype=np.uint8)
@@ -112,7 +112,7 @@ def _key_block(part: Part, keys: Any, lengths: Any, digits: int) -> list[bytes]:
     return [whole[start:end] for start, end in zip((ends - lengths).tolist(), ends.tolist(), strict=True)]
 
 
-def _lengths(part: Part, keys: Any) -> Any:
+def _lengths(part: ProfilePart, keys: Any) -> Any:
     """Each key's length in the profile; many keys of one length have many places there."""
     pairs = np.array(part.profile.key_bytes, dtype=np.int64).reshape(-1, 2)
     if not len(pairs):

@@ -6,7 +6,7 @@ of what had been settled until then. Snapshots in between equal what was replaye
 
 Vocabulary
 ----------
-fact      a range of offsets to which something happened at one time: `Kind`.
+fact      a range of offsets to which something happened at one time: `FactKind`.
 opening   a group's time in a partition, from when it was opened there, or from a snapshot on, until it was closed.
           A group that was opened again, or set back by repair, has several, numbered from 0.
 """
@@ -27,7 +27,7 @@ from callboard.actors.partition.group_states import CLOSE, OPEN, GroupStates
 NO_ATTEMPT: Final = 0
 
 
-class Kind(enum.IntEnum):
+class FactKind(enum.IntEnum):
     """What happened to the offsets of a fact."""
 
     LEASED = 1
@@ -44,7 +44,7 @@ class Fact(NamedTuple):
 
     group_id: int
     opening: int
-    kind: Kind
+    kind: FactKind
     start: int
     stop: int
     time_us: int
@@ -133,7 +133,7 @@ class DeliveryHistory:
                 known = before[group.group_id]
             for start, stop in ((known.floor, delivery.floor), *delivery.settled_ranges()):
                 for first, end in _unsettled(known, start, stop):
-                    yield Fact(group.group_id, opening.number, Kind.UNTIMED, first, end, time_us)
+                    yield Fact(group.group_id, opening.number, FactKind.UNTIMED, first, end, time_us)
 
     def implied(self, group_id: int, start: int, since_us: int) -> None:
         """The catalog knows the group, which begins at `start`; behind `end`, unless something is lost."""
@@ -182,20 +182,20 @@ class DeliveryHistory:
 
     def _facts(
         self, group_id: int, event: Event, delivery: Delivery | None
-    ) -> Iterator[tuple[Kind, int, int, int]]:
+    ) -> Iterator[tuple[FactKind, int, int, int]]:
         """What an event says, by the state before it."""
         kind = event[0]
         if kind == "L":
             ranges = event[3]
             for start, stop, attempt in zip(ranges[::3], ranges[1::3], ranges[2::3], strict=True):
-                yield Kind.LEASED, start, stop, attempt
+                yield FactKind.LEASED, start, stop, attempt
         elif kind in ("A", "S", "D", "E"):
             bounds: Sequence[Any] = event[2] if kind == "A" else event[1:3]
             if kind == "D":
                 bounds = [bound for at, bound in enumerate(event[5]) if at % 3 < 2]
             elif kind == "E":
                 bounds = event[3]
-            what = Kind.ACKED if kind == "A" else Kind.SKIPPED
+            what = FactKind.ACKED if kind == "A" else FactKind.SKIPPED
             for start, stop in zip(bounds[::2], bounds[1::2], strict=True):
                 parts = [(start, stop)] if delivery is None else _unsettled(delivery, start, stop)
                 for first, end in parts:

@@ -36,7 +36,7 @@ from typing import Final
 import attrs
 
 from callboard.log.errors import InvalidArgument
-from callboard.simulations.workload.behaviour import QUEUES, ROWS, Behaviour, QueueRow, Row, judge
+from callboard.simulations.workload.behaviour import QUEUES, ROWS, Behaviour, BehaviourRow, QueueRow, judge
 from callboard.simulations.workload.curves import Curve, largest_difference
 from callboard.simulations.workload.profile_format import SECOND_US, Histogram, WorkloadProfile, total
 from callboard.simulations.workload.verdicts import Verdict, is_near
@@ -75,12 +75,12 @@ class Comparison:
     threshold: Fraction
     notes: tuple[str, ...]
     """What the two differ in that the distances leave out."""
-    rows: tuple[Row, ...] = ()
+    rows: tuple[BehaviourRow, ...] = ()
     queues: tuple[QueueRow, ...] = ()
 
     def named(self, verdict: Verdict) -> list[str]:
         """The names of the distances, rows and queues with that verdict."""
-        judged: tuple[Distance | Row | QueueRow, ...] = (*self.distances, *self.rows, *self.queues)
+        judged: tuple[Distance | BehaviourRow | QueueRow, ...] = (*self.distances, *self.rows, *self.queues)
         return [each.name for each in judged if each.verdict is verdict]
 
     @property

@@ -25,8 +25,8 @@ from callboard.log.format.columns import Columns
 from callboard.offline import OfflineDirectory
 from callboard.recordings.reader import LogBatches
 from callboard.simulations.workload.analysis import Latency, bin_of
-from callboard.simulations.workload.analysis_plan import Place, plan_analysis
-from callboard.simulations.workload.delivery_history import Fact, Kind, Opening
+from callboard.simulations.workload.analysis_plan import AnalysedPartition, plan_analysis
+from callboard.simulations.workload.delivery_history import Fact, FactKind, Opening
 from callboard.simulations.workload.journal_walk import JournalWalk
 
 BINS_MAX: Final = 4_096
@@ -175,7 +175,12 @@ class _Partition:
     """One partition, while its journal and its log are read."""
 
     def __init__(
-        self, place: Place, batches: LogBatches, lag: _Timeline, delivery: _Times, settling: _Times
+        self,
+        place: AnalysedPartition,
+        batches: LogBatches,
+        lag: _Timeline,
+        delivery: _Times,
+        settling: _Times,
     ) -> None:
         self.messages = self.settled = self.gone = self.untimed = 0
         self._place = place
@@ -189,7 +194,7 @@ class _Partition:
     async def take(self, fact: Fact, start: int) -> None:
         """A fact about the group, which began at `start` here."""
         await self.read_to(fact.stop, start)
-        if fact.kind is not Kind.LEASED:
+        if fact.kind is not FactKind.LEASED:
             self.gone += max(0, min(fact.stop, self._place.log_start) - fact.start)
         first = max(0, bisect_right(self._bases, fact.start) - 1)
         for batch in self._held[first:]:
@@ -203,7 +208,7 @@ class _Partition:
 
     def _note(self, batch: _Batch, at: int, fact: Fact) -> None:
         waited_us = fact.time_us - batch.times[at]
-        if fact.kind is Kind.LEASED:
+        if fact.kind is FactKind.LEASED:
             if not batch.delivered[at]:
                 batch.delivered[at] = 1
                 if fact.attempt <= 1:
@@ -213,7 +218,7 @@ class _Partition:
             batch.left -= 1
             self.settled += 1
             self._lag.add(max(fact.time_us, batch.times[at]), -1)
-            if fact.kind is Kind.UNTIMED:
+            if fact.kind is FactKind.UNTIMED:
                 self.untimed += 1
             else:
                 self._settling.add(waited_us, 1)
@@ -280,7 +285,7 @@ async def figures_of(directory: str, topic: str, group: str) -> Figures:
     )
 
 
-async def _walk(place: Place, partition: _Partition) -> list[Opening]:
+async def _walk(place: AnalysedPartition, partition: _Partition) -> list[Opening]:
     """Read journal and log; the group's openings in the partition."""
     walk = JournalWalk(place.journal)
     if place.groups is None:
@@ -303,7 +308,7 @@ def _note_lost(lost: list[tuple[int, int]], first: int, last: int) -> None:
 
 
 def _notes(
-    place: Place, partition: _Partition, openings: list[Opening], lost: list[tuple[int, int]]
+    place: AnalysedPartition, partition: _Partition, openings: list[Opening], lost: list[tuple[int, int]]
 ) -> list[str]:
     label, notes = place.journal.label, []
     if not openings:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from callboard.simulations.workload.pieces import Events, Part
+    from callboard.simulations.workload.pieces import Events, ProfilePart
 
 COLUMNS: Final = (
     "partition int, timestamp bigint, key binary, value binary, part int, number bigint, copy bigint"
@@ -38,7 +38,7 @@ COPIES_MAX: Final = 2**40
 class Workload:
     """What is to be generated. Raises `InvalidArgument` for what cannot be."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[ProfilePart, ...]
     what_ifs: tuple[WhatIf, ...]
     partitions: int
     seed: str
@@ -54,7 +54,7 @@ def workload_of(
     seed: int | str = 0,
 ) -> Workload:
     """The workload that these arguments ask for; see `generate`. Needs numpy, and no session."""
-    from callboard.simulations.workload.pieces import Part
+    from callboard.simulations.workload.pieces import ProfilePart
 
     scaling = scaling or Scaling()
     partitions = partitions if partitions is not None else profiles[0].partitions if profiles else 1
@@ -64,7 +64,7 @@ def workload_of(
             f"{len(weights)} weights for {len(profiles)} profiles: give one for each, or none."
         )
     parts = tuple(
-        Part(
+        ProfilePart(
             index,
             profile,
             attrs.evolve(scaling, volume=scaling.volume * (weights[index] if weights else 1)),
@@ -160,7 +160,7 @@ def _batches(events: Events, many: int) -> Iterator[Events]:
         start = stop
 
 
-def _rows(workload: Workload, part: Part, events: Events, pool: bytes) -> pa.RecordBatch:
+def _rows(workload: Workload, part: ProfilePart, events: Events, pool: bytes) -> pa.RecordBatch:
     import numpy as np
     import pyarrow as pa
 

@@ -218,7 +218,7 @@ def _line_rows(
     arrays: list[str] = []
     for index, (path, address) in enumerate(addresses.items()):
         first_line = None
-        head = _Head.of(session, path, address) if form in _LOOKED_INTO else None
+        head = _FileHead.of(session, path, address) if form in _LOOKED_INTO else None
         is_within = columns.records is not None
         if head and form in (None, Format.JSONL) and (is_within or parsing.begins_array(path, head.data)):
             form = Format.JSONL
@@ -263,7 +263,7 @@ def _line_rows(
 
 
 @attrs.frozen
-class _Head:
+class _FileHead:
     """The first bytes of a file, as it lies there. A job of Spark for each file would take a third of a second."""
 
     path: str
@@ -271,7 +271,7 @@ class _Head:
     is_whole: bool
 
     @classmethod
-    def of(cls, session: SparkSession, path: str, address: str) -> _Head:
+    def of(cls, session: SparkSession, path: str, address: str) -> _FileHead:
         """Enough of it for arrays to be told, and for as many lines as a sample has. A local file needs no Java."""
         sizes = _PACKED_HEAD_BYTES if path.lower().endswith(_PACKED) else _HEAD_BYTES
         with contextlib.ExitStack() as closing:

@@ -106,7 +106,7 @@ class _Block:
 _NO_COUNTS = (None, None, None, None)
 
 
-class _Rows:
+class _WaitingRows:
     """Rows that wait to become a batch."""
 
     def __init__(self) -> None:
@@ -284,7 +284,7 @@ def parse_records(
 ) -> Iterator[pa.RecordBatch]:
     """In a task: rows of `path` and `line`, whole files of CSV in order, whose records may have several lines each."""
     for path, of_file in groupby(_path_lines(batches), key=itemgetter(0)):
-        block, rows = _new_block(parsing, path, 0), _Rows()
+        block, rows = _new_block(parsing, path, 0), _WaitingRows()
         for number, record in joined(map(itemgetter(1), of_file), separator):
             block.lines = number - 1
             _parse_line(parsing, block, record.removesuffix(b"\n"), rows)
@@ -298,7 +298,7 @@ def parse_lines(parsing: Parsing, batches: Iterable[pa.RecordBatch]) -> Iterator
     """In a task: rows of `path`, `block` and `line` (bytes), the lines of a block in order."""
     block: _Block | None = None
     place: tuple[str, int] | None = None
-    rows = _Rows()
+    rows = _WaitingRows()
     for batch in batches:
         columns = (batch.column(name).to_pylist() for name in ("path", "block", "line"))
         for path, start, raw in zip(*columns, strict=True):
@@ -330,7 +330,7 @@ def _no_parse(line: bytes) -> None:
     return None
 
 
-def _parse_line(parsing: Parsing, block: _Block, raw: bytes, rows: _Rows) -> None:
+def _parse_line(parsing: Parsing, block: _Block, raw: bytes, rows: _WaitingRows) -> None:
     block.lines += 1
     line = bare_line(raw)
     if not line.isascii() and not _is_utf8(line):
@@ -352,7 +352,7 @@ def _parse_line(parsing: Parsing, block: _Block, raw: bytes, rows: _Rows) -> Non
         _add(parsing, block, event, rows)
 
 
-def _add(parsing: Parsing, block: _Block, event: Event, rows: _Rows) -> None:
+def _add(parsing: Parsing, block: _Block, event: Event, rows: _WaitingRows) -> None:
     block.events += 1
     rows.event(block, event, parsing.partitions)
     block.latest_us = event.time_us if block.latest_us is None else max(block.latest_us, event.time_us)
@@ -370,7 +370,7 @@ def parse_columns(parsing: Parsing, batches: Iterable[pa.RecordBatch]) -> Iterat
     """In a task: rows of `path`, `line` (its number in the file), `time` (text), `key` and `value` (bytes)."""
     block: _Block | None = None
     place = ""
-    rows = _Rows()
+    rows = _WaitingRows()
     for batch in batches:
         columns = (batch.column(name).to_pylist() for name in ("path", "line", "time", "key", "value"))
         for path, number, time, key, value in zip(*columns, strict=True):

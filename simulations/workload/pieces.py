@@ -70,7 +70,7 @@ class Events(NamedTuple):
 
 
 @attrs.frozen(slots=False)
-class Part:
+class ProfilePart:
     """One profile's part of a workload. Raises `InvalidArgument` when it is too large."""
 
     index: int

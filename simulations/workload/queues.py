@@ -37,7 +37,7 @@ def number_classes(numbers: Any) -> Any:
     return numbers >> drop << drop
 
 
-class Tally:
+class QueueHistogram:
     """A histogram of classes."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Queue(Protocol):
         """How they waited, after the last of them has started."""
 
 
-class Lane:
+class QueueServer:
     """One server: `finish` is when it has served all that arrived."""
 
     def __init__(self, service: int) -> None:
@@ -80,16 +80,16 @@ class Lane:
         return starts
 
 
-class Consumer:
+class QueueConsumer:
     """Servers of one queue without order: with one service time for all, event n waits for event n - servers."""
 
     def __init__(self, service: int, servers: int = 1) -> None:
         self._service = service
-        self._lanes = [Lane(service) for _ in range(servers)]
+        self._lanes = [QueueServer(service) for _ in range(servers)]
         self._next = 0
         self._waiting: Any = np.empty(0, dtype=np.int64)
         """The starts of events that wait at the last arrival."""
-        self._waits, self._depths = Tally(), Tally()
+        self._waits, self._depths = QueueHistogram(), QueueHistogram()
         self._is_overloaded = False
 
     def add(self, times: Any, keys: Any, keyed: Any) -> None:
@@ -124,9 +124,9 @@ class Partitions:
     def __init__(self, service: int, partitions: int, salts: int) -> None:
         self._service = service
         self._partitions = partitions
-        self._lanes = [[Lane(service) for _ in range(partitions)] for _ in range(salts)]
+        self._lanes = [[QueueServer(service) for _ in range(partitions)] for _ in range(salts)]
         self._keyless = 0
-        self._tallies = [(Tally(), Tally()) for _ in range(salts)]
+        self._tallies = [(QueueHistogram(), QueueHistogram()) for _ in range(salts)]
         """Waits and depths of each way."""
 
     def add(self, times: Any, keys: Any, keyed: Any) -> None:
@@ -178,7 +178,7 @@ class Workers:
         self._later: dict[int, deque[int] | None] = {}
         self._waiting = 0
         self._ended: list[int] = []
-        self._waits, self._depths = Tally(), Tally()
+        self._waits, self._depths = QueueHistogram(), QueueHistogram()
         self._is_overloaded = False
 
     def add(self, times: Any, keys: Any, keyed: Any) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from callboard.simulations.workload.behaviour import LOADS, QUEUES, SERVERS, Behaviour, QueueFacts
 from callboard.simulations.workload.profile_format import SECOND_US
-from callboard.simulations.workload.queues import Consumer, Partitions, Queue, Workers, partition_of
+from callboard.simulations.workload.queues import Partitions, Queue, QueueConsumer, Workers, partition_of
 
 KEYS_MAX: Final = 1 << 18
 WINDOWS: Final = 20
@@ -36,7 +36,7 @@ _EXACT: Final = 1 << 20
 
 
 @attrs.frozen
-class Plan:
+class SequencePlan:
     """What is known of a recording before the pass."""
 
     events: int
@@ -67,7 +67,7 @@ class Plan:
             servers = self.times * (1 if kind == "consumer" else SERVERS)
             service = self.service(servers, load)
             if kind == "consumer":
-                found[name] = Consumer(service, servers)
+                found[name] = QueueConsumer(service, servers)
             elif kind == "workers":
                 found[name] = Workers(service, servers)
             else:
@@ -75,7 +75,7 @@ class Plan:
         return found
 
 
-class Moments:
+class SuccessorSums:
     """Sums over numbers and their successors, for mean, variance and autocorrelation."""
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ class Counts:
         """The last interval that is over, if there is one, and the one that is not: number and events."""
         self._over = 0
         """How many of `_held` are over."""
-        self.moments = Moments()
+        self.moments = SuccessorSums()
 
     def add(self, times_us: Any) -> None:
         """These events are next: times from the recording's start."""
@@ -143,7 +143,7 @@ class Counts:
         self._held = intervals[kept:], events[kept:]
         self._over = stop - kept
 
-    def finish(self) -> Moments:
+    def finish(self) -> SuccessorSums:
         """The moments, after the last event: it lies in the last interval, as the first one does in the first."""
         self._close(*self._held, 0)
         self.moments.last = int(self._held[1][-1])
@@ -154,7 +154,7 @@ class Counts:
 class Keys:
     """Numbers of each key of the sample, by its place in the order in which keys come first."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: SequencePlan) -> None:
         self._plan = plan
         self._places: dict[int, int] = {}
         self._events: Any = np.zeros(1_024, dtype=np.int64)
@@ -169,7 +169,7 @@ class Keys:
         self._cache: OrderedDict[int, None] = OrderedDict()
         self._room = max(1, plan.distinct_keys // CACHE_PARTS // plan.sampling)
         self._hits = 0
-        self._moments = Moments()
+        self._moments = SuccessorSums()
 
     def add(self, times_us: Any, words: Any, sizes: Any) -> None:
         """These events, all with a key, are next."""
@@ -270,7 +270,7 @@ class Keys:
 class Sequence:
     """The pass. `add` takes the events in order, and `finish` gives what was found."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: SequencePlan) -> None:
         self._plan = plan
         self._queues = plan.queues()
         often = np.array(plan.often, dtype=np.int64)
@@ -279,7 +279,7 @@ class Sequence:
         self._fine = Counts(FINE_US, plan.span_us) if plan.time_step_us < FINE_US else None
         self._seconds = Counts(SECOND_US, plan.span_us) if plan.time_step_us <= SECOND_US else None
         self._keys = Keys(plan)
-        self._sizes = Moments()
+        self._sizes = SuccessorSums()
         self._same_instant = self._same_key = 0
         self._last: tuple[Any, ...] | None = None
         """The columns of the last event."""

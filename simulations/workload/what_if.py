@@ -12,12 +12,12 @@ from typing import Any, Final
 import numpy as np
 
 from callboard.simulations.workload.drawing import GOLDEN, below, permuted, words
-from callboard.simulations.workload.pieces import Events, Part
+from callboard.simulations.workload.pieces import Events, ProfilePart
 from callboard.simulations.workload.profile_format import SECOND_US
 from callboard.simulations.workload.scaling import WhatIf
 
 
-def changed(part: Part, events: Events, what_ifs: Sequence[WhatIf]) -> Events:
+def changed(part: ProfilePart, events: Events, what_ifs: Sequence[WhatIf]) -> Events:
     """What becomes of the events of a piece, one thing after the other."""
     for index, what_if in enumerate(what_ifs):
         within = (events.time_us >= what_if.start_us) & (events.time_us < what_if.stop_us)
@@ -25,18 +25,18 @@ def changed(part: Part, events: Events, what_ifs: Sequence[WhatIf]) -> Events:
     return events
 
 
-def _silence(part: Part, index: int, what_if: WhatIf, events: Events, within: Any) -> Events:
+def _silence(part: ProfilePart, index: int, what_if: WhatIf, events: Events, within: Any) -> Events:
     del part, index, what_if
     return events.rows(~within)
 
 
-def _hot_key(part: Part, index: int, what_if: WhatIf, events: Events, within: Any) -> Events:
+def _hot_key(part: ProfilePart, index: int, what_if: WhatIf, events: Events, within: Any) -> Events:
     drawn = below(_of_each(part.stream("hot key", index), events), what_if.share.denominator)
     hot = below(words(part.stream("the hot key", index), np.zeros(1, np.int64)), part.keys.count)[0]
     return events._replace(key=np.where(within & (drawn < what_if.share.numerator), hot, events.key))
 
 
-def _flash_crowd(part: Part, index: int, what_if: WhatIf, events: Events, within: Any) -> Events:
+def _flash_crowd(part: ProfilePart, index: int, what_if: WhatIf, events: Events, within: Any) -> Events:
     events, crowd, _ = _copied(events, within, what_if.times - 1)
     drawn = _of_each(part.stream("flash crowd", index), crowd)
     place = (drawn % np.uint64(part.profile.events)).astype(np.int64)
@@ -50,7 +50,7 @@ def _flash_crowd(part: Part, index: int, what_if: WhatIf, events: Events, within
     return _joined(events, crowd)
 
 
-def _retry_storm(part: Part, index: int, what_if: WhatIf, events: Events, within: Any) -> Events:
+def _retry_storm(part: ProfilePart, index: int, what_if: WhatIf, events: Events, within: Any) -> Events:
     del part, index
     events, again, tries = _copied(events, within, what_if.times)
     delays = np.array([what_if.after_us * (2**tried - 1) for tried in range(what_if.times + 1)], np.int64)

@@ -25,7 +25,7 @@ from typing import Any, Final, Protocol
 import attrs
 import trio
 
-from callboard.simulations.world.schedulers import Scheduler
+from callboard.simulations.world.schedulers import TaskScheduler
 from callboard.simulations.world.tape import FIFO, Decision, Tape
 from callboard.simulations.world.trace import Trace, clean
 from callboard.simulations.world.trio_hooks import (
@@ -59,7 +59,7 @@ MEMBER: Final[ContextVar[TaskOwner | None]] = ContextVar("callboard_simulation_m
 
 
 @attrs.define
-class _Hold:
+class _DriverHold:
     delay_s: float | None
     """None: until released."""
     only_main: bool
@@ -102,7 +102,7 @@ class Driver(TickingClock):
 
     def __init__(
         self,
-        scheduler: Scheduler,
+        scheduler: TaskScheduler,
         trace: Trace,
         *,
         record: bool,
@@ -138,7 +138,7 @@ class Driver(TickingClock):
         self._patient_until = 0.0
         self._anyone_dead = False
         self._frozen: list[Any] = []
-        self._holds: dict[str, _Hold] = {}
+        self._holds: dict[str, _DriverHold] = {}
         self._slowed: list[tuple[float, int, Any]] = []
         self._sleeping: list[tuple[float, int, list[Any]]] = []
         self._passed: set[Any] = set()
@@ -165,7 +165,7 @@ class Driver(TickingClock):
 
         `told` is called whenever one would have been stepped otherwise, outside of all tasks.
         """
-        self._set(prefix, _Hold(None, False, told))
+        self._set(prefix, _DriverHold(None, False, told))
 
     def slow(
         self,
@@ -182,9 +182,9 @@ class Driver(TickingClock):
         if delay_s <= 0:
             self.release(prefix)
         else:
-            self._set(prefix, _Hold(delay_s, mailbox_only, told))
+            self._set(prefix, _DriverHold(delay_s, mailbox_only, told))
 
-    def _set(self, prefix: str, hold: _Hold) -> None:
+    def _set(self, prefix: str, hold: _DriverHold) -> None:
         earlier = self._holds.get(prefix)
         if earlier is not None:
             hold.parked = earlier.parked

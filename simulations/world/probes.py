@@ -9,7 +9,7 @@ import attrs
 
 
 @attrs.define(eq=False)
-class _Waiter:
+class _ProbeWaiter:
     left: int
     about: str
     call: Callable[[], None]
@@ -22,11 +22,11 @@ class Probes:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        self._waiting: dict[str, list[_Waiter]] = {}
+        self._waiting: dict[str, list[_ProbeWaiter]] = {}
 
     def wait(self, probe: str, count: int, about: str, call: Callable[[], None]) -> Callable[[], None]:
         """Call `call()` at the `count`-th passing from now on whose subject contains `about`; returns an end to it."""
-        waiter = _Waiter(count, about, call)
+        waiter = _ProbeWaiter(count, about, call)
         self._waiting.setdefault(probe, []).append(waiter)
 
         def forget() -> None:

@@ -51,7 +51,7 @@ from callboard.simulations.world.trio_hooks import (
 from callboard.simulations.world.world import CURRENT, OUTSIDE, SimulationStuck, World, machine_of
 
 if TYPE_CHECKING:
-    from callboard.simulations.world.schedulers import Scheduler
+    from callboard.simulations.world.schedulers import TaskScheduler
 
 DAY_S: Final = 86_400.0
 
@@ -155,7 +155,7 @@ class _Running:
     ) -> None:
         self._main = main
         self._settings = settings
-        scheduler: Scheduler
+        scheduler: TaskScheduler
         source = Generator(f"{seed}/scheduler")
         if tape is not None:
             scheduler = schedulers.Player(tape)

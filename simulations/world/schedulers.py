@@ -31,7 +31,7 @@ PATIENCE: Final = 200
 """How often in a row one task may be stepped, or be passed over, by a scheduler with priorities."""
 
 
-class Scheduler(Protocol):
+class TaskScheduler(Protocol):
     """Takes one decision per tick at which there is a choice."""
 
     name: str
@@ -194,7 +194,7 @@ def draw_starved(source: Generator, actors: Sequence[str]) -> str | None:
     return f"starve:{source.choice(list(actors))}"
 
 
-def make(name: str, source: Generator) -> Scheduler:
+def make(name: str, source: Generator) -> TaskScheduler:
     """The scheduler of that name, drawing from `source`. Raises `InvalidArgument`."""
     kind, _, argument = name.partition(":")
     if kind == "fifo" and not argument:

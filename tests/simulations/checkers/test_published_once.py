@@ -7,23 +7,23 @@ from typing import Any
 import attrs
 import pytest
 
-from callboard.simulations.checkers.published_once import StoredRecord, Told, check
+from callboard.simulations.checkers.published_once import CallOutcome, RemainingRecord, check
 
 WINDOW_US = 1_000
 
 
-def stored(offset: int, value: bytes, **more: Any) -> StoredRecord:
+def stored(offset: int, value: bytes, **more: Any) -> RemainingRecord:
     """A record of partition 0, whose ids and producers follow from its value."""
     words = value.split()
     dedup_id = words[1] if words[0] == b"id" else None
     producer = (7, int(words[3]), int(words[2])) if words[0] == b"stream" else None
-    record = StoredRecord(0, offset, value, offset, dedup_id, producer)
+    record = RemainingRecord(0, offset, value, offset, dedup_id, producer)
     return attrs.evolve(record, **more)
 
 
-def told(kind: str, offset: int, value: bytes = b"", **more: Any) -> Told:
+def told(kind: str, offset: int, value: bytes = b"", **more: Any) -> CallOutcome:
     """What somebody was told of partition 0, before anything else."""
-    return attrs.evolve(Told(kind, "who", 0, value, offset, begun_us=0, begun=0), **more)
+    return attrs.evolve(CallOutcome(kind, "who", 0, value, offset, begun_us=0, begun=0), **more)
 
 
 LOG = [stored(0, b"id a"), stored(1, b"stream s 0 1"), stored(2, b"stream s 1 2"), stored(3, b"set x")]
@@ -39,7 +39,7 @@ FACTS = [
 ]
 
 
-def words(facts: list[Told], log: list[StoredRecord], table_ids: int = 100) -> str:
+def words(facts: list[CallOutcome], log: list[RemainingRecord], table_ids: int = 100) -> str:
     """What is found."""
     return "; ".join(violation.words for violation in check(facts, log, {0: 4}, WINDOW_US, table_ids))
 
@@ -62,7 +62,7 @@ def test_what_holds_is_no_violation() -> None:
         (stored(4, b"stream s 1 1", producer=(8, 1, 0)), "was told that it is fenced"),
     ],
 )
-def test_a_record_too_many_is_a_violation(record: StoredRecord, found: str) -> None:
+def test_a_record_too_many_is_a_violation(record: RemainingRecord, found: str) -> None:
     """Twice, out of order, or by somebody who was refused."""
     assert found in words(FACTS, [*LOG, record])
 
@@ -93,6 +93,6 @@ def test_an_id_may_come_again_when_a_full_table_had_forgotten_it(table_ids: int,
         (told("mismatch", 3, expected=0, begun=6), "after 3 had been told"),
     ],
 )
-def test_a_wrong_answer_is_a_violation(fact: Told, found: str) -> None:
+def test_a_wrong_answer_is_a_violation(fact: CallOutcome, found: str) -> None:
     """A receipt of another record, or of none; a refusal that no order explains."""
     assert found in words([*FACTS, fact], LOG)

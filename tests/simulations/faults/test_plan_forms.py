@@ -27,7 +27,7 @@ from callboard.simulations.faults import (
     Survival,
 )
 from callboard.simulations.faults.plan import FAULTS_MAX, PLAN_BYTES_MAX
-from callboard.simulations.faults.shapes import Flag, Number, OneOf, Remains, Text, Whole, shapes_of
+from callboard.simulations.faults.shapes import Boolean, Number, OneOf, Remains, Text, WholeNumber, shapes_of
 from callboard.simulations.faults.when import SECONDS_MAX
 
 SHARES = st.floats(0.0, 1.0)
@@ -45,7 +45,7 @@ SURVIVALS = st.builds(
 def values(shape: Any) -> st.SearchStrategy[Any]:
     """What a field of that shape may hold."""
     match shape:
-        case Whole(low, high):
+        case WholeNumber(low, high):
             return st.integers(low, high)
         case Number(low, high):
             return st.floats(low, high)
@@ -54,7 +54,7 @@ def values(shape: Any) -> st.SearchStrategy[Any]:
             return st.text(characters, min_size=0 if may_be_empty else 1, max_size=40)
         case OneOf(words):
             return st.sampled_from(sorted(words))
-        case Flag():
+        case Boolean():
             return st.booleans()
         case Remains():
             return SURVIVALS

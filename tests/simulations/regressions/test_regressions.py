@@ -14,7 +14,7 @@ import pytest
 
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.scenarios import SCENARIOS, run_scenario
-from callboard.simulations.search.replay import Verdict, case_of, judge, promise_of, words_of
+from callboard.simulations.search.replay import ReplayVerdict, case_of, judge, promise_of, words_of
 from callboard.simulations.search.stored_failure import read_stored_failure
 from callboard.simulations.world import Settings
 
@@ -36,7 +36,7 @@ def test_a_stored_failure_stays_fixed(path: Path) -> None:
         scenario, stored.seed, plan=case.plan, workload=case.workload, tape=case.tape, settings=settings
     )
     found = judge(stored, run)
-    assert found.verdict is Verdict.FIXED, f"{found.verdict.value}: {found.words}"
+    assert found.verdict is ReplayVerdict.FIXED, f"{found.verdict.value}: {found.words}"
 
 
 @pytest.mark.parametrize(

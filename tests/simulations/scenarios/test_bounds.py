@@ -13,7 +13,7 @@ from callboard.simulations.scenarios import SCENARIOS, draw
 from callboard.simulations.scenarios.actor_workload import ActorTraffic
 from callboard.simulations.scenarios.catalog_workload import Changes
 from callboard.simulations.scenarios.isolation_runs import Neighbours
-from callboard.simulations.scenarios.recorded_runs import Recording
+from callboard.simulations.scenarios.recorded_runs import RecordedRuns
 from callboard.simulations.scenarios.retention_runs import RetentionTraffic
 from callboard.simulations.scenarios.traffic import Traffic
 from callboard.simulations.search.replay import case_of
@@ -35,7 +35,7 @@ TOO_MUCH = [
     (RetentionTraffic, {"messages": 10**12}),
     (Changes, {"visitors": 10**9}),
     (Neighbours, {"topics": 10**9}),
-    (Recording, {"publishers": 10**9}),
+    (RecordedRuns, {"publishers": 10**9}),
     (ActorTraffic, {"messages": 10**12}),
     (ActorTraffic, {"askers": 10**9}),
     (ActorTraffic, {"teams": 10**9}),
@@ -58,7 +58,7 @@ def test_all_that_is_too_much_is_in_one_error() -> None:
         Traffic(messages=1_000_001, publishers=10_001)
 
 
-@pytest.mark.parametrize("kind", [Traffic, RetentionTraffic, Recording, ActorTraffic])
+@pytest.mark.parametrize("kind", [Traffic, RetentionTraffic, RecordedRuns, ActorTraffic])
 def test_nonsense_below_is_nobodys_harm(kind: type) -> None:
     """Zero and negative counts are allowed: a scenario reads them as the least."""
     for number in (0, -1, -(10**30)):

@@ -12,7 +12,7 @@ from callboard.simulations.faults.kinds import CrashActor, Fault, KillProcess, P
 from callboard.simulations.faults.plan import Plan
 from callboard.simulations.faults.when import After
 from callboard.simulations.scenarios import SCENARIOS, run_scenario
-from callboard.simulations.scenarios.due_instants import CRONS, STARTS, Cron, Every
+from callboard.simulations.scenarios.due_instants import CRONS, STARTS, CronInstants, SpacedInstants
 from callboard.simulations.scenarios.recurring_runs import RecurringTraffic
 from callboard.simulations.search.replay import words_of
 from callboard.simulations.world import Settings
@@ -31,13 +31,13 @@ def test_two_ways_of_telling_what_is_due(zone: Any, start_us: int, expression: A
     while (due := rule.after(at)) is not None and due <= begin + 9000 * SECOND:
         found.append(due)
         at = due
-    assert Cron(*expression, zone).dues(0, begin, begin + 9000 * SECOND) == found
+    assert CronInstants(*expression, zone).dues(0, begin, begin + 9000 * SECOND) == found
 
 
 def test_a_time_in_the_gap_is_due_at_its_end() -> None:
     """And one that exists twice the first time."""
     (zone, forward), (_, back) = STARTS[1:3]
-    once = Cron("0 30 2 * * *", range(1), (2, 3), True, zone)
+    once = CronInstants("0 30 2 * * *", range(1), (2, 3), True, zone)
     changed = forward + 8 * SECOND
     assert once.dues(0, forward, changed + 60 * SECOND) == [changed]
     assert datetime.fromtimestamp(changed / 1e6, UTC).minute == 0
@@ -46,8 +46,8 @@ def test_a_time_in_the_gap_is_due_at_its_end() -> None:
 
 def test_so_many_seconds_apart() -> None:
     """Also before the schedule was made, for clocks that are set back."""
-    assert Every(10).dues(100, 85, 120) == [90, 100, 110, 120]
-    assert Every(10).dues(100, 100, 109) == []
+    assert SpacedInstants(10).dues(100, 85, 120) == [90, 100, 110, 120]
+    assert SpacedInstants(10).dues(100, 100, 109) == []
 
 
 @pytest.mark.parametrize("probe", ["disk.write", "disk.sync", "fired", "did"])

@@ -14,7 +14,7 @@ from callboard.simulations.history.entry import ALTERED
 from callboard.simulations.history.recorder import History
 from callboard.simulations.scenarios import SCENARIOS, draw, run_scenario
 from callboard.simulations.scenarios.broker_workload import BrokerWorkload
-from callboard.simulations.scenarios.recorded_runs import Recording
+from callboard.simulations.scenarios.recorded_runs import RecordedRuns
 from callboard.simulations.scenarios.registry import load_weights
 from callboard.simulations.scenarios.traffic import Traffic
 from callboard.simulations.search.sweep import shares
@@ -136,7 +136,7 @@ def test_weights_name_every_scenario() -> None:
 def test_the_whole_day_is_recorded_or_made() -> None:
     """The full replay has 30,969 events over a day."""
     workload = SCENARIOS["recorded-day"].workload(SeededEntropy(1))
-    assert isinstance(workload, Recording)
+    assert isinstance(workload, RecordedRuns)
     assert workload.messages == 30_969
 
 

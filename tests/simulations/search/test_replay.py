@@ -10,7 +10,7 @@ import pytest
 from callboard.log.errors import DiskFull, LeaseLost
 from callboard.simulations.faults import At, Plan, PowerCut
 from callboard.simulations.search.replay import (
-    Verdict,
+    ReplayVerdict,
     judge,
     promise_of,
     stored_failure_of,
@@ -41,32 +41,32 @@ def test_a_stored_failure_holds_what_is_expected(stored: StoredFailure) -> None:
 def test_the_same_promise_is_reproduced(stored: StoredFailure, made: Callable[..., Any]) -> None:
     """Other words do not matter, and neither do hits while the promise is broken."""
     found = judge(stored, made(Violation("nothing lost", "message 4 is gone")))
-    assert found.verdict is Verdict.REPRODUCED
+    assert found.verdict is ReplayVerdict.REPRODUCED
 
 
 def test_another_promise_is_another_failure(stored: StoredFailure, made: Callable[..., Any]) -> None:
     """It is told which."""
     found = judge(stored, made(ValueError("no")))
-    assert found.verdict is Verdict.OTHER
+    assert found.verdict is ReplayVerdict.OTHER
     assert "raised: ValueError" in found.words
 
 
 def test_a_good_end_with_all_faults_is_fixed(stored: StoredFailure, made: Callable[..., Any]) -> None:
     """What failed then ends well now, under faults that still have effects."""
-    assert judge(stored, made(plan=PLAN, hits={0: 1})).verdict is Verdict.FIXED
+    assert judge(stored, made(plan=PLAN, hits={0: 1})).verdict is ReplayVerdict.FIXED
 
 
 def test_a_good_end_without_the_faults_is_stale(stored: StoredFailure, made: Callable[..., Any]) -> None:
     """A fault that no longer hits is named: the stored failure proves nothing."""
     found = judge(stored, made(plan=PLAN, hits={1: 1}))
-    assert found.verdict is Verdict.STALE
+    assert found.verdict is ReplayVerdict.STALE
     assert "0 (PowerCut)" in found.words
     assert "--first-seed 1" in found.words
 
 
 def test_a_schedule_that_does_not_fit_is_stale(stored: StoredFailure, made: Callable[..., Any]) -> None:
     """It is not taken for a failure of the code."""
-    assert judge(stored, made(StaleTape("decision 3 does not fit"))).verdict is Verdict.STALE
+    assert judge(stored, made(StaleTape("decision 3 does not fit"))).verdict is ReplayVerdict.STALE
 
 
 def test_a_trial_knows_only_its_failure(made: Callable[..., Any]) -> None:
@@ -135,4 +135,4 @@ def test_what_cannot_be_printed_is_stored_as_an_escape(made: Callable[..., Any],
         f"nothing{escape}\\nlost",
         f"message {escape} is gone\nfor ever",
     )
-    assert judge(stored, run).verdict is Verdict.REPRODUCED
+    assert judge(stored, run).verdict is ReplayVerdict.REPRODUCED

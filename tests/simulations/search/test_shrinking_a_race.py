@@ -10,7 +10,7 @@ from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults import At, JumpClock, Plan
 from callboard.simulations.search.redrawing import Drawing
 from callboard.simulations.search.replay import (
-    Verdict,
+    ReplayVerdict,
     case_of,
     judge,
     promise_of,
@@ -88,7 +88,9 @@ def test_a_race_shrinks_to_the_steps_that_matter(found: tuple[int, Case]) -> Non
     assert 1 <= small.case.tape.choices <= 8
     again = run_seed(seed, small.case, Settings(trace="off"))
     stored = stored_failure_of("race", small.case, again, version="0", note="")
-    assert judge(stored, run_seed(seed, case_of(stored, Steps), Settings())).verdict is Verdict.REPRODUCED
+    assert (
+        judge(stored, run_seed(seed, case_of(stored, Steps), Settings())).verdict is ReplayVerdict.REPRODUCED
+    )
 
 
 def test_the_schedule_of_a_failure_replays_it(found: tuple[int, Case]) -> None:

@@ -15,7 +15,7 @@ from callboard.actors.delivery.events import GroupEvents
 from callboard.actors.partition.group_states import GroupStates
 from callboard.log.errors import JournalInvalid
 from callboard.simulations.workload.analysis import BUCKETS, Latency, bin_of, bin_top, bucket_for
-from callboard.simulations.workload.delivery_history import DeliveryHistory, Fact, Kind
+from callboard.simulations.workload.delivery_history import DeliveryHistory, Fact, FactKind
 
 GROUP = 7
 
@@ -26,7 +26,7 @@ class Watched:
 
     states: GroupStates = attrs.Factory(GroupStates)
     journal: list[tuple[int, bytes]] = attrs.Factory(list)
-    seen: list[tuple[Kind, int, int, int]] = attrs.Factory(list)
+    seen: list[tuple[FactKind, int, int, int]] = attrs.Factory(list)
     """Kind, offset, time and attempt."""
     time: int = 0
     snapshots: list[tuple[int, bytes]] = attrs.Factory(list)
@@ -40,7 +40,7 @@ class Watched:
         """The group's state."""
         return self.states.groups[GROUP].delivery
 
-    def see(self, kind: Kind, ranges: Iterable[tuple[int, ...]]) -> None:
+    def see(self, kind: FactKind, ranges: Iterable[tuple[int, ...]]) -> None:
         """Note offsets, with the attempt of each range if it has one."""
         for start, stop, *attempt in ranges:
             self.seen += [(kind, offset, self.time, *(attempt or (0,))) for offset in range(start, stop)]
@@ -55,11 +55,11 @@ class Watched:
             found = delivery.lease(
                 now=now, deadline=now + 3 + one % 5, consumer=1, max_records=1 + two % 6, visible_end=40
             )
-            self.see(Kind.LEASED, found.ranges if found is not None else ())
+            self.see(FactKind.LEASED, found.ranges if found is not None else ())
         elif what == "ack" and lease is not None:
             start, stop, _ = lease.ranges[0]
             self.see(
-                Kind.ACKED,
+                FactKind.ACKED,
                 delivery.ack(lease.lease_id, [(start, min(stop, start + 1 + two % 3))], now).accepted,
             )
         elif what == "nack" and lease is not None:
@@ -69,7 +69,9 @@ class Watched:
             delivery.release(lease.lease_id, [lease.ranges[0][:2]], now)
         elif what == "skip":
             start, stop = one % 40, one % 40 + 1 + two % 5
-            self.see(Kind.SKIPPED, delivery.unsettled_ranges(start, stop) if stop > delivery.floor else ())
+            self.see(
+                FactKind.SKIPPED, delivery.unsettled_ranges(start, stop) if stop > delivery.floor else ()
+            )
             delivery.skip(start, stop)
         elif what == "expire":
             delivery.expire(now)
@@ -94,7 +96,7 @@ def watched(story: list[tuple[str, int, int]]) -> Watched:
     return found
 
 
-def by_offset(facts: Iterable[Fact]) -> list[tuple[Kind, int, int, int]]:
+def by_offset(facts: Iterable[Fact]) -> list[tuple[FactKind, int, int, int]]:
     """Facts in the form in which they were seen."""
     return [
         (fact.kind, offset, fact.time_us, fact.attempt)
@@ -112,8 +114,8 @@ def test_the_history_is_what_happened(story: list[tuple[str, int, int]]) -> None
     assert by_offset(facts) == watch.seen
     (opening,) = history.openings
     assert (opening.start, opening.since_us, opening.is_whole, opening.closed_us) == (3, 0, True, None)
-    assert opening.counts["acked"] == sum(kind is Kind.ACKED for kind, *_ in watch.seen)
-    assert opening.counts["delivered"] == sum(kind is Kind.LEASED for kind, *_ in watch.seen)
+    assert opening.counts["acked"] == sum(kind is FactKind.ACKED for kind, *_ in watch.seen)
+    assert opening.counts["delivered"] == sum(kind is FactKind.LEASED for kind, *_ in watch.seen)
     assert opening.leased == watch.delivery.leased
 
 
@@ -144,14 +146,14 @@ def test_events_that_are_missing_leave_their_outcome_without_a_time(
     facts += history.snapshot(data, 10_000)
     facts += [fact for time, record in watch.journal[at:] for fact in history.record(record, time)]
     history.end()
-    settled = [offset for kind, offset, *_ in by_offset(facts) if kind is not Kind.LEASED]
-    expected = [offset for kind, offset, *_ in watch.seen if kind is not Kind.LEASED]
+    settled = [offset for kind, offset, *_ in by_offset(facts) if kind is not FactKind.LEASED]
+    expected = [offset for kind, offset, *_ in watch.seen if kind is not FactKind.LEASED]
     start = history.openings[0].start
     assert sorted(settled) == sorted(offset for offset in expected if offset >= start)
     assert history.openings[0].is_whole == (kept > 0)
-    timed = {offset: time for kind, offset, time, _ in watch.seen if kind is not Kind.LEASED}
+    timed = {offset: time for kind, offset, time, _ in watch.seen if kind is not FactKind.LEASED}
     for kind, offset, time, _ in by_offset(facts):
-        assert kind in (Kind.LEASED, Kind.UNTIMED) or timed[offset] == time
+        assert kind in (FactKind.LEASED, FactKind.UNTIMED) or timed[offset] == time
     assert history.openings[-1].counts["acked"] == watch.delivery.acked
 
 
@@ -168,7 +170,7 @@ def test_a_group_that_comes_back_begins_anew() -> None:
         journal += [states.close(GROUP), states.open(GROUP, True, 0)[1]]
     facts = [fact for time, record in enumerate(journal) for fact in history.record(record, time)]
     history.end()
-    acked = [(fact.opening, fact.start, fact.time_us) for fact in facts if fact.kind is Kind.ACKED]
+    acked = [(fact.opening, fact.start, fact.time_us) for fact in facts if fact.kind is FactKind.ACKED]
     assert acked == [(0, 0, 1), (1, 0, 4)]
     assert [(each.number, each.since_us, each.closed_us) for each in history.openings] == [
         (0, 0, 2),
@@ -190,7 +192,7 @@ def test_a_group_that_was_set_back_begins_anew() -> None:
     facts += history.snapshot(earlier, 2)
     facts += history.record(events, 3)
     history.end()
-    assert [(fact.opening, fact.time_us) for fact in facts if fact.kind is Kind.ACKED] == [(0, 1), (1, 3)]
+    assert [(fact.opening, fact.time_us) for fact in facts if fact.kind is FactKind.ACKED] == [(0, 1), (1, 3)]
     assert [each.counts.get("acked", 0) for each in history.openings] == [0, 2]
 
 
@@ -204,7 +206,7 @@ def test_what_makes_no_sense_is_refused() -> None:
     history = DeliveryHistory()
     history.lost(0, 3)
     facts = list(history.record(events, 5))
-    assert (Kind.ACKED, 0, 2, 5) in [(fact.kind, fact.start, fact.stop, fact.time_us) for fact in facts]
+    assert (FactKind.ACKED, 0, 2, 5) in [(fact.kind, fact.start, fact.stop, fact.time_us) for fact in facts]
     assert not history.openings[0].is_whole
 
 

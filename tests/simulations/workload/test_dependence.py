@@ -414,7 +414,7 @@ def test_a_field_that_lacks_is_named(document: dict[str, Any], field: str) -> No
 
 def rows_of(pieces: Any, profile: WorkloadProfile, **scaling: Any) -> list[tuple[int, int, int, int]]:
     """All events, in order: time since the start, number, key, size."""
-    part = pieces.Part(0, profile, Scaling(**scaling), START_US, "7")
+    part = pieces.ProfilePart(0, profile, Scaling(**scaling), START_US, "7")
     rows = []
     for piece in part.pieces():
         found = part.make(piece)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from callboard.log.format.columns import Columns
 from callboard.simulations.workload import figures
 from callboard.simulations.workload.analysis import bin_of
-from callboard.simulations.workload.delivery_history import Fact, Kind
+from callboard.simulations.workload.delivery_history import Fact, FactKind
 from callboard.simulations.workload.figures import _Partition, _Timeline, _Times
 
 BIN_US = 1_024
@@ -50,7 +50,7 @@ def histories(draw: Any) -> History:
     start = draw(st.integers(0, 4))
     facts: list[Fact] = []
     unsettled, now = set(range(start, at)), 0
-    for kind in draw(st.lists(st.sampled_from(Kind), max_size=20)):
+    for kind in draw(st.lists(st.sampled_from(FactKind), max_size=20)):
         if not unsettled:
             break
         now += draw(st.integers(0, 9_000))
@@ -59,7 +59,7 @@ def histories(draw: Any) -> History:
         while stop in unsettled and draw(st.booleans()):
             stop += 1
         facts.append(Fact(1, 0, kind, first, stop, now, draw(st.integers(1, 2))))
-        if kind is not Kind.LEASED:
+        if kind is not FactKind.LEASED:
             unsettled -= set(range(first, stop))
     return History(batches, appended, start, facts, log_start, at)
 
@@ -137,15 +137,15 @@ def test_figures_are_those_of_each_record(history: History) -> None:
     untimed = ended = 0
     for offset, time in appended.items():
         facts = [fact for fact in history.facts if fact.start <= offset < fact.stop]
-        leases = [fact for fact in facts if fact.kind is Kind.LEASED]
+        leases = [fact for fact in facts if fact.kind is FactKind.LEASED]
         if leases and leases[0].attempt == 1:
             delivered.append(max(0, leases[0].time_us - time))
         for fact in facts:
-            if fact.kind is Kind.LEASED:
+            if fact.kind is FactKind.LEASED:
                 continue
             ended += 1
             changes.append((max(fact.time_us, time), -1))
-            if fact.kind is Kind.UNTIMED:
+            if fact.kind is FactKind.UNTIMED:
                 untimed += 1
             else:
                 settled.append(max(0, fact.time_us - time))

@@ -13,8 +13,8 @@ import trio
 from callboard.log.errors import OffsetOutOfRange
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
 from callboard.log.limits import KIB, Limits
-from callboard.simulations.workload.analysis_plan import Plan, plan_analysis
-from callboard.simulations.workload.delivery_history import Kind
+from callboard.simulations.workload.analysis_plan import AnalysisPlan, plan_analysis
+from callboard.simulations.workload.delivery_history import FactKind
 from callboard.simulations.workload.journal_walk import JournalPlace, JournalWalk
 
 RECORDS = 200
@@ -30,36 +30,38 @@ async def _ack_all(story: Any, runtime: Any) -> None:
 
 
 @pytest.fixture
-def plan(story: Any) -> Plan:
+def plan(story: Any) -> AnalysisPlan:
     """Of 200 records, acked one by one, with a journal that took snapshots on the way."""
     story.run(_ack_all, limits=Limits(snapshot_every_bytes=2 * KIB))
     return trio.run(plan_analysis, story.directory, None, None)
 
 
-def walked(place: JournalPlace) -> tuple[JournalWalk, dict[int, tuple[Kind, int]]]:
+def walked(place: JournalPlace) -> tuple[JournalWalk, dict[int, tuple[FactKind, int]]]:
     """A reading, and how and when each offset was settled."""
     walk = JournalWalk(place)
-    settled: dict[int, tuple[Kind, int]] = {}
+    settled: dict[int, tuple[FactKind, int]] = {}
     for fact in walk.facts():
-        if fact.kind is not Kind.LEASED:
+        if fact.kind is not FactKind.LEASED:
             for offset in range(fact.start, fact.stop):
                 assert offset not in settled
                 settled[offset] = fact.kind, fact.time_us
     return walk, settled
 
 
-def test_segments_before_the_newest_snapshot_are_read(plan: Plan, story: Any) -> None:
+def test_segments_before_the_newest_snapshot_are_read(plan: AnalysisPlan, story: Any) -> None:
     """A runtime would begin with the newest snapshot; the history begins with the first segment."""
     (place,) = plan.places
     assert len(place.journal.bases) > 3
     walk, settled = walked(place.journal)
-    assert settled == {offset: (Kind.ACKED, us) for (_, offset), us in story.acked.items()}
+    assert settled == {offset: (FactKind.ACKED, us) for (_, offset), us in story.acked.items()}
     assert walk.lost == []
     (opening,) = walk.history.openings
     assert (opening.is_whole, opening.counts["acked"], opening.leased) == (True, RECORDS, 0)
 
 
-def test_where_the_beginning_is_pruned_the_history_begins_with_a_snapshot(plan: Plan, story: Any) -> None:
+def test_where_the_beginning_is_pruned_the_history_begins_with_a_snapshot(
+    plan: AnalysisPlan, story: Any
+) -> None:
     """What was settled before has no time, and lies below the opening's start; all else is as it was."""
     (place,) = plan.places
     rest = attrs.evolve(place.journal, bases=place.journal.bases[2:])
@@ -74,7 +76,9 @@ def test_where_the_beginning_is_pruned_the_history_begins_with_a_snapshot(plan: 
     assert opening.counts["acked"] == RECORDS
 
 
-def test_a_lost_segment_is_named_and_the_snapshot_behind_it_tells_its_outcome(plan: Plan, story: Any) -> None:
+def test_a_lost_segment_is_named_and_the_snapshot_behind_it_tells_its_outcome(
+    plan: AnalysisPlan, story: Any
+) -> None:
     """Without the header of a segment in the middle, its acks have no time, and are told once."""
     (place,) = plan.places
     bases = place.journal.bases
@@ -84,13 +88,13 @@ def test_a_lost_segment_is_named_and_the_snapshot_behind_it_tells_its_outcome(pl
     assert walk.lost == [(bases[1], bases[2] - 1)]
     kinds = Counter(kind for kind, _ in settled.values())
     assert set(settled) == set(range(RECORDS))
-    assert kinds[Kind.UNTIMED] + kinds[Kind.ACKED] == RECORDS
-    assert kinds[Kind.UNTIMED] > 0
-    timed = {offset: us for offset, (kind, us) in settled.items() if kind is Kind.ACKED}
+    assert kinds[FactKind.UNTIMED] + kinds[FactKind.ACKED] == RECORDS
+    assert kinds[FactKind.UNTIMED] > 0
+    timed = {offset: us for offset, (kind, us) in settled.items() if kind is FactKind.ACKED}
     assert all(story.acked[0, offset] == us for offset, us in timed.items())
 
 
-def test_what_no_sync_had_proven_is_left_out(plan: Plan) -> None:
+def test_what_no_sync_had_proven_is_left_out(plan: AnalysisPlan) -> None:
     """A reading ends where it was planned to end, whatever the process has written since."""
     (place,) = plan.places
     whole = place.journal.end
@@ -99,7 +103,7 @@ def test_what_no_sync_had_proven_is_left_out(plan: Plan) -> None:
     assert 0 < len(settled) < RECORDS
 
 
-def test_a_segment_that_is_gone_is_told(plan: Plan, story: Any) -> None:
+def test_a_segment_that_is_gone_is_told(plan: AnalysisPlan, story: Any) -> None:
     """Pruned between planning and reading: the error says to load again."""
     (place,) = plan.places
     pathlib.Path(story.directory, place.journal.directory, f"{place.journal.bases[0]:020d}.log").unlink()

@@ -29,7 +29,7 @@ def part(pieces: Any, profile: WorkloadProfile) -> Any:
     """Makes a part of that profile."""
 
     def make(seed: str = "0", **scaling: Fraction) -> Any:
-        return pieces.Part(0, profile, Scaling(**scaling), START_US, seed)
+        return pieces.ProfilePart(0, profile, Scaling(**scaling), START_US, seed)
 
     return make
 
@@ -106,7 +106,7 @@ def test_lengths_that_the_profile_knows_are_those_of_values(
     for dependence in (None, small_dependence):
         document = {**small_profile, **({"dependence": dependence} if dependence else {})}
         profile = profile_from_json(json.dumps(document))
-        made = pieces.Part(0, profile, Scaling(volume=Fraction(3)), profile.start_us, "7")
+        made = pieces.ProfilePart(0, profile, Scaling(volume=Fraction(3)), profile.start_us, "7")
         sizes = [size for piece in made.pieces() for size in made.make(piece).size.tolist()]
         # Three times: 100 bytes in all, so 2 are left for two values.
         assert Counter(sizes) == {1: 6, 3: 12, 15: 3, 71: 3}
@@ -174,7 +174,7 @@ def test_buckets_that_are_too_long_are_refused(pieces: Any, profile: WorkloadPro
         profile, bucket_us=10**14, bucket_counts=(8,), sub_buckets=(profile.burst,), span_us=61_500_000
     )
     with pytest.raises(InvalidArgument, match="shorter --bucket"):
-        pieces.Part(0, long, Scaling(), START_US, "0")
+        pieces.ProfilePart(0, long, Scaling(), START_US, "0")
 
 
 # -- what if

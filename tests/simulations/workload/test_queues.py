@@ -112,7 +112,7 @@ def test_a_consumer_serves_in_the_order_of_arrival(
     """Waits and depths are those of a queue that is followed tick by tick, however the events come in pieces."""
     events = timed(gaps)
     waits, depths = served(events, servers, service, keeps_order=False)
-    found = fed(queues.Consumer(service, servers), events, cuts)
+    found = fed(queues.QueueConsumer(service, servers), events, cuts)
     small = [each for each in waits if each < 128]
     assert [pair for pair in found.waits if pair[0] < 128] == list(histogram(small))
     assert sum(many for _, many in found.waits) == len(events)
@@ -178,6 +178,6 @@ def test_a_queue_that_falls_behind_for_ever_is_given_up(queues: Any, monkeypatch
     """What waits is bounded: a queue above the limit is overloaded, and holds no more."""
     monkeypatch.setattr(queues, "BACKLOG_MAX", 50)
     events = [(0, 1)] * 60
-    for queue in (queues.Workers(10, 8), queues.Consumer(10)):
+    for queue in (queues.Workers(10, 8), queues.QueueConsumer(10)):
         assert fed(queue, events, [20, 40]).is_overloaded
     assert not fed(queues.Workers(10, 8), events[:40], []).is_overloaded

@@ -47,7 +47,7 @@ def measured(sequence: Any, events: list[Event], cuts: tuple[int, ...] = (), **m
     """The behaviour of events that come in pieces."""
     import numpy as np
 
-    plan = sequence.Plan(
+    plan = sequence.SequencePlan(
         events=len(events),
         start_us=events[0][0],
         span_us=events[-1][0] - events[0][0],

@@ -163,7 +163,7 @@ async def paced(runtime: Any, files: Any, arguments: argparse.Namespace) -> None
             late, timer = report.lateness, await timer_p99_s()
             print(
                 f"speed {speed}, {RATE:,}/s, acks {acks}: p50 {late.p50_s * 1e3:.2f} ms, p99 {late.p99_s * 1e3:.2f} ms"
-                f" (target 20), worst {late.max_s * 1e3:.1f} ms, drift {late.drift_s * 1e3:.2f} ms over"
+                f" (target 5), worst {late.max_s * 1e3:.1f} ms, drift {late.drift_s * 1e3:.2f} ms over"
                 f" {report.elapsed_s:.1f} s, held {report.held_s:.2f} s; a bare timer: p99 {timer * 1e3:.2f} ms"
             )
 

@@ -131,7 +131,8 @@ async def _perform(stage: Stage, act: str) -> dict[str, Any]:
     "--input",
     "path",
     type=click.Path(),
-    help="Real traffic: an access log, syslog, JSON lines, CSV or TSV; gzip, bzip2 and Zstandard too.",
+    help="Real traffic: an access log, syslog, other lines that begin with a time, JSON lines, CSV or TSV; gzip,"
+    " bzip2 and Zstandard too.",
 )
 @click.option(
     "--format",

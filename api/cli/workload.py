@@ -10,7 +10,7 @@ import click
 from callboard.cli import files
 from callboard.cli.group import CommandGroup
 from callboard.cli.options import FiniteFloat, bucket_option, json_option, spark_options
-from callboard.cli.output import facts, print_json, progress, show, size_text, table
+from callboard.cli.output import counted, facts, print_json, progress, say, show, size_text, table
 from callboard.cli.traffic_options import delimiter_of, empty_key_option, time_format_option
 from callboard.cli.workload_analyse import analyse
 from callboard.cli.workload_compare import compare
@@ -113,7 +113,8 @@ def import_command(
     memory: str,
     as_json: bool,
 ) -> None:
-    """Make a recording of raw traffic. Access logs, syslog, JSON lines or arrays, CSV, TSV or Parquet are read.
+    """Make a recording of raw traffic. Access logs, syslog, other lines that begin with a time, JSON lines or arrays,
+    CSV, TSV or Parquet are read.
 
     FILE is a file (plain, .gz, .bz2 or .zst), a folder, or a pattern. Lines that cannot be read are kept aside with the
     reason.
@@ -146,13 +147,14 @@ def import_command(
         print_json(attrs.asdict(report))
     else:
         _show_import(report, out)
+    _say_what_was_kept_aside(report)
 
 
 def _show_import(report: ImportReport, out: str) -> None:
     sorted_by = f"sorted; the latest line by {report.latest_late_us / SECOND_US:g} s"
     aside = "" if report.kept_aside is None else f"kept aside in {report.kept_aside}"
     counts = [
-        ("lines", report.lines, f"{report.format}, in {report.files:,} files"),
+        ("lines", report.lines, f"{report.format}, in {counted(report.files, 'file')}"),
         ("records", report.records, f"{report.keyless:,} without a key" if report.keyless else ""),
         ("of these late", report.late, sorted_by if report.late else ""),
         ("bad", report.bad, aside if report.bad else ""),
@@ -169,6 +171,17 @@ def _show_import(report: ImportReport, out: str) -> None:
     ]
     show(table(("what", "how many", "note"), rows, words=("what", "note"), title=f"recording {out}"))
     show(f"digest {report.digest}")
+
+
+def _say_what_was_kept_aside(report: ImportReport) -> None:
+    """Most lines are late where a file has the newest first: that may not look like an import that went well."""
+    if report.too_late > report.records:
+        window_s = -(-report.latest_late_us // SECOND_US)
+        say(
+            f"callboard: {counted(report.too_late, 'line')} of {report.lines:,} are earlier than lines before them, by"
+            f" more than the window, and were kept aside. If the newest lines come first, import again into another"
+            f" recording with --window {window_s}."
+        )
 
 
 @workload.command()

@@ -41,6 +41,12 @@ SYSLOG = re.compile(
     rb"|(?P<iso>\d{4}-\d\d-\d\dT[\d:]+(?:[.,]\d+)?(?:Z|[+-][\d:]+)?))"
     rb" (?P<host>\S+)(?: (?P<app>[^\s:\[]+)?(?:\[[^\]]*\])?(?:[: ].*)?)?"
 )
+TIMED = re.compile(
+    rb"(?P<open>[\[(])?(?P<time>\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?|\d{9,20}(?:\.\d{1,20})?)"
+    rb"(?: ?(?P<zone>Z|UTC|GMT|[+-]\d\d:?\d\d))?(?(open)[\])]|)(?:[\s:](?P<text>.*))?"
+)
+"""What programs write by default: an instant, maybe in brackets, and anything behind it."""
+_UTC = (b"UTC", b"GMT")
 _NIL = b"-"
 """Stands for what syslog does not know."""
 
@@ -110,6 +116,23 @@ def syslog(columns: LineColumns) -> Parse:
         month, day, clock = matched["old"].decode().split()
         time = f"{int(day):02d}/{month}/{columns.year:04d}:{clock} +0000"
         return Event(_time(time, TimeFormat.CLF), key, line)
+
+    return parse
+
+
+def timed(columns: LineColumns) -> Parse:
+    """For lines that begin with their time. The key is one of the words behind it, if its number is named."""
+    place = None if columns.key is None else int(columns.key)
+
+    def parse(line: bytes) -> Event:
+        matched = TIMED.fullmatch(line)
+        if matched is None:
+            raise BadLine("does not begin with a time (2026-05-01 12:00:00 text)")
+        zone = matched["zone"] or b""
+        time = (matched["time"] + (b"Z" if zone in _UTC else zone)).decode("latin-1")
+        words = [] if place is None else (matched["text"] or b"").split(maxsplit=place)
+        key = words[place - 1] if place is not None and place <= len(words) else None
+        return Event(_time(time, TimeFormat.AUTO), None if key is None else _key(key), line)
 
     return parse
 

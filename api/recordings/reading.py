@@ -21,6 +21,7 @@ from callboard.recordings.lines import (
     COMBINED,
     COMMON,
     SYSLOG,
+    TIMED,
     VHOST,
     BadLine,
     DelimitedLines,
@@ -29,6 +30,7 @@ from callboard.recordings.lines import (
     access_log,
     json_lines,
     syslog,
+    timed,
 )
 from callboard.recordings.records import LINE_BYTES_MAX, joined
 from callboard.recordings.times import TimeFormat
@@ -50,6 +52,7 @@ class Format(enum.Enum):
     TSV = "tsv"
     VHOST = "vhost"
     SYSLOG = "syslog"
+    TIMED = "timed"
 
 
 @attrs.define
@@ -96,14 +99,17 @@ _PARSERS: dict[Format, Callable[[LineColumns], Parse]] = {
     Format.TSV: partial(DelimitedLines, separator="\t", is_quoted=False),
     Format.VHOST: partial(access_log, VHOST),
     Format.SYSLOG: syslog,
+    Format.TIMED: timed,
 }
 _KEYS: dict[Format, tuple[str, ...]] = {
     Format.COMMON: ("host", "user"),
     Format.COMBINED: ("host", "user"),
     Format.VHOST: ("host", "user", "vhost"),
     Format.SYSLOG: ("host", "app"),
+    Format.TIMED: (),
 }
-"""What may be the key in formats that have no columns."""
+"""What may be the key in formats that have no columns. Behind a time it is a word, by its number."""
+_WORDS_MAX = 1_000
 
 
 def check_options(form: Format, columns: LineColumns) -> None:
@@ -112,7 +118,12 @@ def check_options(form: Format, columns: LineColumns) -> None:
     if form in _KEYS:
         given = [what for what in ("time", "value") if getattr(columns, what) is not None]
         problems += [f"--{what}-column is for formats with columns" for what in given]
-        if columns.key not in (None, *_KEYS[form]):
+        if form is Format.TIMED:
+            if columns.key is not None and not _is_place(columns.key):
+                problems.append(
+                    f"--key-column is {columns.key!r:.60}, and may be the number of a word behind the time, from 1"
+                )
+        elif columns.key not in (None, *_KEYS[form]):
             problems.append(f"--key-column is {columns.key!r:.60}, and may be {' or '.join(_KEYS[form])}")
         if columns.time_format is not TimeFormat.AUTO:
             problems.append("--time-format is for formats with columns: the time has one form here")
@@ -143,8 +154,12 @@ def detect(sample: Sequence[bytes], columns: LineColumns | None = None) -> Forma
         raise InvalidArgument("the traffic begins with blank lines only: name its format, or another file.")
     found, fitting = _of_lines(lines)
     table = Format.TSV if b"\t" in lines[0] else Format.CSV if b"," in lines[0] else None
-    if table is not None and fitting < len(lines) and (not fitting or _all_read(lines, table, columns)):
+    is_timed = not fitting and _are_timed(lines)
+    is_unclear = bool(fitting) or is_timed
+    if table is not None and fitting < len(lines) and (not is_unclear or _all_read(lines, table, columns)):
         return table
+    if is_timed:
+        return Format.TIMED
     if found is not None:
         return found
     if lines[0].lstrip().startswith(b"["):
@@ -162,6 +177,16 @@ def _of_lines(lines: Sequence[bytes]) -> tuple[Format | None, int]:
     """The format that most lines are clearly of, and how many are: none when all may be fields of a table."""
     looks = Counter(look for look in map(_looks_like, lines) if look is not None)
     return looks.most_common(1)[0] if looks else (None, 0)
+
+
+def _are_timed(lines: Sequence[bytes]) -> bool:
+    """Whether at least half of the lines begin with a time, the first one too: the others may be a traceback's."""
+    begun = [TIMED.fullmatch(line) is not None for line in lines]
+    return begun[0] and 2 * sum(begun) >= len(begun)
+
+
+def _is_place(text: str) -> bool:
+    return text.isdecimal() and text.isascii() and len(text) <= 4 and 1 <= int(text) <= _WORDS_MAX
 
 
 def _looks_like(line: bytes) -> Format | None:

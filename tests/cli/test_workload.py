@@ -137,6 +137,22 @@ def test_a_log_becomes_a_recording_a_profile_and_a_larger_recording(command: Any
 
 
 @pytest.mark.usefixtures("one_java")
+def test_a_log_with_the_newest_line_first_is_told_and_the_window_that_it_needs(command: Any) -> None:
+    """A program's log, whose lines begin with a time. With that window all lines are records."""
+    lines = [f"2026-05-{day:02d} 12:00:00,250 INFO job{day % 3} ended" for day in range(20, 0, -1)]
+    (command.folder / "a.log").write_text("\n".join(lines))
+    job = ("workload", "import", "a.log", "--key-column", "2", "--master", "local[1]", "--json")
+    first = command.run(*job, "--out", "r")
+    assert (first.json["records"], first.json["too_late"], first.json["format"]) == (1, 19, "timed")
+    assert "19 lines of 20 are earlier" in " ".join(first.err.split())
+    window_s = str(19 * 86_400)
+    assert f"--window {window_s}" in " ".join(first.err.split())
+    again = command.run(*job, "--out", "s", "--window", window_s)
+    assert (again.json["records"], again.json["late"], again.err) == (20, 19, "")
+    assert command.run("recording", "info", "s", "--json").json["keys"] == 3
+
+
+@pytest.mark.usefixtures("one_java")
 def test_the_records_may_lie_within_an_object(command: Any) -> None:
     """As in GeoJSON; a member that is not there is named."""
     features = [{"properties": {"time": second, "id": f"q{second}"}} for second in range(5)]

@@ -69,6 +69,48 @@ def test_syslog_may_lack_the_process(line: bytes) -> None:
     assert one(line, Format.SYSLOG, year=2026, key="app") == (NOON_US, None, line)
 
 
+@pytest.mark.parametrize(
+    "time",
+    [
+        b"2026-05-01 12:00:00",
+        b"2026-05-01 12:00",
+        b"2026-05-01 12:00:00,000",
+        b"2026/05/01 12:00:00.000",
+        b"2026-05-01T14:00:00+0200",
+        b"2026-05-01 14:00:00 +02:00",
+        b"2026-05-01 12:00:00.000 UTC",
+        b"[2026-05-01 12:00:00]",
+        b"[2026-05-01 12:00:00,000 +0000]",
+        b"1777636800.000000",
+        b"(1777636800.000)",
+    ],
+)
+def test_a_line_may_begin_with_its_time(time: bytes) -> None:
+    """As programs write it; the line is the value, and a word behind the time is the key when its number is named."""
+    line = time + b" INFO, the  first: order came"
+    if not time.startswith(b"2026-05-01T"):  # which is syslog, and has a host
+        assert detect([line, b"Traceback", line]) is Format.TIMED
+        assert one(line) == (NOON_US, None, line)
+    assert one(line, Format.TIMED, key="3") == (NOON_US, b"first:", line)
+    assert one(line, Format.TIMED, key="7") == (NOON_US, None, line)
+
+
+def test_only_a_line_that_begins_with_a_time_has_one() -> None:
+    """What goes on in the next lines is bad lines, and a table whose first column is a time stays a table."""
+    lines = [
+        b"2026-05-01 12:00:00 ERROR failed",
+        b"Traceback",
+        b"  at 2026-05-01 12:00:00",
+        b"2026-13-01 12:00:00 no",
+    ]
+    tally = Tally()
+    assert len(list(read_events(lines, form=Format.TIMED, tally=tally))) == 1
+    assert [number for number, _ in tally.named] == [2, 3, 4]
+    rows = [b"2026-05-01 12:00:00,7 pies,ada", b"2026-05-01 12:00:00,8 pies,bo"]
+    assert detect(rows, LineColumns(time="1")) is Format.CSV
+    assert detect([b"time,what", *rows]) is Format.CSV
+
+
 def test_a_virtual_host_without_a_port_may_stand_before_a_name() -> None:
     """Then the format has to be named, because the second word may be what a client says of itself."""
     line = VHOST.replace(b":443", b"").replace(b"192.0.2.7", b"client.example")
@@ -179,6 +221,9 @@ def test_fields_may_be_separated_by_anything(delimiter: str) -> None:
         (Format.SYSLOG, {"key": "user"}, "may be host or app"),
         (Format.SYSLOG, {"time_format": TimeFormat.ISO}, "--time-format"),
         (Format.SYSLOG, {"year": 1}, "1970 to 9999"),
+        (Format.TIMED, {"key": "level"}, "number of a word"),
+        (Format.TIMED, {"key": "0"}, "number of a word"),
+        (Format.TIMED, {"time": "1"}, "--time-column"),
         (Format.JSONL, {"delimiter": ";"}, "--delimiter is for csv"),
         (Format.TSV, {"delimiter": ";"}, "--delimiter is for csv"),
         (Format.CSV, {"delimiter": ";;"}, "not one character"),

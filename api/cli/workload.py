@@ -22,6 +22,7 @@ from callboard.recordings.lines import LineColumns
 from callboard.recordings.reading import Format
 from callboard.recordings.times import time_form
 from callboard.reports.reporting import mute_spark
+from callboard.simulations.workload.distances import BUCKETS_MIN
 from callboard.simulations.workload.generating import generate as generate_recording
 from callboard.simulations.workload.importing import (
     PARQUET,
@@ -224,6 +225,11 @@ def profile(
         print_json({"events": found.events, "out": out, "report": report_path, "recording": found.recording})
     else:
         show(facts(_profile_facts(found), title=f"profile {out}"))
+    if found.events and len(found.bucket_counts) < BUCKETS_MIN:
+        say(
+            f"callboard: {recording} is known in {counted(len(found.bucket_counts), 'bucket')} only. What is generated"
+            " from so few waits in other queues than what was recorded: measure more time, or use workload rescale."
+        )
 
 
 @workload.command()
@@ -311,9 +317,11 @@ def generate(
 def _profile_facts(found: WorkloadProfile) -> Iterator[tuple[str, str]]:
     yield "events", f"{found.events:,}"
     if found.events:
+        from callboard.simulations.workload.report import rate_text
+
         yield "from", from_us(found.start_us).isoformat()
         yield "to", from_us(found.start_us + found.span_us).isoformat()
-        yield "mean rate", f"{found.events * SECOND_US / max(found.span_us, SECOND_US):.3g} per second"
+        yield "mean rate", rate_text(found)
         yield "busiest second", f"{found.burst[-1][0]:,}"
         yield "keys", f"{found.distinct_keys:,}"
         yield "mean value", size_text(round(found.value_total_bytes / found.events))

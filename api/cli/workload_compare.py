@@ -14,10 +14,11 @@ from callboard.cli.options import FiniteFloat, bucket_option, json_option, spark
 from callboard.cli.output import print_json, progress, show, table
 from callboard.log.errors import InvalidArgument
 from callboard.simulations.workload.comparing import Side, compare_sides, measure_sides, side_of_profile
-from callboard.simulations.workload.distances import COMPARED, THRESHOLD, Comparison, number_text
+from callboard.simulations.workload.distances import COMPARED, THRESHOLD, Comparison
 from callboard.simulations.workload.measuring import measure_recording
 from callboard.simulations.workload.profile_format import PROFILE_BYTES_MAX
 from callboard.simulations.workload.session import open_session
+from callboard.simulations.workload.verdicts import number_text
 
 
 @click.command()

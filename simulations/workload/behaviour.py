@@ -33,7 +33,7 @@ from typing import Any, Final
 
 import attrs
 
-from callboard.simulations.workload.verdicts import RATIO_MAX, Verdict, is_near
+from callboard.simulations.workload.verdicts import RATIO_MAX, Verdict, is_near, number_text
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -243,7 +243,7 @@ def _judged_queue(
     elif factor <= RATIO_MAX:
         return Verdict.ALIKE, ""
     else:
-        verdict, note = Verdict.DIFFERENT, f"{float(factor):.3g} times apart"
+        verdict, note = Verdict.DIFFERENT, f"{number_text(factor)} times apart"
     if reason := _too_few(sides):
         return Verdict.TOO_FEW, reason
     return verdict, note

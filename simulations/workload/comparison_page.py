@@ -7,7 +7,7 @@ from html import escape
 from typing import Final
 
 from callboard.simulations.workload.behaviour import BehaviourRow, QueueFacts, QueueRow
-from callboard.simulations.workload.distances import Comparison, Distance, number_text
+from callboard.simulations.workload.distances import Comparison, Distance
 from callboard.simulations.workload.plots import Axis, Series, plot
 from callboard.simulations.workload.report import (
     Named,
@@ -22,7 +22,7 @@ from callboard.simulations.workload.report import (
     table,
     value_plot,
 )
-from callboard.simulations.workload.verdicts import Verdict
+from callboard.simulations.workload.verdicts import Verdict, number_text
 
 NAME_MAX: Final = 24
 _HEAD: Final = "<h2 style='font-size: 1.25rem; margin: 2.5rem 0 1rem'>"
@@ -101,7 +101,7 @@ def _queue_cells(queue: QueueRow) -> tuple[str, ...]:
         return (queue.title, *[""] * 5, queue.verdict.value, queue.note)
     cells = [_both(*(number_text(each.wait(percent)) for each in queue.facts)) for percent in (50, 99)]
     cells += [_both(*(number_text(each.depth(percent)) for each in queue.facts)) for percent in (50, 99)]
-    factor = "" if queue.factor is None else f"{float(queue.factor):.3g}"
+    factor = "" if queue.factor is None else number_text(queue.factor)
     return (queue.title, *cells, factor, queue.verdict.value, queue.note)
 
 

@@ -39,7 +39,7 @@ from callboard.log.errors import InvalidArgument
 from callboard.simulations.workload.behaviour import QUEUES, ROWS, Behaviour, BehaviourRow, QueueRow, judge
 from callboard.simulations.workload.curves import Curve, largest_difference
 from callboard.simulations.workload.profile_format import SECOND_US, Histogram, WorkloadProfile, total
-from callboard.simulations.workload.verdicts import Verdict, is_near
+from callboard.simulations.workload.verdicts import Verdict, is_near, number_text
 
 THRESHOLD: Final = Fraction(1, 10)
 """Larger distances are differences."""
@@ -118,13 +118,6 @@ class Comparison:
         if queues := [each for each in self.queues if each.verdict is Verdict.DIFFERENT]:
             told = (f"{_listed([queue.name])} ({queue.note})" for queue in queues)
             yield f"Different in the queues {', '.join(told)}."
-
-
-def number_text(number: Fraction | None) -> str:
-    """A number of a row."""
-    if number is None:
-        return "none"
-    return f"{round(number):,}" if abs(number) >= 1_000 else f"{float(number):.3g}"
 
 
 def compare(
@@ -312,9 +305,12 @@ class _Judge:
     def _judged(self, name: str, value: Fraction, counts: list[int]) -> tuple[Verdict, str]:
         if name in self.unjudged:
             return Verdict.NOT_JUDGED, self.unjudged[name]
-        fewest = min(len(profile.bucket_counts) for profile in self.pair)
+        coarsest = min(self.pair, key=lambda profile: len(profile.bucket_counts))
+        fewest = len(coarsest.bucket_counts)
         if name == "rate" and fewest < BUCKETS_MIN and self.pair[0] != self.pair[1]:
-            return Verdict.NOT_JUDGED, f"it is known in {fewest} buckets; profile with a shorter --bucket"
+            is_finest = coarsest.bucket_us == SECOND_US
+            advice = "no more seconds were recorded" if is_finest else "profile with a shorter --bucket"
+            return Verdict.NOT_JUDGED, f"it is known in {fewest} buckets; {advice}"
         if value <= self.threshold:
             return Verdict.ALIKE, ""
         if reason := _hindrance(name, self.pair):
@@ -367,7 +363,7 @@ def _notes(pair: Pair) -> list[str]:
     for what, (one, two) in facts.items():
         ratio = Fraction(two) / Fraction(one) if one and two else Fraction(1)
         if abs(ratio - 1) > SAME:
-            notes.append(f"The second has {float(ratio):.3g} times {what} of the first.")
+            notes.append(f"The second has {number_text(ratio)} times {what} of the first.")
     if notes:
         notes.append("Scale is taken out of all distances.")
     if any(profile.key_tail.keys for profile in pair):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from fractions import Fraction
 from html import escape
 from itertools import accumulate
 from typing import Final
@@ -16,6 +17,7 @@ from callboard.simulations.workload.profile_format import (
     total,
     weighted_sum,
 )
+from callboard.simulations.workload.verdicts import number_text
 
 _SPANS: Final = ((16, "16 µs"), (1_000, "1 ms"), (SECOND_US, "1 s"), (60 * SECOND_US, "1 min"))
 _LONG_SPANS: Final = ((3_600 * SECOND_US, "1 h"), (86_400 * SECOND_US, "1 d"))
@@ -75,14 +77,18 @@ def _summary(profile: WorkloadProfile) -> str:
     return table(facts_of(profile)) if profile.events else "<p>The recording holds no events.</p>"
 
 
+def rate_text(profile: WorkloadProfile) -> str:
+    """How many events a second has, in the mean; a recording that is shorter counts as one second."""
+    return f"{number_text(Fraction(profile.events * SECOND_US, max(profile.span_us, SECOND_US)))} per second"
+
+
 def facts_of(profile: WorkloadProfile) -> list[tuple[str, str]]:
     """The numbers of a profile that has events, by name."""
-    seconds = max(profile.span_us / SECOND_US, 1)
     rows = [
         ("events", f"{profile.events:,}"),
         ("first", instant_text(profile.start_us)),
         ("last", instant_text(profile.start_us + profile.span_us)),
-        ("mean rate", f"{profile.events / seconds:,.3g} per second"),
+        ("mean rate", rate_text(profile)),
         ("busiest second", f"{profile.burst[-1][0]:,} events"),
         ("resolution of times", _span_text(profile.time_step_us)),
         ("distinct keys", f"{profile.distinct_keys:,}"),

@@ -22,3 +22,10 @@ class Verdict(enum.Enum):
 def is_near(one: Fraction, two: Fraction) -> bool:
     """Whether two numbers that are not negative are about the same."""
     return max(one, two) <= RATIO_MAX * min(one, two)
+
+
+def number_text(number: Fraction | None) -> str:
+    """A number in words and tables: three digits, and whole from a thousand on."""
+    if number is None:
+        return "none"
+    return f"{round(number):,}" if abs(number) >= 1_000 else f"{float(number):.3g}"

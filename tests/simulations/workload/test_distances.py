@@ -12,28 +12,29 @@ from callboard.log.errors import InvalidArgument
 from callboard.simulations.workload.comparing import Side, compare_sides
 from callboard.simulations.workload.distances import DISTANCES, Comparison, Distance, Verdict, compare
 from callboard.simulations.workload.profile_format import KeyTail, WorkloadProfile, profile_from_json
+from callboard.simulations.workload.report import rate_text
 
 SECONDS = 1_000
 
 
-def steady(rate: int = 1, *, keys: int = 10, **other: Any) -> WorkloadProfile:
-    """The profile of `rate` events in each of 1,000 seconds, evenly spread, on a clock of microseconds.
+def steady(rate: int = 1, *, keys: int = 10, seconds: int = SECONDS, **other: Any) -> WorkloadProfile:
+    """The profile of `rate` events in each of so many seconds, evenly spread, on a clock of microseconds.
 
     Keys take turns; their times between events are so much shorter when they come more often.
     """
     gap_us = 1_000_000 // rate
-    events = rate * SECONDS
+    events = rate * seconds
     classes = ((gap_us.bit_length(), events - 1),)
     key_gap = ((keys * gap_us).bit_length(), events - keys)
     fields: dict[str, Any] = {
         "events": events,
         "start_us": 0,
-        "span_us": SECONDS * 1_000_000 - gap_us,
+        "span_us": seconds * 1_000_000 - gap_us,
         "time_step_us": 1,
         "bucket_us": 10_000_000,
-        "bucket_counts": (10 * rate,) * 100,
-        "sub_buckets": (((rate, 10),),) * 100,
-        "burst": ((rate, SECONDS),),
+        "bucket_counts": (10 * rate,) * (seconds // 10),
+        "sub_buckets": (((rate, 10),),) * (seconds // 10),
+        "burst": ((rate, seconds),),
         "arrival_log2_us": classes,
         "key_top": (events // keys,) * keys,
         "key_tail": KeyTail(0, 0),
@@ -162,12 +163,26 @@ def test_few_events_are_too_few(small_profile_text: str) -> None:
     )
 
 
+def test_a_high_rate_is_a_whole_number() -> None:
+    """Not a power of ten."""
+    assert rate_text(steady(30_495)) == "30,495 per second"
+    assert rate_text(steady(2)) == "2 per second"
+
+
 def test_few_buckets_do_not_judge_the_rate() -> None:
     """One bucket holds any rate: two recordings are not alike because nobody looked."""
     coarse = {"bucket_us": 1_000_000_000, "bucket_counts": (1000,), "sub_buckets": (((1, 1000),),)}
     found = distance(compare(steady(**coarse), steady()), "rate")
     assert found.verdict is Verdict.NOT_JUDGED
     assert "shorter --bucket" in found.note
+    seconds: dict[str, Any] = {
+        "bucket_us": 1_000_000,
+        "bucket_counts": (10, 10),
+        "sub_buckets": (((10, 1),),) * 2,
+    }
+    short = steady(10, seconds=2, session_log2_us=((20, 10),), **seconds)
+    found = distance(compare(short, steady(10)), "rate")
+    assert found.note == "it is known in 2 buckets; no more seconds were recorded"
 
 
 def test_what_only_one_has_is_a_difference() -> None:

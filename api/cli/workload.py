@@ -22,6 +22,7 @@ from callboard.recordings.lines import LineColumns
 from callboard.recordings.reading import Format
 from callboard.recordings.times import time_form
 from callboard.reports.reporting import mute_spark
+from callboard.simulations.workload.behaviour import EVENTS_MIN
 from callboard.simulations.workload.distances import BUCKETS_MIN
 from callboard.simulations.workload.generating import generate as generate_recording
 from callboard.simulations.workload.importing import (
@@ -225,7 +226,7 @@ def profile(
         print_json({"events": found.events, "out": out, "report": report_path, "recording": found.recording})
     else:
         show(facts(_profile_facts(found), title=f"profile {out}"))
-    if found.events and len(found.bucket_counts) < BUCKETS_MIN:
+    if found.events >= EVENTS_MIN and len(found.bucket_counts) < BUCKETS_MIN:
         say(
             f"callboard: {recording} is known in {counted(len(found.bucket_counts), 'bucket')} only. What is generated"
             " from so few waits in other queues than what was recorded: measure more time, or use workload rescale."

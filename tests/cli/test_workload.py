@@ -156,12 +156,12 @@ def test_a_log_with_the_newest_line_first_is_told_and_the_window_that_it_needs(c
 def test_a_profile_of_a_few_seconds_is_reported_as_poor(command: Any) -> None:
     """What is generated from it has other queues."""
     (command.folder / "a.log").write_text(
-        "".join(f"2026-05-01 12:00:0{tenth // 10} x\n" for tenth in range(30))
+        "".join(f"2026-05-01 12:00:0{number // 400} x\n" for number in range(1_200))
     )
     job = ("--master", "local[1]", "--json")
     command.run("workload", "import", "a.log", "--out", "r", *job)
     measured = command.run("workload", "profile", "r", "--out", "p.json", *job)
-    assert measured.json["events"] == 30
+    assert measured.json["events"] == 1_200
     assert "r is known in 3 buckets only" in " ".join(measured.err.split())
 
 

@@ -18,7 +18,7 @@ from callboard.log.limits import NAME_BYTES_MAX, NAMES_COMPARED_MAX
 from callboard.log.plain import kind, shown, text
 
 OWN: Final = "callboard."
-"""What the names of the broker's own topics and groups begin with: nobody else makes any."""
+"""What the names of the broker's own topics and groups begin with: programs make none."""
 HANDLED: Final = "callboard.handled"
 """The broker's own group in which dead letters that were redriven or purged are settled."""
 OWN_GROUPS: Final = frozenset({HANDLED})
@@ -72,7 +72,7 @@ def check_not_own(name: str, what: str) -> None:
 
 
 def check_not_own_group(name: object) -> None:
-    """Raise `InvalidArgument` for a group of the broker's own, which nobody else reads in or changes."""
+    """Raise `InvalidArgument` for a group of the broker's own, which programs neither read in nor change."""
     name = text(name)
     if name in OWN_GROUPS:
         raise InvalidArgument(

@@ -19,7 +19,7 @@ class GroupExpired:
 class GroupKept:
     """A durable group had no member for its `group_expiry`, and does not expire: its partitions keep dead letters.
 
-    It expires when they were forwarded or forgotten, and is deleted with them when somebody says so.
+    It expires when they were forwarded or forgotten, and is deleted with them on request.
     """
 
     group: str
@@ -218,7 +218,7 @@ class PartitionLacksSpace:
 
 @attrs.frozen
 class OpeningOverdue:
-    """A partition has been recovering for so long. Those who use it wait; the others do not."""
+    """A partition has been recovering for this long. Its users wait; others do not."""
 
     path: str
     after_s: float
@@ -234,7 +234,7 @@ class OpeningLacksSpace:
 
 @attrs.frozen
 class OperationFailed:
-    """The catalog could not carry out what nobody was waiting for; it is tried again at the next opening."""
+    """The catalog could not carry out something that no caller waits for; it is tried again at the next opening."""
 
     subject: str
     cause: str
@@ -242,7 +242,7 @@ class OperationFailed:
 
 @attrs.frozen
 class DamageFound:
-    """A partition has lost something: told when it is found (`is_new`), and at each opening until
+    """A partition has lost something: reported when it is found (`is_new`), and at each opening until
     `callboard repair --accept`.
 
     No offset is lost when `last_offset` is below `first_offset`; `damage` says it in words.

@@ -440,7 +440,7 @@ def group_settings(
         raise _contradiction(
             where,
             f"distribution is {settings.distribution!r}, and mode is 'exclusive': each partition is one consumer's, and"
-            " there is no choice of who gets its messages",
+            " there is no choice of the consumer that gets its messages",
         )
     return settings
 

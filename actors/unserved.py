@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Unserved(Generic[T]):
-    """See the module. It outlives the incarnations of whoever serves; adding neither waits nor asks."""
+    """See the module. It outlives the incarnations of the serving actor; adding neither waits nor asks."""
 
     def __init__(self) -> None:
         self._things: dict[T, None] = {}

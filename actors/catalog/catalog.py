@@ -4,8 +4,8 @@ Everything it does is decided by a journalled event first (`catalog_state`), the
 idempotent, and a start carries out whatever the journal has decided, so a crash between the two loses nothing and
 leaves nothing half done.
 
-Its loop waits for nobody. Each operation is a task (`operations.py`): those on one topic, or one group, run one after
-the other, and those on different ones side by side, so a topic whose disk hangs delays nobody but itself. Only
+Its loop never waits. Each operation is a task (`operations.py`): those on one topic, or one group, run one after
+the other, and those on different ones side by side, so a topic whose disk hangs delays only itself. Only
 decisions queue up, for the catalog's own journal; those that wait together share one sync.
 
 Directions: users ask the catalog; the catalog starts and stops topics and coordinators through their supervisors and
@@ -239,7 +239,7 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
         await self._journal.close()
 
     async def receive(self, message: CatalogCommand) -> object:
-        """Answer at once what needs nobody else, and begin an operation for the rest."""
+        """Answer at once what needs no other actor, and begin an operation for the rest."""
         if isinstance(message, ListGroups):
             return tuple(self._state.groups.values())
         if isinstance(message, ListTopics):
@@ -522,7 +522,7 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
         while self._joining(message, wanted, self._state):
             await self._decide(partial(self._joining, message, wanted))
             if (made := self._state.group(message.name)) is not None:
-                # Also when a topic was deleted meanwhile, and nobody joins: the coordinator lets it end.
+                # Also when a topic was deleted meanwhile, and no consumer joins: the coordinator lets it end.
                 self._read_patterns()
                 await self._directory.launch_coordinator(made)
                 if made.pattern is not None and not made.found:
@@ -660,7 +660,7 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
             return None
         membership = self._directory.membership(record)
         if membership.members or membership.idle_since_us != message.idle_since_us:
-            return None  # somebody joined while its coordinator gave it up
+            return None  # a consumer joined while its coordinator gave it up
         if record.settings.durable and record.settings.group_expiry != message.expired_after:
             return None  # it was altered meanwhile, and its coordinator watches for the new time
         return record

@@ -1,7 +1,7 @@
 """The directory of what is live: topics with their ports, coordinators with their refs.
 
 It is the one object that the catalog, which fills it, shares with the public face, which looks topics up in it without
-asking anybody. Launching waits for nobody: partitions recover side by side, and what is sent to them waits in their
+asking an actor. Launching never waits: partitions recover side by side, and what is sent to them waits in their
 mailboxes. Launching and retiring are idempotent, wherever a crash of the catalog broke them off: they start what is not
 there yet, and stop what still is.
 """
@@ -67,9 +67,9 @@ class LiveTopic:
     partitions: tuple[PartitionSpec, ...] = ()
     deleted: bool = False
     publisher: Any = None
-    """What this process publishes to it with, once somebody has asked for the topic."""
+    """What this process publishes to it with, once the topic was asked for."""
     redriving: trio.Lock = attrs.field(factory=trio.Lock)
-    """Held by whoever redrives its dead letters."""
+    """Held by the task that redrives its dead letters."""
     waiting: tuple[PartitionPort, ...] = ()
     """Of its waiting partitions, for delayed records, if it has some."""
     run: int = 0
@@ -87,7 +87,7 @@ class LiveTopic:
         return (*self.ports, *self.waiting, *(outbox.port for outbox in self.outboxes))
 
     def alter(self, settings: TopicSettings) -> None:
-        """Partitions that start from now on start with these settings; those that run have to be told."""
+        """Partitions that start from now on start with these settings; those that run must be sent them."""
         self.settings = settings
         for spec in self.partitions:
             spec.settings = settings
@@ -293,7 +293,7 @@ class Directory:
         )
 
     def launch_waiting(self, live: LiveTopic) -> None:
-        """Start the waiting partitions of a topic, unless they run, and who moves their records when they are due."""
+        """Start the waiting partitions of a topic, unless they run, and the mover of their records."""
         if live.waiting:
             return
         supervisor, settings = self._topics.supervisor(live.name), waiting_settings(live.settings)
@@ -311,7 +311,7 @@ class Directory:
         self._start("scheduler")
 
     def launch_outboxes(self, live: LiveTopic) -> None:
-        """Start the outbox partitions of a topic, unless they run, and who forwards what is in them."""
+        """Start the outbox partitions of a topic, unless they run, and the actor that forwards what is in them."""
         if live.outboxes:
             return
         supervisor, settings = self._topics.supervisor(live.name), outbox_settings(live.settings)

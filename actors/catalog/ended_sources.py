@@ -3,7 +3,7 @@
 A source is a part of the broker that publishes to partitions as a producer (`producers`): one for each partition's
 dead letters in each group, one for what its acks publish, one for what was delayed in it. A partition keeps what it
 knows of a source for as long as the source lives, for a retry must find it. When its topic, or its group, is deleted,
-or a delivery journal was lost and counts anew (`source_ids`), nobody tells the targets: nobody knows them all. Instead
+or a delivery journal was lost and counts anew (`source_ids`), no target is notified: they are not all known. Instead
 each partition is asked which sources it knows, then each which sources it is, and what is not among these is forgotten.
 
 Nothing of this is stored. What was not forgotten because something crashed or failed is found by the next look: there
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from callboard.actors.timing import Timers
 
 SETTLE_S: Final = 1.0
-"""What ends within so long is looked for together."""
+"""What ends within this time is looked for together."""
 AGAIN_S: Final = 10.0
 """A partition writes down with its next commit what it has forgotten, and a crash before that brings it back: so long
 after something was forgotten it is asked once more."""
@@ -47,7 +47,7 @@ PAUSE_MAX_S: Final = 600.0
 
 
 class EndedSources:
-    """See the module. It is a task of whoever publishes as sources."""
+    """See the module. It is a task of each actor that publishes as sources."""
 
     def __init__(self, directory: Directory, timers: Timers) -> None:
         self._directory = directory
@@ -56,7 +56,7 @@ class EndedSources:
         self._flag = Flag()
 
     async def forget(self) -> None:
-        """Look now, and whenever something has ended; again after a pause where a partition could not be told."""
+        """Look now, and whenever something has ended; again after a pause where a partition could not be asked."""
         timers, endings = self._timers, self._directory.endings
         pauses = RetryPauses(PAUSE_S, PAUSE_MAX_S)
         endings.add(self._flag)

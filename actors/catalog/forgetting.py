@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 COUNT_TIMEOUT_S: Final = 5.0
-"""A partition that does not tell in this time what it keeps of a group keeps nobody from deleting it."""
+"""A group can be deleted when a partition does not answer in this time what it keeps of it."""
 PLACES_TOLD: Final = 5
 
 

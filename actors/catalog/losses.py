@@ -1,4 +1,4 @@
-"""What the catalog has lost, remembered until somebody says that they know: as of partitions, in `catalog/damages`.
+"""What the catalog has lost, remembered until a person acknowledges it: as of partitions, in `catalog/damages`.
 
 A repair notes what it gives up there. What an older Callboard's repair gave up is noted when the journal tells of the
 gap. Events after a gap that are about topics and groups which the gap has taken cannot be applied: those are missing.

@@ -1,9 +1,9 @@
 """Operations: what the catalog carries out beside its loop, each as a task of its own.
 
 Operations on one subject (a topic, a group) run one after the other, in the order in which they were asked for; those
-on different subjects never wait for each other. What an operation returns or refuses goes to whoever asked for it.
+on different subjects never wait for each other. What an operation returns or refuses goes to the asker.
 
-An operation may leave something behind that nobody else has to wait for (`Afterwards`): its subject is free then, and
+An operation may leave something behind that no other has to wait for (`Afterwards`): its subject is free then, and
 its asker is answered when that too is done.
 """
 

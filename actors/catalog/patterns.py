@@ -2,7 +2,7 @@
 
 A topic that matches is found in the decision that creates it, so there is no moment at which it exists and its groups
 do not know. Where a group may not read a topic that matches, because their settings do not fit each other or because it
-reads too many, it passes the topic over, and that is told.
+reads too many, it passes the topic over, and reports that.
 
 Invariants
 ----------

@@ -1,4 +1,4 @@
-"""Seeking a group elsewhere: which partitions, which offsets, and what is told when not all of them could."""
+"""Seeking a group elsewhere: which partitions, which offsets, and what is reported when not all of them could."""
 
 from __future__ import annotations
 

@@ -63,9 +63,9 @@ SCHEDULE_PAUSED: Final = 17
 SCHEDULE_RESUMED: Final = 18
 TOPIC_OUTBOX_DELAYS: Final = 19
 TOPIC_MADE: Final = 131
-"""Optional: an older version skips it, and then nobody knows whether a folder that is not there is gone."""
+"""Optional: an older version skips it, and then it is unknown whether a missing folder is gone."""
 GROUP_BORN: Final = 132
-"""Optional: an older version skips it, and then nobody knows which group of this id it is."""
+"""Optional: an older version skips it, and then it is unknown which group of this id it is."""
 
 TOPIC_STATE: Final = ("name", "topic", "settings", "deleting")
 TOPIC_BESIDES: Final = ("delays", "outbox", "outbox_delays")
@@ -130,7 +130,7 @@ class GroupRecord:
     found: frozenset[str] = frozenset()
     """Ids of the topics among them that came after the group: they are read from their beginning."""
     birth: int = 0
-    """When it was made, in microseconds since 1970, which no other group of its id has; 0: nobody knows."""
+    """When it was made, in microseconds since 1970, which no other group of its id has; 0: unknown."""
     unknown_fields: dict[str, Any] = attrs.field(factory=dict)
 
     @property
@@ -493,7 +493,7 @@ microseconds, or None. Ids of consumers `below` may have been given away."""
 
 
 def _pattern_fields(group: GroupRecord) -> dict[str, Any]:
-    """What a group of a pattern has besides; without it, nobody would find new topics for the group."""
+    """What a group of a pattern has besides; without it, new topics would not be found for the group."""
     if group.pattern is None:
         return {}
     facts = (group.pattern.words, group.pattern.dead_letters, sorted(group.found))

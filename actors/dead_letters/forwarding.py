@@ -75,7 +75,7 @@ class Found:
 
     letter: DeadLetter
     consumer: str | None
-    """The name of who failed, else the id; None when nobody is known."""
+    """The name of the consumer that failed, else its id; None when neither is known."""
     columns: Columns | None = None
     index: int = 0
 

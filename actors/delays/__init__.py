@@ -1,1 +1,1 @@
-"""Delayed records: where they wait, and how each comes to its topic once."""
+"""Delayed records: where they wait, and how each reaches its topic once."""

@@ -180,7 +180,7 @@ class Line:
             await self._timers.sleep(pauses.failed())
 
     def _refuse(self, error: CallboardError) -> None:
-        """Whoever asks now is told at once."""
+        """The next question is answered at once."""
         questions, self._questions = self._questions, deque()
         for _, reply in questions:
             reply.fail(error.again())
@@ -193,7 +193,7 @@ class Line:
             try:
                 await port.ref.ask(c.WaitForVisible(self._read_to))
             except ActorStopped:
-                self._flag.set()  # whoever serves it finds so, too
+                self._flag.set()  # the task that serves it finds so, too
                 return
             except ActorCrashed:
                 self._wants_more.set()

@@ -441,7 +441,7 @@ class Delivery(FailingState):
     def void_all_leases(self, now: float | None = None) -> int:
         """End every lease, attempts counted, and every receipt: the consumers' process is gone. Returns how many.
 
-        Without a time nobody hears later when these attempts have failed.
+        Without a time it is not known later when these attempts failed.
         """
         count = len(self._leases)
         for _ in self.void_in_steps(now):

@@ -88,7 +88,7 @@ class DeadLetter(NamedTuple):
     expired: int = 0
     """Of one whose time to live was over: how many neighbours, from this one on, this stands for. 0 for a failure."""
     name: str | None = None
-    """Of who failed last, in answers only; None when it had none, or that is not known any more."""
+    """Of the consumer that failed last, in answers only; None when it had none, or that is not known any more."""
     numbering: int = 0
     """Which numbering the number is of, in answers only."""
 
@@ -172,7 +172,7 @@ class FailingState(DeliveryState):
         return found
 
     def _name_in(self, letter: DeadLetter) -> str | None:
-        """The name of who failed last, which is known beyond the end of its process."""
+        """The name of the consumer that failed last, which outlives its process."""
         who = letter.consumer
         if who is None:
             return None
@@ -214,7 +214,7 @@ class FailingState(DeliveryState):
         return room - sum([self._last_attempts(self._leases[lease_id].rows) for lease_id in self._reserving])
 
     def has_room_for(self, lease_id: int, ranges: Sequence[OffsetRange]) -> bool:
-        """Whether so many dead letters may be kept, beside those that other leased records may become (F2)."""
+        """Whether these may be kept as dead letters, beside those that other leased records may become (F2)."""
         room, lease = self._room(), self._leases.get(lease_id)
         if lease is not None:  # its own place is reserved
             room += sum([self._last_attempts(lease.overlapping(start, stop)) for start, stop in ranges])
@@ -229,7 +229,7 @@ class FailingState(DeliveryState):
     # -- leasing --------------------------------------------------------------------------------------------
 
     def judge_by(self, max_deliveries: int | None, dead_max: int) -> None:
-        """From now on records die after so many deliveries, and so many dead letters are kept."""
+        """From now on records die after `max_deliveries`, and `dead_max` dead letters are kept."""
         self.max_deliveries, self.dead_max = max_deliveries, dead_max
         if not self._leases:
             self._isolated, self._reserving = NO_LEASES, None

@@ -1,7 +1,8 @@
 """When unsettled records failed first, and in which consumers: what their dead letters will tell. Pure.
 
 Kept in ranges, like everything about records in a delivery, and only where a group may have dead letters. A record that
-is settled is forgotten here. Names are those that consumers had when they failed; one without a name is told by its id.
+is settled is forgotten here. Names are those that consumers had when they failed; one without a name is known by its
+id.
 
 Invariants
 ----------
@@ -24,7 +25,7 @@ NAME_CHARACTERS_MAX: Final = 255
 TABLE_SLACK: Final = 64
 """Entries that the table of names may hold beyond twice the ranges, before what no range needs is thrown out."""
 Told = tuple[int, int, float, tuple[str, ...]]
-"""Start, stop, first failure, and who failed."""
+"""Start, stop, first failure, and the consumers that failed."""
 
 
 class FailureNotes:
@@ -33,7 +34,7 @@ class FailureNotes:
     __slots__ = ("_ids", "_names", "_next_id", "consumers", "ranges")
 
     def __init__(self) -> None:
-        self.ranges = IntervalMap("dq")  # start, stop, first failure in monotonic seconds, who as an id
+        self.ranges = IntervalMap("dq")  # start, stop, first failure in monotonic seconds, consumers as an id
         self.consumers: dict[int, str] = {}
         """By id: the names of consumers, the latest last."""
         self._names: dict[int, tuple[str, ...]] = {}
@@ -48,7 +49,7 @@ class FailureNotes:
             del self.consumers[next(iter(self.consumers))]
 
     def name_of(self, consumer: int | None) -> str | None:
-        """The consumer's name, or else its id as text; None for nobody."""
+        """The consumer's name, or else its id as text; None without a consumer."""
         return None if consumer is None else self.consumers.get(consumer, str(consumer))
 
     def note(self, ranges: Iterable[OffsetRange], failed_at: float, who: str | None) -> Sequence[OffsetRange]:
@@ -80,7 +81,7 @@ class FailureNotes:
         self.ranges.clear()
 
     def of(self, start: int, stop: int) -> list[Told]:
-        """What is known of records, cut to `[start, stop)`; what has no note is not told of."""
+        """What is known of records, cut to `[start, stop)`; what has no note is left out."""
         return [
             (first, last, since, self._names[names])
             for first, last, since, names in self.ranges.overlapping(start, stop)

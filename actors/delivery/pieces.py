@@ -1,7 +1,7 @@
 """CBOR in pieces: what is large is encoded and decoded in many short steps. Pure.
 
-Both are iterators, and whoever drives one lets others run between two pieces. The bytes are those that `cbor2` makes of
-the same value in one call, and what is decoded is what it gives.
+Both are iterators, and the task that drives one lets others run between two pieces. The bytes are those that `cbor2`
+makes of the same value in one call, and what is decoded is what it gives.
 """
 
 from __future__ import annotations

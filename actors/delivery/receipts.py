@@ -126,7 +126,7 @@ class LeaseState:
         return taken
 
     def take_front(self, most: int) -> list[HistoryRow]:
-        """Take the first rows out, at most so many."""
+        """Take the first rows out, at most `most`."""
         taken = self.rows[:most]
         del self.rows[:most]
         return taken

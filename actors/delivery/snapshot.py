@@ -198,7 +198,7 @@ def _restore_dead(state: FailingState, snapshot: dict[str, Any], wall_offset_s: 
             if not are_names(names) or (
                 since is not None and (type(since) is not float or not math.isfinite(since))
             ):
-                raise ValueError("a dead letter has no first failure, or failed in nobody")
+                raise ValueError("a dead letter has no first failure, or failed in no consumer")
             first_failed_at = None if since is None else since - wall_offset_s
             consumers = tuple(names)
         rows.append(letter._replace(first_failed_at=first_failed_at, consumers=consumers))

@@ -1,8 +1,9 @@
 """Which member of an exclusive group owns which partition. Pure: no clock, no I/O, no randomness.
 
 A partition belongs to one member at a time. Members come and go, and each reads some topics; after every change
-`rebalance` decides who owns what from then on. The partitions carry it out (`member_rules`): each leases nothing to
-its new owner before the old one has let go. Until a partition has told that this is done, its row is *moving*.
+`rebalance` decides which member owns what from then on. The partitions carry it out (`member_rules`): each leases
+nothing to its new owner before the old one has let go. Until a partition has answered that this is done, its row is
+*moving*.
 
 Vocabulary
 ----------
@@ -12,10 +13,10 @@ Vocabulary
 Invariants
 ----------
 B1  Every place whose topic some member reads has an owner, which is a member that reads the topic. Others have none.
-B2  Among members that read the same topics, and nobody else being there, no one owns two places more than another.
-B3  A place changes its owner only when the owner is gone, or to mend the balance: somebody who joins only gains places,
-    nobody gains or loses any when nothing has changed, and the places of those who leave go to those who stay.
-B4  A place whose owner does not change keeps its epoch; what is told of an earlier epoch has no effect.
+B2  Among members that read the same topics, when there are no others, none owns two places more than another.
+B3  A place changes its owner only when the owner is gone, or to mend the balance: a member that joins only gains
+    places, none gains or loses any when nothing has changed, and the places of those that leave go to those that stay.
+B4  A place whose owner does not change keeps its epoch; what is said of an earlier epoch has no effect.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ class Row:
     """Who has it until it is handed over; then the owner."""
     is_moving: bool
     since: float
-    """When the place began to move; how long its holder may take counts from then, whoever is to have it next."""
+    """When the place began to move; how long its holder may take counts from then, whichever member has it next."""
 
 
 class Assignment:
-    """The places of one group, and who owns them."""
+    """The places of one group, and their owners."""
 
     def __init__(self) -> None:
         self.epoch = 0
@@ -99,7 +100,7 @@ class Assignment:
 
 
 class _Balance:
-    """Owners in the making: who has how many places, and how many of each topic.
+    """Owners in the making: how many places each has, and how many of each topic.
 
     A *bucket* is the places of one owner that have one holder and are of one topic: as far as it matters which place
     moves, they are alike, so the highest is taken. For each giver and taker there is a heap of buckets, the best first.
@@ -124,7 +125,7 @@ class _Balance:
         """Who has heaps as such."""
 
     def give(self, place: Place, taker: int) -> None:
-        """Give it a place that nobody owns."""
+        """Give it a place without an owner."""
         self.owners[place] = taker
         self._loads[taker] += 1
         self._of_topic[taker, place[0]] = self.of_topic(taker, place[0]) + 1
@@ -140,7 +141,7 @@ class _Balance:
         return self._of_topic.get((member, topic_id), 0)
 
     def least_loaded(self, place: Place) -> int | None:
-        """Who is to have a place that nobody owns."""
+        """The next owner of a place without one."""
         holder, topic_id, loads = self.holder(place), place[0], self._loads
         able = [member for member in loads if topic_id in self.members[member]]
         return min(

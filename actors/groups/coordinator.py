@@ -1,13 +1,12 @@
-"""The coordinator of one consumer group: who its members are, and what becomes of a group that nobody reads.
+"""The coordinator of one consumer group: its members, and what becomes of a group without any.
 
 Leases are kept by the partitions, so a coordinator only opens the group in a topic's partitions when a member joins,
-releases a leaving member's leases there, decides who owns which partition if the group is exclusive, and watches the
-clock: a durable group without members is
-expired after `group_expiry`, because what it has not settled would hold retention back for ever; an ephemeral group
-ends with its last member.
+releases a leaving member's leases there, decides which member owns which partition if the group is exclusive, and
+watches the clock: a durable group without members is expired after `group_expiry`, because what it has not settled
+would hold retention back for ever; an ephemeral group ends with its last member.
 
-Its loop waits for nobody: what takes a partition's answer, or the catalog's, is a task of its own, so a topic whose
-disk hangs delays those who read it and no others. Members are shared by all incarnations through `Membership`, since a
+Its loop never waits: what takes a partition's answer, or the catalog's, is a task of its own, so a topic whose
+disk hangs delays its readers and no others. Members are shared by all incarnations through `Membership`, since a
 consumer outlives its coordinator's crash.
 """
 
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from callboard.actors.partition.port import PartitionPort
 
 EXPIRY_GRACE_S: Final = 3600.0
-"""A group that nobody could join, because the directory was closed for so long, is not expired before its consumers
+"""A group that no consumer could join, because the directory was closed that long, is not expired before its consumers
 had this long (or its whole `group_expiry`, if that is shorter) to come back."""
 JOIN_PATIENCE_S: Final = 0.2
 """A consumer that joins waits no longer for partitions that do not answer: what it asks of them comes behind that."""
@@ -56,10 +55,10 @@ LEAVE_PATIENCE_S: Final = STUCK_AFTER_S
 KEPT_LOOK_S: Final = 60.0
 """A group that does not expire since partitions keep dead letters of it is looked at again after this."""
 RETRY_S: Final = 10.0
-"""After so long the catalog is told again what it could not store."""
+"""Pause before the catalog is sent again what it could not store."""
 UNJOINED_S: Final = 10.0
-"""An ephemeral group ends when nobody is its member so long after its coordinator started: whoever it was made for may
-have given up before joining, and with nobody's leaving it would never end."""
+"""An ephemeral group ends when it has no member this long after its coordinator started: the one it was made for may
+have given up before joining, and without a member that leaves it would never end."""
 
 Question = c.OpenGroup | c.ReleaseConsumer | c.FenceConsumer
 
@@ -122,7 +121,7 @@ class Coordinator(Actor[CoordinatorCommand]):
         self._exclusive: ExclusivePartitions | None = None
 
     async def started(self) -> None:
-        """Begin to watch for expiry. What the first incarnation was told of idleness is stale in later ones."""
+        """Begin to watch for expiry. What the first incarnation heard of idleness is stale in later ones."""
         idle_since_us = self._idle_since_us
         self._membership.is_stopped = False
         if self._membership.members:
@@ -197,7 +196,7 @@ class Coordinator(Actor[CoordinatorCommand]):
             self._exclusive.rebalance()
 
     def _name_in(self, member: Member, topics: Iterable[LiveTopic]) -> None:
-        """Partitions tell in whom a message failed."""
+        """Partitions report in which consumers a message failed."""
         if member.name is not None:
             for topic in topics:
                 for port in topic.ports:
@@ -213,7 +212,7 @@ class Coordinator(Actor[CoordinatorCommand]):
         return self._membership.opening(self._group_id, self._membership.start_in(port.topic_id))
 
     async def _follow_topics(self) -> None:
-        """Of a group of a pattern: have new topics know it, also while nobody reads, and members know what they read.
+        """Of a group of a pattern: have new topics know it, also without readers, and members know what they read.
 
         An incarnation begins with all topics, whatever the one before it has done.
         """
@@ -366,7 +365,7 @@ class Coordinator(Actor[CoordinatorCommand]):
             return False
         return True
 
-    # -- what the catalog is told
+    # -- what the catalog hears
 
     def _set_idle(self, since_us: int | None) -> None:
         self._idle_since_us = self._membership.idle_since_us = since_us
@@ -379,7 +378,7 @@ class Coordinator(Actor[CoordinatorCommand]):
         self._news.set()
 
     async def _tell_catalog(self) -> None:
-        """Tell the catalog the latest, and again until it is stored; the group's own loop waits for nobody."""
+        """Tell the catalog the latest, and again until it is stored; the group's own loop does not wait."""
         catalog, group_id = self._directory.catalog, self._group_id
         while True:
             await self._news.wait()
@@ -426,7 +425,7 @@ class Coordinator(Actor[CoordinatorCommand]):
                 await membership.changed.wait()
 
     def _is_kept(self, dead_letters: int) -> None:
-        """The group does not expire, because of these. That is told once, and looked at again."""
+        """The group does not expire, because of these. That is reported once, and looked at again."""
         if not self._is_kept_told:
             self._is_kept_told = True
             self.context.emit(GroupKept(self._name, self._expired_after or 0.0, dead_letters))

@@ -1,12 +1,12 @@
-"""Exclusive groups: has the partitions keep to the assignment that follows from who is a member.
+"""Exclusive groups: has the partitions keep to the assignment that follows from its members.
 
 The assignment itself is pure (`assignment`) and shared by all incarnations of the coordinator, through `Membership`.
-Here is what it takes to carry it out: each partition whose owner changes is told so by a task, until it answers that
-nobody else has leases there. A member that is to let go of a partition is told too, and gives back what its caller has
-not taken. What its caller has in hand it may settle within `rebalance_timeout`; then those leases end, and bodies of
-`receive` that hold them are cancelled.
+Here is what it takes to carry it out: each partition whose owner changes is asked by a task, until it answers that no
+other member has leases there. A member that must let go of a partition is notified too, and gives back what its caller
+has not taken. What its caller has in hand it may settle within `rebalance_timeout`; then those leases end, and bodies
+of `receive` that hold them are cancelled.
 
-Members whose partitions stay are told nothing, and neither are their partitions.
+Members whose partitions stay hear nothing, and neither do their partitions.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ExclusivePartitions:
         self._group_id = group_id
         self._membership = membership
         self._deleted = _Waiter()
-        """Is told of topics that are deleted, and for nothing when their first partition is back."""
+        """Notified of topics that are deleted, and needlessly when their first partition is back."""
 
     def begin(self) -> None:
         """Go on with what an earlier incarnation has begun."""
@@ -55,7 +55,7 @@ class ExclusivePartitions:
         self._context.start_task(self._follow_deletions, name="deletions")
 
     async def _follow_deletions(self) -> None:
-        """Share out anew what is left when a topic is deleted. Members that own nothing hear of it from nobody else."""
+        """Share out anew what is left when a topic is deleted. Members that own nothing hear of it only here."""
         while True:
             for news in list(self._membership.news.values()):
                 news.wake()
@@ -121,7 +121,7 @@ class ExclusivePartitions:
 
 
 class _Waiter:
-    """Is told when a partition that it waits for is back, or deleted."""
+    """Notified when a partition that it waits for is back, or deleted."""
 
     def __init__(self) -> None:
         self.told = Flag()

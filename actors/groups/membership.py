@@ -105,12 +105,12 @@ class Membership:
     def __init__(self, settings: GroupSettings, birth: int = 0) -> None:
         self.settings = settings
         self.birth = birth
-        """Which group it is of those that have had its id; 0: nobody knows."""
+        """Which group it is of those that have had its id; 0: unknown."""
         self._delivery_settings: DeliverySettings | None = None
         self.version = 0
         """How often they were altered in this process."""
         self.told = settings
-        """The settings that every member and partition has been told of."""
+        """The settings that every member and partition has."""
         self.changed = Flag()
         """Set when the settings have changed, or there are no members any more, or members again."""
         self.members: dict[int, Member] = {}
@@ -119,7 +119,7 @@ class Membership:
         self.news: dict[int, MemberNews] = {}
         """By consumer id; a consumer puts its own here before it joins."""
         self.is_open = trio.Event()
-        """Set unless the catalog decides that the group ends: whoever joins waits for that."""
+        """Set unless the catalog decides that the group ends: a consumer that joins waits for that."""
         self.is_open.set()
         self.topics: dict[str, LiveTopic] | None = None
         """By id: what a group of a pattern reads now; None when its consumers name their topics."""
@@ -131,9 +131,9 @@ class Membership:
         self.is_over = False
         """The group is gone."""
         self.is_expiry_told = False
-        """Somebody was told that it expires; storing that may take several attempts."""
+        """It was reported that it expires; storing that may take several attempts."""
         self.assignment = Assignment()
-        """Of an exclusive group: who owns which partition."""
+        """Of an exclusive group: the owner of each partition."""
         self.stamps = Stamps()
         """What a clock that was ahead has left."""
         self.idle_since_us: int | None = None
@@ -220,7 +220,7 @@ class Membership:
         self._news.set()
 
     async def departures(self) -> list[int]:
-        """Wait until somebody has departed; then all who have, in order, once each."""
+        """Wait until a member has departed; then all that have, in order, once each."""
         await self._news.wait()
         self._news = trio.Event()
         departed, self._departed = self._departed, {}

@@ -9,7 +9,7 @@ next renewal.
 All that is due at about the same time is renewed at once, so a partition that does not answer costs its own consumers
 their leases and no others.
 
-The same actor ends the linger of acks that nobody waits for (`Lingers`): consumers have no task of their own.
+The same actor ends the linger of acks that are not awaited (`Lingers`): consumers have no task of their own.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ RETRY_AT: float = 1 / 10
 EARLY_AT: float = 1 / 20
 """The part of the visibility timeout by which a hold is renewed early when others are due anyway."""
 ACK_LINGER_S: float = 0.005
-"""How long a consumer may gather acks that nobody waits for, before it sends them to the partition."""
+"""How long a consumer may gather acks that are not awaited, before it sends them to the partition."""
 
 
 @attrs.define(eq=False)
@@ -157,7 +157,7 @@ class Lingers:
             self._timer.arm(self._timer.now() + ACK_LINGER_S)
 
     async def end_each(self) -> None:
-        """Have everybody send in time, for ever."""
+        """Have all consumers send in time, for ever."""
         while True:
             await self._timer.wait()
             gatherers, self._gatherers = self._gatherers, {}

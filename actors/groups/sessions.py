@@ -32,7 +32,7 @@ LOOKS: Final = 4
 """How often members are looked at within a session timeout, at least."""
 LOOK_MOST_S: Final = 5.0
 PATIENCE_S: Final = 1.0
-"""A partition that does not answer for so long is taken to have nothing."""
+"""A partition that does not answer in this time is taken to have nothing."""
 
 
 @attrs.define
@@ -53,7 +53,7 @@ class Stalling:
 
 
 class Sessions:
-    """What one incarnation of a coordinator knows of its members' sessions. `fence` is called with who is stalled."""
+    """What one incarnation of a coordinator knows of its members' sessions. `fence` is called with stalled ones."""
 
     def __init__(
         self,

@@ -59,7 +59,7 @@ class Context(Generic[M]):
         """The reply to the current question, to be answered later; the return value of `receive` is then ignored.
 
         Answer or fail it from a later message or a task of this incarnation. A reply that is still open when the
-        incarnation ends fails with `ActorCrashed`. The reply to a message that was told has no asker.
+        incarnation ends fails with `ActorCrashed`. The reply to a message that was sent with `tell` has no asker.
         """
         return self._incarnation.defer_reply()
 
@@ -103,7 +103,7 @@ class Context(Generic[M]):
 
 
 def check_plain_methods(actor: Actor[Any], *names: str) -> None:
-    """Raise `InvalidArgument` where one of these only begins a coroutine, which nobody would await."""
+    """Raise `InvalidArgument` where one of these only begins a coroutine, which would never be awaited."""
     for name in names:
         if is_coroutine_function(getattr(actor, name)):
             raise InvalidArgument(

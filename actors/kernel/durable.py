@@ -156,7 +156,7 @@ class DurableActor(Actor[M], Generic[M, E]):
         return self.decode(cbor2.loads(record))
 
     def _give_up(self, error: BaseException) -> None:
-        """The state may hold what the journal does not: this incarnation ends, whoever catches the error (U3)."""
+        """The state may hold what the journal does not: this incarnation ends, even if the error is caught (U3)."""
         if not isinstance(error, Exception):  # it ends by that, or goes on without it
             error = StorageError(
                 f"Actor {self.context.path!r} was cut off while it persisted: it begins anew."

@@ -174,7 +174,7 @@ class EventLog:
 
 
 def check_callback(what: str, callback: object) -> None:
-    """Raise `InvalidArgument` for what cannot be called, or only begins a coroutine, which nobody would await."""
+    """Raise `InvalidArgument` for what cannot be called, or only begins a coroutine, which would never be awaited."""
     if not is_plain_function(callback):
         kind = "a coroutine function" if callable(callback) else type(callback).__name__
         raise InvalidArgument(
@@ -198,7 +198,7 @@ def call_guarded(
 
 @attrs.frozen
 class DeadLetter:
-    """A message that was told to an actor and was not handled, or not completely."""
+    """A message that was sent to an actor and was not handled, or not completely."""
 
     wall_us: int
     path: str

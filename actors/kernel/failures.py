@@ -48,7 +48,7 @@ def sort_out(error: BaseException) -> tuple[BaseException | None, BaseException 
 def describe(error: BaseException | None) -> str:
     """One readable line: the type and the message; of a group, those of what is in it.
 
-    A group of one is told as the exception that it holds, a larger one with its first `CAUSES_NAMED`.
+    A group of one is shown as the exception that it holds, a larger one with its first `CAUSES_NAMED`.
     """
     if error is None:
         return "no error"

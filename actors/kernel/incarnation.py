@@ -154,7 +154,7 @@ class ActorIncarnation(Generic[M]):
         running = cast(ActorFunction, self._start)(self.context)  # one that takes no context does not start
         try:
             self._ready(ready)
-        except BaseException:  # who hears of the start was interrupted: nobody will await it
+        except BaseException:  # the task that hears of the start was interrupted: it will not be awaited
             if isinstance(running, Coroutine):
                 running.close()
             raise
@@ -187,7 +187,7 @@ class ActorIncarnation(Generic[M]):
         if not self._is_function:
             raise InvalidArgument(f"Actor {self.cell.path!r} is not a function. Define receive.")
         if self._batch is not None:
-            self._batch.current = None  # who asks for the next message has handled the one before
+            self._batch.current = None  # asking for the next message means that the one before is handled
         self.cell.takes_messages(trio.lowlevel.current_task())
         while True:
             if self._items is not None:

@@ -284,7 +284,7 @@ class Mailbox(Generic[M]):
         channel = self._receive.statistics()
         in_use = channel.current_buffer_used or channel.tasks_waiting_send or channel.tasks_waiting_receive
         if not in_use and channel.max_buffer_size == self.capacity:
-            return  # nobody would notice, and a channel takes long to make
+            return  # no task would notice, and a channel takes long to make
         self._send.close()
         while True:
             try:

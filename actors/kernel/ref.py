@@ -90,7 +90,7 @@ class Reply:
         self.is_kept = False
         """A wait that is cancelled does not abandon the question: the answer may be awaited again."""
         self.unawaited: Callable[[], object] | None = None
-        """Called when it is done while nobody waits for it."""
+        """Called when it is done while no task waits for it."""
 
     @property
     def has_answer(self) -> bool:
@@ -235,7 +235,7 @@ def awaits_itself(path: str) -> InvalidArgument:
     """The error of an actor that waits for its own answer."""
     return InvalidArgument(
         f"Actor {path!r} waits for an answer of its own: it handles one message at a time, and would wait for ever. The"
-        " question is in its mailbox, and nobody waits for its answer now. Wait in a task: context.start_task."
+        " question is in its mailbox, and its answer is not awaited now. Wait in a task: context.start_task."
     )
 
 
@@ -285,7 +285,7 @@ class ActorRef(Generic[M_contra]):
     async def tell(self, message: M_contra) -> None:
         """Enqueue `message`, waiting for room if that is the policy. A cancelled call has not enqueued it.
 
-        An actor that tells itself does not wait: nobody else makes room. It raises `MailboxFull`.
+        An actor that sends to itself does not wait: no other makes room. It raises `MailboxFull`.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         envelope = Envelope(message, None)

@@ -1,1 +1,1 @@
-"""Outboxes: what acks have published, and how each message comes to its topic once."""
+"""Outboxes: what acks have published, and how each message reaches its topic once."""

@@ -222,7 +222,7 @@ class Line:
             return
         ports = live.waiting if waits else live.ports
         if not ports:
-            raise _missing(topic_id)  # who published it had made them: they start
+            raise _missing(topic_id)  # its publisher had made them: they start
         numbering = lane.entries[0].numbering
         found = await self._found(tuple(takewhile(lambda entry: entry.numbering == numbering, lane.entries)))
         batch = [(entry.number, record[1], record[2]) for entry, record in found if record is not None]
@@ -235,7 +235,7 @@ class Line:
                 await self._calls.store(ports[partition], published(source, batch), self._is_live)
             except SourceEnded:
                 raise
-            except ActorStopped as error:  # it was deleted meanwhile: who asks again hears so
+            except ActorStopped as error:  # it was deleted meanwhile: the next question hears so
                 raise _missing(topic_id) from error
             await self._forget([entry for entry, record in found if record is not None])
             self._outbox.forwarded += len(batch)
@@ -269,10 +269,10 @@ class Line:
         await self._ask(self._outbox.source, c.ForgetOutbox(numbers, numbering))
 
     async def _gone(self, entries: Sequence[Entry]) -> None:
-        """There is no such payload: it is forwarded, and the source was not told; or it is lost.
+        """There is no such payload: it is forwarded, and the source has not heard of it; or it is lost.
 
         An outbox whose journal is gone tells of no payload whether it was forwarded: what it lacks counts as lost. What
-        lies there in its place is not touched. Raises `StorageError` when that cannot be told now.
+        lies there in its place is not touched. Raises `StorageError` when that is unknown now.
         """
         outbox = self._outbox
         statistics = await self._calls.describe_recovered(outbox.port)
@@ -289,7 +289,7 @@ class Line:
     # -- what no ack has named
 
     async def _sweep(self) -> None:
-        """Settle payloads that are not named, and that nobody will name (B4)."""
+        """Settle payloads that are not named, and never will be (B4)."""
         outbox = self._outbox
         if not outbox.wants_sweep and not outbox.sweep_below:
             return

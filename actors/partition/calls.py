@@ -74,8 +74,8 @@ class PartitionCalls:
     ) -> None:
         """Publish what a source sends, synced, while the source lives. Raises as `ask` does, and `SourceEnded`.
 
-        It is in the target's mailbox in the step in which the source was seen to live: so whoever sees that a source
-        has ended, and then asks the target for something, asks behind all that the source has sent.
+        It is in the target's mailbox in the step in which the source was seen to live: so a reader that sees that a
+        source has ended, and then asks the target for something, asks behind all that the source has sent.
         """
         size = batch.size_bytes
         if target.state in REFUSING or not await target.budget.take(size):

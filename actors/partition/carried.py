@@ -1,8 +1,8 @@
 """What the cores of one partition hand on to each other within a process: what the journal may not say.
 
 A lease that no sync covers is given back when a failed sync takes it out of the journal. What its consumer nacked or
-released is nacked and released again: consumers were told, or did not wait, and do not ask again. What ran out runs out
-again: the attempt counts, and a late ack too.
+released is nacked and released again: consumers were answered, or did not wait, and do not ask again. What ran out runs
+out again: the attempt counts, and a late ack too.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ class Carried:
     settings: dict[int, DeliverySettings] = attrs.field(factory=dict)
     """By group id."""
     extended: dict[tuple[int, int], float] = attrs.field(factory=dict)
-    """By group's and lease's id: until when, if a renewal would end it earlier than its consumer was told."""
+    """By group's and lease's id: until when, if a renewal would end it earlier than its consumer knows."""
     kept_until: dict[int, float] = attrs.field(factory=dict)
     """By group's id: until when leases may last that were given before its visibility timeout was made shorter."""
     fences: dict[tuple[int, int], int] = attrs.field(factory=dict)
     """By group's and consumer's id: the generation that its fetches must not be below."""
     owners: dict[int, Ownership] = attrs.field(factory=dict)
-    """By group's id: who owns the partition, of exclusive groups."""
+    """By group's id: the partition's owner, of exclusive groups."""
     first_leases: dict[int, int] = attrs.field(factory=dict)
     """By group's id: the first lease that this process can have given."""
     first_sought: dict[int, int] = attrs.field(factory=dict)
@@ -76,7 +76,7 @@ class Carried:
     """By group's and lease's id: what of a lease was given back, or never handed over, and no sync of the journal
     covers. Whoever releases without waiting does not ask again."""
     holders: frozenset[tuple[int, int]] = frozenset()
-    """By group's and consumer's id: who had leases when the last core ended."""
+    """By group's and consumer's id: the consumers with leases when the last core ended."""
     unsynced: dict[int, dict[int, Lease]] = attrs.field(factory=dict)
     """By group's and lease's id: the leases that consumers know of and that no sync of the journal covers, as given."""
     failed: list[tuple[int, Nack | RanOut]] = attrs.field(factory=list)
@@ -125,7 +125,7 @@ class Carried:
         return [message for group_id, message in self.readers.items() if group_id not in groups]
 
     def ended(self, groups: Iterable[Group]) -> None:
-        """A core is given up: what nobody has heard of is to be released, what consumers have is theirs."""
+        """A core is given up: what was not handed over is released, what consumers have is theirs."""
         holders = []
         for group in groups:
             holders += [(group.group_id, consumer) for consumer in group.delivery.holders()]
@@ -211,7 +211,7 @@ class Carried:
             self.departed[group_id, consumer] = None
 
     def release_departed(self, groups: Iterable[Group]) -> None:
-        """Have the leases of those released who left while there was no core."""
+        """Have the leases of members released that left while there was no core."""
         if self.departed:
             self.released += [
                 (group.group_id, lease.lease_id, [row[:2] for row in lease.ranges])
@@ -241,7 +241,7 @@ class Carried:
                 del known[key]
 
     def lease_s(self, group_id: int, now: float) -> float:
-        """How long leases of the group last when they are renewed now: never less than their consumers were told."""
+        """How long leases of the group last when they are renewed now: never less than their consumers know."""
         settings = self.settings.get(group_id) or DeliverySettings()
         return max(settings.visibility_timeout, self.kept_until.get(group_id, now) - now)
 

@@ -7,7 +7,7 @@ Vocabulary
 ----------
 *Level*: how far a record has gone when its publisher hears of it. NONE and LEADER: handed to the operating system
 (survives the process, not a power cut); ALL: synced.
-*Token*: stands for whoever asked; the partition's core never looks into it. In production it is the asker's `Reply`.
+*Token*: stands for the asker; the partition's core never looks into it. In production it is the asker's `Reply`.
 *Notice*: the deferred answer to a `WaitForReady` or `WaitForVisible`: it is worth asking again. Never a lease, since
 its asker may be gone.
 """
@@ -83,8 +83,8 @@ class PublishMany(NamedTuple):
     size_bytes: int
     """As in `PublishOne`."""
     guard: Guard | None = None
-    """With one, somebody waits (a level above NONE). Raises `ProducerFenced`, `SequenceOutOfOrder`, `OffsetMismatch`;
-    then nothing of the batch is stored."""
+    """With one, the publisher waits (a level above NONE). Raises `ProducerFenced`, `SequenceOutOfOrder`,
+    `OffsetMismatch`; then nothing of the batch is stored."""
 
 
 class Offsets(NamedTuple):
@@ -106,7 +106,7 @@ class BeginProducer(Question[tuple[int, int]]):
     owner: int = 0
     """Who begins: one number for all lives of one producer in this process."""
     epoch: int | None = None
-    """The life that goes on in this one, if there is one: it raises `ProducerFenced` when somebody else's is later."""
+    """The life that goes on in this one, if there is one: it raises `ProducerFenced` when another's is later."""
 
 
 @attrs.frozen
@@ -147,10 +147,10 @@ class ForgetSources(Question[None]):
 
 @attrs.frozen
 class Flush(Question[None]):
-    """Answered once everything told before is durable (or has failed)."""
+    """Answered once everything sent before is durable (or has failed)."""
 
     acks_only: bool = False
-    """Only have the acks that nobody waits for synced. Answered at once: each of them has an answer of its own."""
+    """Only have the acks that are not awaited synced. Answered at once: each of them has an answer of its own."""
 
 
 class Fetch(NamedTuple):
@@ -323,7 +323,7 @@ class DeliverySettings:
     priority_window: int = 100_000
     """Unsettled records among which the highest priority is first, in a topic with priorities."""
     starvation_after: float | None = None
-    """What has waited so long is first; None: never."""
+    """What has waited this long is first; None: never."""
     is_exclusive: bool = False
     """Each partition is leased to its owner alone; a group keeps what it was opened with."""
     retry: Sequence[float] | None = None
@@ -331,7 +331,7 @@ class DeliverySettings:
     keeps_expired: bool = False
     """A message that expires unhandled is a dead letter."""
     distribution: str = "round-robin"
-    """Which consumer that waits is told of a message: one of `distribution.DISTRIBUTIONS`."""
+    """Which waiting consumer is notified of a message: one of `distribution.DISTRIBUTIONS`."""
 
     def wait_s(self, attempt: int, chance: float) -> float:
         """How long a message waits that failed for the `attempt`-th time; `chance`, 0 to 1, shortens a backoff."""
@@ -345,7 +345,7 @@ OWN_GROUP: Final = 0
 """The id of the only group of a partition whose messages a part of the broker takes; those of users count from 1.
 
 Retention drops nothing that it has not settled. What its log begins behind without that, since files are gone, is not
-settled before whoever takes its messages has counted it.
+settled before the consumer that takes its messages has counted it.
 """
 
 
@@ -358,7 +358,7 @@ class OpenGroup(Question[int]):
     start: str | int | datetime
     settings: DeliverySettings = DeliverySettings()
     birth: int = 0
-    """Tells the group from another one that had the same id; 0: nobody knows."""
+    """Tells the group from another one that had the same id; 0: unknown."""
     is_implied: bool = False
     """The catalog knows that the group reads the topic from its beginning: nothing has to be stored here yet."""
 
@@ -377,7 +377,7 @@ class CloseGroup(Question[None]):
 
     group_id: int
     name: str = ""
-    """For those who are told what goes with it."""
+    """For reports of what goes with it."""
 
 
 @attrs.frozen
@@ -390,8 +390,8 @@ class ReleaseConsumer(Question[None]):
 
 @attrs.frozen
 class AssignPartition(Question[bool]):
-    """In an exclusive group: from now on only `consumer` is leased anything here, or nobody. A decision of an earlier
-    epoch has no effect. Answered with True once nobody else has leases, with False when a later decision came.
+    """In an exclusive group: from now on only `consumer` is leased anything here, or none is. A decision of an earlier
+    epoch has no effect. Answered with True once no other consumer has leases, with False when a later decision came.
     """
 
     group_id: int
@@ -616,8 +616,8 @@ class SeekGroup(Question[int]):
 
 @attrs.frozen
 class SetAside(Question[list[DeadLetter]]):
-    """Settle offsets that nobody has, and keep them as dead letters in this order, as far as there is room. Answered
-    when synced, with all dead letters of the group. What is settled already stays as it is.
+    """Settle offsets that no consumer has, and keep them as dead letters in this order, as far as there is room.
+    Answered when synced, with all dead letters of the group. What is settled already stays as it is.
     """
 
     group_id: int

@@ -1,8 +1,8 @@
 """The committer: the one task of a partition that writes. One commit in flight; what arrives meanwhile forms the next.
 
-A commit that nothing stands in the way of is begun by whoever wakes the committer: staged, and started where the disk
-can do that without waiting. If it only writes, and the disk is quick, it has ended by then. Otherwise the committer's
-task waits for it, and does all the rest.
+A commit that nothing stands in the way of is begun by the task that wakes the committer: staged, and started where the
+disk can do that without waiting. If it only writes, and the disk is quick, it has ended by then. Otherwise the
+committer's task waits for it, and does all the rest.
 
 Who writes in a commit is a *participant*. The committer knows nothing else of them: not what a log or a journal is, nor
 that there are files. It asks them what they stage, has all of it written as one, in their order, and tells each its own
@@ -52,7 +52,7 @@ class Staged(Protocol):
 
 
 class Participant(Protocol):
-    """Somebody who writes in commits. Only `healed` and `upkeep` may wait. It keeps its attributes right itself."""
+    """A part that writes in commits. Only `healed` and `upkeep` may wait. It keeps its attributes right itself."""
 
     due: Due
     """When it next has something to stage."""
@@ -62,7 +62,7 @@ class Participant(Protocol):
     """Whether `upkeep` has something to do after the next commit."""
 
     async def healed(self) -> bool:
-        """Put right what an earlier failure left; whether it can stage now. If not, it has told those who wait."""
+        """Put right what an earlier failure left; whether it can stage now. If not, it has answered those that wait."""
         ...
 
     def stage(self, now: float, *, must_sync: bool) -> Staged | None:
@@ -82,7 +82,7 @@ class Participant(Protocol):
         ...
 
     async def upkeep(self) -> None:
-        """Between two commits, when somebody needs it. What the disk refuses is tried again at another occasion."""
+        """Between two commits, when it is needed. What the disk refuses is tried again at another occasion."""
         ...
 
     def closing(self) -> None:
@@ -169,7 +169,7 @@ class Committer:
         """Plans that were written whole."""
 
     def wake(self) -> None:
-        """There may be something to write. When it is due, and nobody has to heal first, begin the commit here.
+        """There may be something to write. When it is due, and no participant has to heal first, begin the commit here.
 
         Never waits for a disk that hangs.
         """
@@ -254,7 +254,7 @@ class Committer:
                 await self._engine.end()
 
     async def _commit(self) -> None:
-        """One round for everybody; after a failure another one, from the participant that failed on."""
+        """One round for all; after a failure another one, from the participant that failed on."""
         participants: Sequence[Participant] = self._participants
         while participants:
             parts, self._begun = self._begun, None
@@ -297,7 +297,7 @@ class Committer:
                 await self._watched.wait()
             since, now = self._waiting_since, self._clock.monotonic()
             if since is None or now < since + STUCK_AFTER_S:
-                # Also when that commit has ended already: nobody has to wake this task with every commit.
+                # Also when that commit has ended already: this task need not be woken with every commit.
                 await trio.sleep_until((now if since is None else since) + STUCK_AFTER_S)
                 continue
             stuck_changed(True)

@@ -1,9 +1,9 @@
 """The core of a partition: every rule about its messages, without a clock, a disk, a task or a callback.
 
-Inputs are method calls: a command with the token of whoever asked, the log's progress, the end of a commit, the time
-that has come. Times are monotonic seconds and, like random numbers, come in as arguments. What is to be done comes out
-as values, in `effects`: whoever carries them out takes the list away. The partition's actor is the shell that feeds the
-one and carries out the other; the simulator's fast path and the tests do the same with this object.
+Inputs are method calls: a command with the token of its asker, the log's progress, the end of a commit, the time that
+has come. Times are monotonic seconds and, like random numbers, come in as arguments. What is to be done comes out as
+values, in `effects`: the shell that carries them out takes the list away. The partition's actor is the shell that feeds
+the one and carries out the other; the simulator's fast path and the tests do the same with this object.
 
 Follow one message. `publish_one` puts it into the sequencer, from which a commit takes it; `log_moved` tells its
 publisher and notifies consumers that wait. A consumer's `fetch` leases it; a commit takes that from the journal queue
@@ -12,8 +12,8 @@ by `journalled`.
 
 Vocabulary
 ----------
-*notified*    a consumer was told that something is ready and has not fetched since. It may be gone or busy: after
-              `NOTICE_LASTS_S` the next one is told.
+*notified*    a consumer has a notice that something is ready and has not fetched since. It may be gone or busy: after
+              `NOTICE_LASTS_S` the next one is notified.
 *pending*     a lease that its consumer has not heard of: not journalled yet, or being read.
 *returning*   a consumer that gave up its last fetch: it gets nothing until what that leased has come back.
 
@@ -82,7 +82,7 @@ READERS_SIFT_AT: Final = 64
 class PartitionCore(
     ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, OpeningRules, OutboxRules, SeekRules
 ):
-    """See the module. `is_abandoned` tells whether whoever asked waits no more, `load` how busy who waits is."""
+    """See the module. `is_abandoned` tells whether an asker waits no more, `load` how busy a waiting one is."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class PartitionCore(
         self.start_offset = start_offset
         self.visible_end = self.durable_end = visible_end
         self.wall_offset_s = states.wall_offset_s
-        """Wall time minus monotonic time, by which it is told how long records have waited. Whoever feeds the core says
+        """Wall time minus monotonic time, by which it knows how long records have waited. The shell says
         what it is now."""
         self.effects: list[e.Effect] = []
         """What to do, in order."""
@@ -179,7 +179,7 @@ class PartitionCore(
         self.look_at_outbox()
 
     def end(self) -> None:
-        """The core is given up. Its leases are carried on: to be released, if nobody has heard of them."""
+        """The core is given up. Its leases are carried on: to be released, if they were not handed over."""
         self._carried.ended(self._groups.values())
         for group in self._groups.values():
             if group.pending:
@@ -237,7 +237,7 @@ class PartitionCore(
     # -- the delivery journal -------------------------------------------------------------------------------
 
     def journalled(self, work: JournalWork) -> None:
-        """`work` is written, and synced if it was to be: tell those who wait, and have leased records read (P2)."""
+        """`work` is written, and synced if it was to be: answer, and have leased records read (P2)."""
         if self._carried.journalled(work.leases, synced=work.sync):
             self.journal.answer(None, None, must_sync=True)
         if work.answers or work.leases:
@@ -383,7 +383,7 @@ class PartitionCore(
         return c.LeasedRecords(lease.lease_id, self.handed_over(pending, now), lease.ranges, batches, is_part)
 
     def handed_over(self, pending: PendingLease, now: float) -> float:
-        """When the lease that a consumer is told of now runs out: on a slow disk its time begins only now.
+        """When the lease that a consumer hears of now runs out: on a slow disk its time begins only now.
 
         Else a consumer would have to give back, unused, whatever takes half of a visibility timeout to be read.
         """
@@ -440,19 +440,19 @@ class PartitionCore(
     def drops_unread(self, group: Group) -> bool:
         """Whether the log begins behind what the group has not settled, and that is to be settled now.
 
-        Not in a group of the broker's own, unless nobody knows what it has settled (`OWN_GROUP`).
+        Not in a group of the broker's own, unless it is unknown what it has settled (`OWN_GROUP`).
         """
         is_counted = group.group_id == c.OWN_GROUP and not self.states.lost_sequences
         return group.delivery.floor < self.start_offset and not is_counted
 
     def drop_unread(self, group: Group, now: float) -> None:
-        """Retention has dropped what `group` had not settled, by now or before a crash that kept it from being told."""
+        """Retention has dropped what `group` had not settled, by now or before a crash that hid it."""
         dropped = group.delivery.skip(0, self.start_offset)
         group.lost_records += dropped
         self._carried.dropped_below[group.group_id] = self.start_offset
         self._settled_in(group, [(0, self.start_offset)], now)
         self._has_changed(group, now, urgent=False)
-        if not self.states.lost_sequences:  # else nobody knows, and that is told
+        if not self.states.lost_sequences:  # else it is unknown, and that is reported
             self.effects.append(e.DroppedUnread(group.group_id, dropped))
 
     # -- settling -------------------------------------------------------------------------------------------
@@ -508,7 +508,7 @@ class PartitionCore(
         return settlement
 
     def extend(self, message: c.Extend, token: Token, now: float) -> bool:
-        """Move a lease's deadline; a successor must not end it earlier than its consumer was told.
+        """Move a lease's deadline; a successor must not end it earlier than its consumer knows.
 
         Returns whether the lease is still there.
         """
@@ -536,7 +536,7 @@ class PartitionCore(
     # -- waiting --------------------------------------------------------------------------------------------
 
     def wait_for_ready(self, message: c.WaitForReady, token: Token, now: float) -> None:
-        """Answer when something is ready for this consumer; the group's distribution says who comes first."""
+        """Answer when something is ready for this consumer; the group's distribution says which comes first."""
         if token is None:
             return
         group = self._groups.get(message.group_id)
@@ -552,7 +552,7 @@ class PartitionCore(
         self._notify(group, now)
 
     def _notify(self, group: Group, now: float) -> None:
-        """Notify as many of those who wait as there are records ready, less those who are notified already (P4)."""
+        """Notify as many waiting consumers as there are records ready, less those that are notified already (P4)."""
         if (group.is_handing_over and not self._is_handed_over(group)) or group.is_expired_full:
             return
         waiting, notified = group.waiting, len(group.notified)
@@ -591,7 +591,7 @@ class PartitionCore(
             self._readers_sift_at = max(READERS_SIFT_AT, 2 * len(self.readers))
 
     def notify_all(self) -> None:
-        """Tell everybody who waits to look again: the partition will say nothing more."""
+        """Have all waiting consumers look again: the partition will say nothing more."""
         tokens = [
             *self.readers,
             *(token for group in self._groups.values() for token in group.stop_waiting()),

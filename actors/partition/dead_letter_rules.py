@@ -52,7 +52,7 @@ class DeadLetterRules:
             self.effects.append(e.HasDead(group.group_id, count, delivery.last_dead().reason))
 
     def list_dead(self, message: c.ListDead, token: Token, now: float) -> None:
-        """Answer with what is dead in the group; nobody hears of what a power loss could undo."""
+        """Answer with what is dead in the group; what a power loss could undo is not reported."""
         group = self._groups.get(message.group_id)
         if group is None:
             self._refuse_unknown(message.group_id, token)
@@ -66,13 +66,13 @@ class DeadLetterRules:
         self.effects.append(e.Answer([(token, 0 if group is None else group.delivery.dead)]))
 
     def _drop_dead(self, group: Group, name: str) -> None:
-        """The group is forgotten, and what is kept of it: that is counted, and told."""
+        """The group is forgotten, and what is kept of it: that is counted, and reported."""
         if dead := group.delivery.dead:
             self.dropped_dead += dead
             self.effects.append(e.DroppedDead(name or str(group.group_id), dead))
 
     def list_unsettled(self, message: c.ListUnsettled, token: Token, now: float) -> None:
-        """Answer with what the group has not settled; nobody hears of what a power loss could undo."""
+        """Answer with what the group has not settled; what a power loss could undo is not reported."""
         group = self._groups.get(message.group_id)
         if group is None:
             self._refuse_unknown(message.group_id, token)
@@ -97,7 +97,7 @@ class DeadLetterRules:
         self.journal.answer(token, None, must_sync=True)
 
     def set_aside(self, message: c.SetAside, token: Token, now: float) -> None:
-        """Somebody moves these records elsewhere; nobody hears of what a power loss could undo."""
+        """Another actor moves these records elsewhere; what a power loss could undo is not reported."""
         group = self._groups.get(message.group_id)
         if group is None:
             self._refuse_unknown(message.group_id, token)

@@ -25,7 +25,7 @@ GONE: Final = (
 async def open_delivery_journal(
     files: Incarnation, spec: PartitionSpec, context: Context[Any], is_gone: bool = False
 ) -> tuple[Journal, GroupStates]:
-    """The journal and what it says. One that is damaged is repaired, which is told, and what it still says is kept.
+    """The journal and what it says. One that is damaged is repaired, which is reported, and what it still says is kept.
     One that `is_gone` with its folder begins again, behind all records that it can have had.
 
     Without space for the repair the same is read, and written once there is space. Raises `JournalInvalid` when it

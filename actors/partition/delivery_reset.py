@@ -41,7 +41,7 @@ class BrokenGroup:
 
 @attrs.frozen
 class GroupReset:
-    """What setting back one group in one partition comes to."""
+    """What setting back one group in one partition does."""
 
     group_id: int
     forgotten_records: int

@@ -18,7 +18,7 @@ class Answer(NamedTuple):
 
 
 class Refuse(NamedTuple):
-    """Answer questions by raising `error` in each who asked."""
+    """Answer questions by raising `error` in each asker."""
 
     tokens: Sequence[Token]
     error: CallboardError
@@ -40,7 +40,7 @@ class AppendsFailed(NamedTuple):
 
 
 class Journalled(NamedTuple):
-    """A commit has written the journal. Answer, then read the records of each lease that somebody still waits for: call
+    """A commit has written the journal. Answer, then read the records of each lease that is still awaited: call
     `lease_read` or `lease_not_read`, and tell whether it was `delivered` or `not_delivered`.
     """
 
@@ -91,21 +91,21 @@ class HasDead(NamedTuple):
 
 
 class DroppedDead(NamedTuple):
-    """The partition forgets a group, and with it so many dead letters that it kept."""
+    """The partition forgets a group, and with it the dead letters that it kept."""
 
     group: str
     records: int
 
 
 class DroppedUnread(NamedTuple):
-    """Retention dropped so many records that a group had not settled."""
+    """Retention dropped records that a group had not settled."""
 
     group_id: int
     records: int
 
 
 class OutboxMoved(NamedTuple):
-    """The outbox has so many entries: have the forwarder look if there are new ones."""
+    """The outbox has this many entries: have the forwarder look if there are new ones."""
 
     entries: int
     has_new: bool
@@ -139,7 +139,7 @@ def stored(appends: Appends, base_offsets: Sequence[int]) -> list[Effect]:
 
 
 def failed(appends: Appends, error: CallboardError) -> list[Effect]:
-    """What follows when they are not stored, or may not be; those who wait for a flush are told by others."""
+    """What follows when they are not stored, or may not be; those that wait for a flush are answered by others."""
     effects: list[Effect] = [AppendsFailed(appends, error)]
     if appends.decided:
         effects.append(Refuse([decided.token for decided in appends.decided], error))

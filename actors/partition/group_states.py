@@ -26,8 +26,8 @@ Where the journal lost records (`lost`), what follows may not fit. A group is *s
 what is settled stays settled, and nothing else is believed. Attempts and delays since are forgotten, all leases have
 ended, and what was acked in the lost part is delivered again.
 
-A journal counts dead letters and entries of the outbox, and whoever takes them elsewhere publishes them under these
-numbers; the targets remember the highest. So no number may be used for two things. Each group gets the id of a
+A journal counts dead letters and entries of the outbox, and the actor that takes them elsewhere publishes them under
+these numbers; the targets remember the highest. So no number may be used for two things. Each group gets the id of a
 *numbering* when it is opened, which no other opening has, and which is a part of who publishes (`source_ids`). Where
 records are lost and the numbering is known, numbers go on above all that they can have given, which their sequences
 tell (`above_lost`); where it is not known, another one begins. A copy of a journal that is older than what the targets
@@ -88,7 +88,7 @@ SNAPSHOT_FIELDS: Final = ("groups", "named_end", "outbox")
 GROUP_ID_END: Final = 2**32
 DELAY_MAX_S: Final = 1e9
 GONE_FROM: Final = 2**31
-"""A journal that has lost more records than this has lost all: nobody knows how many it had."""
+"""A journal that has lost more records than this has lost all: how many it had is unknown."""
 GIVEN_PER_RECORD: Final = 2**24
 """More numbers, or ids of leases, than a record of the journal can give."""
 GIVEN_BEFORE: Final = 2**53
@@ -115,7 +115,7 @@ class Group:
     visibility_timeout: float = DeliverySettings().visibility_timeout
     """How long a lease lasts that begins now, in seconds."""
     waiting: dict[int, Token] = attrs.field(factory=dict)
-    """By consumer, who waits longest first."""
+    """By consumer, the one that waits longest first."""
     notified: dict[int, float] = NOBODY
     """Consumers that were notified and have not fetched since: until when their fetch is waited for."""
     pending: dict[int, PendingLease] = NOBODY
@@ -132,7 +132,7 @@ class Group:
     """Since when it is open (0: nobody knows), while the journal does not tell of it; None when it does."""
     lost_records: int = 0
     dead_told: int = 0
-    """How many of its dead letters were told of."""
+    """How many of its dead letters were reported."""
     expired_records: int = 0
     """Settled because their time to live was over."""
     filtered_records: int = 0
@@ -154,11 +154,11 @@ class Group:
     releases: list[Releases] = NOTHING
     """What is to be given back of consumers that have left, or are fenced."""
     ownership: Ownership | None = None
-    """Of an exclusive group: who owns the partition."""
+    """Of an exclusive group: the partition's owner."""
     is_handing_over: bool = False
     """Somebody besides the owner may have leases."""
     handing_over: list[tuple[int, Token]] = NOTHING
-    """By epoch: who waits until only the owner has."""
+    """By epoch: the askers that wait until only the owner has."""
     unknown_fields: Mapping[str, Any] = NO_FIELDS
     """What a later version knows of the group."""
 
@@ -229,7 +229,7 @@ class Group:
         return Settlement(tuple(sorted(accepted)), tuple(sorted(lost)))
 
     def to_be_told(self, now: float, visible_end: int, load: Load, draw: Draw) -> Iterator[int]:
-        """Those who wait and would be leased something, in turn: who has a suspect record gets nothing else.
+        """Consumers that wait and would be leased something, in turn: one with a suspect record gets nothing else.
 
         Nobody begins to wait, or ends to, while this is iterated.
         """
@@ -304,7 +304,7 @@ class Group:
         return released > 0, done
 
     def stop_waiting(self) -> list[Token]:
-        """Forget all who wait; returns their tokens."""
+        """Forget all that wait; returns their tokens."""
         tokens = [*self.waiting.values(), *(token for token in self.returning.values() if token is not None)]
         self.waiting, self.returning = {}, NOBODY
         return tokens
@@ -408,7 +408,7 @@ class GroupStates:
     def begin_life(self) -> None:
         """What there was is replayed: the numbers given from now on begin at this instant, in microseconds since 1970.
 
-        The files may be an older copy that somebody has put back: what was given after it was made was less than that,
+        The files may be an older copy that was put back: what was given after it was made was less than that,
         since no partition has given a number for every microsecond, and the targets may have taken it.
         """
         self._first_number = self.outbox.first_of_life = min(max(0, self._opened_us), GIVEN_BEFORE)

@@ -1,4 +1,4 @@
-"""Dead letters that partitions keep of a group: how many there are, and what is told when they come, or go with it."""
+"""Dead letters that partitions keep of a group: their number, and what is reported when they come, or go with it."""
 
 from __future__ import annotations
 

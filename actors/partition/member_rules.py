@@ -9,7 +9,7 @@ Invariants
 ----------
 O1  All leases of an exclusive group in a partition are one member's.
 O2  What is leased is leased to the owner by the highest epoch that the partition has heard of.
-O3  An assignment is answered once: True when nobody but its owner has leases here, False when a later one came.
+O3  An assignment is answered once: True when only its owner has leases here, False when a later one came.
 O4  What a consumer has leased when it leaves, or is fenced, is given back in steps, a lease at a time or a part of it.
     Whoever asked is answered when all of it is; what the consumer leases later, as a new generation, it keeps.
 """
@@ -52,7 +52,7 @@ class MemberRules:
         def _notify(self, group: Group, now: float) -> None: ...
 
     def assign_partition(self, message: c.AssignPartition, token: Token, now: float) -> None:
-        """The partition has another owner from now on; answered when nobody else has leases (O3).
+        """The partition has another owner from now on; answered when no other consumer has leases (O3).
 
         With `is_forced` the leases of others end now.
         """
@@ -85,7 +85,7 @@ class MemberRules:
         self.effects.append(e.Answer([(token, answer)]))
 
     def _is_handed_over(self, group: Group) -> bool:
-        """Whether only the owner has leases; those who wait for that hear of it."""
+        """Whether only the owner has leases; those that wait for that hear of it."""
         if not group.is_handing_over:
             return True
         if group.is_held_by_others():

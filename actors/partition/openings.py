@@ -1,4 +1,4 @@
-"""Openings: how many partitions recover at once, and who is next.
+"""Openings: how many partitions recover at once, and which is next.
 
 Recovery reads delivery journals and the ends of logs into memory, so partitions take turns: at most `OPENINGS_MAX` at
 a time, and together they hold no more than an estimated `OPENING_BYTES_MAX`, unless one alone does. No topic has more

@@ -4,7 +4,7 @@ The core decides what is written (`core`); what lies here turns that into frames
 
 When the log fails, the publishers of this commit hear it (DiskFull: nothing stored; PublishFailed: indefinite), and it
 heals before the next append. A journal that fails heals at once, from a snapshot of the state in memory; only if that
-fails too do those who wait hear it, and then it heals with the next records, or by itself after a while.
+fails too do those that wait hear it, and then it heals with the next records, or by itself after a while.
 
 Invariants
 ----------
@@ -73,7 +73,7 @@ class OwedRetry:
             self._delay_s = min(2 * self._delay_s, OWED_RETRY_MAX_S)
 
     def end(self) -> None:
-        """Nothing is owed, or nobody is to try again."""
+        """Nothing is owed, or there is nothing to try again."""
         self.at, self._delay_s = NEVER, OWED_RETRY_S
 
 
@@ -81,7 +81,7 @@ class LogParticipant:
     """The partition's log. `perform` carries out what the core wants done; `make_room` drops what retention allows;
     `recovered` is called when the log has healed, `space_changed` when the disk has become too full for records (with
     the reason), or takes them again (None). After a crash `told_lack` says that it was told last that the disk is too
-    full: what is written first tells how it is now. Without `publishers` nobody may publish guarded.
+    full: what is written first tells how it is now. Without `publishers` nothing may be published guarded.
     """
 
     def __init__(
@@ -112,9 +112,9 @@ class LogParticipant:
         self.is_healthy = not log.needs_healing
         """Whether it may append: nothing failed, and the topic is not full."""
         self.needs_upkeep = False
-        """A segment was begun or dropped, or somebody asked."""
+        """A segment was begun or dropped, or that was asked for."""
         self._retry = OwedRetry()
-        """For what recovery and upkeep owe, although nobody publishes."""
+        """For what recovery and upkeep owe, although nothing is published."""
         self._is_closing = False
         if log.owed_for is not None:
             self._retry.begin(clock.monotonic())
@@ -196,7 +196,7 @@ class LogParticipant:
         return None
 
     def applied(self, staged: StagedAppend | StagedSync) -> None:
-        """The records are visible: tell their publishers, and those who wait for records."""
+        """The records are visible: answer their publishers, and those that wait for records."""
         log = self._log
         if isinstance(staged, StagedSync):
             log.synced()
@@ -371,7 +371,7 @@ class JournalParticipant:
         return [entry if isinstance(entry, bytes) else entry.record(offset_s) for entry in work.entries]
 
     def applied(self, staged: StagedJournal) -> None:
-        """Tell those who wait; have leased records read."""
+        """Answer those that wait; have leased records read."""
         journal = self._journal
         journal.applied(staged)
         self.needs_upkeep = journal.bytes_since_snapshot > self._snapshot_beyond or journal.needs_maintenance

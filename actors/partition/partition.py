@@ -195,7 +195,7 @@ class Partition(Actor[c.PartitionCommand]):
     async def _has_recovered(self, turn: Turn) -> bool:
         """Recover; False when the disk is too full for what recovery must write.
 
-        A recovery that takes long keeps nobody waiting but those who use the partition.
+        A recovery that takes long keeps only the partition's users waiting.
         """
 
         def tell_overdue() -> None:
@@ -313,7 +313,7 @@ class Partition(Actor[c.PartitionCommand]):
             await self._journal.close()
 
     def crashed(self, error: BaseException) -> None:
-        """The outcome of whatever waits is unknown; the kernel tells those who asked."""
+        """The outcome of whatever waits is unknown; the kernel answers the askers."""
         self._port.state = "restarting"
         self._rest()
         if not self._has_started:

@@ -1,8 +1,8 @@
 """The port: what a partition shows to the publishers and consumers of its topic.
 
 A port outlives the incarnations of its partition's actor. It holds the ref, the byte budget that keeps publishers from
-outrunning the disk, the partition's state for those who want a quick refusal, the count of `acks="none"` records that
-failed with nobody waiting, and what one incarnation's core hands on to the next.
+outrunning the disk, the partition's state for a quick refusal, the count of `acks="none"` records that
+failed without a waiting publisher, and what one incarnation's core hands on to the next.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ REMEDIES = {
 
 @attrs.define(eq=False)
 class _Turn:
-    """Somebody who waits for room."""
+    """A publisher that waits for room."""
 
     size_bytes: int
     is_admitted: bool = False
@@ -46,7 +46,7 @@ class _Turn:
 
 
 class Budget:
-    """Bytes that may be taken together. When it is exhausted, those who want some wait in FIFO order.
+    """Bytes that may be taken together. When it is exhausted, publishers wait in FIFO order.
 
     Each partition has one for what its publishers have waiting. A publisher takes the bytes; the partition gives them
     back when the commit that takes the record has ended, however it ended, and whether or not the publisher still
@@ -63,7 +63,7 @@ class Budget:
         """Called when bytes are taken while their partition waits for its turn to open."""
 
     def has_room(self, size_bytes: int) -> bool:
-        """Whether the bytes fit now, with nobody before them. Any single message fits when nothing else waits."""
+        """Whether the bytes fit now, with no publisher before them. Any single message fits when nothing else waits."""
         return not self._queue and self._fits(size_bytes)
 
     def _fits(self, size_bytes: int) -> bool:
@@ -99,7 +99,7 @@ class Budget:
         return turn.is_admitted
 
     def interrupt(self) -> None:
-        """Send away those who wait: the partition may not take anything for long."""
+        """Send away those that wait: the partition may not take anything for long."""
         queue, self._queue = self._queue, deque()
         for turn in queue:
             turn.over.set()
@@ -111,11 +111,11 @@ class Budget:
             self._admit()
 
     def clear(self) -> None:
-        """Nothing waits any more: the partition failed, and whoever had sent it something was told so."""
+        """Nothing waits any more: the partition failed, and all senders have heard so."""
         self.give_back(self.waiting_bytes)
 
     def _admit(self) -> None:
-        """Take the bytes of those who wait longest, as far as they fit."""
+        """Take the bytes of those that wait longest, as far as they fit."""
         queue = self._queue
         while queue and self._fits(queue[0].size_bytes):
             turn = queue.popleft()
@@ -177,7 +177,7 @@ class PartitionPort:
         """Held weakly: a consumer that gave up leaves nothing behind."""
         self.carried = Carried()
         self._handed_over: list[Settle] = []
-        """Settlements that nobody waits for and that must count: they are taken before what waits in the mailbox, and
+        """Settlements that are not awaited and must count: they are taken before what waits in the mailbox, and
         before a lease runs out."""
         self.producers_begun = Begun()
         """The lives of producers that began in this process."""
@@ -202,7 +202,7 @@ class PartitionPort:
         """
         self._handed_over.append(settlement)
         if len(self._handed_over) == 1:
-            with suppress(CallboardError):  # a full mailbox is soon taken from; who restarts looks by itself
+            with suppress(CallboardError):  # a full mailbox soon has room; a restarted actor looks by itself
                 self.ref.tell_nowait(TakeHandedOver())
 
     @property
@@ -281,7 +281,7 @@ class PartitionPort:
         return error
 
     def unawaited_ended(self, records: int, error: BaseException | None = None) -> None:
-        """So many records that nobody waits for are stored, or failed with `error`."""
+        """This many records that are not awaited are stored, or failed with `error`."""
         self.unawaited_waiting -= records
         if error is not None:
             self.count_unawaited(records, error)

@@ -6,8 +6,8 @@ whose columns it has built itself, stays a frame of its own. The order of arriva
 
 Invariants
 ----------
-S1  Records leave in the order in which they came, each exactly once; but for those that are dropped because everybody
-    who waited for them has given up. Records that nobody waits for (level NONE) are never dropped.
+S1  Records leave in the order in which they came, each exactly once; but for those that are dropped because every
+    publisher that waited for them has given up. Records that are not awaited (level NONE) are never dropped.
 S2  Appends are durable when any record in them wants level ALL; the whole commit then waits for the sync.
 S3  Every token that came in goes out with exactly one `Appends`, or was dropped with its record.
 S4  The sizes of all `Appends` that left and of what waits add up to the sizes of all that came.
@@ -39,15 +39,15 @@ from callboard.log.format.columns import Columns
 from callboard.log.limits import USUAL, Limits
 
 GATHER_S: Final = 0.001
-"""Records that nobody waits for are written when the first has waited so long, or enough bytes have come."""
+"""Records that are not awaited are written when the first has waited this long, or enough bytes have come."""
 LINGER_S: Final = 0.01
-"""How long settlements that nobody waits for may wait for company."""
+"""How long settlements that are not awaited may wait for company."""
 NEVER: Final = float("inf")
 
 
 @attrs.define(eq=False)
 class Due:
-    """When somebody next has something to write, in monotonic seconds. Whoever has it keeps `at` right."""
+    """When there is next something to write, in monotonic seconds. Its owner keeps `at` right."""
 
     at: float = NEVER
 
@@ -64,7 +64,7 @@ class Singles:
 
     @property
     def unawaited(self) -> int:
-        """Records of which nobody hears."""
+        """Records without an asker."""
         return self.tokens.count(None)
 
     def columns(self) -> Columns:
@@ -108,7 +108,7 @@ class PublishedBatch:
 
     @property
     def unawaited(self) -> int:
-        """Records of which nobody hears."""
+        """Records without an asker."""
         return self.source.count if self.tokens == [None] else 0
 
     def columns(self) -> Columns:
@@ -124,7 +124,7 @@ class PublishedBatch:
 
 
 class Decided(NamedTuple):
-    """What somebody who published guarded is told when the commit ends."""
+    """What a guarded publisher is answered when the commit ends."""
 
     token: Token
     answer: object
@@ -133,7 +133,7 @@ class Decided(NamedTuple):
 
 @attrs.define(eq=False)
 class Appends:
-    """What one commit appends to the log, and who is told afterwards."""
+    """What one commit appends to the log, and which askers hear afterwards."""
 
     parts: Sequence[Singles | PublishedBatch]
     batches: list[Columns]
@@ -154,14 +154,14 @@ class Appends:
 
     @property
     def unawaited(self) -> int:
-        """Records of which nobody hears."""
+        """Records without an asker."""
         return sum(part.unawaited for part in self.parts)
 
 
 class Sequencer:
     """The queue of appends between the partition's mailbox and its commits.
 
-    `is_abandoned` tells whether somebody who waited has given up.
+    `is_abandoned` tells whether an asker has given up.
     """
 
     def __init__(self, limits: Limits = USUAL, is_abandoned: Callable[[Token], bool] | None = None) -> None:
@@ -170,7 +170,7 @@ class Sequencer:
         self._gather_bytes = limits.gather_bytes
         self._sift_bytes = limits.cancelled_sift_bytes
         self.due = Due()
-        """At once when somebody waits for what is queued; `NEVER` when nothing is."""
+        """At once when an asker waits for what is queued; `NEVER` when nothing is."""
         self._is_abandoned = is_abandoned
         self._parts: deque[Singles | PublishedBatch] = deque()
         self._singles: Singles | None = None
@@ -225,7 +225,7 @@ class Sequencer:
         self.size_bytes += size
 
     def add_begin(self, message: BeginProducer, token: Token | None, now: float = 0.0) -> None:
-        """Queue somebody who begins to publish: a guarded part without records."""
+        """Queue a publisher that begins to publish: a guarded part without records."""
         self._singles = None
         self._parts.append(PublishedBatch(Columns.build([]), Level.ALL, 0, [token], message))
         self.guarded += 1
@@ -233,7 +233,7 @@ class Sequencer:
         self.due.at = 0.0
 
     def _gathers(self, now: float, size_bytes: int) -> None:
-        """So many bytes that nobody waits for are added to others of the kind."""
+        """Bytes that are not awaited are added to others of the kind."""
         if not self.records:
             self._since = now
         due = 0.0 if self.size_bytes + size_bytes >= self._gather_bytes else self._since + GATHER_S
@@ -241,7 +241,7 @@ class Sequencer:
 
     @property
     def is_flushing(self) -> bool:
-        """Whether somebody waits for a flush, or to begin publishing."""
+        """Whether an asker waits for a flush, or to begin publishing."""
         return bool(self._flushes) or self.guarded > 0
 
     def guarded_batches(self) -> list[Columns]:
@@ -249,7 +249,7 @@ class Sequencer:
         return [part.columns() for part in self._parts if part.guard is not None]
 
     def add_flush(self, token: Token) -> None:
-        """Queue somebody who waits for all that is queued now, or was taken before, to be durable."""
+        """Queue an asker that waits for all that is queued now, or was taken before, to be durable."""
         self._flushes.append((self._taken + self.records, token))
         self.due.at = 0.0
 
@@ -261,7 +261,8 @@ class Sequencer:
     def take(self) -> Appends | None:
         """The next commit's appends, oldest first, up to `Limits.commit_bytes`; None when nothing waits.
 
-        When much waits, records of those who have given up are dropped, so there may be no batches in what is returned.
+        When much waits, records of askers that have given up are dropped, so there may be no batches in what is
+        returned.
         """
         waiting = self._parts
         if not waiting and not self._flushes:
@@ -316,7 +317,8 @@ class JournalWork(NamedTuple):
 
 
 class JournalQueue:
-    """The queue of what one commit after the other writes to the delivery journal, and of who waits for that.
+    """The queue of what one commit after the other writes to the delivery journal, and of the askers that wait for
+    that.
 
     Whoever adds something keeps `due` right.
     """
@@ -333,7 +335,7 @@ class JournalQueue:
         self.is_healthy = True
         """Whether the journal takes records; else it has to be healed first."""
         self._lazy_acks: list[tuple[Token, object]] = []
-        """Acks that nobody waits for, and that no sync covers yet."""
+        """Acks that are not awaited, and that no sync covers yet."""
         self._lazy_until = NEVER
         """When such acks are to be synced."""
 
@@ -376,7 +378,7 @@ class JournalQueue:
     def take(self, now: float = NEVER) -> JournalWork | None:
         """What waits for the journal; None when that is nothing.
 
-        Lazy acks are written with the rest, and answered by the first commit that syncs: one that somebody waits for,
+        Lazy acks are written with the rest, and answered by the first commit that syncs: one that is awaited,
         or the first after their linger.
         """
         sync = self.must_sync

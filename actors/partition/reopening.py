@@ -1,6 +1,6 @@
 """Groups that the delivery journal of a partition has lost: they are opened anew, before anything else is done.
 
-The catalog knows which groups read a topic. What they have not settled is not dropped, and comes to them, whether or
+The catalog knows which groups read a topic. What they have not settled is not dropped, and reaches them, whether or
 not they have a consumer. Those that begin at the beginning are open in every core from its start on (`opening_rules`);
 here are those that begin at the end, at an offset or at an instant.
 """
@@ -23,7 +23,7 @@ async def open_lost(
 ) -> None:
     """Open the durable groups that read the partition, and of which its journal does not tell. Raises `StorageError`.
 
-    Nothing may be told to the core meanwhile.
+    The core may be given nothing meanwhile.
     """
     for message in carried.lost_readers(core.states.groups):
         start = await _start(message, core, log, clock)

@@ -1,4 +1,4 @@
-"""Retention in a partition: drop what may go, then tell those whom it concerns."""
+"""Retention in a partition: drop what may go, then notify those that it concerns."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Retaining:
         return self.spec.topic_full(log.size_bytes) if log.is_over_limit else None
 
     def _tell(self, floors: Mapping[int, int]) -> None:
-        """The core where the log begins, groups what they have lost, everybody whether the topic is full. `floors`:
+        """The core where the log begins, groups what they have lost, all whether the topic is full. `floors`:
         those of the groups when retention judged what goes.
         """
         core, log, port, context = self.core, self.log, self.spec.port, self.context

@@ -7,7 +7,8 @@ Vocabulary
 fired   the last due instant whose message is in the topic.
 passed  what lies up to here is passed over: it was before the schedule began, or was missed and is skipped.
 skew    wall time minus monotonic time. It grows when the wall clock is set forward, or the machine sleeps.
-missed  what became due while nobody looked: before the first look, or while the skew grew by more than `JUMP_US`.
+missed  what became due while the schedule was not looked at: before the first look, or while the skew grew by more than
+        `JUMP_US`.
 
 Invariants
 ----------

@@ -28,7 +28,7 @@ class LiveSchedule:
     position: Position
     zones: Zones
     flag: Flag = attrs.field(factory=Flag)
-    """Set when somebody has changed it."""
+    """Set when it was changed."""
     is_over: bool = False
     """It was removed."""
     fired: int = 0
@@ -50,7 +50,7 @@ class LiveSchedule:
 
 
 class Schedules:
-    """All of them, and which of them nobody serves yet."""
+    """All of them, and which of them are not served yet."""
 
     def __init__(self, zones: Zones, clock: Clock) -> None:
         self._zones = zones

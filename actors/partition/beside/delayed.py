@@ -65,7 +65,7 @@ class Waiting:
 
 
 class WaitingPartitions:
-    """All waiting partitions of a runtime, and which of them nobody serves yet."""
+    """All waiting partitions of a runtime, and which of them are not served yet."""
 
     def __init__(self) -> None:
         self.run = 0

@@ -4,7 +4,7 @@ knows them.
 Each partition of a topic whose messages were acked with publishes has an *outbox partition*: a log and a delivery
 journal of the same kind, with one group, number 0. An ack with publishes first has its payloads stored there, synced;
 then the partition's own delivery journal acks and names them in one record (`outbox_entries`), which is the commit. The
-forwarder publishes what is named, and settles it in the group. What no ack names is settled too, once nobody can name
+forwarder publishes what is named, and settles it in the group. What no ack names is settled too, once no ack can name
 it any more.
 
 An *open ack* is one on its way: from before its payloads are stored until the partition has been asked to name them.
@@ -89,7 +89,7 @@ class Outbox:
     _open_acks: dict[OpenAck, None] = attrs.Factory(dict)
 
     def note(self, count: int, has_new: bool) -> None:
-        """The source has so many entries; some may be new."""
+        """The source has this many entries; some may be new."""
         self.pending = count
         if has_new:
             self.flag.set()
@@ -114,7 +114,7 @@ class Outbox:
         self.flag.set()
 
     def unclaimed_below(self, visible_end: int) -> int:
-        """Below this nobody will name anything that the source was not asked to name already."""
+        """Below this no ack will name anything that the source was not asked to name already."""
         self._known_end = max(self._known_end, visible_end)
         if self.wants_sweep:
             self.wants_sweep, self.sweep_below = False, visible_end
@@ -127,7 +127,7 @@ class Outbox:
 
 
 class Outboxes:
-    """All outbox partitions of a runtime, and which of them nobody serves yet."""
+    """All outbox partitions of a runtime, and which of them are not served yet."""
 
     def __init__(self) -> None:
         self._all: dict[PartitionPort, Outbox] = {}

@@ -84,7 +84,7 @@ class OutboxRules:
             self.effects.append(e.OutboxMoved(len(self.states.outbox), has_new=True))
 
     def list_outbox(self, message: c.ListOutbox, token: Token, now: float) -> None:
-        """Answer with what is to be forwarded; nobody hears of what a power loss could undo."""
+        """Answer with what is to be forwarded; what a power loss could undo is not reported."""
         outbox = self.states.outbox
         after = message.after if message.numbering == outbox.numbering else -1
         self.journal.answer(token, outbox.after(after), must_sync=True)

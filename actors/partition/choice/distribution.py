@@ -1,15 +1,15 @@
-"""Which of the consumers that wait is told next that a message is ready, in a shared group. Pure.
+"""Which of the waiting consumers is notified next that a message is ready, in a shared group. Pure.
 
-A consumer that finds nothing in a partition waits to be told. When messages come, as many consumers are told as there
-are messages, and one that is told fetches. A *distribution* is the order in which they are told; who does not wait is
-never told, and takes what it asks for.
+A consumer that finds nothing in a partition waits for a notice. When messages come, as many are notified as there are
+messages, and a notified consumer fetches. A *distribution* is the order of notices; a consumer that does not wait is
+never notified, and takes what it asks for.
 
 Invariants
 ----------
-T1  Every distribution names each of those who wait once, and nobody else: nobody who waits is left out for ever while
-    more messages are ready than consumers were told.
-T2  `round-robin`: who waits longest is first. Between two turns of a consumer that waits again and again, everybody who
-    waits all that time has had one.
+T1  Every distribution names each waiting consumer once, and no other: none that waits is left out for ever while
+    more messages are ready than consumers were notified.
+T2  `round-robin`: the consumer that waits longest is first. Between two turns of a consumer that waits again and again,
+    everybody who waits all that time has had one.
 T3  `least-busy`: who has the fewest messages in flight is first; of equals, who waits longest.
 T4  `random`: each order is as likely as any other, by numbers that are drawn for it.
 """
@@ -59,6 +59,6 @@ DISTRIBUTIONS: Final[Mapping[str, Turns]] = {
 
 
 def load_of(token: Any) -> int:
-    """What whoever waits says of itself; nothing when it does not say."""
+    """What a waiting consumer says of itself; nothing when it does not say."""
     load = getattr(token, "load", None)
     return 0 if load is None else load()

@@ -157,7 +157,7 @@ class ExpiryRules:
         def _give_back(self, group: Group, lease: Lease, ranges: list[OffsetRange], now: float) -> None: ...
 
     def expires(self, first_s: float, now: float) -> None:
-        """Records are appended of which the first expires in so many seconds: every group has a deadline (T4)."""
+        """Records are appended of which the first expires in `first_s` seconds: every group has a deadline (T4)."""
         self._carried.has_expiries = True
         for group in self._groups.values():
             self._look_in(group, first_s, now)
@@ -188,7 +188,7 @@ class ExpiryRules:
         return group.settings.keeps_expired
 
     def settle_expired(self, group: Group, lease: Lease, ranges: Sequence[OffsetRange], now: float) -> None:
-        """Records that were leased, and read for nobody else, have expired: settle them, and look at what follows."""
+        """Records that were leased, and read for no consumer, have expired: settle them, and look at what follows."""
         self._carried.has_expiries = True
         left = self._settle_aged(group, ranges, now)
         if left:

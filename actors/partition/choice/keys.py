@@ -60,7 +60,7 @@ class KeyOrder:
         self._delivery = delivery
         self.records = records
         self.fetches: list[tuple[Fetch, Token]] = []
-        """Those that wait for records to be read, with the tokens of who asked."""
+        """Those that wait for records to be read, with the tokens of their askers."""
         self.is_reading = False
         """Records are being read."""
         self.wall_offset_s = 0.0
@@ -190,7 +190,7 @@ class KeyOrder:
         return tokens
 
     def close(self) -> list[Token]:
-        """Hold nothing any more; the tokens of those who waited."""
+        """Hold nothing any more; returns the tokens of those that waited."""
         self.records.clear()
         return [token for _, token in self.take_fetches()]
 

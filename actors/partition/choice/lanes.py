@@ -71,7 +71,7 @@ class PriorityOrder(KeyOrder):
         super()._forget()
         self._delivery.forget_readied()
         self._ranked: list[int] = []
-        """A heap of rank and offset; `_free`, which the lowest offset leads, tells who starves, if anything may."""
+        """A heap of rank and offset; `_free`, which the lowest offset leads, tells what starves, if anything may."""
         self._unheard: list[OffsetRange] = []
         """What is ready again, and not in the heaps yet."""
 
@@ -101,7 +101,7 @@ class PriorityOrder(KeyOrder):
 
     @staticmethod
     def _is_kept(place: int, unsettled: set[int]) -> bool:
-        """Whether an entry of the heap may stand for something; what the log lacks is told by its rank."""
+        """Whether an entry of the heap may stand for something; what the log lacks is known by its rank."""
         return place <= OFFSET_MASK or place & OFFSET_MASK in unsettled
 
     def add(self, records: WindowRecords) -> None:

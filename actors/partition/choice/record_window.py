@@ -9,7 +9,7 @@ Vocabulary
 *Budget*: the bytes that all ranges of a runtime may take together. When they take more, the ranges that were used
 longest ago are *evicted*: they are empty again, and what they held is read again before their group's next lease.
 *Seen*: the choice has looked at the first `seen` records of the range.
-*Full*: the range holds so many unsettled records that no more are read until some are settled.
+*Full*: the range has its limit of unsettled records, and no more are read until some are settled.
 *Uniform*: records are uniform when a choice has no reason to prefer one to another: no key, and one priority. A range
 whose unsettled records are all uniform does not hold them: its group leases them by offset, as one without a choice.
 
@@ -195,7 +195,7 @@ class RecordRange:
         self.dead = 0
         self.seen = 0
         self.in_use = False
-        """It is being filled for somebody who waits: not to be evicted now."""
+        """It is being filled for a waiting consumer: not to be evicted now."""
         self.lives = 0
         """Grows when the range loses what it held."""
 

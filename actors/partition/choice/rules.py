@@ -75,7 +75,7 @@ class ChoiceRules:
         self._notify(group, now)
 
     def window_not_read(self, group_id: int, error: CallboardError, now: float) -> None:
-        """The records cannot be read now. Those who wait fetch, and hear why."""
+        """The records cannot be read now. Waiting consumers fetch, and hear why."""
         group = self._groups.get(group_id)
         if group is not None and group.choice is not None:
             tokens = [token for _, token in group.choice.take_fetches()]

@@ -1,4 +1,4 @@
-"""Admission: what of a commit's appends goes into the log, and what is told of the rest. Pure.
+"""Admission: what of a commit's appends goes into the log, and what is answered to the rest. Pure.
 
 A guarded publish asks that nothing be stored twice, or only at one offset. That is decided when its commit is staged,
 part by part in the order of the queue: every earlier commit has ended then, and the log's end is known. So the tables
@@ -81,7 +81,7 @@ class Admission:
         """Whether the tables follow the log."""
         self.noted_end = 0
         self.noted_bytes = 0
-        """Payload bytes, roughly, that the log took since somebody set this to 0."""
+        """Payload bytes, roughly, that the log took since this was set to 0."""
         self.duplicates = 0
         """Records that were not stored again."""
         self._draft = Draft()
@@ -106,7 +106,7 @@ class Admission:
     # -- deciding -------------------------------------------------------------------------------------------
 
     def decide(self, appends: Appends, next_offset: int, now_us: int) -> None:
-        """Leave in `appends` what is to be stored, from `next_offset` on at `now_us`; note what others are told."""
+        """Leave in `appends` what is to be stored, from `next_offset` on at `now_us`; note what others are answered."""
         self._now_us = now_us
         kept: list[Singles | PublishedBatch] = []
         batches: list[Columns] = []
@@ -139,7 +139,7 @@ class Admission:
         next_offset: int,
         now_us: int,
     ) -> list[Columns]:
-        """What of a guarded part is to be stored; its answer is noted. Raises what is told instead (G3)."""
+        """What of a guarded part is to be stored; its answer is noted. Raises what is answered instead (G3)."""
         if isinstance(guard, BeginProducer):
             known = self._producer(guard.producer_id)
             begun = self.producers.begin(guard.producer_id, known, owner=guard.owner, epoch=guard.epoch)
@@ -232,7 +232,7 @@ class Admission:
     # -- following the log ----------------------------------------------------------------------------------
 
     def _draft_batch(self, columns: Columns, base: int, time_us: int) -> None:
-        """A batch that nobody asks about: what it carries is noted all the same."""
+        """A batch without an asker: what it carries is noted all the same."""
         if not self.is_guarded or (columns.producers is None and columns.dedup_ids is None):
             return
         draft, offset = Draft(), base
@@ -261,7 +261,7 @@ class Admission:
         self._draft_bytes = 0
 
     def failed(self) -> None:
-        """The commit failed: nothing of it is in the log, as far as anybody is told before the next start."""
+        """The commit failed: nothing of it is in the log, as far as any answer before the next start says."""
         self._draft, self._draft_bytes = Draft(), 0
 
     def read(self, batches: Iterable[Columns], end: int, now_us: int) -> None:

@@ -1,8 +1,8 @@
 """Producers: which of a producer's records a partition has already. Pure.
 
-A record of a producer carries (producer id, epoch, sequence). The id says who publishes, over any number of lives. The
+A record of a producer carries (producer id, epoch, sequence). The id names the publisher, over any number of lives. The
 sequence numbers its records in this partition, one after the other, and goes on over all its lives. The epoch says
-which life: whoever begins a new one *fences* those before it, whose records are refused from then on.
+which life: beginning a new one *fences* those before it, whose records are refused from then on.
 
 The table follows the log: what it says of a producer was read from its records, in their order. It is bounded. A
 producer that has published nothing for `PRODUCER_AGE_S`, or the one that has been silent longest when there are too
@@ -18,8 +18,8 @@ Vocabulary
 ----------
 run        neighbouring records of a producer: sequences and offsets both rise by one
 window     the last `RUNS_KEPT` runs of a producer: the duplicates whose original offset can be told
-begun      the epochs given out in this process, and to whom, which no record may tell of yet
-open       of a producer id: somebody in this process may still publish under it
+begun      the epochs given out in this process, and to which publisher, which no record may show yet
+open       of a producer id: it may still be used in this process
 
 Invariants
 ----------
@@ -50,7 +50,7 @@ SEQUENCE_END: Final = 2**64
 SOURCE_EPOCH: Final = 2**32 - 1
 """Stands for a producer with one life only: it is not fenced, and not forgotten by age or number."""
 SCHEDULE_EPOCH: Final = SOURCE_EPOCH - 1
-"""The same for one that is a schedule: who knows which schedules there are can have all others forgotten."""
+"""The same for one that is a schedule: an actor that knows all schedules can have all others forgotten."""
 REDRIVE_EPOCH: Final = SCHEDULE_EPOCH - 1
 """Of a producer that redrives one dead letter, and of no other."""
 EPOCH_MAX: Final = REDRIVE_EPOCH - 1
@@ -109,7 +109,7 @@ class Producer:
 
 @attrs.define(eq=False)
 class Begun:
-    """The lives that began in this process: `limit` of those that nobody publishes in any more, and all others."""
+    """The lives that began in this process: `limit` of those that are out of use, and all others."""
 
     floor: int = 0
     """The highest epoch of those that were forgotten."""
@@ -144,7 +144,7 @@ class Begun:
                 break
             oldest, found = lives.popitem(last=False)
             if oldest in self._open:
-                lives[oldest] = found  # whom it fenced may publish yet
+                lives[oldest] = found  # those it fenced may publish yet
             else:
                 self.floor = max(self.floor, found[0])
         lives[producer_id] = life
@@ -165,7 +165,7 @@ class ProducerTable:
         """By id, in the order in which they were heard of last."""
         self._sources: dict[int, Producer] = {}
         self.forgotten: list[tuple[int, str]] = []
-        """Producers that were forgotten, and why, until somebody takes them away."""
+        """Producers that were forgotten, and why, until they are taken away."""
 
     def __len__(self) -> int:
         return len(self._others) + len(self._sources)
@@ -252,7 +252,7 @@ class ProducerTable:
         self.forget_old(now_us)
 
     def forget_old(self, now_us: int) -> None:
-        """Forget whoever has published nothing for too long."""
+        """Forget producers that have published nothing for too long."""
         others = self._others
         while others:
             producer_id, producer = next(iter(others.items()))

@@ -116,7 +116,7 @@ class Publishers:
         return identity_of(self._directory)
 
     def handlers(self) -> dict[type, Callable[[Any, Token | None, float], object]]:
-        """What the partition is asked about publishers, and who answers."""
+        """What the partition is asked about publishers, and the answers."""
         answers: dict[type, Callable[[Any], object]] = {
             ForgetProducer: self.forget,
             KeepSchedules: self.keep_schedules,
@@ -338,7 +338,7 @@ class Publishers:
 
 
 def not_stored(what: str, error: StorageError) -> PublishFailed:
-    """The error for publishers of whom nothing was stored, since the disk refused something that must come before."""
+    """The error for publishers of which nothing was stored, since the disk refused something that must come before."""
     is_full = lacks_space(error)
     return (DiskFull if is_full else PublishFailed)(
         f"{what}: {error} Nothing was stored."

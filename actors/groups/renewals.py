@@ -7,7 +7,8 @@ cancelled; a lease that cannot be renewed in time is lost too. A body that exten
 next renewal.
 
 All that is due at about the same time is renewed at once, so a partition that does not answer costs its own consumers
-their leases and no others.
+their leases and no others. When a mailbox has no room for all, the leases that end first are asked for first, and the
+others as soon as the partition has answered those.
 
 The same actor ends the linger of acks that are not awaited (`Lingers`): consumers have no task of their own.
 """
@@ -126,16 +127,17 @@ class RenewedLeases:
         return lease in self._leases
 
     async def due(self, now: Callable[[], float]) -> list[RenewedLease]:
-        """Sleep until something is due, then return it, and what is due soon after."""
+        """Sleep until something is due, then return it, and what is due soon after; what ends first is first."""
         while True:
             moment = now()
             first = min([lease.due for lease in self._leases], default=NEVER)
             if first <= moment:
-                return [
+                due = [
                     lease
                     for lease in self._leases
                     if lease.due - lease.visibility_timeout * EARLY_AT <= moment
                 ]
+                return sorted(due, key=lambda lease: lease.deadline)
             self._timer.arm(first)
             await self._timer.wait()
 
@@ -187,12 +189,22 @@ class Renewals(Actor[None]):
             asked_at = now()
             asked = [(lease, _ask(lease, asked_at)) for lease in due]
             until = asked_at + min(lease.patience_s for lease in due)
+            answering = set[PartitionPort]()
             for lease, reply in asked:
                 kept = await _kept(reply, until)
-                self._judge(lease, kept, asked_at, now())
+                if kept is not None:
+                    answering.add(lease.port)
+                has_room = reply is None and lease.port in answering  # it had none when it was asked
+                self._judge(lease, kept, asked_at, now(), at_once=has_room)
 
-    def _judge(self, lease: RenewedLease, kept: bool | None, asked_at: float, now: float) -> None:
-        """Go on with a hold, or end it. `kept` is None when its partition did not answer."""
+    def _judge(
+        self, lease: RenewedLease, kept: bool | None, asked_at: float, now: float, *, at_once: bool
+    ) -> None:
+        """Go on with a hold, or end it.
+
+        `kept` is None when its partition did not answer, or had no room for the question; with `at_once` it is asked
+        again without a pause.
+        """
         if lease not in self._leases or lease.due == NEVER:
             return
         if kept:
@@ -200,7 +212,7 @@ class Renewals(Actor[None]):
                 lease.move(asked_at, lease.visibility_timeout)
                 lease.renewed(lease.deadline)
         elif kept is None and now < lease.deadline:
-            lease.due = min(now + lease.patience_s, lease.deadline)
+            lease.due = now if at_once else min(now + lease.patience_s, lease.deadline)
         else:
             self._leases.end(lease)
 

@@ -286,7 +286,8 @@ class HandlerWorkload(BrokerWorkload):
             if not message.settled:  # it is given back at once
                 operation, offsets = self.world.history.operation(), (message.offset,)
                 consumer._record("release", operation, message, offsets, attempts=(message.attempt,))
-                consumer._record("released", operation, message, offsets)
+                is_over = self.world.now >= message.deadline  # then giving back has no effect
+                consumer._record("lost" if is_over else "released", operation, message, offsets)
             raise
         finally:
             handlers.end(place)

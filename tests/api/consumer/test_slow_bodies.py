@@ -393,3 +393,41 @@ async def test_a_body_ends_when_the_lease_that_it_has_shortened_cannot_be_renewe
                     await runtime.group("group").reset()
                     await trio.sleep(100)
         assert trio.current_time() - began <= 3
+
+
+async def test_a_partition_with_room_for_one_question_renews_all_leases(
+    autojump_clock: Any, world: Any
+) -> None:
+    """Of very many bodies that run at once none loses its lease, however small the mailbox of their partition is."""
+    count, ended = 40, []
+    async with world.open(limits=callboard.Limits(partition_mailbox=1)) as runtime:
+        topic = await world.topic_of(runtime, count)
+        async with topic.subscribe("group", visibility_timeout=VISIBILITY_S, max_in_flight=count) as consumer:
+
+            async def handle() -> None:
+                async with consumer.receive() as message:
+                    await trio.sleep(3.5 * VISIBILITY_S)
+                ended.append((message.offset, message.attempt))
+
+            async with trio.open_nursery() as nursery:
+                for _ in range(count):
+                    nursery.start_soon(handle)
+    assert sorted(ended) == [(offset, 1) for offset in range(count)]
+
+
+async def test_handlers_keep_their_leases_with_room_for_one_question(autojump_clock: Any, world: Any) -> None:
+    """`work` handles each message once, however small the mailbox of the partition is."""
+    count, attempts = 40, []
+    async with world.open(limits=callboard.Limits(partition_mailbox=1)) as runtime:
+        topic = await world.topic_of(runtime, count)
+        async with trio.open_nursery() as nursery:
+
+            async def handle(message: Any) -> None:
+                await trio.sleep(3.5 * VISIBILITY_S)
+                attempts.append((message.offset, message.attempt))
+                if len(attempts) == count:
+                    nursery.cancel_scope.cancel()
+
+            with trio.move_on_after(20 * VISIBILITY_S):
+                await topic.work(handle, group="group", concurrency=count, visibility_timeout=VISIBILITY_S)
+    assert sorted(attempts) == [(offset, 1) for offset in range(count)]

@@ -1,23 +1,26 @@
 """Which files of a journal's folder are its segments, and putting them where they belong.
 
 A name is no evidence against content. A file that is blank is no segment: one gets its name only with all that it began
-with, synced (J3 in `journal`). One whose header cannot be read is none either when the segment before it goes on past
-the number in its name, because numbers are never used twice. For the others see `placing`.
+with, synced (J3 in `journal`). One whose header cannot be read is none either when the headers around it name one another,
+or when the segment before it has a record with the number in its name, because numbers are never used twice. For the
+others see `placing`.
 """
 
 from __future__ import annotations
 
 import attrs
 
-from callboard.log.format.frame import LAST_OFFSET, FrameFields
+from callboard.log.format.faults import FrameInvalid
+from callboard.log.format.frame import LAST_OFFSET, FrameFields, FrameHeader, decode_body
+from callboard.log.journal.journal_records import Kind, decode_control
 from callboard.log.seams.disk import Close, Entry, Incarnation, Rename, SyncDirectory, Unlink
-from callboard.log.segments.placing import place_segments, renames
+from callboard.log.segments.placing import passed_over, place_segments, renames
 from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.scanning import open_segment, read_headers, scan_file
 from callboard.log.segments.segment_file import segment_path, segment_sizes
 
 BLANK = "it is blank"
-WITHIN = "the segment before it goes on past it"
+WITHIN = "the segments around it leave no place for it"
 
 
 @attrs.frozen
@@ -41,24 +44,31 @@ async def find_places(files: Incarnation, directory: str, entries: list[Entry]) 
     placing = place_segments(directory, headers, None)
     strays = dict.fromkeys(blanks, BLANK) | placing.refused
     names = {placing.renamed.get(name, name): name for name in headers if name not in strays}
+    passed = passed_over({base: headers[name] for base, name in names.items()})
     earlier: int | None = None
     for base in sorted(names):
         if headers[names[base]] is not None:
             earlier = names[base]
-        elif earlier is not None and await goes_past(files, segment_path(directory, earlier), base):
+        elif base in passed or (
+            earlier is not None and await goes_past(files, segment_path(directory, earlier), base)
+        ):
             strays[names.pop(base)] = WITHIN
     return JournalPlaces(dict(sorted(names.items())), strays)
 
 
 async def goes_past(files: Incarnation, path: str, base: int) -> bool:
-    """Whether a segment of a journal holds records behind `base`; the mark of a clean end may be at it."""
+    """Whether a segment of a journal holds the record `base`, or one behind it.
+
+    The mark of a clean end does not count: the next segment takes its number.
+    """
     segment = await open_segment(files, path)
     found: list[int] = []
 
     def visit(position: int, fields: FrameFields, body: memoryview) -> bool:
-        del position, body
-        if fields[LAST_OFFSET] > base:
-            found.append(fields[LAST_OFFSET])
+        del position
+        last = fields[LAST_OFFSET]
+        if last > base or (last == base and not is_mark(fields, body)):
+            found.append(last)
         return bool(found)
 
     try:
@@ -66,6 +76,16 @@ async def goes_past(files: Incarnation, path: str, base: int) -> bool:
     finally:
         await files.submit((Close(segment.handle),))
     return bool(found)
+
+
+def is_mark(fields: FrameFields, body: memoryview) -> bool:
+    """Whether a frame is the mark of a clean end; what cannot be decoded may be one."""
+    try:
+        record = decode_body(FrameHeader(*fields), body).value(0)
+    except FrameInvalid:
+        return True
+    control = decode_control(record, behind_gap=True)
+    return control is not None and control.kind is Kind.MARK
 
 
 async def put_in_place(

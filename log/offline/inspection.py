@@ -207,10 +207,8 @@ class Inspector:
     async def _refuse_headless(self) -> None:
         """Leave out what only its name puts here, where the segments around it go past it."""
         kept: list[SegmentState] = []
-        passed, ended_at = set[int](), OFFSET_MAX
-        if self.found.kind == "partition":
-            passed = passed_over({state.base: state.header for state in self.found.segments})
-            ended_at = await self._ended_at()
+        passed = passed_over({state.base: state.header for state in self.found.segments})
+        ended_at = await self._ended_at() if self.found.kind == "partition" else OFFSET_MAX
         before: SegmentState | None = None
         for state in self.found.segments:
             if state.header is not None:
@@ -220,7 +218,7 @@ class Inspector:
                     self._refuse(state, BEYOND)
                     continue
                 is_within = state.base in passed
-                if self.found.kind == "journal" and before is not None:
+                if self.found.kind == "journal" and before is not None and not is_within:
                     is_within = await goes_past(self.files, before.path, state.base)
                 if is_within:
                     self._refuse(state, WITHIN)

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from callboard.log.errors import LogCorrupt
-from callboard.log.format.segment import SEGMENT_HEADER_BYTES, decode_segment_header
+from callboard.log.format.segment import SEGMENT_HEADER_BYTES, decode_segment_header, encode_segment_header
 from callboard.log.journal.journal import Journal
 from callboard.log.journal.journal_reading import JournalReading
 from callboard.log.journal.journal_recovery import Owner
@@ -97,6 +97,28 @@ def noise_within(disk, folder):
     disk.plant_file(segment_path(folder, base_of(segments(disk, folder)[-2]) + 3), b"\xa5" * 700)
 
 
+def noise_at_an_end(disk, folder):
+    """Under the number of the last record of a segment."""
+    disk.plant_file(segment_path(folder, base_of(segments(disk, folder)[2]) - 1), b"\xa5" * 200)
+
+
+def noise_at_an_end_without_links(disk, folder):
+    """The same in a journal of an earlier version, whose headers do not name the segments before them."""
+    for path in segments(disk, folder):
+        content = disk.files()[path]
+        header = decode_segment_header(content[:SEGMENT_HEADER_BYTES])
+        unlinked = encode_segment_header(
+            segment_id=header.segment_id,
+            base_offset=header.base_offset,
+            created_us=header.created_us,
+            kind=header.kind,
+            records_version=header.records_version,
+            identity=header.identity,
+        )
+        disk.plant_file(path, unlinked + content[SEGMENT_HEADER_BYTES:])
+    noise_at_an_end(disk, folder)
+
+
 def copy_behind(disk, folder):
     disk.plant_file(segment_path(folder, 2 * EVENTS), disk.files()[segments(disk, folder)[0]])
 
@@ -142,6 +164,8 @@ MISPLACED = [
     blank_behind,
     blank_far_ahead,
     noise_within,
+    noise_at_an_end,
+    noise_at_an_end_without_links,
     copy_behind,
     copy_within,
     renamed_first,
@@ -186,6 +210,35 @@ async def test_what_is_really_missing_stays_damage():
     events = await replayed(disk, folder)
     assert len(events) < EVENTS
     assert events == [each for each in ALL if each in events]
+
+
+async def test_noise_under_the_number_of_the_last_record_costs_nothing():
+    """Also where the journal was not closed, so that no mark follows its last record, and that is a snapshot."""
+    disk = await filled("catalog")
+    journal = await open_journal(disk, "catalog", [])
+    await journal.snapshot(b"all")
+    disk.plant_file(segment_path("catalog", base_of(segments(disk, "catalog")[-1]) + 1), b"\xa5" * 200)
+    assert {problem.kind for problem in (await verify_directory(disk)).problems} == {"stray"}
+    assert await read(disk, "catalog") == [*ALL, b"all"]
+    assert await replayed(disk, "catalog") == [b"all"]
+    assert (await verify_directory(disk)).problems == ()
+
+
+async def test_the_mark_of_a_clean_end_does_not_make_the_next_segment_noise():
+    """The next segment takes the number of the mark, which power loss may bring back: its lost header is damage."""
+    disk = await filled("catalog")
+    marked = segments(disk, "catalog")[-1]
+    before = disk.files()[marked]
+    journal = await open_journal(disk, "catalog", [])
+    await journal.snapshot(b"all")
+    await journal.append([b"one more"])
+    await journal.close()
+    disk.plant_file(marked, before)
+    last = segments(disk, "catalog")[-1]
+    disk.plant_file(last, b"\xa5" * SEGMENT_HEADER_BYTES + disk.files()[last][SEGMENT_HEADER_BYTES:])
+    assert {problem.path for problem in (await verify_directory(disk)).problems} == {last}
+    with pytest.raises(LogCorrupt, match="header"):
+        await replayed(disk, "catalog")
 
 
 async def test_segments_name_the_one_before_them():

@@ -227,6 +227,9 @@ async def test_noise_under_the_number_of_the_last_record_costs_nothing():
 async def test_the_mark_of_a_clean_end_does_not_make_the_next_segment_noise():
     """The next segment takes the number of the mark, which power loss may bring back: its lost header is damage."""
     disk = await filled("catalog")
+    journal = await open_journal(disk, "catalog", [])
+    await journal.append([b"before the mark"])
+    await journal.close()
     marked = segments(disk, "catalog")[-1]
     before = disk.files()[marked]
     journal = await open_journal(disk, "catalog", [])
@@ -235,9 +238,11 @@ async def test_the_mark_of_a_clean_end_does_not_make_the_next_segment_noise():
     await journal.close()
     disk.plant_file(marked, before)
     last = segments(disk, "catalog")[-1]
+    assert last != marked
     disk.plant_file(last, b"\xa5" * SEGMENT_HEADER_BYTES + disk.files()[last][SEGMENT_HEADER_BYTES:])
-    assert {problem.path for problem in (await verify_directory(disk)).problems} == {last}
-    with pytest.raises(LogCorrupt, match="header"):
+    problems = (await verify_directory(disk)).problems
+    assert {(problem.path, problem.kind) for problem in problems} == {(last, "header"), (last, "lost")}
+    with pytest.raises(LogCorrupt, match="its header"):
         await replayed(disk, "catalog")
 
 

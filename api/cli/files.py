@@ -15,6 +15,7 @@ import io
 import itertools
 import os
 import pathlib
+import secrets
 import shutil
 import stat
 import sys
@@ -198,14 +199,16 @@ def temporary_directory(*, keep: bool, parent: str | None = None) -> Iterator[st
 
     Raises `InvalidArgument` where none can be made.
     """
+    where = parent or tempfile.gettempdir()
+    # Named before it is made: a signal may end the command as soon as it is there.
+    path = os.path.join(where, f"callboard-{secrets.token_hex(8)}")
     try:
-        path = tempfile.mkdtemp(prefix="callboard-", dir=parent)
-    except OSError as error:
-        where = parent or tempfile.gettempdir()
-        raise InvalidArgument(
-            f"no directory can be made in {where}: {error.strerror}. Name another directory."
-        ) from None
-    try:
+        try:
+            os.mkdir(path, 0o700)
+        except OSError as error:
+            raise InvalidArgument(
+                f"no directory can be made in {where}: {error.strerror}. Name another directory."
+            ) from None
         yield path
     finally:
         if not keep:

@@ -12,10 +12,9 @@ import trio
 from callboard.actors.dead_letters import router
 from callboard.actors.delays import scheduler
 from callboard.actors.outbox import forwarder
-from callboard.actors.partition.beside.dead_flags import Source
 from callboard.actors.partition.beside.delayed import Waiting
 
-KEPT = (router.Line, scheduler.Line, forwarder.Line, forwarder.Lane, Source, Waiting)
+KEPT = (router.Line, scheduler.Line, forwarder.Line, forwarder.Lane, router.Source, Waiting)
 
 SOON_S = 60.0
 

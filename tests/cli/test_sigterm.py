@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from callboard.cli.files import temporary_directory
 from tests.cli.conftest import COMMAND
 
 LONG = {"demo": ("--events", "50000"), "bench": ("--seconds", "60")}
@@ -49,4 +51,20 @@ def test_a_command_that_is_terminated_leaves_nothing(
     # Until Python has begun to run the command, the signal has its usual effect.
     assert running.returncode in ((143, -signal.SIGTERM) if moment is at_once else (143,))
     assert b"Traceback" not in told
+    assert directories(tmp_path) == []
+
+
+def test_a_signal_right_after_the_directory_was_made_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What ends the command between the making of its directory and its first use removes it."""
+    make = os.mkdir
+
+    def make_and_end(path: str, mode: int = 0o777) -> None:
+        make(path, mode)
+        raise SystemExit(143)
+
+    monkeypatch.setattr(os, "mkdir", make_and_end)
+    with pytest.raises(SystemExit), temporary_directory(keep=False, parent=str(tmp_path)):
+        pass
     assert directories(tmp_path) == []

@@ -134,7 +134,7 @@ def _of_budget(label: str, budget: Budget, largest_bytes: int) -> Iterator[str]:
 
 def _of_timers(cell: Any) -> Iterator[str]:
     """Of what owners have armed the wheel knows, or will at its next turn, and it does not sleep past it."""
-    if cell.state != "running":
+    if cell.state != "running" or not cell.incarnation.is_running:  # owners arm again at the next one
         return
     wheel = cell.incarnation._actor
     now = cell.system.clock.monotonic()

@@ -87,6 +87,16 @@ async def test_a_timer_that_never_comes_is_told(busy: Any) -> None:
     assert bounds.inside(busy.life, 100) is None
 
 
+async def test_a_wheel_that_has_crashed_is_not_looked_at(busy: Any) -> None:
+    """Until its tasks have ended it may sleep past what it was told last: owners arm again at the next one."""
+    await trio.testing.wait_all_tasks_blocked()
+    life = busy.life.runtime._session.system.actor("timer-wheel")._cell.incarnation
+    life._actor._wakes_at = busy.port.ref._cell.incarnation._actor._due.deadline + 0.1
+    assert "the wheel sleeps until" in bounds.inside(busy.life, 100)
+    life._nursery.cancel_scope.cancel()
+    assert bounds.inside(busy.life, 100) is None
+
+
 async def test_a_consumer_that_is_not_notified_is_told(busy: Any) -> None:
     """A consumer waits, messages are ready, and nobody is notified."""
     (group, _) = busy.core.states

@@ -214,7 +214,7 @@ _TABLE: Final = (
         "fences within a key",
         "a message is handled while an earlier one of its key is out, or waits for another attempt",
         "records are read without their keys",
-        (Patch(f"{ACTORS}.partition.record_window.key_hash", wrong.returns(0)),),
+        (Patch(f"{ACTORS}.partition.choice.record_window.key_hash", wrong.returns(0)),),
         ("order-per-key",),
     ),
     Safeguard(

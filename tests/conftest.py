@@ -60,6 +60,9 @@ LONG_FIRST = ("simulations/workload", "spark", "cli", "types", "simulations/user
 ROUND_EXAMPLES = 5000
 """Hypothesis remembers each example of a round, and many of them take gigabytes."""
 
+COUNTS_CALLS = "tests/api/test_steps.py"
+"""Wire mode makes calls of its own."""
+
 Story = Callable[[Any], Awaitable[object]]
 """What a client does with a runtime."""
 
@@ -86,7 +89,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the folders of `LONG_FIRST` first, each in its order. With `--examples`, keep the property tests alone."""
+    """Put the folders of `LONG_FIRST` first, each in its order. With `--examples`, keep the property tests alone; with
+    `--wire`, leave out tests that count calls.
+    """
+    if config.getoption("--wire"):
+        counting = [item for item in items if item.nodeid.startswith(COUNTS_CALLS)]
+        config.hook.pytest_deselected(items=counting)
+        items[:] = [item for item in items if item not in counting]
     if examples := config.getoption("--examples"):
         searching = {item for item in items if searches(item, min(examples, ROUND_EXAMPLES))}
         config.hook.pytest_deselected(items=[item for item in items if item not in searching])

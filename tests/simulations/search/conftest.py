@@ -29,6 +29,7 @@ def made() -> Callable[..., Any]:
         history = History(now=lambda: next(moments) / 8)
         tell(history)
         return SimpleNamespace(
+            delivers_copies=False,
             failure=failure,
             seed=seed,
             plan=plan,

@@ -1,4 +1,4 @@
-"""What crosses between the broker's actors: commands and answers by their types, and what of them is not yet data.
+"""What crosses between the broker's actors: commands, answers and notices by their types.
 
 `broker_wire` makes the `Wire` of a runtime in wire mode: each of these messages is encoded, decoded and delivered as a
 copy. Actors that users spawn are not covered: what they send each other need not be data.
@@ -6,7 +6,6 @@ copy. Actors that users spawn are not covered: what they send each other need no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from callboard.actors.catalog.commands import CatalogCommand
@@ -29,13 +28,11 @@ ANSWERS: Final = (c.Offsets, c.LeasedRecords)
 """What commands are answered with that do not name the type of their answers as a `Question` does."""
 NOTICES: Final = (Due,)
 """What they say to their peers."""
-NOT_YET_DATA: Final[Mapping[type, str]] = {}
-"""Classes whose objects cross as they are, and why. It is to become empty."""
 
 
 def broker_wire() -> Wire:
     """The wire of a runtime."""
-    return Wire((*COMMANDS, *ANSWERS, *NOTICES), NOT_YET_DATA, _is_of_the_broker)
+    return Wire((*COMMANDS, *ANSWERS, *NOTICES), _is_of_the_broker)
 
 
 def _is_of_the_broker(path: str) -> bool:

@@ -14,8 +14,6 @@ since its class is the program's.
 Vocabulary
 ----------
 roots          the types of commands and answers, from which the known classes are derived
-not yet data   classes whose objects cross as they are, by name and with the reason: the list is to become empty
-beside         the objects of such classes in one value: the encoded value has their places
 
 Invariants
 ----------
@@ -79,10 +77,8 @@ class Code(enum.IntEnum):
     """Of an enumeration: name of the class, name of the member."""
     ERROR = 11
     """Name of the class, arguments, attributes, cause."""
-    BESIDE = 12
-    """Place among the objects that are not yet data."""
-    READ_ONLY_MAP = 13
-    TEXT = 14
+    READ_ONLY_MAP = 12
+    TEXT = 13
     """With surrogates, such as in names of files that are no text: CBOR's own cannot have them."""
 
 
@@ -117,21 +113,20 @@ def name_of(kind: type) -> str:
     return f"{kind.__module__.removeprefix(PACKAGE)}.{kind.__qualname__}"
 
 
-def known_classes(roots: Iterable[Any], not_yet_data: Iterable[type] = ()) -> frozenset[type]:
+def known_classes(roots: Iterable[Any]) -> frozenset[type]:
     """The records and enumerations that commands and answers of these types consist of, as far as their types say."""
-    ends = {kind.__name__: kind for kind in not_yet_data}
     known: set[type] = set()
     waiting = list(roots)
     while waiting:
         found = waiting.pop()
         if get_origin(found) is not None or isinstance(found, UnionType):
             waiting += get_args(found)
-        elif isinstance(found, type) and found not in known and found not in ends.values():
+        elif isinstance(found, type) and found not in known:
             if issubclass(found, enum.Enum):
                 known.add(found)
             elif attrs.has(found) or _is_named_tuple(found):
                 known.add(found)
-                waiting += get_type_hints(found, localns=ends).values()
+                waiting += get_type_hints(found).values()
                 waiting += getattr(found, "__orig_bases__", ())  # a question names the type of its answer
     return frozenset(known)
 
@@ -146,28 +141,24 @@ class Wire:
     def __init__(
         self,
         roots: Iterable[Any],
-        not_yet_data: Mapping[type, str] = MappingProxyType({}),
         covers: Callable[[str], bool] = lambda _path: True,
     ) -> None:
         self.covers = covers
-        self.known = known_classes(roots, not_yet_data)
-        self.crossed: set[type] = set()
-        """The classes of `not_yet_data` of which something has crossed."""
-        self._not_yet_data = tuple(not_yet_data)
+        self.known = known_classes(roots)
         self._records = {
             name_of(kind): _record_of(kind) for kind in self.known if not issubclass(kind, enum.Enum)
         }
         self._members = {name_of(kind): kind for kind in self.known if issubclass(kind, enum.Enum)}
-        self._encoders: dict[type, Callable[[Any, list[Any], int], Any]] = {
+        self._encoders: dict[type, Callable[[Any, int], Any]] = {
             list: self._items(Code.LIST),
             tuple: self._items(Code.TUPLE),
             dict: self._map(Code.MAP),
             MappingProxyType: self._map(Code.READ_ONLY_MAP),
             set: self._set(Code.SET),
             frozenset: self._set(Code.FROZEN_SET),
-            array: lambda value, _beside, _depth: [Code.ARRAY, value.typecode, value.tobytes()],
-            memoryview: lambda value, _beside, _depth: [Code.VIEW, value.format, value.tobytes()],
-            bytearray: lambda value, _beside, _depth: [Code.BYTEARRAY, bytes(value)],
+            array: lambda value, _depth: [Code.ARRAY, value.typecode, value.tobytes()],
+            memoryview: lambda value, _depth: [Code.VIEW, value.format, value.tobytes()],
+            bytearray: lambda value, _depth: [Code.BYTEARRAY, bytes(value)],
             datetime: _datetime,
         }
         for name, record in self._records.items():
@@ -177,22 +168,19 @@ class Wire:
 
     def copy(self, value: V, what: str = "a message") -> V:
         """The value as its receiver gets it. Raises `InternalError` for what does not survive (W2)."""
-        beside: list[Any] = []
         try:
-            encoded = _bytes_of(plain := self._plain(value, beside, 0))
-            found: V = self._value(cbor2.loads(encoded), beside)
-            again: list[Any] = []
-            other = self._plain(found, again, 0)
-            if _bytes_of(other) != encoded or list(map(id, again)) != list(map(id, beside)):
+            encoded = _bytes_of(plain := self._plain(value, 0))
+            found: V = self._value(cbor2.loads(encoded))
+            other = self._plain(found, 0)
+            if _bytes_of(other) != encoded:
                 raise self._difference(plain, other)
         except NotData as problem:
             raise _does_not_survive(value, what, problem) from problem
-        self.crossed.update(map(type, beside))
         return found
 
     # -- encoding
 
-    def _plain(self, value: Any, beside: list[Any], depth: int) -> Any:
+    def _plain(self, value: Any, depth: int) -> Any:
         kind = type(value)
         if kind in PLAIN:
             return _text(value) if kind is str and not value.isascii() else value
@@ -201,68 +189,66 @@ class Wire:
         encode = self._encoders.get(kind)
         if encode is None:
             encode = self._encoders[kind] = self._encoder_of(kind)
-        return encode(value, beside, depth + 1)
+        return encode(value, depth + 1)
 
-    def _encoder_of(self, kind: type) -> Callable[[Any, list[Any], int], Any]:
-        if issubclass(kind, self._not_yet_data):
-            return _set_beside
+    def _encoder_of(self, kind: type) -> Callable[[Any, int], Any]:
         if issubclass(kind, BaseException):
             return self._error
         raise NotData(f"is of class {name_of(kind)}, which no message may contain")
 
-    def _items(self, code: Code) -> Callable[[Any, list[Any], int], Any]:
-        def encode(value: Any, beside: list[Any], depth: int) -> list[Any]:
+    def _items(self, code: Code) -> Callable[[Any, int], Any]:
+        def encode(value: Any, depth: int) -> list[Any]:
             encoded: list[Any] = [int(code)]
             for index, item in enumerate(value):
                 try:
-                    encoded.append(self._plain(item, beside, depth))
+                    encoded.append(self._plain(item, depth))
                 except NotData as problem:
                     raise problem.at(f"[{index}]") from None
             return encoded
 
         return encode
 
-    def _map(self, code: Code) -> Callable[[Any, list[Any], int], Any]:
-        def encode(value: Any, beside: list[Any], depth: int) -> list[Any]:
+    def _map(self, code: Code) -> Callable[[Any, int], Any]:
+        def encode(value: Any, depth: int) -> list[Any]:
             encoded: list[Any] = [int(code)]
             for key, item in value.items():
                 try:
-                    encoded += self._plain(key, beside, depth), self._plain(item, beside, depth)
+                    encoded += self._plain(key, depth), self._plain(item, depth)
                 except NotData as problem:
                     raise problem.at(f"[{key!r}]") from None
             return encoded
 
         return encode
 
-    def _set(self, code: Code) -> Callable[[Any, list[Any], int], Any]:
-        def encode(value: Any, beside: list[Any], depth: int) -> list[Any]:
-            items = [self._plain(item, beside, depth) for item in value]
+    def _set(self, code: Code) -> Callable[[Any, int], Any]:
+        def encode(value: Any, depth: int) -> list[Any]:
+            items = [self._plain(item, depth) for item in value]
             return [int(code), *sorted(items, key=_bytes_of)]
 
         return encode
 
-    def _record(self, name: str, record: Record) -> Callable[[Any, list[Any], int], Any]:
-        def encode(value: Any, beside: list[Any], depth: int) -> list[Any]:
+    def _record(self, name: str, record: Record) -> Callable[[Any, int], Any]:
+        def encode(value: Any, depth: int) -> list[Any]:
             encoded: list[Any] = [int(Code.RECORD), name]
             for field in record.names:
                 try:
-                    encoded.append(self._plain(getattr(value, field), beside, depth))
+                    encoded.append(self._plain(getattr(value, field), depth))
                 except NotData as problem:
                     raise problem.at(f".{field}") from None
             return encoded
 
         return encode
 
-    def _error(self, value: BaseException, beside: list[Any], depth: int, causes: int = 0) -> list[Any]:
+    def _error(self, value: BaseException, depth: int, causes: int = 0) -> list[Any]:
         cause: Any = None
         if value.__cause__ is not None and causes < WIRE_CAUSES_MAX:
-            cause = self._error(value.__cause__, beside, depth, causes + 1)
+            cause = self._error(value.__cause__, depth, causes + 1)
         kind = type(value)
         if kind is DescribedError:
             return [int(Code.ERROR), "", str(value), [], cause]
         try:
             if _error_of(name_of(kind)) is kind:
-                encoded = [self._plain(item, beside, depth) for item in _parts_of(value)]
+                encoded = [self._plain(item, depth) for item in _parts_of(value)]
                 return [int(Code.ERROR), name_of(kind), *encoded, cause]
         except NotData as problem:
             if isinstance(value, CallboardError):
@@ -271,41 +257,35 @@ class Wire:
 
     # -- decoding
 
-    def _value(self, item: Any, beside: list[Any]) -> Any:
+    def _value(self, item: Any) -> Any:
         if type(item) is not list:
             return item
         code = item[0]
         if code == Code.RECORD:
             record = self._records[item[1]]
-            return record.make([self._value(each, beside) for each in item[2:]])
-        if code == Code.BESIDE:
-            return beside[item[1]]
+            return record.make([self._value(each) for each in item[2:]])
         if code == Code.MEMBER:
             return self._members[item[1]][item[2]]
         if code == Code.ERROR:
-            return self._decoded_error(item, beside)
+            return self._decoded_error(item)
         make = _SIMPLE.get(code)
-        return (
-            _COLLECTIONS[code]([self._value(each, beside) for each in item[1:]])
-            if make is None
-            else make(item)
-        )
+        return _COLLECTIONS[code]([self._value(each) for each in item[1:]]) if make is None else make(item)
 
-    def _decoded_error(self, item: list[Any], beside: list[Any]) -> BaseException:
+    def _decoded_error(self, item: list[Any]) -> BaseException:
         _, name, arguments, attributes, cause = item
         error: BaseException
         kind = _error_of(name)
         if kind is None:
             error = DescribedError(arguments)
         else:
-            found, state = self._value(arguments, beside), self._value(attributes, beside)
+            found, state = self._value(arguments), self._value(attributes)
             if issubclass(kind, CallboardError):
                 error = remade(kind, found, state)
             else:
                 error = kind(*found)
                 error.__dict__.update(state)
         if cause is not None:
-            error.__cause__ = self._decoded_error(cause, beside)
+            error.__cause__ = self._decoded_error(cause)
         return error
 
     # -- what did not survive
@@ -345,13 +325,8 @@ def _record_of(kind: type) -> Record:
     return Record(kind, tuple(field.name for field in fields), make)
 
 
-def _member(name: str) -> Callable[[Any, list[Any], int], Any]:
-    return lambda value, _beside, _depth: [int(Code.MEMBER), name, value.name]
-
-
-def _set_beside(value: Any, beside: list[Any], _depth: int) -> list[Any]:
-    beside.append(value)
-    return [int(Code.BESIDE), len(beside) - 1]
+def _member(name: str) -> Callable[[Any, int], Any]:
+    return lambda value, _depth: [int(Code.MEMBER), name, value.name]
 
 
 def _text(value: str) -> Any:
@@ -362,7 +337,7 @@ def _text(value: str) -> Any:
     return value
 
 
-def _datetime(value: datetime, _beside: list[Any], _depth: int) -> list[Any]:
+def _datetime(value: datetime, _depth: int) -> list[Any]:
     zone = value.tzinfo
     if zone is not None and type(zone) is not timezone:
         value = value.astimezone(timezone(value.utcoffset() or timedelta()))

@@ -14,7 +14,7 @@ import trio.testing
 import callboard
 import callboard.actors
 from callboard.actors.kernel import Actor, Question
-from callboard.actors.messages import COMMANDS, NOT_YET_DATA, broker_wire
+from callboard.actors.messages import COMMANDS, broker_wire
 from callboard.simulations.clock import VirtualClock
 from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.entropy import SeededEntropy
@@ -42,11 +42,6 @@ def test_the_commands_of_every_actor_are_known():
         if command is not NoneType and command not in broker_wire().known
     }
     assert lacking == {}
-
-
-def test_every_message_is_data():
-    """Nothing is on the list of classes whose objects cross as they are."""
-    assert dict(NOT_YET_DATA) == {}
 
 
 def test_commands_are_frozen():

@@ -168,18 +168,11 @@ def test_what_is_nested_too_deep_is_named():
         copied(Order((), {"loop": loop}))
 
 
-def test_what_is_not_yet_data_crosses_as_it_is():
-    """An object of a class on the list is delivered itself, and the wire says that one has crossed."""
-    wire = Wire((Opened,), {Port: "it is the partition's"})
-    assert wire.copy(Opened(PORT)).port is PORT
-    assert wire.crossed == {Port}
-
-
 def test_known_classes_follow_from_the_types():
     """Records and enumerations are known when the types of commands lead to them."""
     assert known_classes([Order | None]) == {Order, Item, Colour}
     assert known_classes([Item]) == {Item, Colour}
-    assert known_classes([Opened], [Port]) == {Opened}
+    assert known_classes([Opened]) == {Opened}
     assert known_classes([tuple[dict[str, Item], ...]]) == {Item, Colour}
 
 

@@ -182,29 +182,26 @@ class Session:
 
     async def timer_statistics(self) -> TimerStatistics:
         """What the timer wheel has done so far."""
-        while True:
-            try:
-                return await self.wheel.ref.ask(CountTimers())
-            except ActorCrashed:
-                continue
-            except ActorStopped:
-                self.check_open()
-                raise
+        return await self._ask(self.wheel.ref, CountTimers())
 
     async def forwarded(self) -> Forwarded:
         """What the dead-letter router has forwarded; nothing where it does not run."""
         router = self.directory.router.ref
-        while router is not None:
+        if router is not None:
+            with suppress(RestartLimitReached):
+                return await self._ask(router, CountForwarded())
+        return Forwarded()
+
+    async def _ask(self, actor: ActorRef[Any], question: Question[A]) -> A:
+        """What the actor answers, after as many restarts as it takes. Raises `RuntimeClosed` when it has stopped."""
+        while True:
             try:
-                return await router.ask(CountForwarded())
+                return await actor.ask(question)
             except ActorCrashed:
                 continue
             except ActorStopped:
                 self.check_open()
                 raise
-            except RestartLimitReached:
-                break
-        return Forwarded()
 
     async def partition_statistics(self, ports: Sequence[PartitionPort]) -> tuple[PartitionStatistics, ...]:
         """Each partition's statistics; only the state of one that does not answer within DESCRIBE_TIMEOUT_S."""

@@ -321,7 +321,7 @@ class Topic:
     def subscribe(self, group: str, *, name: str | None = None, **settings: Unpack[GroupOptions]) -> Consumer:
         """A consumer of this topic in a group: `async with topic.subscribe("billing") as consumer`.
 
-        `name` says who it is, for people: `Runtime.groups` shows it beside the consumer's id.
+        `name` is a display name: `Runtime.groups` shows it beside the consumer's id.
 
         Settings belong to the group. Its first subscriber decides on them, `Group.alter` changes them; one that
         names others joins with those of the group, and a warning says so. They are `visibility_timeout` (30 s),
@@ -337,9 +337,12 @@ class Topic:
         An offset as `start` holds in every partition: below the oldest record it means that one, past the end the end.
         Entering raises `ConfigurationError` with every problem.
         """
+        return Consumer(self._member(group, name, settings))
+
+    def _member(self, group: str, name: str | None, settings: GroupOptions) -> Fetcher:
         self._session.check_open()
         check_not_own_group(group)
-        return Consumer(Fetcher(self._session, (self._live,), group, settings, name))
+        return Fetcher(self._session, (self._live,), group, settings, name)
 
     async def work(
         self,
@@ -371,10 +374,7 @@ class Topic:
         `InvalidArgument`.
         """
         check_settings_of_work(settings)
-        self._session.check_open()
-        check_not_own_group(group)
-        fetcher = Fetcher(self._session, (self._live,), group, settings, name)
-        await Working(fetcher, handler, concurrency, grace).run(task_status)
+        await Working(self._member(group, name, settings), handler, concurrency, grace).run(task_status)
 
     def read(
         self,

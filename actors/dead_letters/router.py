@@ -119,11 +119,14 @@ class DeadLetterRouter(Actor[RouterCommand]):
             self._give(source)
 
     def _forwarded(self) -> Forwarded:
-        counts = self._counts
-        for topic_id in [each for each in counts if self._directory.by_id(each) is None]:
-            del counts[topic_id]
-        named = [(self._directory.by_id(topic_id), count) for topic_id, count in counts.items()]
-        return Forwarded({live.name: count for live, count in named if live is not None}, dict(self._held))
+        named: dict[str, int] = {}
+        for topic_id, count in tuple(self._counts.items()):
+            live = self._directory.by_id(topic_id)
+            if live is None:
+                del self._counts[topic_id]
+            else:
+                named[live.name] = count
+        return Forwarded(named, dict(self._held))
 
     def _give(self, source: Source) -> None:
         """Add the source to the line of its target, if it has one; else its dead letters stay where they are."""

@@ -4,8 +4,8 @@ An owner has `Timers` of its own, and a `Timer` for each thing that it waits for
 which it has something to do. A plain timer takes a *deadline*, in seconds of the monotonic clock; an `Instant` takes
 seconds of the wall clock since 1970.
 
-Arming neither waits nor fails. The wheel is told at its next turn of each timer's newest moment, and only when it must
-be: a moment that lies behind the one that the wheel knows is told when that one has come. When a moment has come, the
+Arming neither waits nor fails. The wheel learns each timer's newest moment at its next turn, and only when it must: a
+moment that lies behind the one that the wheel knows is sent when that one has come. When a moment has come, the
 timer's flag is set, which wakes the owner's task.
 
 Invariants
@@ -90,7 +90,7 @@ class Timer:
         self.deadline = NEVER
         """`NEVER` unless it is armed, or has come and the owner has not asked yet."""
         self.known = NEVER
-        """The moment of the newest arming that the wheel was told of, or is being told of."""
+        """The moment of the newest arming that was sent to the wheel, or is on its way."""
         self.number = timers.number()
 
     def arm(self, deadline: float) -> None:
@@ -154,7 +154,7 @@ class Timers:
         self._owner = self._numbered = 0
         self.clock = wheel.clock
         self.known: dict[int, Timer] = {}
-        """What the wheel knows of, or is being told of, by number."""
+        """What the wheel knows of, or is on its way to it, by number."""
         self.has_ended = False
         """The wheel has."""
 

@@ -194,7 +194,7 @@ class Directory:
         return RouteGroup(group_id, self._routed.get(group_id, ()))
 
     def hear(self, message: object) -> None:
-        """Of the router: one that has begun is told of all groups."""
+        """Of the router: one that has begun hears of all groups."""
         if self._routes is not None and isinstance(message, Began):
             for group_id in self._routed:
                 self._routes.mark(group_id)

@@ -116,7 +116,7 @@ class Cell(Generic[M]):
         self.retried: tuple[Envelope[M], int] | None = None
         """The message that was put back after a crash, and how often that happened."""
         self.peers: dict[int, Peer[Any, M]] = {}
-        """Who hears what the actor says, by number."""
+        """The peers that hear what the actor says, by number."""
         self._peers_numbered = 0
         self._watchers: dict[object, Callable[[Terminated], object]] = {}
         self._terminated: Terminated | None = None

@@ -62,7 +62,7 @@ class DeadLetterNotices:
         return {e.HasDead: self._has_dead, e.DroppedDead: self._dropped_dead}
 
     def asked(self, group_id: int) -> None:
-        """Somebody asks for those of the group. What comes about from now on is said again."""
+        """Those of the group are asked for. What comes about from now on is said again."""
         self._said.discard(group_id)
 
     def compose(self, group_id: int) -> c.DeadLettersWait:

@@ -9,8 +9,8 @@ B1  A group that a core begins with is where its journal says or, when that does
     the log's beginning: no record was dropped since it was opened.
 B2  The record of a group's opening is journalled before anything else of the group, before the log's beginning moves,
     and at once where the journal lost records: that leases have ended with those must not be forgotten.
-B3  While retention drops records, a group that it did not ask holds none of them back. Who joins or seeks meanwhile is
-    answered when they are gone, so that from the answer on nothing unread is dropped.
+B3  While retention drops records, a group that it did not ask holds none of them back. One that joins or seeks then
+    is answered when they are gone, so that from the answer on nothing unread is dropped.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class OpeningRules:
     _carried: Carried
     _groups: dict[int, Group]
     _behind_drop: list[tuple[Token, int]] | None
-    """Who joined or sought since retention began to drop, and the offset to answer; None while it drops nothing."""
+    """Groups that joined or sought while retention drops, with the offset to answer; None while it drops nothing."""
 
     if TYPE_CHECKING:
 
@@ -93,7 +93,7 @@ class OpeningRules:
         self._behind_drop = []
 
     def end_drop(self) -> None:
-        """What it drops is gone: answer who joined or sought meanwhile (B3)."""
+        """What it drops is gone: answer groups that joined or sought meanwhile (B3)."""
         behind, self._behind_drop = self._behind_drop or (), None
         for token, offset in behind:
             self._answer_behind_drop(token, max(offset, self.start_offset))

@@ -37,7 +37,7 @@ def log_settings(settings: TopicSettings, limits: Limits) -> LogSettings:
 
 @attrs.define(eq=False)
 class RouterAddress:
-    """Where the dead-letter router is found; None until it is started. It is then told what to ask partitions for."""
+    """Where the dead-letter router is found; None until it is started. It then hears what to ask partitions for."""
 
     ref: ActorRef[Any] | None = None
 

@@ -13,8 +13,8 @@ U1  A message that was fetched is not taken yet, in the caller's hands, or given
     question that a call gave up waiting for is the next call's.
 U2  What the caller holds unsettled never exceeds `max_in_flight`, leases that ran out not counted.
 U3  Only one task fetches at a time.
-U4  What was fetched and not handed over is given back when its lease is half over, whatever the caller does: no attempt
-    counts for nobody, and nobody holds up for longer what others could have.
+U4  What was fetched and not handed over is given back when its lease is half over, whatever the caller does: no
+    attempt counts for a message that no program saw, and none is held up for longer that others could have.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Fetcher(TakesBatches, FollowsTopics, FollowsAssignment):
         self.pattern = pattern
         """Which topics it reads, if they are not named."""
         self.name = None if name is None else check_name(name, "consumer")
-        """Who this is, for people: it stands beside the consumer's id in `Runtime.groups`."""
+        """Display name, which stands beside the consumer's id in `Runtime.groups`."""
         self.settings = GroupSettings()
         self.session = session
         self.leases = ConsumerLeases(session, self.group, lambda: self.let_go())
@@ -365,7 +365,7 @@ class Fetcher(TakesBatches, FollowsTopics, FollowsAssignment):
             self.leases.give_back([lease.take(lease.untaken)])
 
     def give_back_fetched(self) -> None:
-        """As `give_back_buffer`, with answers that nobody has taken."""
+        """As `give_back_buffer`, with answers that were not taken."""
         self.give_back_buffer()
         self._give_back_answers(math.inf)
 

@@ -101,7 +101,7 @@ class Inspector:
     found: Inspection
     progress: Tell | None
     owner: str = ""
-    """The folder of the journal that lies here; empty when nobody asked."""
+    """The folder of the journal that lies here; empty unless it was asked for."""
 
     async def run(self) -> Inspection:
         """Read the headers, then each segment, then compare them."""

@@ -274,7 +274,7 @@ class _Copying:
         self._acked[group].add(bytes(message.value or b""))
 
     async def _count(self, runtime: Any, name: str, times: int = 1) -> None:
-        """The actor counts one more, so many times, and says as much as it has counted."""
+        """The actor counts one more, `times` times, and says as much as it has counted."""
         keeper = await runtime.spawn(CopyKeeper, name=name)
         for _ in range(times):
             least, most = self._sums[name]

@@ -178,7 +178,7 @@ class RetentionAgainstReaders:
 
     @staticmethod
     def _unsynced(entropy: SeededEntropy, traffic: RetentionTraffic) -> RetentionTraffic:
-        """A consumer keeps up, nobody waits for a sync, and a segment goes as soon as it is settled."""
+        """A consumer keeps up, no ack waits for a sync, and a segment goes as soon as it is settled."""
         return attrs.evolve(
             traffic,
             partitions=1,

@@ -226,7 +226,7 @@ async def drop_meanwhile(runtime: Any, world: Any, topic: Any, take_part: Any) -
 
 
 async def test_nothing_is_dropped_that_a_new_group_may_count_on(autojump_clock: Any, world: Any) -> None:
-    """Who joins while retention drops has joined when that is over: from then on nothing unread goes."""
+    """A group that joins while retention drops has joined when that is over: from then on nothing unread goes."""
     async with world.open() as runtime:
         topic = await runtime.create_topic("log", segment_bytes=SEGMENT)
         for _ in range(8):
@@ -246,7 +246,7 @@ async def test_nothing_is_dropped_that_a_new_group_may_count_on(autojump_clock: 
 
 
 async def test_nothing_is_dropped_that_was_sought(autojump_clock: Any, world: Any) -> None:
-    """Who seeks while retention drops is answered when that is over, with the first offset that is left."""
+    """A group that seeks while retention drops is answered when that is over, with the first offset that is left."""
     async with world.open() as runtime:
         topic = await runtime.create_topic("log", segment_bytes=SEGMENT)
         for _ in range(8):

@@ -9,7 +9,7 @@ Invariants
 T1  Every distribution names each waiting consumer once, and no other: none that waits is left out for ever while
     more messages are ready than consumers were notified.
 T2  `round-robin`: the consumer that waits longest is first. Between two turns of a consumer that waits again and again,
-    everybody who waits all that time has had one.
+each consumer that waits all that time has had one.
 T3  `least-busy`: who has the fewest messages in flight is first; of equals, who waits longest.
 T4  `random`: each order is as likely as any other, by numbers that are drawn for it.
 """

@@ -165,7 +165,7 @@ class NoticesMachine(RuleBasedStateMachine):
 
     @rule()
     def fail_and_revive(self):
-        """What a failed actor was not told it never will be: its peers hear when it begins."""
+        """What did not reach a failed actor never will: its peers hear when it begins."""
         self.cell.mailbox.refuse(lambda: InvalidArgument("failed"))
         self.parties[0].say("a", 0)
         self.cell.mailbox.refuse(None)

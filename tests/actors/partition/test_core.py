@@ -549,7 +549,7 @@ def test_an_attempt_that_ran_out_counts_when_the_journal_has_lost_that(is_lease_
 
 @pytest.mark.parametrize("is_lease_known", [False, True])
 def test_an_ack_counts_after_a_lease_that_ran_out_in_what_the_journal_lost(is_lease_known: bool) -> None:
-    """The receipt is good until somebody else has the message, as if the partition had not crashed."""
+    """The receipt is good until another consumer has the message, as if the partition had not crashed."""
     core = core_with(3)
     opened = core.states.snapshot(0.0)
     core._carried.first_leases[1] = 1
@@ -621,7 +621,7 @@ def test_what_was_released_stays_so_when_the_journal_has_lost_that(leaves: bool)
 
 
 def test_the_name_of_a_consumer_is_kept_when_the_journal_has_lost_it() -> None:
-    """Dead letters name whoever failed."""
+    """Dead letters name the consumer that failed."""
     core = core_with(1, max_deliveries=1)
     opened = core.states.snapshot(0.0)
     core._carried.first_leases[1] = 1

@@ -73,7 +73,7 @@ async def test_a_lease_that_runs_out_unnoticed_is_told(busy: Any) -> None:
 
 
 async def test_a_timer_that_never_comes_is_told(busy: Any) -> None:
-    """The wheel knows of an armed timer, or is being told; and it does not sleep past it."""
+    """The wheel knows of an armed timer, or a notice is on its way; and it does not sleep past it."""
     await trio.testing.wait_all_tasks_blocked()
     wheel = busy.life.runtime._session.system.actor("timer-wheel")._cell.incarnation._actor
     partition = busy.port.ref._cell.incarnation._actor
@@ -88,7 +88,7 @@ async def test_a_timer_that_never_comes_is_told(busy: Any) -> None:
 
 
 async def test_a_wheel_that_has_crashed_is_not_looked_at(busy: Any) -> None:
-    """Until its tasks have ended it may sleep past what it was told last: owners arm again at the next one."""
+    """Until its tasks have ended it may sleep past what reached it last: owners arm again at the next one."""
     await trio.testing.wait_all_tasks_blocked()
     life = busy.life.runtime._session.system.actor("timer-wheel")._cell.incarnation
     life._actor._wakes_at = busy.port.ref._cell.incarnation._actor._due.deadline + 0.1

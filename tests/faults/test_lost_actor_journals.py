@@ -125,7 +125,7 @@ async def test_a_journal_with_one_segment_is_found_under_another_name(
 
 
 async def count_up(world: Any, **counts: int) -> dict[str, int]:
-    """Have each counter of these names count so many times; what each has counted in all."""
+    """Have each counter of these names count this often; returns what each has counted in all."""
     totals: dict[str, int] = {}
     async with world.open() as runtime:
         for name, count in counts.items():

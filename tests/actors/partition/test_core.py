@@ -525,9 +525,10 @@ def test_a_nack_that_the_journal_lost_is_made_again(is_lease_known: bool) -> Non
     assert again.lease.ranges == ((0, 1, 2),)
 
 
-@pytest.mark.parametrize("is_lease_known", [False, True])
-def test_an_attempt_that_ran_out_counts_when_the_journal_has_lost_that(is_lease_known: bool) -> None:
-    """The lease that followed is the second attempt again; its nack counts as that."""
+def with_a_lease_that_ran_out(is_lease_known: bool) -> tuple[PartitionCore, bytes, Any]:
+    """A core of which the journal has lost that its only lease ran out at 100 s, or the lease itself; what is left of
+    the journal; and the lease.
+    """
     core = core_with(3)
     opened = core.states.snapshot(0.0)
     core._carried.first_leases[1] = 1
@@ -536,6 +537,13 @@ def test_an_attempt_that_ran_out_counts_when_the_journal_has_lost_that(is_lease_
     if is_lease_known:
         opened = core.states.snapshot(0.0)
     core.time_has_come(100.0)
+    return core, opened, first
+
+
+@pytest.mark.parametrize("is_lease_known", [False, True])
+def test_an_attempt_that_ran_out_counts_when_the_journal_has_lost_that(is_lease_known: bool) -> None:
+    """The lease that followed is the second attempt again; its nack counts as that."""
+    core, opened, _first = with_a_lease_that_ran_out(is_lease_known)
     second = leased(core, now=100.0, consumer=8, count=1)
     core.delivered(second)
     assert second.lease.ranges == ((0, 1, 2),)
@@ -550,14 +558,7 @@ def test_an_attempt_that_ran_out_counts_when_the_journal_has_lost_that(is_lease_
 @pytest.mark.parametrize("is_lease_known", [False, True])
 def test_an_ack_counts_after_a_lease_that_ran_out_in_what_the_journal_lost(is_lease_known: bool) -> None:
     """The receipt is good until another consumer has the message, as if the partition had not crashed."""
-    core = core_with(3)
-    opened = core.states.snapshot(0.0)
-    core._carried.first_leases[1] = 1
-    first = leased(core, count=1)
-    core.delivered(first)
-    if is_lease_known:
-        opened = core.states.snapshot(0.0)
-    core.time_has_come(100.0)
+    core, opened, first = with_a_lease_that_ran_out(is_lease_known)
     core = successor(core, opened)
     (group,) = core.states
     assert group.delivery.leases() == []

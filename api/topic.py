@@ -337,12 +337,9 @@ class Topic:
         An offset as `start` holds in every partition: below the oldest record it means that one, past the end the end.
         Entering raises `ConfigurationError` with every problem.
         """
-        return Consumer(self._member(group, name, settings))
-
-    def _member(self, group: str, name: str | None, settings: GroupOptions) -> Fetcher:
         self._session.check_open()
         check_not_own_group(group)
-        return Fetcher(self._session, (self._live,), group, settings, name)
+        return Consumer(Fetcher(self._session, (self._live,), group, settings, name))
 
     async def work(
         self,
@@ -374,7 +371,10 @@ class Topic:
         `InvalidArgument`.
         """
         check_settings_of_work(settings)
-        await Working(self._member(group, name, settings), handler, concurrency, grace).run(task_status)
+        self._session.check_open()
+        check_not_own_group(group)
+        fetcher = Fetcher(self._session, (self._live,), group, settings, name)
+        await Working(fetcher, handler, concurrency, grace).run(task_status)
 
     def read(
         self,

@@ -19,6 +19,7 @@ from callboard.actors.delays.stored import check_no_due, with_due
 from callboard.actors.outbox.stored import Payload, Target, payload_columns
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.beside.outbox import OUTBOX
+from callboard.actors.partition.calls import REFUSING
 from callboard.consumer.settlements import causes_of, lease_lost
 from callboard.log.errors import (
     ActorCrashed,
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from callboard.message import Headers, Message
     from callboard.session import Session
 
-REFUSING: Final = frozenset({"stuck", "failed"})
 ATTRIBUTES: Final = ("headers", "timestamp", "ttl", "priority")
 
 

@@ -25,7 +25,7 @@ UNSYNCED_MAX: Final = 1024
 syncs."""
 
 
-class Nack(NamedTuple):
+class Nacked(NamedTuple):
     """A nack as it was made; the parameters of `Group.nack`."""
 
     lease_id: int
@@ -79,7 +79,7 @@ class Carried:
     """By group's and consumer's id: the consumers with leases when the last core ended."""
     unsynced: dict[int, dict[int, Lease]] = attrs.field(factory=dict)
     """By group's and lease's id: the leases that consumers know of and that no sync of the journal covers, as given."""
-    failed: list[tuple[int, Nack | RanOut]] = attrs.field(factory=list)
+    failed: list[tuple[int, Nacked | RanOut]] = attrs.field(factory=list)
     """By group's id: the attempts that have failed, of which no sync of the journal tells. Whoever nacks does not ask
     again."""
     unsynced_count: int = 0
@@ -160,9 +160,9 @@ class Carried:
                     failure.fail_again(group)
         delivery.next_lease_id = max(delivery.next_lease_id, self.next_leases.get(group.group_id, 0))
 
-    def _failures_of(self, group: Group) -> dict[int, list[Nack | RanOut]]:
+    def _failures_of(self, group: Group) -> dict[int, list[Nacked | RanOut]]:
         """By lease, in the order in which they happened."""
-        found: dict[int, list[Nack | RanOut]] = {}
+        found: dict[int, list[Nacked | RanOut]] = {}
         for group_id, failure in self.failed:
             if group_id == group.group_id:
                 found.setdefault(failure.lease_id, []).append(failure)

@@ -174,35 +174,77 @@ class WaitForReady(NamedTuple):
     consumer: int
 
 
-class _Settle(NamedTuple):
+class _Ack(NamedTuple):
     group_id: int
-    verb: str
-    """"ack", "nack", "reject" or "release"."""
     lease_id: int
     ranges: Ranges
-    delay_s: float | None = None
-    """Of a nack: how long to wait with the next attempt; None: as the group's settings say."""
-    reason: str | None = None
     lazy: bool = False
     """The journal may wait a little for company."""
     again: bool = False
-    """The partition crashed with it in hand, and may have settled then: an ack or reject loses nothing that is."""
+    """The partition crashed with it in hand, and may have acked then: nothing is lost that is settled."""
 
 
-class Settle(_Settle, Question[Settlement]):
-    """Ack, nack, reject or release leased ranges. Answered with a `Settlement`; after the journal's sync for acks and
-    rejects. A reject raises `DeadLettersFull`.
+class Ack(_Ack, Question[Settlement]):
+    """Leased ranges are handled. Answered with a `Settlement` after the journal's sync."""
+
+    __slots__ = ()
+
+
+class _Nack(NamedTuple):
+    group_id: int
+    lease_id: int
+    ranges: Ranges
+    delay_s: float | None = None
+    """How long to wait with the next attempt; None: as the group's settings say."""
+    reason: str | None = None
+    again: bool = False
+    """The partition crashed with it in hand: nothing is reported as lost."""
+
+
+class Nack(_Nack, Question[Settlement]):
+    """Leased ranges have failed: they are delivered again, or are dead letters. Answered with a `Settlement` when
+    journalled.
     """
 
     __slots__ = ()
 
 
+class _RejectLeased(NamedTuple):
+    group_id: int
+    lease_id: int
+    ranges: Ranges
+    reason: str | None = None
+    again: bool = False
+    """As in `Ack`."""
+
+
+class RejectLeased(_RejectLeased, Question[Settlement]):
+    """Leased ranges can never be handled: they are dead letters. Answered with a `Settlement` after the journal's sync.
+    Raises `DeadLettersFull`.
+    """
+
+    __slots__ = ()
+
+
+class _Release(NamedTuple):
+    group_id: int
+    lease_id: int
+    ranges: Ranges
+    again: bool = False
+    """As in `Nack`."""
+
+
+class Release(_Release, Question[Settlement]):
+    """Give leased ranges back unhandled; the attempt does not count. Answered with a `Settlement` when journalled."""
+
+    __slots__ = ()
+
+
+SettleCommand = Ack | Nack | RejectLeased | Release
+
+
 class TakeHandedOver(NamedTuple):
     """Take what was handed over (`PartitionPort.hand_over`): said to a partition that may be idle."""
-
-
-SYNCED: Final = ("ack", "reject")
-"""Settlements that are answered when they are synced."""
 
 
 class _AckAndPublish(NamedTuple):
@@ -636,7 +678,10 @@ PartitionCommand = (
     | Flush
     | Fetch
     | WaitForReady
-    | Settle
+    | Ack
+    | Nack
+    | RejectLeased
+    | Release
     | TakeHandedOver
     | AckAndPublish
     | ListOutbox

@@ -7,8 +7,8 @@ the one and carries out the other; the simulator's fast path and the tests do th
 
 Follow one message. `publish_one` puts it into the sequencer, from which a commit takes it; `log_moved` tells its
 publisher and notifies consumers that wait. A consumer's `fetch` leases it; a commit takes that from the journal queue
-(`queues`); `journalled` has the records read and delivered. `settle` changes the delivery state at once and is answered
-by `journalled`.
+(`queues`); `journalled` has the records read and delivered. `ack`, `nack`, `reject` and `release`
+change the delivery state at once and are answered by `journalled`.
 
 Vocabulary
 ----------
@@ -41,12 +41,12 @@ from callboard.actors.delivery.receipts import Lease, OffsetRange, Settlement, b
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
 from callboard.actors.partition.beside.outbox_rules import OutboxRules
-from callboard.actors.partition.carried import Carried, Nack
+from callboard.actors.partition.carried import Carried, Nacked
 from callboard.actors.partition.choice.distribution import Draw, Load, load_of
 from callboard.actors.partition.choice.expiry import ExpiryRules
 from callboard.actors.partition.choice.record_window import WindowBudget
 from callboard.actors.partition.choice.rules import ChoiceRules
-from callboard.actors.partition.commands import SYNCED, Token
+from callboard.actors.partition.commands import Token
 from callboard.actors.partition.dead_letter_rules import DeadLetterRules
 from callboard.actors.partition.group_states import DELAY_MAX_S, Group, GroupStates, PendingLease
 from callboard.actors.partition.member_rules import MemberRules
@@ -457,55 +457,99 @@ class PartitionCore(
 
     # -- settling -------------------------------------------------------------------------------------------
 
-    def settle(self, message: c.Settle, token: Token, now: float, chance: float = 0.0) -> Settlement | None:
-        """Settle leased ranges. Returns what the asker hears when it is journalled. `chance`: 0 to 1, for a backoff."""
-        group_id, verb, lease_id, ranges, delay_s, reason, lazy, again = message
+    def ack(self, message: c.Ack, token: Token, now: float) -> Settlement | None:
+        """Settle leased ranges. Returns what the asker hears when it is journalled; None without such a group."""
+        group_id, lease_id, ranges, lazy, again = message
         group = self._groups.get(group_id)
         if group is None:
             self._refuse_unknown(group_id, token)
             return None
         delivery = group.delivery
-        if verb == "ack":
-            settlement = delivery.ack(lease_id, ranges, now)
-            if group.choice is not None:
-                self._settled_in(group, settlement.accepted, now)
-        elif verb == "nack":
-            settlement = group.nack(lease_id, ranges, delay_s, reason, now, chance)
-            if settlement.accepted:
-                nack = Nack(lease_id, settlement.accepted, delay_s, reason, now, chance)
-                self._carried.failed.append((group_id, nack))
-            self._died_in(group, now)
-        elif verb == "reject":
-            settlement = delivery.reject(lease_id, ranges, now, reason)
-            self._died_in(group, now)
-        elif verb == "release":
-            settlement = delivery.release(lease_id, ranges, now)
-            if settlement.accepted:
-                self._carried.released.append((group_id, lease_id, settlement.accepted))
-        else:
-            raise InvalidArgument(f"{verb!r:.40} settles nothing. Ack, nack, reject or release.")
+        settlement = delivery.ack(lease_id, ranges, now)
+        if group.choice is not None:
+            self._settled_in(group, settlement.accepted, now)
         if again and settlement.lost:
-            settlement = settlement._replace(
-                lost=delivery.unsettled(settlement.lost) if verb in SYNCED else ()
-            )
-        journal = self.journal
-        if delivery.events:
-            journal.changed[group_id] = group
-        if lazy and verb == "ack" and token is not None:
-            journal.answer_lazily(token, settlement, now)
+            settlement = settlement._replace(lost=delivery.unsettled(settlement.lost))
+        if lazy and token is not None:
+            if delivery.events:
+                self.journal.changed[group_id] = group
+            self.journal.answer_lazily(token, settlement, now)
         else:
-            if verb in SYNCED:
-                journal.must_sync = True
-            if token is not None:
-                journal.answers.append((token, settlement))
-        if token is not None and not lazy:
+            self._answer_journalled(group, token, settlement, now, must_sync=True)
+        if delivery.max_deliveries is not None or group.is_handing_over:
+            self._look_again(group, now)
+        return settlement
+
+    def nack(self, message: c.Nack, token: Token, now: float, chance: float = 0.0) -> Settlement | None:
+        """Have leased ranges delivered again, or make them dead letters. Returns as `ack`. `chance`: 0 to 1, for a
+        backoff.
+        """
+        group_id, lease_id, ranges, delay_s, reason, again = message
+        group = self._groups.get(group_id)
+        if group is None:
+            self._refuse_unknown(group_id, token)
+            return None
+        settlement = group.nack(lease_id, ranges, delay_s, reason, now, chance)
+        if settlement.accepted:
+            nacked = Nacked(lease_id, settlement.accepted, delay_s, reason, now, chance)
+            self._carried.failed.append((group_id, nacked))
+        self._died_in(group, now)
+        if again:
+            settlement = settlement._replace(lost=())
+        self._answer_journalled(group, token, settlement, now, must_sync=False)
+        self._look_again(group, now)
+        return settlement
+
+    def reject(self, message: c.RejectLeased, token: Token, now: float) -> Settlement | None:
+        """Make leased ranges dead letters. Returns as `ack`."""
+        group_id, lease_id, ranges, reason, again = message
+        group = self._groups.get(group_id)
+        if group is None:
+            self._refuse_unknown(group_id, token)
+            return None
+        settlement = group.delivery.reject(lease_id, ranges, now, reason)
+        self._died_in(group, now)
+        if again and settlement.lost:
+            settlement = settlement._replace(lost=group.delivery.unsettled(settlement.lost))
+        self._answer_journalled(group, token, settlement, now, must_sync=True)
+        self._look_again(group, now)
+        return settlement
+
+    def release(self, message: c.Release, token: Token, now: float) -> Settlement | None:
+        """Take leased ranges back unhandled. Returns as `ack`."""
+        group_id, lease_id, ranges, again = message
+        group = self._groups.get(group_id)
+        if group is None:
+            self._refuse_unknown(group_id, token)
+            return None
+        settlement = group.delivery.release(lease_id, ranges, now)
+        if settlement.accepted:
+            self._carried.released.append((group_id, lease_id, settlement.accepted))
+        if again:
+            settlement = settlement._replace(lost=())
+        self._answer_journalled(group, token, settlement, now, must_sync=False)
+        self._look_again(group, now)
+        return settlement
+
+    def _answer_journalled(
+        self, group: Group, token: Token, settlement: Settlement, now: float, *, must_sync: bool
+    ) -> None:
+        """Answer with the next commit, which is due at once when somebody waits for the answer."""
+        journal = self.journal
+        if group.delivery.events:
+            journal.changed[group.group_id] = group
+        if must_sync:
+            journal.must_sync = True
+        if token is not None:
+            journal.answers.append((token, settlement))
             journal.due.at = 0.0
         elif now + LINGER_S < journal.due.at:
             journal.due.at = now + LINGER_S
-        if verb != "ack" or delivery.max_deliveries is not None or group.is_handing_over:
-            self._arm(delivery.next_deadline())
-            self._notify(group, now)
-        return settlement
+
+    def _look_again(self, group: Group, now: float) -> None:
+        """Something else may be ready now, or due."""
+        self._arm(group.delivery.next_deadline())
+        self._notify(group, now)
 
     def extend(self, message: c.Extend, token: Token, now: float) -> bool:
         """Move a lease's deadline; a successor must not end it earlier than its consumer knows.

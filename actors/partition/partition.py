@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import datetime
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import trio
 
@@ -65,6 +65,9 @@ SPACE_RETRY_S = 5.0
 """A recovery for which the disk was too full is tried again after this."""
 UPKEEP_RETRY_S = 60.0
 """Upkeep that is due but cannot be done (retention that waits for a group) is looked at again after this."""
+
+LEASING: Final = (c.Fetch, c.Ack, c.Nack, c.RejectLeased, c.Release)
+"""Commands that take longer the more ranges of offsets they are about."""
 
 Handler = Callable[[Any, Reply | None, float], Any]
 Performer = Callable[[Any], None]
@@ -126,7 +129,10 @@ class Partition(Actor[c.PartitionCommand]):
             **self._publishers.handlers(),
             c.Fetch: core.fetch,
             c.WaitForReady: core.wait_for_ready,
-            c.Settle: self._settle,
+            c.Ack: core.ack,
+            c.Nack: self._nack,
+            c.RejectLeased: core.reject,
+            c.Release: core.release,
             c.TakeHandedOver: lambda _message, _reply, _now: None,
             c.Extend: core.extend,
             c.AckAndPublish: core.ack_and_publish,
@@ -360,8 +366,14 @@ class Partition(Actor[c.PartitionCommand]):
                 self._poisoned(message, reply, error)
                 raise
             else:
-                if isinstance(message, (c.Fetch, c.Settle)):
-                    ranges = message.ranges if isinstance(message, c.Settle) else done.ranges if done else ()
+                if isinstance(message, LEASING):
+                    ranges = (
+                        ()
+                        if done is None
+                        else done.ranges
+                        if isinstance(message, c.Fetch)
+                        else message.ranges
+                    )
                     left -= 1 + len(ranges)
                     if left <= 0:
                         batch.halt()  # the rest when others have run
@@ -371,7 +383,7 @@ class Partition(Actor[c.PartitionCommand]):
         """Settle what was handed over."""
         for settlement in self._port.take_handed_over():
             with suppress(*REFUSALS):
-                self._settle(settlement, None, now)
+                self._handlers[type(settlement)](settlement, None, now)
 
     def _poisoned(self, message: c.PartitionCommand, reply: Reply | None, error: Exception) -> None:
         if isinstance(message, (c.PublishOne, c.PublishMany)):
@@ -397,9 +409,9 @@ class Partition(Actor[c.PartitionCommand]):
 
     # -- commands that need more than the core
 
-    def _settle(self, message: c.Settle, reply: Reply | None, now: float) -> None:
-        draws = message.verb == "nack" and message.delay_s is None
-        self._core.settle(message, reply, now, self.context.entropy.random() if draws else 0.0)
+    def _nack(self, message: c.Nack, reply: Reply | None, now: float) -> None:
+        chance = self.context.entropy.random() if message.delay_s is None else 0.0
+        self._core.nack(message, reply, now, chance)
 
     def _open_group(self, message: c.OpenGroup, reply: Reply | None, now: float) -> None:
         def opens(start: int) -> None:

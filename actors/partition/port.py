@@ -18,7 +18,7 @@ import trio
 
 from callboard.actors.notices import PartitionLacksSpace
 from callboard.actors.partition.carried import Carried
-from callboard.actors.partition.commands import PartitionCommand, Settle, TakeHandedOver
+from callboard.actors.partition.commands import PartitionCommand, SettleCommand, TakeHandedOver
 from callboard.actors.partition.publishing.producers import Begun
 from callboard.log.errors import CallboardError, PartitionUnavailable, StorageError
 from callboard.log.journal.journal import ProvenEnd
@@ -176,7 +176,7 @@ class PartitionPort:
         self._restart_waiters: WeakKeyDictionary[RestartWaiter, None] = WeakKeyDictionary()
         """Held weakly: a consumer that gave up leaves nothing behind."""
         self.carried = Carried()
-        self._handed_over: list[Settle] = []
+        self._handed_over: list[SettleCommand] = []
         """Settlements that are not awaited and must count: they are taken before what waits in the mailbox, and
         before a lease runs out."""
         self.producers_begun = Begun()
@@ -193,7 +193,7 @@ class PartitionPort:
         self.told_lack = lack is not None
         return PartitionLacksSpace(path, "" if lack is None else str(lack), self.told_lack)
 
-    def hand_over(self, settlement: Settle) -> None:
+    def hand_over(self, settlement: SettleCommand) -> None:
         """Have the partition take it before anything else, although its mailbox may be full, and although it may be
         restarting. Never waits.
 
@@ -210,7 +210,7 @@ class PartitionPort:
         """Whether `take_handed_over` finds something."""
         return bool(self._handed_over)
 
-    def take_handed_over(self) -> list[Settle]:
+    def take_handed_over(self) -> list[SettleCommand]:
         """What was handed over since the last time."""
         taken, self._handed_over = self._handed_over, []
         return taken

@@ -351,6 +351,8 @@ class JournalQueue:
         if not self._lazy_acks:
             self._lazy_until = now + LINGER_S
         self._lazy_acks.append((token, value))
+        if now + LINGER_S < self.due.at:
+            self.due.at = now + LINGER_S
 
     def sync_lazy(self) -> None:
         """The next commit syncs what waits to be answered lazily."""

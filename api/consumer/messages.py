@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Final, overload
 
@@ -31,7 +32,7 @@ from callboard.actors.partition import commands as c
 from callboard.actors.partition.port import PartitionPort
 from callboard.arguments import check_flag
 from callboard.consumer.leases import ConsumerLease, LeasedPart
-from callboard.consumer.publishing_acks import AcksWithPublishes, PublishesWithAck, StagedPublishes
+from callboard.consumer.publishing_acks import AcksWithPublishes, PublishesWithAck, Settled, StagedPublishes
 from callboard.consumer.settlements import (
     GatheredAcks,
     SentAck,
@@ -187,15 +188,43 @@ class ConsumerLeases(AcksWithPublishes):
 
     # -- settling
 
-    async def settle(
+    async def ack(self, settled: Settled) -> None:
+        """Ack ranges of leases; what messages and batches call. Raises `LeaseLost`, `TopicNotFound`."""
+        group_id = self.group_id
+        await self._settle("ack", settled, lambda lease, ranges: c.Ack(group_id, lease.lease_id, ranges))
+
+    async def nack(
+        self, settled: Settled, *, delay_s: float | None = None, reason: str | None = None
+    ) -> None:
+        """Nack ranges of leases. Raises as `ack`."""
+
+        def command(lease: ConsumerLease, ranges: c.Ranges) -> c.Nack:
+            return c.Nack(self.group_id, lease.lease_id, ranges, delay_s, reason)
+
+        await self._settle("nack", settled, command)
+
+    async def reject(self, settled: Settled, *, reason: str | None = None) -> None:
+        """Reject ranges of leases. Raises as `ack`, and `DeadLettersFull`."""
+
+        def command(lease: ConsumerLease, ranges: c.Ranges) -> c.RejectLeased:
+            return c.RejectLeased(self.group_id, lease.lease_id, ranges, reason)
+
+        await self._settle("reject", settled, command)
+
+    async def release(self, settled: Settled) -> None:
+        """Release ranges of leases. Raises as `ack`."""
+        group_id = self.group_id
+        await self._settle(
+            "release", settled, lambda lease, ranges: c.Release(group_id, lease.lease_id, ranges)
+        )
+
+    async def _settle(
         self,
         verb: str,
-        settled: Sequence[tuple[ConsumerLease, Sequence[tuple[int, int]]]],
-        *,
-        delay_s: float | None = None,
-        reason: str | None = None,
+        settled: Settled,
+        command: Callable[[ConsumerLease, c.Ranges], c.SettleCommand],
     ) -> None:
-        """Settle ranges of leases; what messages and batches call. Raises `LeaseLost`, `TopicNotFound`."""
+        """Send what `command` makes of each part; `verb` is for an error's words."""
         self.session.check_open()
         lost: list[tuple[int, int]] = []
         causes, counted = set[str | None](), list[tuple[ConsumerLease, int]]()
@@ -204,10 +233,11 @@ class ConsumerLeases(AcksWithPublishes):
                 count = min(lease.left, sum([stop - start for start, stop in ranges]))
                 counted.append((lease, count))
                 valid = self._count(lease, count) and lease.keeps(ranges)
-                again = valid and verb == "ack" and lease.were_cut_off(ranges)
-                if verb != "ack":
+                message = command(lease, ranges)
+                if not isinstance(message, c.Ack):
                     lease.gives_back(ranges)
-                message = c.Settle(self.group_id, verb, lease.lease_id, ranges, delay_s, reason, again=again)
+                elif valid and lease.were_cut_off(ranges):
+                    message = message._replace(again=True)
                 if here := await self._settle_now(lease.port, message, valid):
                     lost += here
                     causes |= self._causes(lease.port, lease.lease_id, here)
@@ -221,7 +251,7 @@ class ConsumerLeases(AcksWithPublishes):
             raise lease_lost({settled[0][0].port: lost}, verb, self._group, causes)
 
     async def _settle_now(
-        self, port: PartitionPort, message: c.Settle, valid: bool, crashed: bool = False
+        self, port: PartitionPort, message: c.SettleCommand, valid: bool, crashed: bool = False
     ) -> c.Ranges:
         """Settle, through restarts of the partition; returns what was lost.
 
@@ -244,7 +274,7 @@ class ConsumerLeases(AcksWithPublishes):
     def give_back(self, parts: Iterable[LeasedPart]) -> None:
         """Release what did not reach the caller, without waiting."""
         for lease, ranges, _ in parts:
-            self.hand_over("release", lease, [row[:2] for row in ranges])
+            self.hand_over(lease, c.Release(self.group_id, lease.lease_id, [row[:2] for row in ranges]))
 
     def give_back_messages(self, messages: Iterable[ReceivedMessage]) -> None:
         """Release messages, without waiting; without effect on those whose lease has run out."""
@@ -252,14 +282,14 @@ class ConsumerLeases(AcksWithPublishes):
         for message in messages:
             by_lease.setdefault(message.lease, []).append((message.offset, message.offset + 1))
         for lease, offsets in by_lease.items():
-            self.hand_over("release", lease, merged(sorted(offsets)))
+            self.hand_over(lease, c.Release(self.group_id, lease.lease_id, merged(sorted(offsets))))
 
-    def hand_over(self, verb: str, lease: ConsumerLease, ranges: c.Ranges, why: str | None = None) -> None:
+    def hand_over(self, lease: ConsumerLease, message: c.SettleCommand) -> None:
         """Settle without waiting, also for room in the mailbox; a release has no effect when the lease has run out."""
-        if verb != "ack":
-            lease.gives_back(ranges)
-        self._count(lease, sum([stop - start for start, stop in ranges]))
-        lease.port.hand_over(c.Settle(self.group_id, verb, lease.lease_id, ranges, reason=why, lazy=True))
+        if not isinstance(message, c.Ack):
+            lease.gives_back(message.ranges)
+        self._count(lease, sum([stop - start for start, stop in message.ranges]))
+        lease.port.hand_over(message)
 
     # -- acks that nobody waits for
 
@@ -278,7 +308,7 @@ class ConsumerLeases(AcksWithPublishes):
         self._count(lease, stop - start)
         return True
 
-    async def ack_lazily(self, settled: Sequence[tuple[ConsumerLease, Sequence[tuple[int, int]]]]) -> None:
+    async def ack_lazily(self, settled: Settled) -> None:
         """Gather acks; those of another lease are sent first. Raises `LeaseLost` when very many were lost before."""
         self.session.check_open()
         if not self.gathered or not settled or self.gathered[-1].lease is not settled[0][0]:
@@ -329,7 +359,7 @@ class ConsumerLeases(AcksWithPublishes):
         if self._failed is None or isinstance(self._failed, TopicNotFound):
             self._failed = error
 
-    def _note_lost(self, port: PartitionPort, ack: c.Settle, lost: c.Ranges) -> None:
+    def _note_lost(self, port: PartitionPort, ack: c.Ack, lost: c.Ranges) -> None:
         if lost:
             self._lost.setdefault(port, []).extend(lost)
             self._lost_ranges += len(lost)
@@ -508,7 +538,7 @@ class ReceivedMessage(PublishesWithAck, Record):
         `TopicNotFound` when the message's topic was deleted.
         """
         if check_flag("wait", wait):
-            await self._settle("ack")
+            await self._settle(self._ack)
         elif (
             not self.settled
             and self._staged is None
@@ -518,7 +548,7 @@ class ReceivedMessage(PublishesWithAck, Record):
             if self._batch is not None:
                 self._batch.settled_singly[self.offset] = None
         else:
-            await self._settle("ack", wait=False)
+            await self._settle(partial(self._ack, wait=False))
 
     async def nack(self, *, delay: float | None = None, reason: str | None = None) -> None:
         """The message failed: deliver it again, after `delay` seconds at the earliest. The attempt counts.
@@ -527,16 +557,16 @@ class ReceivedMessage(PublishesWithAck, Record):
         Handed to the operating system, not synced: a power loss may take it, and then the attempt has not counted.
         """
         delay, reason = check_nack(delay, reason)
-        await self._settle("nack", delay_s=delay, reason=reason)
+        await self._settle(lambda settled: self._leases.nack(settled, delay_s=delay, reason=reason))
 
     async def reject(self, *, reason: str | None = None) -> None:
         """The message can never be handled: a dead letter, synced. Raises as `ack` does, and `DeadLettersFull`."""
         _, reason = check_nack(None, reason)
-        await self._settle("reject", reason=reason)
+        await self._settle(lambda settled: self._leases.reject(settled, reason=reason))
 
     async def release(self) -> None:
         """Give the message back unhandled: it is delivered again, and this attempt does not count."""
-        await self._settle("release")
+        await self._settle(self._leases.release)
 
     async def extend(self, seconds: float) -> None:
         """Keep the lease for `seconds` from now. It covers all that was leased together with this message.
@@ -548,9 +578,15 @@ class ReceivedMessage(PublishesWithAck, Record):
             raise self._twice()
         await self._leases.extend(self.lease, self.offset, seconds)
 
-    async def _settle(
-        self, verb: str, *, delay_s: float | None = None, reason: str | None = None, wait: bool = True
-    ) -> None:
+    async def _ack(self, settled: Settled, *, wait: bool = True) -> None:
+        if self._staged is not None and self._staged.payloads:
+            await self._leases.ack_and_publish(settled, self._staged.payloads)
+        elif wait:
+            await self._leases.ack(settled)
+        else:
+            await self._leases.ack_lazily(settled)
+
+    async def _settle(self, settle: Callable[[Settled], Awaitable[None]]) -> None:
         """Settle once; what was cancelled, or refused by the disk, may be tried again."""
         if self.settled:
             raise self._twice()
@@ -560,12 +596,7 @@ class ReceivedMessage(PublishesWithAck, Record):
             batch.settled_singly[offset] = None
         settled = ((self.lease, ((offset, offset + 1),)),)
         try:
-            if self._staged is not None and verb == "ack" and self._staged.payloads:
-                await self._leases.ack_and_publish(settled, self._staged.payloads)
-            elif wait:
-                await self._leases.settle(verb, settled, delay_s=delay_s, reason=reason)
-            else:
-                await self._leases.ack_lazily(settled)
+            await settle(settled)
         except LeaseLost:
             raise
         except BaseException:
@@ -596,14 +627,20 @@ def hand_over_ack(message: ReceivedMessage) -> None:
     """Have the partition take a cancelled task's ack, unless the ack publishes."""
     if not message.settled and (message._staged is None or not message._staged.payloads):
         message.settled = True
-        message._leases.hand_over("ack", message.lease, ((message.offset, message.offset + 1),))
+        ranges = ((message.offset, message.offset + 1),)
+        message._leases.hand_over(
+            message.lease, c.Ack(message._leases.group_id, message.lease.lease_id, ranges)
+        )
 
 
 def hand_over_nack(message: ReceivedMessage, reason: str) -> None:
     """Have the partition take a cancelled task's nack."""
     if not message.settled:
         message.settled = True
-        message._leases.hand_over("nack", message.lease, ((message.offset, message.offset + 1),), reason)
+        ranges = ((message.offset, message.offset + 1),)
+        message._leases.hand_over(
+            message.lease, c.Nack(message._leases.group_id, message.lease.lease_id, ranges, reason=reason)
+        )
 
 
 class ReceivedBatch(PublishesWithAck, ColumnBatch):
@@ -658,25 +695,31 @@ class ReceivedBatch(PublishesWithAck, ColumnBatch):
 
         Without `wait` as `ReceivedMessage.ack`.
         """
-        await self._settle("ack", wait=check_flag("wait", wait))
+        await self._settle(partial(self._ack, wait=check_flag("wait", wait)))
 
     async def nack(self, *, delay: float | None = None, reason: str | None = None) -> None:
         """All messages failed: deliver them again, after `delay` seconds at the earliest, or the group's backoff."""
         delay, reason = check_nack(delay, reason)
-        await self._settle("nack", delay_s=delay, reason=reason)
+        await self._settle(lambda settled: self._leases.nack(settled, delay_s=delay, reason=reason))
 
     async def reject(self, *, reason: str | None = None) -> None:
         """No message can ever be handled: they are dead letters. Raises `LeaseLost`, `DeadLettersFull`."""
         _, reason = check_nack(None, reason)
-        await self._settle("reject", reason=reason)
+        await self._settle(lambda settled: self._leases.reject(settled, reason=reason))
 
     async def release(self) -> None:
         """Give all messages back unhandled."""
-        await self._settle("release")
+        await self._settle(self._leases.release)
 
-    async def _settle(
-        self, verb: str, *, delay_s: float | None = None, reason: str | None = None, wait: bool = True
-    ) -> None:
+    async def _ack(self, settled: Settled, *, wait: bool = True) -> None:
+        if self.staged and (payloads := self._unpublished()):
+            await self._leases.ack_and_publish(settled, payloads)
+        elif wait:
+            await self._leases.ack(settled)
+        else:
+            await self._leases.ack_lazily(settled)
+
+    async def _settle(self, settle: Callable[[Settled], Awaitable[None]]) -> None:
         if self.settled:
             raise self._twice()
         self.settled = True
@@ -685,12 +728,7 @@ class ReceivedBatch(PublishesWithAck, ColumnBatch):
             singly = sorted(self.settled_singly)
             settled = [(lease, left) for lease, ranges in settled if (left := without(ranges, singly))]
         try:
-            if self.staged and verb == "ack" and (payloads := self._unpublished()):
-                await self._leases.ack_and_publish(settled, payloads)
-            elif wait:
-                await self._leases.settle(verb, settled, delay_s=delay_s, reason=reason)
-            else:
-                await self._leases.ack_lazily(settled)
+            await settle(settled)
         except LeaseLost:
             raise
         except BaseException:

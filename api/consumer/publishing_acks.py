@@ -20,6 +20,7 @@ from callboard.actors.outbox.stored import Payload, Target, payload_columns
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.beside.outbox import OUTBOX
 from callboard.actors.partition.calls import REFUSING
+from callboard.consumer.leases import ConsumerLease
 from callboard.consumer.settlements import causes_of, lease_lost
 from callboard.log.errors import (
     ActorCrashed,
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 ATTRIBUTES: Final = ("headers", "timestamp", "ttl", "priority")
 
 
-Settled = Sequence[tuple[Any, Sequence[tuple[int, int]]]]
+Settled = Sequence[tuple[ConsumerLease, Sequence[tuple[int, int]]]]
 """Ranges by lease."""
 
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from callboard.actors.kernel import Reply
-from callboard.actors.partition.commands import Ranges, Settle
+from callboard.actors.partition.commands import Ack, Ranges
 from callboard.actors.partition.port import PartitionPort
 from callboard.log import plain
 from callboard.log.errors import ActorCrashed, InvalidArgument, LeaseLost
@@ -56,18 +56,18 @@ class GatheredAcks:
         self.start = start
         self.stop = stop
 
-    def command(self, group_id: int) -> Settle:
+    def command(self, group_id: int) -> Ack:
         """What is sent."""
         ranges = [*self.ranges, (self.start, self.stop)]
         again = self.valid and self.lease.were_cut_off(ranges)
-        return Settle(group_id, "ack", self.lease.lease_id, ranges, lazy=True, again=again)
+        return Ack(group_id, self.lease.lease_id, ranges, lazy=True, again=again)
 
 
 class SentAck(NamedTuple):
     """An ack that nobody waits for. `valid`: the lease had not run out when it was made, and nothing was given back."""
 
     port: PartitionPort
-    message: Settle
+    message: Ack
     valid: bool
     reply: Reply
 

@@ -35,7 +35,7 @@ TIMES: Final = 20
 """How often a disk refuses at most that refuses what is written first after an event."""
 SOON: Final = 40
 """What is to come some time later comes at one of so many passings."""
-QUESTIONS: Final = ("Settle", "Settle", "Fetch", "Extend", "WaitForReady", "ReleaseConsumer", "Flush")
+QUESTIONS: Final = ("Ack", "Nack", "Fetch", "Extend", "WaitForReady", "ReleaseConsumer", "Flush")
 """Classes of what consumers tell and ask partitions."""
 ANSWERS: Final = ("extended", "extended", "deliver", "acked", "nacked", "released")
 """Points that clients pass when they have heard."""

@@ -15,13 +15,15 @@ from typing import Any, Final
 
 from callboard.actors.delivery.receipts import OffsetRange
 from callboard.actors.partition.commands import (
+    Ack,
     Extend,
     Fetch,
     Level,
+    Nack,
     PublishMany,
     PublishOne,
+    Release,
     ReleaseConsumer,
-    Settle,
 )
 from callboard.log.format.columns import Columns
 from callboard.simulations.checkers import liveness, short_steps
@@ -293,8 +295,8 @@ class FastPathDriver:
         self, partition: PartitionModel, group: GroupModel, lease_id: int, ranges: tuple[OffsetRange, ...]
     ) -> None:
         now, ledger = self.now, group.ledger
-        accepted, lost = partition.core.settle(  # type: ignore[misc]
-            Settle(group.group_id, "ack", lease_id, ranges), partition, now
+        accepted, lost = partition.core.ack(  # type: ignore[misc]
+            Ack(group.group_id, lease_id, ranges), partition, now
         )
         if lost:
             ledger.refused(lease_id, lost, now)
@@ -316,31 +318,35 @@ class FastPathDriver:
 
     def nack(self, bits: int) -> int:
         """Not now: another attempt, perhaps later, perhaps when the group's settings say."""
-        return self._hand_back(bits, "nack", 4, DELAYS_S[bits >> 8 & 3])
+        return self._hand_back(bits, is_nack=True)
 
     def release(self, bits: int) -> int:
         """Unhandled: as if it had never been leased."""
-        return self._hand_back(bits, "release", 5, None)
+        return self._hand_back(bits, is_nack=False)
 
-    def _hand_back(self, bits: int, verb: str, code: int, delay_s: float | None) -> int:
+    def _hand_back(self, bits: int, *, is_nack: bool) -> int:
         partition, group = self.pairs[bits % len(self.pairs)]
         if not group.leased or not partition.is_up:
             return 0
         lease_id, ranges = self._some_of(group.leased, bits)
         # A late nack counts no attempt: it was counted when the lease ran out.
-        is_counted = verb == "nack" and group.delivery.lease_of(lease_id) is not None
-        accepted, lost = partition.core.settle(  # type: ignore[misc]
-            Settle(group.group_id, verb, lease_id, ranges, delay_s), partition, self.now, (lease_id & 7) / 8
-        )
+        is_counted = is_nack and group.delivery.lease_of(lease_id) is not None
+        core, now = partition.core, self.now
+        if is_nack:
+            nack = Nack(group.group_id, lease_id, ranges, DELAYS_S[bits >> 8 & 3])
+            settlement = core.nack(nack, partition, now, (lease_id & 7) / 8)
+        else:
+            settlement = core.release(Release(group.group_id, lease_id, ranges), partition, now)
+        accepted, lost = settlement  # type: ignore[misc]
         self._perform(partition)
         if lost:
             group.ledger.refused(lease_id, lost, self.now)
         group.ledger.asks(lease_id, ranges)
         if accepted:
             nacked = NACKED if is_counted else NACKED_LATE
-            partition.pending.append((nacked if verb == "nack" else RELEASED, group, accepted))
-        self.trace.append(code | lease_id << 8)
-        if verb == "nack" and "nack" in self.triggers:
+            partition.pending.append((nacked if is_nack else RELEASED, group, accepted))
+        self.trace.append((4 if is_nack else 5) | lease_id << 8)
+        if is_nack and "nack" in self.triggers:
             self.passing("nack", partition.path)
         return 1
 

@@ -141,7 +141,7 @@ def random_plan(seed: int, partitions: int, horizon_s: float, topic: str = TOPIC
     actors = tuple(f"topics/{topic}/{index}" for index in range(partitions))
     space = FaultSpace(
         actors=(*actors, "catalog", "renewals", "timer-wheel", f"groups/{GROUP}"),
-        messages=("", "PublishMany", "Read", "Flush", "Fetch", "Settle"),
+        messages=("", "PublishMany", "Read", "Flush", "Fetch", "Ack"),
         faults=(1, 8),
         horizon_s=horizon_s,
     )

@@ -37,8 +37,8 @@ MESSAGES: Final = (
     *(
         "",
         "Fetch",
-        "Settle",
-        "Settle",
+        "Ack",
+        "Release",
         "Extend",
         "ReleaseConsumer",
         "WaitForReady",

@@ -298,6 +298,6 @@ async def knows_what_the_broker_answers(ref: ActorRef[Any]) -> None:
     assert_type(await ref.ask(c.Describe()), c.PartitionStatistics)
     assert_type(await ref.ask(c.CountDead(1), timeout=1), int)
     assert_type(await ref.ask(c.Extend(1, 2, 3.0)), bool)
-    assert_type(await ref.ask(c.Settle(1, "ack", 2, [(3, 4)])), Settlement)
+    assert_type(await ref.ask(c.Ack(1, 2, [(3, 4)])), Settlement)
     assert_type(await ref.ask(ListGroups()), tuple[GroupRecord, ...])
     assert_type(await ref.ask(EnsureGroup("billing", ("orders",), {})), Admission)

@@ -10,7 +10,7 @@ import trio
 
 from callboard.actors.groups.renewals import Lingers, Renewals, RenewedLease, RenewedLeases
 from callboard.actors.kernel import Actor, Batch
-from callboard.actors.partition.commands import Settle
+from callboard.actors.partition.commands import Extend
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.timers.timer_wheel import TimerCounts, TimerWheel
 from callboard.actors.timing import Timers, WheelAddress
@@ -29,13 +29,13 @@ class Answers:
     asked: list[tuple[int, float]] = attrs.Factory(list)
 
 
-class Partition(Actor[Settle]):
+class Partition(Actor[Extend]):
     """Answers renewals as it is told."""
 
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
 
-    async def receive_batch(self, batch: Batch[Settle]) -> None:
+    async def receive_batch(self, batch: Batch[Extend]) -> None:
         """Answer, refuse, or keep silent."""
         for message, reply in batch:
             self._answers.asked.append((message.lease_id, trio.current_time()))

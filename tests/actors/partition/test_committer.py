@@ -15,13 +15,13 @@ import trio.testing
 
 from callboard.actors.partition.carried import Carried
 from callboard.actors.partition.commands import (
+    Ack,
     Fetch,
     Flush,
     Level,
     OpenGroup,
     PublishMany,
     PublishOne,
-    Settle,
 )
 from callboard.actors.partition.committer import Committer, DiskEngine
 from callboard.actors.partition.core import PartitionCore
@@ -440,9 +440,7 @@ async def test_lazy_acks_force_no_sync_before_their_linger_is_over(autojump_cloc
 
         def acked(offset: int, lease_id: int) -> Asker:
             asker = Asker()
-            core.settle(
-                Settle(1, "ack", lease_id, ((offset, offset + 1),), lazy=True), asker, trio.current_time()
-            )
+            core.ack(Ack(1, lease_id, ((offset, offset + 1),), lazy=True), asker, trio.current_time())
             bench.perform()
             return asker
 

@@ -100,7 +100,7 @@ def test_a_nack_without_a_delay_waits_as_the_settings_of_its_group_say() -> None
     for chance in (0.0, 0.0, 0.0, 0.0, 1.0):
         lease = core.fetch(c.Fetch(1, 7, 1, 1000), "fetches", now)
         assert lease is not None
-        core.settle(c.Settle(1, "nack", lease.lease_id, [(0, 1)]), "nacks", now, chance)
+        core.nack(c.Nack(1, lease.lease_id, [(0, 1)]), "nacks", now, chance)
         due = core.next_deadline()
         assert due is not None
         delays.append(due - now)
@@ -110,7 +110,7 @@ def test_a_nack_without_a_delay_waits_as_the_settings_of_its_group_say() -> None
     core.alter_delivery(c.AlterDelivery(1, c.DeliverySettings(backoff=0.5, max_backoff=0.5)), "alters", now)
     lease = core.fetch(c.Fetch(1, 7, 1, 1000), "fetches", now)
     assert lease is not None
-    core.settle(c.Settle(1, "nack", lease.lease_id, [(0, 1)]), "nacks", now)
+    core.nack(c.Nack(1, lease.lease_id, [(0, 1)]), "nacks", now)
     assert core.next_deadline() == pytest.approx(now + 0.5)
 
 
@@ -120,11 +120,11 @@ def test_an_ack_that_is_asked_again_loses_only_what_is_not_settled() -> None:
     pending = leased(core, count=2)
     core.delivered(pending)
     lease = pending[2]
-    core.settle(c.Settle(1, "ack", lease.lease_id, [(0, 1)]), "acks", 1.0)
+    core.ack(c.Ack(1, lease.lease_id, [(0, 1)]), "acks", 1.0)
     core.time_has_come(11.0)
     assert core.fetch(c.Fetch(1, 8, 1, 1000), "fetches", 11.0) is not None
     for again, lost in ((False, ((0, 2),)), (True, ((1, 2),))):
-        settlement = core.settle(c.Settle(1, "ack", lease.lease_id, [(0, 2)], again=again), "acks", 11.0)
+        settlement = core.ack(c.Ack(1, lease.lease_id, [(0, 2)], again=again), "acks", 11.0)
         assert settlement is not None
         assert settlement.accepted == ()
         assert settlement.lost == lost
@@ -135,10 +135,10 @@ def test_messages_of_one_nack_wait_each_by_its_own_attempt() -> None:
     core = core_with(2, backoff=1.0, max_backoff=60.0)
     first = core.fetch(c.Fetch(1, 7, 1, 1000), "fetches", 0.0)
     assert first is not None
-    core.settle(c.Settle(1, "nack", first.lease_id, [(0, 1)], delay_s=0.0), "nacks", 0.0)
+    core.nack(c.Nack(1, first.lease_id, [(0, 1)], delay_s=0.0), "nacks", 0.0)
     both = core.fetch(c.Fetch(1, 7, 2, 1000), "fetches", 0.0)
     assert both is not None
-    settlement = core.settle(c.Settle(1, "nack", both.lease_id, [(0, 2)]), "nacks", 0.0)
+    settlement = core.nack(c.Nack(1, both.lease_id, [(0, 2)]), "nacks", 0.0)
     assert settlement is not None
     assert settlement.accepted == ((0, 1), (1, 2))
     delivery = core.states.groups[1].delivery
@@ -169,7 +169,7 @@ def test_what_a_consumer_has_is_not_lost_under_it() -> None:
     pending = leased(core)
     core.delivered(pending)
     core.records_lost(0, 5, 0.0)
-    settlement = core.settle(c.Settle(1, "ack", pending.lease.lease_id, [(0, 1)]), "acks", 0.0)
+    settlement = core.ack(c.Ack(1, pending.lease.lease_id, [(0, 1)]), "acks", 0.0)
     assert settlement is not None
     assert (settlement.lost, core.states.groups[1].delivery.floor) == ((), 5)
 
@@ -212,24 +212,25 @@ def test_a_group_that_no_member_opened_in_this_process_is_unknown() -> None:
 
 
 @pytest.mark.parametrize(
-    "command",
+    ("verb", "command"),
     [
-        c.Settle(1, "nack", 1, [(0, 1)], 0.0, ValueError("no text")),  # type: ignore[arg-type]
-        c.Settle(1, "nack", 1, [(0, 1)], float("nan")),
-        c.Settle(1, "nack", 1, [(0, 1)], float("inf")),
-        c.Settle(1, "shred", 1, [(0, 1)]),
-        c.Settle(1, "ack", 1, [(1, 0)]),
-        c.Extend(1, 1, float("nan")),
+        ("nack", c.Nack(1, 1, [(0, 1)], 0.0, ValueError("no text"))),  # type: ignore[arg-type]
+        ("nack", c.Nack(1, 1, [(0, 1)], float("nan"))),
+        ("nack", c.Nack(1, 1, [(0, 1)], float("inf"))),
+        ("reject", c.RejectLeased(1, 1, [(1, 0)])),
+        ("release", c.Release(1, 1, [(1, 0)])),
+        ("ack", c.Ack(1, 1, [(1, 0)])),
+        ("extend", c.Extend(1, 1, float("nan"))),
     ],
 )
-def test_what_is_no_settlement_is_refused_before_anything_changes(command: Any) -> None:
+def test_what_is_no_settlement_is_refused_before_anything_changes(verb: str, command: Any) -> None:
     """Wrong arguments leave the state as it was, with nothing to journal."""
     core = core_with(1)
     core.fetch(c.Fetch(1, 7, 1, 1000), "fetches", 0.0)
     commit(core)
     before = core.states.snapshot(0.0)
     with pytest.raises(InvalidArgument):
-        (core.extend if isinstance(command, c.Extend) else core.settle)(command, "asks", 0.0)
+        getattr(core, verb)(command, "asks", 0.0)
     assert (core.states.snapshot(0.0), core.states.groups[1].delivery.events) == (before, [])
 
 
@@ -288,7 +289,7 @@ def test_what_was_released_is_released_in_the_next_core_of_the_process() -> None
     pending = leased(core, count=3)
     core.delivered(pending)
     journalled = core.states.snapshot(0.0)
-    core.settle(c.Settle(1, "release", pending.lease.lease_id, [(1, 2)], lazy=True), None, 0.0)
+    core.release(c.Release(1, pending.lease.lease_id, [(1, 2)]), None, 0.0)
     core.end()
     states = GroupStates()
     states.restore(journalled)
@@ -366,7 +367,7 @@ def test_a_settled_record_frees_the_next_of_its_key_for_who_waits() -> None:
     window_of(core, b"a", b"a")
     core.wait_for_ready(c.WaitForReady(1, 8), "waits", 0.0)
     assert of_kind(core, e.Notify) == []
-    core.settle(c.Settle(1, "ack", 1, [(0, 1)]), "acks", 0.0)
+    core.ack(c.Ack(1, 1, [(0, 1)]), "acks", 0.0)
     assert [effect.token for effect in of_kind(core, e.Notify)] == ["waits"]
     lease = fetched(core, consumer=8)
     assert lease.ranges == ((1, 2, 1),)
@@ -477,7 +478,7 @@ def test_a_lease_that_the_journal_lost_stays_with_its_consumer() -> None:
     first, second = leased(core, count=2), leased(core, consumer=8, count=2)
     core.delivered(first)
     core.delivered(second)
-    core.settle(c.Settle(1, "ack", first.lease.lease_id, [(0, 1)], lazy=True), None, 0.5)
+    core.ack(c.Ack(1, first.lease.lease_id, [(0, 1)], lazy=True), None, 0.5)
     core = successor(core, opened)
     (group,) = core.states
     assert [(lease.lease_id, lease.ranges, lease.consumer) for lease in group.delivery.leases()] == [
@@ -496,11 +497,11 @@ def test_a_lost_lease_is_not_held_for_a_consumer_that_gave_it_back() -> None:
     core._carried.first_leases[1] = 1
     pending = leased(core, count=3)
     core.delivered(pending)
-    core.settle(c.Settle(1, "nack", pending.lease.lease_id, [(0, 1)], delay_s=0.0), None, 0.5, 0.0)
+    core.nack(c.Nack(1, pending.lease.lease_id, [(0, 1)], delay_s=0.0), None, 0.5, 0.0)
     core = successor(core, opened)
     again = leased(core, now=1.0, count=3)
     assert again.lease.ranges == ((0, 1, 2),)
-    core.settle(c.Settle(1, "ack", pending.lease.lease_id, [(1, 3)]), None, 1.0)
+    core.ack(c.Ack(1, pending.lease.lease_id, [(1, 3)]), None, 1.0)
     (group,) = core.states
     assert group.delivery.settled_ranges() == [(1, 3)]
 
@@ -515,7 +516,7 @@ def test_a_nack_that_the_journal_lost_is_made_again(is_lease_known: bool) -> Non
     core.delivered(pending)
     if is_lease_known:
         opened = core.states.snapshot(0.0)
-    core.settle(c.Settle(1, "nack", pending.lease.lease_id, [(0, 1)], delay_s=50.0), None, 0.5, 0.0)
+    core.nack(c.Nack(1, pending.lease.lease_id, [(0, 1)], delay_s=50.0), None, 0.5, 0.0)
     for now in (1.0, 2.0):
         core = successor(core, opened)
         (group,) = core.states
@@ -547,7 +548,7 @@ def test_an_attempt_that_ran_out_counts_when_the_journal_has_lost_that(is_lease_
     second = leased(core, now=100.0, consumer=8, count=1)
     core.delivered(second)
     assert second.lease.ranges == ((0, 1, 2),)
-    core.settle(c.Settle(1, "nack", second.lease.lease_id, [(0, 1)], delay_s=0.0), None, 100.0, 0.0)
+    core.nack(c.Nack(1, second.lease.lease_id, [(0, 1)], delay_s=0.0), None, 100.0, 0.0)
     for _ in range(2):
         core = successor(core, opened)
         third = leased(core, now=101.0, consumer=8, count=1)
@@ -562,7 +563,7 @@ def test_an_ack_counts_after_a_lease_that_ran_out_in_what_the_journal_lost(is_le
     core = successor(core, opened)
     (group,) = core.states
     assert group.delivery.leases() == []
-    late = core.settle(c.Settle(1, "ack", first.lease.lease_id, [(0, 1)]), None, 101.0)
+    late = core.ack(c.Ack(1, first.lease.lease_id, [(0, 1)]), None, 101.0)
     assert late is not None
     assert late.accepted == ((0, 1),)
 
@@ -588,12 +589,12 @@ def test_what_ran_out_beside_an_ack_that_the_journal_lost_counts_alone() -> None
     core._carried.first_leases[1] = 1
     first = leased(core, count=2)
     core.delivered(first)
-    core.settle(c.Settle(1, "ack", first.lease.lease_id, [(0, 1)]), "acks", 0.0)
+    core.ack(c.Ack(1, first.lease.lease_id, [(0, 1)]), "acks", 0.0)
     core.time_has_come(100.0)
     core = successor(core, opened)
     again = leased(core, now=101.0, consumer=8, count=2)
     assert again.lease.ranges == ((1, 2, 2),)
-    late = core.settle(c.Settle(1, "ack", first.lease.lease_id, [(0, 1)], again=True), "acks", 101.0)
+    late = core.ack(c.Ack(1, first.lease.lease_id, [(0, 1)], again=True), "acks", 101.0)
     assert late is not None
     assert late.accepted == ((0, 1),)
 
@@ -609,7 +610,7 @@ def test_what_was_released_stays_so_when_the_journal_has_lost_that(leaves: bool)
     if leaves:
         core.release_consumer(c.ReleaseConsumer(1, 7), "leaves", 1.0)
     else:
-        core.settle(c.Settle(1, "release", first.lease.lease_id, [(0, 2)]), None, 1.0)
+        core.release(c.Release(1, first.lease.lease_id, [(0, 2)]), None, 1.0)
     for _ in range(3):
         core.journal.answer("asks", None, must_sync=False)
         work = core.journal.take()
@@ -629,7 +630,7 @@ def test_the_name_of_a_consumer_is_kept_when_the_journal_has_lost_it() -> None:
     core._carried.names[1, 7] = "printer"
     first = leased(core, count=1)
     core.delivered(first)
-    core.settle(c.Settle(1, "nack", first.lease.lease_id, [(0, 1)], delay_s=0.0), None, 0.5, 0.0)
+    core.nack(c.Nack(1, first.lease.lease_id, [(0, 1)], delay_s=0.0), None, 0.5, 0.0)
     core = successor(core, opened)
     (group,) = core.states
     assert group.delivery.failures.name_of(7) == "printer"
@@ -641,7 +642,7 @@ def test_nacks_are_remembered_until_a_sync_covers_them_and_bounded() -> None:
     lease = leased(core, count=UNSYNCED_MAX)
     core.delivered(lease)
     for offset in range(UNSYNCED_MAX):
-        core.settle(c.Settle(1, "nack", lease.lease.lease_id, [(offset, offset + 1)], 9.0), None, 0.0)
+        core.nack(c.Nack(1, lease.lease.lease_id, [(offset, offset + 1)], 9.0), None, 0.0)
     for is_synced in (False, True):
         assert len(core._carried.failed) == UNSYNCED_MAX
         core.fetch(c.Fetch(1, 7, 1, 1 << 20), "fetches", 0.0)

@@ -122,7 +122,12 @@ class CoreModel(RuleBasedStateMachine):
             del self.leased[key]
         ranges = [(offset, offset + 1) for offset in chosen]
         asker = self._asker(verb, key[0])
-        self.core.settle(c.Settle(key[0], verb, key[1], ranges, delay), asker, self.now, 0.5)
+        if verb == "ack":
+            self.core.ack(c.Ack(*key, ranges), asker, self.now)
+        elif verb == "nack":
+            self.core.nack(c.Nack(*key, ranges, delay), asker, self.now, 0.5)
+        else:
+            self.core.release(c.Release(*key, ranges), asker, self.now)
         self._perform()
 
     @rule(group=st.sampled_from(GROUPS), consumer=st.sampled_from(CONSUMERS))
@@ -322,9 +327,7 @@ class CoreModel(RuleBasedStateMachine):
             self._commit(log_fails=False, journal_fails=False)
             for (group, lease_id), (_, offsets) in list(self.leased.items()):
                 ranges = [(offset, offset + 1) for offset in sorted(offsets)]
-                self.core.settle(
-                    c.Settle(group, "ack", lease_id, ranges), self._asker("ack", group), self.now
-                )
+                self.core.ack(c.Ack(group, lease_id, ranges), self._asker("ack", group), self.now)
             self.leased.clear()
             self._commit(log_fails=False, journal_fails=False)
             if all(group.delivery.floor == len(self.log) for group in self.core.states):

@@ -111,7 +111,7 @@ def test_a_core_begins_with_a_group_where_its_journal_says() -> None:
     core = core_of(carried)
     join(core)
     lease = fetch(core)
-    core.settle(c.Settle(GROUP, "ack", lease.lease_id, [(0, 2)]), "acks", 0.0)
+    core.ack(c.Ack(GROUP, lease.lease_id, [(0, 2)]), "acks", 0.0)
     records = written(core)
     again = core_of(Carried(readers={GROUP: opening(BIRTH)}), *records)
     assert again.states.groups[GROUP].delivery.floor == 2
@@ -124,7 +124,7 @@ def test_a_group_of_the_catalog_is_not_taken_for_an_earlier_one_of_its_id() -> N
     core = core_of(carried)
     join(core)
     lease = fetch(core)
-    core.settle(c.Settle(GROUP, "ack", lease.lease_id, [(0, 2)]), "acks", 0.0)
+    core.ack(c.Ack(GROUP, lease.lease_id, [(0, 2)]), "acks", 0.0)
     again = core_of(Carried(readers={GROUP: opening(BIRTH + 1)}), *written(core))
     assert again.states.groups[GROUP].delivery.floor == 0
     assert again.states.groups[GROUP].birth == BIRTH + 1
@@ -140,7 +140,7 @@ def test_a_lease_is_given_back_whose_group_the_journal_has_lost_with_it() -> Non
     core.delivered(pending)
     core.end()
     again = core_of(carried, restarted=True)
-    settled = again.settle(c.Settle(GROUP, "ack", pending.lease.lease_id, [(0, 2)]), "acks", 0.0)
+    settled = again.ack(c.Ack(GROUP, pending.lease.lease_id, [(0, 2)]), "acks", 0.0)
     assert settled is not None
     assert settled.accepted == ((0, 2),)
     assert kinds(again, written(again)) == [OPEN, 0]
@@ -163,7 +163,7 @@ def test_a_group_that_a_damaged_journal_has_lost_is_written_at_once() -> None:
     assert work is not None
     assert work.sync
     assert kinds(again, work.entries) == [OPEN]
-    settled = again.settle(c.Settle(GROUP, "ack", pending.lease.lease_id, [(0, 2)]), "acks", 0.0)
+    settled = again.ack(c.Ack(GROUP, pending.lease.lease_id, [(0, 2)]), "acks", 0.0)
     assert settled is None or settled.accepted == ()
     restored = GroupStates()
     restored.restore(again.states.snapshot(0.0))

@@ -60,12 +60,13 @@ class Exclusive:
 
     def settle(self, verb: str, lease: Any) -> Any:
         """Settle all of a lease."""
-        ranges = [row[:2] for row in lease.ranges]
-        settlement = self.core.settle(
-            c.Settle(GROUP, verb, lease.lease_id, ranges, 0.0 if verb == "nack" else None),
-            "settles",
-            self.now,
-        )
+        settled = GROUP, lease.lease_id, [row[:2] for row in lease.ranges]
+        if verb == "ack":
+            settlement = self.core.ack(c.Ack(*settled), "settles", self.now)
+        elif verb == "nack":
+            settlement = self.core.nack(c.Nack(*settled, 0.0), "settles", self.now)
+        else:
+            settlement = self.core.release(c.Release(*settled), "settles", self.now)
         self.commit()
         return settlement
 

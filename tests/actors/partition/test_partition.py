@@ -12,11 +12,12 @@ import callboard
 from callboard import DiskFull
 from callboard.actors.notices import OpeningLacksSpace
 from callboard.actors.partition.commands import (
+    Ack,
     Extend,
     Fetch,
+    Nack,
     Read,
     ReleaseConsumer,
-    Settle,
     WaitForReady,
     WaitForVisible,
 )
@@ -146,7 +147,7 @@ async def test_leases_are_kept_by_an_actors_restart_and_end_with_the_process(
         await runtime.restart("topics/orders/0")
         await trio.sleep(25.0)
         assert await in_memory.fetch(runtime, consumer=100).wait() is None
-        settlement = await in_memory.port(runtime).ref.ask(Settle(1, "ack", records.lease_id, [(0, 1)]))
+        settlement = await in_memory.port(runtime).ref.ask(Ack(1, records.lease_id, [(0, 1)]))
         assert settlement.lost == ()
     async with in_memory.open() as runtime:
         await in_memory.join(runtime)
@@ -241,7 +242,7 @@ async def test_the_alarm_rings_for_what_is_due_first(autojump_clock: Any, in_mem
         second = await in_memory.fetch(runtime, records=1).wait()
         started = trio.current_time()
         assert await port.ref.ask(Extend(1, first.lease_id, 2.0))
-        await port.ref.ask(Settle(1, "nack", second.lease_id, [(1, 2)], delay_s=1.0))
+        await port.ref.ask(Nack(1, second.lease_id, [(1, 2)], delay_s=1.0))
         await in_memory.fetch(runtime, records=1).wait()
         for due in (1.0, 2.0):
             await trio.sleep_until(started + due - 0.01)

@@ -91,7 +91,7 @@ def test_a_stale_receipt_does_nothing_at_all() -> None:
     """Also when most of what it names is still held: all or nothing."""
     core = core_of()
     first, second = leased(core, 2), leased(core, 2)
-    core.settle(c.Settle(1, "release", second, [(3, 4)]), "release", 0.0)
+    core.release(c.Release(1, second, [(3, 4)]), "release", 0.0)
     answers(core)
     parts = [(first, [(0, 2)]), (second, [(2, 4)])]
     core.ack_and_publish(c.AckAndPublish(1, parts, 0, 1), "ack", 1.0)
@@ -138,7 +138,7 @@ def test_a_full_outbox_refuses_before_anything_has_changed() -> None:
     answers(core)
     with pytest.raises(OutboxFull, match="2 are allowed"):
         core.ack_and_publish(c.AckAndPublish(1, [(lease_id, [(1, 2)])], 2, 3), "second", 1.0)
-    core.settle(c.Settle(1, "ack", lease_id, [(2, 3)]), "plain", 1.0)
+    core.ack(c.Ack(1, lease_id, [(2, 3)]), "plain", 1.0)
     assert answers(core)["plain"].lost == ()
     core.forget_outbox(c.ForgetOutbox([1], 8), "forget", 1.0)
     assert "moved" not in answers(core)

@@ -55,18 +55,6 @@ class CatalogUnmaintained:
 
 
 @attrs.frozen
-class SettingsDiffer:
-    """A consumer subscribed with other settings than its group has: it joined, and those of the group hold.
-
-    `stored` says which they are, `call` how to change them.
-    """
-
-    group: str
-    stored: str
-    call: str
-
-
-@attrs.frozen
 class TopicFound:
     """A group of a pattern reads a topic from now on that matches, and was created after the group."""
 

@@ -43,7 +43,6 @@ from callboard.actors.notices import PublishersLost as PublishersLost
 from callboard.actors.notices import RequestFailed as RequestFailed
 from callboard.actors.notices import ScheduleHeld as ScheduleHeld
 from callboard.actors.notices import ScheduleMissed as ScheduleMissed
-from callboard.actors.notices import SettingsDiffer as SettingsDiffer
 from callboard.actors.notices import TopicFound as TopicFound
 from callboard.actors.notices import TopicPassedOver as TopicPassedOver
 from callboard.actors.notices import UnreadDropped as UnreadDropped

@@ -324,7 +324,7 @@ class Topic:
         `name` is a display name: `Runtime.groups` shows it beside the consumer's id.
 
         Settings belong to the group. Its first subscriber decides on them, `Group.alter` changes them; one that
-        names others joins with those of the group, and a warning says so. They are `visibility_timeout` (30 s),
+        names others is refused, as a topic's are (`GroupExists`). They are `visibility_timeout` (30 s),
         `max_deliveries` (None), `max_in_flight` (10,000), `start` ("beginning", "end", an offset, a zoned datetime),
         `durable` (True), `group_expiry` (7 days), `backoff` (1 s), `max_backoff` (60 s) or in their place `retry`
         (seconds after each failure, or a list: after the first, the second, ...), and `ordering`: with "key" a message

@@ -25,6 +25,7 @@ __all__ = [
     "DirectoryLocked",
     "DiskFull",
     "FormatTooNew",
+    "GroupExists",
     "GroupNotFound",
     "InternalError",
     "InvalidArgument",
@@ -127,6 +128,10 @@ class TopicExists(CallboardError):
 
 class GroupNotFound(CallboardError, LookupError):
     """There is no consumer group of that name (`group`)."""
+
+
+class GroupExists(ConfigurationError):
+    """The group exists with other settings than a new consumer names (`group`); `problems` lists them."""
 
 
 class ScheduleNotFound(CallboardError, LookupError):

@@ -83,8 +83,8 @@ from callboard.actors.settings import (
 from callboard.actors.timing import Timers
 from callboard.log.errors import (
     CallboardError,
-    ConfigurationError,
     DiskFull,
+    GroupExists,
     InternalError,
     InvalidArgument,
     LogCorrupt,
@@ -534,14 +534,6 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
         record = self._state.group(message.name)
         if record is None:
             raise InternalError(f"group {message.name!r} went while it was joined", invariant="K2")
-        if differing := _differing(record.settings, wanted, message.given):
-            self.context.emit(
-                notices.SettingsDiffer(
-                    record.name,
-                    _told(record.settings, differing),
-                    f"runtime.group({record.name!r}).alter({_call_of(wanted, differing)})",
-                )
-            )
         await self._directory.launch_coordinator(record)
         return Admission(record.group_id, consumer)
 
@@ -563,13 +555,21 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
             if (pattern := message.pattern) is not None:
                 events.append((state.GROUP_PATTERN, group_id, pattern.words, pattern.dead_letters))
                 topics, _ = matching(found, message.name, pattern, wanted, found.topics.values())
-        elif fixed := [
-            key for key in _differing(record.settings, wanted, message.given) if GROUP_FIELDS[key].fixed
-        ]:
-            raise ConfigurationError(
-                f"group {message.name!r} exists with other settings: {_told(record.settings, fixed)}, which cannot be"
-                " changed. Subscribe without naming them, or delete the group.",
-                problems=tuple(fixed),
+        elif differing := _differing(record.settings, wanted, message.given):
+            stored = _told(record.settings, differing)
+            if any(GROUP_FIELDS[key].fixed for key in differing):
+                told = (
+                    f"{stored}, which cannot be changed. Subscribe without naming them, or delete the group."
+                )
+            else:
+                call = f"runtime.group({record.name!r}).alter({_call_of(wanted, differing)})"
+                told = (
+                    f"{stored}. Nothing was changed. {call} changes them; or subscribe without naming them."
+                )
+            raise GroupExists(
+                f"group {record.name!r} exists with other settings: {told}",
+                group=record.name,
+                problems=tuple(differing),
             )
         else:
             group_id = record.group_id

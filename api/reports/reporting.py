@@ -14,7 +14,7 @@ logger                   tells of
 =======================  ===============================================================
 `callboard.actors`       crashes, restarts, actors that stay down, dropped messages, bugs that requests met
 `callboard.partitions`   recovery that takes long, hung or full disks, full topics, damage, dropped records
-`callboard.groups`       groups that expired, other settings than theirs, leases that could not be released
+`callboard.groups`       groups that expired, leases that could not be released
 `callboard.catalog`      operations that could not be carried out, what the catalog has lost
 =======================  ===============================================================
 """
@@ -225,12 +225,6 @@ LINES: Final[dict[object, ReportLine]] = {
         "group {group} had no member for {after_s:g} s and is not forgotten: its partitions keep {counted} as dead"
         " letters. Look with `topic.dead_letters({group!r})`; then name a dead_letter_topic, or call"
         " runtime.group({group!r}).delete(drop_dead_letters=True).",
-    ),
-    notices.SettingsDiffer: ReportLine(
-        "groups",
-        logging.WARNING,
-        "group {group} has other settings than its new consumer names, and keeps them: {stored}. To change them call"
-        " {call}.",
     ),
     notices.TopicFound: ReportLine(
         "groups", logging.INFO, "group {group} reads topic {topic} too: it matches its pattern."
@@ -507,8 +501,6 @@ def _kind(event: Any) -> Kind:
     name = next((name for name in PLACES if hasattr(event, name)), None)
     where = getattr(event, name) if name else None
     told = f"group {where}" if name == "group" else where or "subscribers to events"
-    if isinstance(event, notices.SettingsDiffer):
-        return told, event.call
     if not hasattr(event, "place"):
         return (told,)
     return told, event.cause.partition(":")[0][:CAUSE_CHARACTERS], event.place

@@ -18,7 +18,7 @@ import trio
 from callboard.actors.partition.commands import JITTER
 from callboard.consumer.messages import ReceivedBatch, ReceivedMessage
 from callboard.consumer.mixed_batch import MixedBatch
-from callboard.log.errors import CallboardError, InvalidArgument, LeaseLost, PartialPublish
+from callboard.log.errors import CallboardError, GroupExists, InvalidArgument, LeaseLost, PartialPublish
 from callboard.message import Message, Receipt
 from callboard.simulations.history.entry import (
     BACKOFF,
@@ -577,7 +577,23 @@ async def consume(
     `topic` is a `callboard.Topic`, or what subscribes to several and has a name for them.
 
     While it lives, `world.consumers[who]` is the consumer, for faults to crash. Its group knows it as `member_name`.
+    When the group was altered meanwhile, it names no settings.
     """
+    try:
+        return await _consume(world, machine, topic, group, who, work, **settings)
+    except GroupExists:
+        return await _consume(world, machine, topic, group, who, work)
+
+
+async def _consume(
+    world: Surroundings,
+    machine: int,
+    topic: Any,
+    group: str,
+    who: str,
+    work: Callable[[ObservedConsumer], Any],
+    **settings: Any,
+) -> bool:
     life = world.history.operation()
     inner = topic.subscribe(group, name=member_name(who, life), **settings)
     consumer = ObservedConsumer(world, machine, inner, topic.name, who, life)

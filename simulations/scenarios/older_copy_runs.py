@@ -447,7 +447,7 @@ class _Copying:
         """All that is not lost is there, and what is lost is reported."""
         orders, taken = runtime.topic(TOPIC), runtime.topic(TARGET)
         if self._workload.at_once:
-            async with orders.subscribe(NEW):
+            async with orders.subscribe(NEW, visibility_timeout=VISIBLE_S):
                 pass  # the group is there before partitions hear that the forgotten one is not
         await self._expect_reported(runtime)
         await self._publish_again(orders)

@@ -165,6 +165,7 @@ async def test_the_highest_priority_comes_first_of_thousands_that_come_again(
             while given_back < 3001:
                 batch = await consumer.get_batch(max_records=4000, max_wait=0.0)
                 given_back += len(batch)
+        await runtime.group("billing").alter(max_in_flight=1)
         async with topic.subscribe("billing", max_in_flight=1) as consumer:
             assert [(await consumer.get()).value] == [b"high"]
 

@@ -10,7 +10,6 @@ import pytest
 import trio
 
 import callboard
-from callboard.actors import notices
 from callboard.actors.kernel import events
 from callboard.log import limits
 from callboard.reports.crashes import WaitingCrashes
@@ -88,16 +87,6 @@ def test_a_crash_that_nobody_decides_about_is_told_at_the_end(caplog: Any) -> No
     ]
     assert [waiting.add(crash) for crash in crashes] == [None] * limits.CRASHES_WAITING_MAX + [crashes[0]]
     assert waiting.take_all() == crashes[1:]
-
-
-def test_each_call_that_would_change_a_group_is_told(caplog: Any) -> None:
-    """The sixth redeploy within a minute has other settings: its call is not left out; the same call again is."""
-    reporter = Reporter(lambda: 0.0)
-    calls = [f"runtime.group('billing').alter(visibility_timeout={number})" for number in range(7)]
-    for call in (*calls, *calls[:1] * 9):
-        reporter.report(notices.SettingsDiffer("billing", "visibility_timeout is 30.0", call))
-    told = [record.callboard["call"] for record in caplog.records]
-    assert told == [*calls, *calls[:1] * 4]
 
 
 def test_a_traceback_has_its_chain_and_begins_at_the_users_code() -> None:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from callboard.actors.catalog.commands import CatalogCommand
-from callboard.actors.dead_letters.commands import RouterCommand
-from callboard.actors.delays.scheduler import SchedulerCommand
+from callboard.actors.forwarding.commands import RouterCommand, SchedulerCommand
 from callboard.actors.groups.coordinator import CoordinatorCommand
 from callboard.actors.kernel.wire import Wire
 from callboard.actors.partition import commands as c

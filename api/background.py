@@ -8,10 +8,10 @@ from typing import Any
 
 from callboard.actors.catalog.commands import ROUTER
 from callboard.actors.catalog.directory import Directory
-from callboard.actors.dead_letters.router import DeadLetterRouter
-from callboard.actors.delays.scheduler import Scheduler
+from callboard.actors.forwarding.forwarder import Forwarder
+from callboard.actors.forwarding.router import DeadLetterRouter
+from callboard.actors.forwarding.scheduler import Scheduler
 from callboard.actors.kernel import ActorRef, ActorStart
-from callboard.actors.outbox.forwarder import Forwarder
 from callboard.actors.recurring.recurring import Recurring
 from callboard.supervision import ChildSpec, Supervisor
 

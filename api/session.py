@@ -16,7 +16,7 @@ from trio.lowlevel import TrioToken, current_trio_token
 
 from callboard.actors.catalog.commands import EnableOutbox
 from callboard.actors.catalog.directory import Directory, LiveGroup, LiveTopic
-from callboard.actors.dead_letters.commands import CountForwarded, Forwarded
+from callboard.actors.forwarding.commands import CountForwarded, Forwarded
 from callboard.actors.groups.renewals import Lingers, RenewedLeases
 from callboard.actors.kernel import ActorRef, Question
 from callboard.actors.names import no_topic

@@ -23,8 +23,8 @@ from typing import Any, Final
 import click
 import trio
 
-from callboard.actors.dead_letters import forwarding
 from callboard.actors.kernel.events import ActorRestarted
+from callboard.actors.partition.beside import dead_letter_records
 from callboard.cli.demo_account import acknowledged_events
 from callboard.cli.demo_stage import (
     BUG_REASON,
@@ -435,7 +435,7 @@ def identify(headers: dict[str, bytes]) -> tuple[int | None, int]:
 def origin_of(headers: dict[str, bytes]) -> tuple[int, int]:
     """Partition and offset of the message that a dead letter says it was; (-1, -1) for none."""
     try:
-        return int(headers[forwarding.PARTITION]), int(headers[forwarding.OFFSET])
+        return int(headers[dead_letter_records.PARTITION]), int(headers[dead_letter_records.OFFSET])
     except (KeyError, ValueError):
         return -1, -1
 

@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Final, overload
 import trio
 
 from callboard.actors.delivery.receipts import merged
-from callboard.actors.outbox.stored import Payload
 from callboard.actors.partition import commands as c
+from callboard.actors.partition.beside.outbox_records import Payload
 from callboard.actors.partition.port import PartitionPort
 from callboard.arguments import check_flag
 from callboard.consumer.leases import ConsumerLease, LeasedPart

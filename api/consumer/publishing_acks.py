@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import attrs
 import trio
 
-from callboard.actors.delays.stored import check_no_due, with_due
-from callboard.actors.outbox.stored import Payload, Target, payload_columns
 from callboard.actors.partition import commands as c
+from callboard.actors.partition.beside.delayed_records import check_no_due, with_due
 from callboard.actors.partition.beside.outbox import OUTBOX
+from callboard.actors.partition.beside.outbox_records import Payload, Target, payload_columns
 from callboard.actors.partition.calls import REFUSING
 from callboard.consumer.leases import ConsumerLease
 from callboard.consumer.settlements import causes_of, lease_lost

@@ -30,10 +30,10 @@ import attrs
 import trio
 
 from callboard.actors.catalog.commands import ListGroups
-from callboard.actors.dead_letters import forwarding as f
 from callboard.actors.kernel import Question
 from callboard.actors.names import HANDLED
 from callboard.actors.partition import commands as c
+from callboard.actors.partition.beside import dead_letter_records as f
 from callboard.actors.partition.choice.addressing import FOR_GROUP
 from callboard.actors.partition.publishing.producers import REDRIVE_EPOCH
 from callboard.arguments import check_flag

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 
-from callboard.actors.delays.scheduler import CancelDelayed, CountDelayed, ListDelayed
-from callboard.actors.delays.stored import DELAYED, due_of
+from callboard.actors.forwarding.commands import CancelDelayed, CountDelayed, ListDelayed
 from callboard.actors.kernel import ActorRef, Question
 from callboard.actors.partition import commands as c
+from callboard.actors.partition.beside.delayed_records import DELAYED, due_of
 from callboard.actors.partition.calls import record_in
 from callboard.log.errors import ActorCrashed, ActorStopped, InvalidArgument, RuntimeClosed, TopicNotFound
 from callboard.log.format.columns import FOREVER

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from callboard.actors.catalog.commands import EnableDelays
-from callboard.actors.delays.stored import Due, check_no_due, waiting_columns
+from callboard.actors.partition.beside.delayed_records import Due, check_no_due, waiting_columns
 from callboard.actors.partition.commands import PublishMany
 from callboard.log.errors import CallboardError, InvalidArgument, TopicNotFound
 from callboard.log.limits import HEADERS_COUNT_MAX, YEAR_MAX

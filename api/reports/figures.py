@@ -12,7 +12,7 @@ import attrs
 import trio
 
 from callboard.actors.catalog.losses import CatalogStatistics
-from callboard.actors.dead_letters.commands import Forwarded
+from callboard.actors.forwarding.commands import Forwarded
 from callboard.actors.names import OWN_GROUPS
 from callboard.actors.partition.commands import Holder, ListHolders, PartitionStatistics, Read
 from callboard.actors.settings import GroupSettings

@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 import trio
 
-from callboard.actors.dead_letters import router
-from callboard.actors.delays import scheduler
-from callboard.actors.outbox import forwarder
+from callboard.actors.forwarding import forwarder, router, scheduler
 from callboard.actors.partition.beside.delayed import Waiting
 
-KEPT = (router.Line, scheduler.Line, forwarder.Line, forwarder.Lane, router.Source, Waiting)
+KEPT = (scheduler.DelayedLine, forwarder.OutboxLines, forwarder.PartitionLine, router.Source, Waiting)
 
 SOON_S = 60.0
 

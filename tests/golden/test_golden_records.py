@@ -17,9 +17,9 @@ import pytest
 
 from callboard.actors.catalog import state as catalog
 from callboard.actors.catalog.state import CatalogState
-from callboard.actors.delays.stored import Due, due_of
 from callboard.actors.delivery.events import FIELDS, GroupEvents
-from callboard.actors.outbox.stored import Addressed, Target, addressed
+from callboard.actors.partition.beside.delayed_records import Due, due_of
+from callboard.actors.partition.beside.outbox_records import Addressed, Target, addressed
 from callboard.actors.partition.group_states import GroupStates
 from callboard.log.errors import FormatTooNew
 from callboard.log.format.columns import FOREVER

@@ -2,7 +2,7 @@
 
 Each partition of a topic with delayed records has a *waiting partition*: a log and a delivery journal of the same kind,
 with one group, `WAITING`. What the group has not settled is pending. A record that is due is set aside, which gives it
-a number, then published to the topic's partition under that number, then forgotten (`callboard.actors.delays`).
+a number, then published to the topic's partition under that number, then forgotten (`callboard.actors.forwarding`).
 """
 
 from __future__ import annotations

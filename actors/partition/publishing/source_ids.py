@@ -3,7 +3,7 @@
 Each publishes under numbers that a delivery journal counts. Should that journal be lost, another counts from 0 again,
 and the targets remember what they took: so each count has an id of its own, its *numbering* (`group_states`), which is
 a part of the source's id. A source lives as long as its topic, its group and its numbering. Whoever adds one of another
-kind adds it to `callboard.actors.catalog.ended_sources` too: partitions forget the sources that have ended.
+kind adds it to `callboard.actors.forwarding.ended_sources` too: partitions forget the sources that have ended.
 """
 
 from __future__ import annotations

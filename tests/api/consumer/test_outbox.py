@@ -10,8 +10,8 @@ import pytest
 import trio
 
 import callboard
+from callboard.actors.forwarding import waiting_records
 from callboard.actors.kernel import ActorRef
-from callboard.actors.outbox import forwarder
 from callboard.actors.partition import commands as c
 from callboard.log.errors import (
     ActorCrashed,
@@ -381,7 +381,7 @@ async def test_everything_is_forwarded_once_however_often_the_forwarder_crashes(
     autojump_clock: Any, world: Any, monkeypatch: Any
 ) -> None:
     """Also a few at a time."""
-    monkeypatch.setattr(forwarder, "AT_A_TIME", 3)
+    monkeypatch.setattr(waiting_records, "AT_A_TIME", 3)
     async with world.open() as runtime:
         orders = await runtime.create_topic("orders", partitions=2)
         bills = await runtime.create_topic("bills", partitions=3)

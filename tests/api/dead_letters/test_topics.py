@@ -8,7 +8,7 @@ import pytest
 import trio
 
 import callboard
-from callboard.actors.dead_letters import router
+from callboard.actors.forwarding import waiting_records
 from callboard.actors.partition.calls import PartitionCalls
 
 
@@ -176,7 +176,7 @@ async def test_large_messages_are_forwarded_a_few_at_a_time(
     autojump_clock: Any, world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many there are, none has to be in memory with all others."""
-    monkeypatch.setattr(router, "BYTES_AT_A_TIME", 2500)
+    monkeypatch.setattr(waiting_records, "BYTES_AT_A_TIME", 2500)
     counts = []
     store = PartitionCalls.store
 

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 import callboard
-from callboard.actors.delays import scheduler
+from callboard.actors.forwarding import scheduler
 from callboard.log.errors import ActorCrashed, InvalidArgument, TopicFull, TopicNotFound
 from callboard.publishing import delayed
 

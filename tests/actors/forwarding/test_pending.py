@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from callboard.actors.delays.pending import Pending
-from callboard.actors.delays.stored import DELAY, INSTANT, Due
+from callboard.actors.forwarding.pending import Pending
+from callboard.actors.partition.beside.delayed_records import DELAY, INSTANT, Due
 from callboard.actors.timers.commands import NEVER
 
 WALL = 1_700_000_000_000_000

@@ -11,8 +11,8 @@ from collections.abc import Collection, Generator, Iterable, Sequence
 from heapq import merge
 from typing import Final
 
-from callboard.actors.delays.schedule import Schedule
-from callboard.actors.delays.stored import INSTANT
+from callboard.actors.forwarding.schedule import Schedule
+from callboard.actors.partition.beside.delayed_records import INSTANT
 from callboard.actors.timers.commands import NEVER, TICKS, tick_at
 
 TICK_US: Final = 1_000_000 // TICKS

@@ -25,19 +25,18 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import attrs
-
 from callboard.actors.catalog.commands import RouteGroup
-from callboard.actors.catalog.ended_sources import EndedSources
-from callboard.actors.dead_letters.commands import CountForwarded, Forwarded, RouterCommand
-from callboard.actors.dead_letters.forwarding import Found, Origin, forwarded
 from callboard.actors.delivery.failing import DeadLetter
+from callboard.actors.forwarding.commands import CountForwarded, Forwarded, RouterCommand
+from callboard.actors.forwarding.ended_sources import EndedSources
+from callboard.actors.forwarding.held import Attempts
+from callboard.actors.forwarding.waiting_records import Place, first_records
 from callboard.actors.kernel import Actor, Batch
 from callboard.actors.notices import DeadLettersHeld
 from callboard.actors.partition import commands as c
-from callboard.actors.partition.calls import PartitionCalls, SourceEnded, record_in
+from callboard.actors.partition.beside.dead_letter_records import Found, Origin, forwarded
+from callboard.actors.partition.calls import PartitionCalls, SourceEnded
 from callboard.actors.partition.participants import wall_offset
-from callboard.actors.retry_pauses import RetryPauses
 from callboard.actors.timing import Timers
 from callboard.log.errors import (
     ActorStopped,
@@ -45,15 +44,13 @@ from callboard.log.errors import (
     GroupNotFound,
     TopicNotFound,
 )
-from callboard.log.limits import MIB, READ_BYTES_DEFAULT
 
 if TYPE_CHECKING:
     from callboard.actors.catalog.directory import Directory
     from callboard.actors.partition.port import PartitionPort
 
 AT_A_TIME: Final = 100
-BYTES_AT_A_TIME: Final = 4 * MIB
-"""Dead letters in one batch, or fewer: the last one begins within these bytes."""
+"""Dead letters in one batch, or fewer."""
 
 
 class Source(NamedTuple):
@@ -61,18 +58,6 @@ class Source(NamedTuple):
 
     port: PartitionPort
     group_id: int
-
-
-@attrs.define(eq=False)
-class Line:
-    """What is to be forwarded to one topic."""
-
-    topic: str
-    sources: dict[Source, None] = attrs.Factory(dict)
-
-    def first(self) -> Source:
-        """The source that waits longest, which stays until it is drained."""
-        return next(iter(self.sources))
 
 
 class DeadLetterRouter(Actor[RouterCommand]):
@@ -89,7 +74,8 @@ class DeadLetterRouter(Actor[RouterCommand]):
         """By topic that takes no dead letters now: why."""
         self._timers = Timers(directory.wheel)
         self._calls = PartitionCalls(self._timers)
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, dict[Source, None]] = {}
+        """By topic: the sources of its line, of which the first is drained, and stays until it is."""
 
     async def started(self) -> None:
         """Look for sources of other kinds that have ended; the catalog tells what to route."""
@@ -136,43 +122,45 @@ class DeadLetterRouter(Actor[RouterCommand]):
             return
         line = self._lines.get(topic)
         if line is None:
-            line = self._lines[topic] = Line(topic)
-            self.context.start_task(self._forward, line, name=f"to {topic}")
-        line.sources[source] = None  # it comes last unless it is there
+            line = self._lines[topic] = {}
+            self.context.start_task(self._forward, topic, line, name=f"to {topic}")
+        line[source] = None  # it comes last unless it is there
 
     def _target_of(self, source: Source) -> str | None:
         group = self._directory.live_group(source.group_id)
         return None if group is None else group.membership.settings.dead_letter_topic
 
-    async def _forward(self, line: Line) -> None:
-        """One source after the other, until there is none; after a failure the next one, and a pause when all have
-        failed.
-        """
-        pauses, failed = RetryPauses(), 0
-        while line.sources:
-            source = line.first()
+    async def _forward(self, topic: str, line: dict[Source, None]) -> None:
+        """One source after the other, until there is none."""
+        attempts = Attempts(self._timers.sleep, lambda _: None)
+        while line:
+            await attempts.until_done(partial(self._drain_first, topic, line))
+        self._held.pop(topic, None)
+        del self._lines[topic]
+
+    async def _drain_first(self, topic: str, line: dict[Source, None]) -> None:
+        """Forward all of the first source of which it can be done. Raises why not when it cannot of any."""
+        failure: CallboardError | None = None
+        for _ in range(len(line)):
+            source = next(iter(line))
             try:
-                await self._drain(source, line.topic)
+                await self._drain(source, topic)
             except ActorStopped:  # its topic is deleted, or the runtime closes
                 self._told.pop(source, None)
-                del line.sources[source]
             except CallboardError as error:
-                failed += 1
-                self._held[line.topic] = str(error)
-                if failed == 1 and pauses.is_first:
-                    self.context.emit(DeadLettersHeld(line.topic, source.port.label, str(error)))
-                del line.sources[source]
+                if topic not in self._held:
+                    self.context.emit(DeadLettersHeld(topic, source.port.label, str(error)))
+                self._held[topic] = str(error)
+                failure = error
+                del line[source]
                 self._give(source)
-                if failed >= len(line.sources):
-                    failed = 0
-                    await self._timers.sleep(pauses.failed())
+                continue
             else:
-                line.sources.pop(source, None)
-                self._held.pop(line.topic, None)
-                failed = 0
-                pauses.worked()
-        self._held.pop(line.topic, None)
-        del self._lines[line.topic]
+                self._held.pop(topic, None)
+            line.pop(source, None)
+            return
+        if failure is not None:
+            raise failure
 
     async def _drain(self, source: Source, topic: str) -> None:
         """Forward all that the source keeps."""
@@ -207,13 +195,8 @@ class DeadLetterRouter(Actor[RouterCommand]):
             raise _missing(topic, source.port.label)
         port = source.port
         origin = Origin(port.topic, port.topic_id, port.index, group.name, source.group_id)
-        found: list[Found] = []
-        left_bytes = BYTES_AT_A_TIME
-        for letter in letters:
-            found.append(await self._read(port, letter))
-            left_bytes -= found[-1].size_bytes
-            if left_bytes <= 0:
-                break
+        records = await first_records(self._calls, port, letters, read_ahead=False)
+        found = [_found(letter, place) for letter, place in records]
         batch = forwarded(origin, found, wall_offset(self.context.clock))
         try:
             await self._calls.store(
@@ -228,11 +211,10 @@ class DeadLetterRouter(Actor[RouterCommand]):
     def _is_live(self, source: Source) -> bool:
         return not source.port.is_deleted and self._directory.is_live_group(source.group_id)
 
-    async def _read(self, port: PartitionPort, letter: DeadLetter) -> Found:
-        who = letter.name or (None if letter.consumer is None else str(letter.consumer))
-        batches = await self._calls.read(port, c.Read(letter.offset, 1, READ_BYTES_DEFAULT))
-        found = record_in(batches, letter.offset)
-        return Found(letter, who) if found is None else Found(letter, who, *found)
+
+def _found(letter: DeadLetter, place: Place | None) -> Found:
+    who = letter.name or (None if letter.consumer is None else str(letter.consumer))
+    return Found(letter, who) if place is None else Found(letter, who, *place)
 
 
 def _missing(topic: str, label: str) -> TopicNotFound:

@@ -79,11 +79,6 @@ class Found:
     columns: Columns | None = None
     index: int = 0
 
-    @property
-    def size_bytes(self) -> int:
-        """Payload bytes of the record."""
-        return 0 if self.columns is None else self.columns.select(self.index, self.index + 1).size_bytes
-
 
 def forwarded(origin: Origin, found: Sequence[Found], wall_offset_s: float) -> Columns:
     """The batch to publish; `wall_offset_s` is wall time minus monotonic time."""

@@ -26,7 +26,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from callboard.actors.partition.publishing.producers import SOURCE_EPOCH
+from callboard.actors.partition.beside.source_records import packable, source_records, unpacked
 from callboard.log.errors import InvalidArgument
 from callboard.log.format.columns import Columns, set_headers
 
@@ -36,7 +36,6 @@ NAME: Final = DELAYED.encode()
 FORM: Final = struct.Struct("<BqqQqqq")
 DELAY: Final = 1
 INSTANT: Final = 2
-NONE: Final = -(2**63)
 
 
 class Due(NamedTuple):
@@ -61,7 +60,7 @@ class Due(NamedTuple):
     def packed(self) -> bytes:
         """The header's value."""
         kind = INSTANT if self.deadline_us is None else DELAY
-        rest = [NONE if each is None else each for each in (self.time_us, self.ttl_us)]
+        rest = packable(self.time_us, self.ttl_us)
         return FORM.pack(kind, self.due_us, self.deadline_us or 0, self.run, self.delay_us, *rest)
 
 
@@ -69,18 +68,10 @@ def due_of(header: bytes | None) -> Due | None:
     """What a header says; None when it says nothing."""
     if header is None or len(header) != FORM.size:
         return None
-    kind, due_us, deadline_us, run, delay_us, time_us, ttl_us = FORM.unpack(header)
+    kind, due_us, deadline_us, run, delay_us, *rest = FORM.unpack(header)
     if kind not in (DELAY, INSTANT):
         return None
-    deadline = deadline_us if kind == DELAY else None
-    return Due(
-        due_us,
-        deadline,
-        run,
-        delay_us,
-        None if time_us == NONE else time_us,
-        None if ttl_us == NONE else ttl_us,
-    )
+    return Due(due_us, deadline_us if kind == DELAY else None, run, delay_us, *unpacked(*rest))
 
 
 def moments_of(columns: Columns) -> Sequence[tuple[int, ...]]:
@@ -122,18 +113,7 @@ def with_due(attributes: Mapping[str, Any], due: Due) -> dict[str, Any]:
 
 def moved(source: int, found: Sequence[tuple[int, Columns, int]]) -> Columns:
     """The batch that `source` publishes, of (number, columns, index) in order of number."""
-    headers = [columns.headers(index) for _, columns, index in found]
-    dues = [due_of(each.pop(DELAYED, None)) or Due(0) for each in headers]
-    ttls = [due.ttl_us for due in dues]
-    return Columns.build(
-        [columns.value(index) for _, columns, index in found],
-        [columns.key(index) for _, columns, index in found],
-        headers,
-        [due.time_us for due in dues],
-        priorities=[columns.priority(index) for _, columns, index in found],
-        ttls=None if all(ttl is None for ttl in ttls) else ttls,
-        producers=[(1, source, SOURCE_EPOCH, number) for number, _, _ in found],
-    )
+    return source_records(source, found, DELAYED, due_of)
 
 
 def check_no_due(headers: Mapping[str, Any] | None, index: int | None = None) -> None:

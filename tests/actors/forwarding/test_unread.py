@@ -7,9 +7,9 @@ from array import array
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.actors.delays.stored import DELAYED, Due, moments_of
-from callboard.actors.delays.unread import Unread
 from callboard.actors.delivery.receipts import merged
+from callboard.actors.forwarding.unread import Unread
+from callboard.actors.partition.beside.delayed_records import DELAYED, Due, moments_of
 from callboard.log.format.columns import Columns
 
 

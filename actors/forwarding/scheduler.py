@@ -22,27 +22,31 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import attrs
 import trio
 
-from callboard.actors.delays.pending import Pending
-from callboard.actors.delays.stored import moments_of, moved
-from callboard.actors.delays.unread import Unread
 from callboard.actors.delivery.receipts import OffsetRange, merged
-from callboard.actors.kernel import Actor, Question, Reply
+from callboard.actors.forwarding.commands import CountDelayed, ListDelayed, SchedulerCommand
+from callboard.actors.forwarding.held import Attempts
+from callboard.actors.forwarding.pending import Pending
+from callboard.actors.forwarding.unread import Unread
+from callboard.actors.forwarding.waiting_records import AT_A_TIME, first_records
+from callboard.actors.kernel import Actor, Reply
 from callboard.actors.kernel.steps import in_steps
 from callboard.actors.notices import DelayedHeld, DelayedLost
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.beside.delayed import DELAYED, OPEN_WAITING, WAITING, Waiting
-from callboard.actors.partition.calls import PartitionCalls, record_in
+from callboard.actors.partition.beside.delayed_records import moments_of, moved
+from callboard.actors.partition.calls import PartitionCalls
 from callboard.actors.partition.port import label_of
 from callboard.actors.partition.publishing.source_ids import of_delays
-from callboard.actors.retry_pauses import PAUSE_S, RetryPauses
+from callboard.actors.retry_pauses import PAUSE_S
 from callboard.actors.timing import Flag, Timers
 from callboard.log.errors import ActorCrashed, ActorStopped, CallboardError
-from callboard.log.limits import BATCH_RECORDS_MAX, MIB, READ_BYTES_DEFAULT
+from callboard.log.limits import BATCH_RECORDS_MAX, READ_BYTES_DEFAULT
 
 if TYPE_CHECKING:
     from callboard.actors.catalog.directory import Directory
@@ -50,42 +54,8 @@ if TYPE_CHECKING:
     from callboard.actors.partition.port import PartitionPort
     from callboard.log.format.columns import Columns
 
-AT_A_TIME: Final = 256
 SPAN_OFFSETS: Final = 1 << 15
 """Offsets in one question for what is pending: as ranges, of which there may be half as many."""
-BYTES_AT_A_TIME: Final = 4 * MIB
-"""Records in one batch, or fewer: the last one begins within these bytes."""
-
-
-@attrs.frozen
-class CancelDelayed(Question[Sequence[int]]):
-    """Cancel pending records. Answered, once that is synced, with the ids that were pending until then."""
-
-    topic_id: str
-    partition: int
-    schedule_ids: Sequence[int]
-
-
-@attrs.frozen
-class ListDelayed(Question[Sequence[tuple[int, int]]]):
-    """Answered with what is pending, in the order of ids: (schedule id, wall time when it is due in microseconds)."""
-
-    topic_id: str
-    partition: int
-    after: int
-    """The ids that are asked for are above this."""
-    limit: int
-
-
-@attrs.frozen
-class CountDelayed(Question[int]):
-    """Answered with how many are pending."""
-
-    topic_id: str
-    partition: int
-
-
-SchedulerCommand = CancelDelayed | ListDelayed | CountDelayed
 
 
 class Scheduler(Actor[SchedulerCommand]):
@@ -97,7 +67,7 @@ class Scheduler(Actor[SchedulerCommand]):
         self._directory = directory
         self.timers = Timers(directory.wheel)
         self.moves = moves
-        self._lines: dict[PartitionPort, Line] = {}
+        self._lines: dict[PartitionPort, DelayedLine] = {}
 
     async def started(self) -> None:
         """Serve all waiting partitions there are, and those to come."""
@@ -109,15 +79,15 @@ class Scheduler(Actor[SchedulerCommand]):
             for waiting in await self._directory.waiting.new():
                 self._line(waiting)
 
-    def _line(self, waiting: Waiting) -> Line:
+    def _line(self, waiting: Waiting) -> DelayedLine:
         """What serves the partition, from now on at the latest."""
         line = self._lines.get(waiting.port)
         if line is None:
-            line = self._lines[waiting.port] = Line(self, self._directory, waiting)
+            line = self._lines[waiting.port] = DelayedLine(self, self._directory, waiting)
             self.context.start_task(self._serve, line, waiting.port, name=waiting.port.label)
         return line
 
-    async def _serve(self, line: Line, port: PartitionPort) -> None:
+    async def _serve(self, line: DelayedLine, port: PartitionPort) -> None:
         """Until its topic is deleted."""
         watching = self.context.start_task(line.watch, name=f"new in {port.label}")
         try:
@@ -137,7 +107,7 @@ class Scheduler(Actor[SchedulerCommand]):
         return None
 
 
-class Line:
+class DelayedLine:
     """What serves one waiting partition."""
 
     def __init__(self, scheduler: Scheduler, directory: Directory, waiting: Waiting) -> None:
@@ -162,22 +132,25 @@ class Line:
 
     async def run(self) -> None:
         """Serve; after a failure anew, until the topic is deleted or the runtime closes."""
-        pauses, is_told = RetryPauses(), False
-        while True:
-            try:
-                await self._open()
-                is_told = False
-                pauses.worked()
-                await self._serve()
-            except ActorStopped:
-                self._refuse(_ended(self._waiting.port.label))
-                return
-            except CallboardError as error:
-                self._refuse(error)
-                if not is_told:
-                    is_told = True
-                    self._context.emit(DelayedHeld(self._waiting.port.label, str(error)))
-            await self._timers.sleep(pauses.failed())
+        attempts = Attempts(self._timers.sleep, self._report)
+        with suppress(ActorStopped):
+            await attempts.until_done(partial(self._attempt, attempts))
+        self._refuse(_ended(self._waiting.port.label))
+
+    async def _attempt(self, attempts: Attempts) -> None:
+        try:
+            await self._open()
+            attempts.succeeded()
+            await self._serve()
+        except ActorStopped:
+            raise
+        except CallboardError as error:
+            self._refuse(error)
+            raise
+
+    def _report(self, error: CallboardError | None) -> None:
+        if error is not None:
+            self._context.emit(DelayedHeld(self._waiting.port.label, str(error)))
 
     def _refuse(self, error: CallboardError) -> None:
         """The next question is answered at once."""
@@ -318,15 +291,15 @@ class Line:
 
     async def _move(self, letters: Sequence[DeadLetter]) -> None:
         """Publish what is set aside, and have it forgotten (W2)."""
+        port, target = self._waiting.port, self._waiting.target
         while letters:
-            found, numbering = await self._found(letters), letters[0].numbering
-            batch = [(letters[at].number, columns, index) for at, (columns, index) in found if columns]
+            found, numbering = await first_records(self._calls, port, letters), letters[0].numbering
+            batch = [(letter.number, *place) for letter, place in found if place is not None]
             lost = len(found) - len(batch)
             if batch:
-                port = self._waiting.target
-                await self._store(moved(of_delays(port.topic_id, port.index, numbering), batch))
-            below = letters[found[-1][0]].number + 1
-            await self._calls.ask(self._waiting.port, c.ForgetDead(WAITING, below, numbering))
+                await self._store(moved(of_delays(target.topic_id, target.index, numbering), batch))
+            below = found[-1][0].number + 1
+            await self._calls.ask(port, c.ForgetDead(WAITING, below, numbering))
             self._waiting.moved += len(batch)
             if lost:
                 self._tell_lost(lost)
@@ -334,44 +307,19 @@ class Line:
 
     async def _store(self, batch: Columns) -> None:
         """Publish it, when the topic takes it: until then questions are answered, and nothing else is moved."""
-        timers, target = self._timers, self._waiting.target
-        pauses = RetryPauses()
-        with timers.timer(self._flag) as again:
-            while True:
-                try:
-                    return await self._calls.store(target, batch, self._is_live)
-                except ActorStopped:
-                    raise
-                except CallboardError as error:
-                    if pauses.is_first:
-                        self._context.emit(DelayedHeld(self._waiting.port.label, str(error)))
-                again.arm(self._context.clock.monotonic() + pauses.failed())
-                while not again.has_come():
-                    await self._flag.wait()
-                    while self._questions:
-                        await self._answer()
+        attempts = Attempts(self._answer_meanwhile, self._report)
+        await attempts.until_done(partial(self._calls.store, self._waiting.target, batch, self._is_live))
+
+    async def _answer_meanwhile(self, seconds: float) -> None:
+        with self._timers.timer(self._flag) as again:
+            again.arm(self._context.clock.monotonic() + seconds)
+            while not again.has_come():
+                await self._flag.wait()
+                while self._questions:
+                    await self._answer()
 
     def _is_live(self) -> bool:
         return not self._waiting.port.is_deleted
-
-    async def _found(self, letters: Sequence[DeadLetter]) -> list[tuple[int, tuple[Columns | None, int]]]:
-        """The first of these with their records, as many as fit: (index, (columns or None, index in these))."""
-        found: list[tuple[int, tuple[Columns | None, int]]] = []
-        batches: Sequence[Columns] = ()
-        left_bytes = BYTES_AT_A_TIME
-        for at, letter in enumerate(letters[:AT_A_TIME]):
-            record = record_in(batches, letter.offset)
-            if record is None:
-                batches = await self._calls.read(
-                    self._waiting.port, _reading(letter.offset, len(letters) - at)
-                )
-                record = record_in(batches, letter.offset)
-            found.append((at, record or (None, 0)))
-            if record is not None:
-                left_bytes -= record[0].select(record[1], record[1] + 1).size_bytes
-            if left_bytes <= 0:
-                break
-        return found
 
 
 def _reading(offset: int, records: int = BATCH_RECORDS_MAX) -> c.Read:

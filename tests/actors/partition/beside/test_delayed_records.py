@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.actors.delays.stored import (
+from callboard.actors.partition.beside.delayed_records import (
     DELAYED,
     INSTANT,
     Due,

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.actors.dead_letters.forwarding import Found, Origin, forwarded
 from callboard.actors.delivery.failing import DeadLetter
+from callboard.actors.partition.beside.dead_letter_records import Found, Origin, forwarded
 from callboard.actors.partition.publishing.producers import SOURCE_EPOCH
 from callboard.actors.partition.publishing.source_ids import of_dead_letters, of_delays, of_outbox
 from callboard.log.format.columns import Columns

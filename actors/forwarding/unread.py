@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from callboard.actors.delays.stored import moments_of
 from callboard.actors.delivery.receipts import OffsetRange
+from callboard.actors.partition.beside.delayed_records import moments_of
 
 if TYPE_CHECKING:
     from callboard.log.format.columns import Columns

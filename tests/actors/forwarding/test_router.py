@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from callboard.actors.catalog.commands import RouteGroup
-from callboard.actors.dead_letters.commands import Forwarded
+from callboard.actors.forwarding.commands import Forwarded
 from callboard.actors.kernel import ActorSystem, MailboxSpec
 from callboard.actors.kernel.mailbox import Batch
 from callboard.actors.partition import effects as e

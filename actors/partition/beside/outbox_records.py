@@ -27,14 +27,13 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from callboard.actors.partition.beside.delayed import waiting_folder
-from callboard.actors.partition.publishing.producers import SOURCE_EPOCH
+from callboard.actors.partition.beside.source_records import packable, source_records, unpacked
 from callboard.log.format.columns import Columns
 
 HEADER: Final = "callboard-outbox"
 FORM: Final = struct.Struct("<BIIQqq")
 VERSION: Final = 1
 DELAYED: Final = 2
-NONE: Final = -(2**63)
 
 
 class Target(NamedTuple):
@@ -66,7 +65,7 @@ class Addressed(NamedTuple):
 
     def packed(self) -> bytes:
         """The header's value."""
-        rest = [NONE if each is None else each for each in (self.time_us, self.ttl_us)]
+        rest = packable(self.time_us, self.ttl_us)
         form = DELAYED if self.target.waits else VERSION
         fixed = FORM.pack(form, self.target.partition, self.group_id, self.lease_id, *rest)
         return fixed + self.target.topic_id.encode()
@@ -76,13 +75,11 @@ def addressed(header: bytes | None) -> Addressed | None:
     """What a header says; None when it says nothing."""
     if header is None or len(header) <= FORM.size:
         return None
-    form, partition, group_id, lease_id, time_us, ttl_us = FORM.unpack_from(header)
+    form, partition, group_id, lease_id, *rest = FORM.unpack_from(header)
     if form not in (VERSION, DELAYED):
         return None
     target = Target(header[FORM.size :].decode("utf-8", "replace"), partition, waits=form == DELAYED)
-    return Addressed(
-        target, group_id, lease_id, None if time_us == NONE else time_us, None if ttl_us == NONE else ttl_us
-    )
+    return Addressed(target, group_id, lease_id, *unpacked(*rest))
 
 
 class Payload(NamedTuple):
@@ -112,16 +109,5 @@ def payload_columns(payloads: Sequence[Payload], group_id: int, lease_id: int) -
 
 
 def published(source: int, found: Sequence[tuple[int, Columns, int]]) -> Columns:
-    """The batch to publish, of (number, columns, index) in order of number, all for one partition."""
-    headers = [columns.headers(index) for _, columns, index in found]
-    heads = [addressed(each.pop(HEADER, None)) for each in headers]
-    ttls = [None if head is None else head.ttl_us for head in heads]
-    return Columns.build(
-        [columns.value(index) for _, columns, index in found],
-        [columns.key(index) for _, columns, index in found],
-        headers,
-        [None if head is None else head.time_us for head in heads],
-        priorities=[columns.priority(index) for _, columns, index in found],
-        ttls=None if all(ttl is None for ttl in ttls) else ttls,
-        producers=[(1, source, SOURCE_EPOCH, number) for number, _, _ in found],
-    )
+    """The batch that `source` publishes, of (number, columns, index) in order of number, all for one partition."""
+    return source_records(source, found, HEADER, addressed)

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from callboard.actors.delays import schedule as schedule_module
-from callboard.actors.delays.schedule import TICK_MAX, Schedule, Taken
+from callboard.actors.forwarding import schedule as schedule_module
+from callboard.actors.forwarding.schedule import TICK_MAX, Schedule, Taken
 from callboard.log.errors import InternalError
 
 YEAR = 365 * 86_400_000

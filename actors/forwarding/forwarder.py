@@ -23,35 +23,33 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import attrs
 
 from callboard.actors.catalog.commands import IsTopic
-from callboard.actors.catalog.ended_sources import EndedSources
 from callboard.actors.delivery.receipts import OFFSET_END, OffsetRange, between, merged
+from callboard.actors.forwarding.ended_sources import EndedSources
+from callboard.actors.forwarding.held import Attempts
+from callboard.actors.forwarding.waiting_records import first_records
 from callboard.actors.kernel import Actor, Question
 from callboard.actors.notices import OutboxDropped, OutboxHeld, OutboxLost
-from callboard.actors.outbox.stored import HEADER, Addressed, Target, addressed, published
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.beside.outbox import OPEN_OUTBOX, OUTBOX, Outbox
-from callboard.actors.partition.calls import PartitionCalls, SourceEnded, record_in
+from callboard.actors.partition.beside.outbox_records import HEADER, Target, addressed, published
+from callboard.actors.partition.calls import PartitionCalls, SourceEnded
 from callboard.actors.partition.publishing.source_ids import of_outbox
-from callboard.actors.retry_pauses import RetryPauses
 from callboard.actors.timing import Timers
 from callboard.log.errors import ActorStopped, CallboardError, TopicNotFound
-from callboard.log.limits import MIB, READ_BYTES_DEFAULT
 
 if TYPE_CHECKING:
     from callboard.actors.catalog.directory import Directory
     from callboard.actors.partition.beside.outbox_entries import Entry
     from callboard.actors.partition.port import PartitionPort
     from callboard.log.format.columns import Columns
-
-AT_A_TIME: Final = 256
-BYTES_AT_A_TIME: Final = 4 * MIB
-"""Entries in one batch, or fewer: the last one begins within these bytes."""
 
 A = TypeVar("A")
 
@@ -74,12 +72,12 @@ class Forwarder(Actor[None]):
     async def _serve_new(self) -> None:
         while True:
             for outbox in await self._directory.outboxes.new():
-                line = Line(self.context, self._directory, outbox, self._timers)
+                line = OutboxLines(self.context, self._directory, outbox, self._timers)
                 self.context.start_task(line.run, name=outbox.port.label)
 
 
 @attrs.define(eq=False)
-class Lane:
+class PartitionLine:
     """What is to be published to one partition."""
 
     target: Target
@@ -87,8 +85,16 @@ class Lane:
     is_held: bool = False
 
 
-class Line:
-    """What serves one outbox."""
+class StoredPayload(NamedTuple):
+    """What an ack has published, where it is stored, and for which partition it is."""
+
+    target: Target
+    columns: Columns
+    at: int
+
+
+class OutboxLines:
+    """What serves one outbox: a line for each partition that something is for."""
 
     def __init__(self, context: Any, directory: Directory, outbox: Outbox, timers: Timers) -> None:
         self._context = context
@@ -96,31 +102,27 @@ class Line:
         self._outbox = outbox
         self._timers = timers
         self._calls = PartitionCalls(timers)
-        self._lanes: dict[Target, Lane] = {}
+        self._lines: dict[Target, PartitionLine] = {}
         self._last, self._numbering = -1, 0
-        """The number of the last entry that is in a lane, or was, and which numbering it is of."""
+        """The number of the last entry that is in a line, or was, and which numbering it is of."""
 
     async def run(self) -> None:
         """Until the topic is deleted."""
-        pauses, is_told = RetryPauses(), False
+        attempts = Attempts(self._timers.sleep, partial(self._report, self._outbox.port.label))
+        with suppress(ActorStopped):
+            await attempts.until_done(partial(self._serve, attempts))
+
+    async def _serve(self, attempts: Attempts) -> None:
+        await self._open()
         while True:
-            try:
-                await self._open()
-                while True:
-                    await self._take()
-                    await self._sweep()
-                    is_told = False
-                    pauses.worked()
-                    await self._outbox.flag.wait()
-            except ActorStopped:
-                return
-            except CallboardError as error:
-                if not is_told:
-                    is_told = True
-                    self._context.emit(
-                        OutboxHeld(self._outbox.source.label, self._outbox.port.label, str(error))
-                    )
-            await self._timers.sleep(pauses.failed())
+            await self._take()
+            await self._sweep()
+            attempts.succeeded()
+            await self._outbox.flag.wait()
+
+    def _report(self, where: str, error: CallboardError | None) -> None:
+        if error is not None:
+            self._context.emit(OutboxHeld(self._outbox.source.label, where, str(error)))
 
     async def _ask(self, port: PartitionPort, command: Question[A]) -> A:
         return await self._calls.ask(port, command)
@@ -133,7 +135,7 @@ class Line:
     # -- what is new
 
     async def _take(self) -> None:
-        """Put what the source names into lanes; what cannot be read is forwarded already, or lost."""
+        """Put what the source names into lines; what cannot be read is forwarded already, or lost."""
         listing = c.ListOutbox(self._last, self._numbering)
         entries: Sequence[Entry] = await self._ask(self._outbox.source, listing)
         while entries:
@@ -143,89 +145,56 @@ class Line:
                 await self._gone(gone)
             for entry, record in found:
                 if record is not None:
-                    self._give(entry, record[0].target)
+                    self._give(entry, record.target)
             last = found[-1][0]
             self._last, self._numbering = last.number, last.numbering
             entries = entries[len(found) :]
 
     def _give(self, entry: Entry, target: Target) -> None:
-        lane = self._lanes.get(target)
-        if lane is None:
-            lane = self._lanes[target] = Lane(target)
-            self._context.start_task(self._forward, lane, name=f"to {target}")
-        lane.entries.append(entry)
+        line = self._lines.get(target)
+        if line is None:
+            line = self._lines[target] = PartitionLine(target)
+            self._context.start_task(self._forward, line, name=f"to {target}")
+        line.entries.append(entry)
 
-    async def _found(
-        self, entries: Sequence[Entry]
-    ) -> list[tuple[Entry, tuple[Addressed, Columns, int] | None]]:
+    async def _found(self, entries: Sequence[Entry]) -> list[tuple[Entry, StoredPayload | None]]:
         """The first of these with their payloads, as many as fit."""
-        found: list[tuple[Entry, tuple[Addressed, Columns, int] | None]] = []
-        batches: Sequence[Columns] = ()
-        left_bytes = BYTES_AT_A_TIME
-        for at, entry in enumerate(entries[:AT_A_TIME]):
-            record = record_in(batches, entry.offset)
-            if record is None:
-                reading = c.Read(entry.offset, len(entries) - at, READ_BYTES_DEFAULT)
-                answer = await self._ask(self._outbox.port, reading)
-                batches = () if answer is None else answer[0]
-                record = record_in(batches, entry.offset)
-            payload = None
-            if record is not None:
-                columns, index = record
-                head = addressed(columns.headers(index).get(HEADER))
-                if head is not None and head[1:3] == entry[2:4]:
-                    payload = head, columns, index
-                left_bytes -= columns.select(index, index + 1).size_bytes
-            found.append((entry, payload))
-            if left_bytes <= 0:
-                break
-        return found
+        found = await first_records(self._calls, self._outbox.port, entries)
+        return [(entry, None if place is None else _payload(entry, *place)) for entry, place in found]
 
     # -- what is forwarded
 
-    async def _forward(self, lane: Lane) -> None:
-        """One batch after the other, until there is none; after a failure again, after a pause."""
-        pauses = RetryPauses()
+    async def _forward(self, line: PartitionLine) -> None:
+        """One batch after the other, until there is none."""
+        attempts = Attempts(self._timers.sleep, partial(self._hold, line))
         try:
-            while lane.entries:
-                try:
-                    await self._forward_some(lane)
-                except ActorStopped:
-                    return  # the topic whose acks publish is deleted, or the runtime closes
-                except CallboardError as error:
-                    self._hold(lane, error)
-                    await self._timers.sleep(pauses.failed())
-                else:
-                    self._hold(lane, None)
-                    pauses.worked()
+            while line.entries:
+                await attempts.until_done(partial(self._forward_some, line))
+        except ActorStopped:
+            return  # the topic whose acks publish is deleted, or the runtime closes
         finally:
-            self._hold(lane, None)
-            if self._lanes.get(lane.target) is lane:
-                del self._lanes[lane.target]
+            self._hold(line, None)
+            if self._lines.get(line.target) is line:
+                del self._lines[line.target]
 
-    def _hold(self, lane: Lane, error: CallboardError | None) -> None:
-        if (error is not None) == lane.is_held:
-            return
-        lane.is_held = error is not None
-        self._outbox.held += 1 if lane.is_held else -1
-        if error is not None:
-            target = lane.target
-            live = self._directory.by_id(target.topic_id)
-            where = str(target) if live is None else f"{live.name}/{target.folder}"
-            self._context.emit(OutboxHeld(self._outbox.source.label, where, str(error)))
+    def _hold(self, line: PartitionLine, error: CallboardError | None) -> None:
+        self._outbox.held += (error is not None) - line.is_held
+        line.is_held = error is not None
+        live = self._directory.by_id(line.target.topic_id)
+        self._report(str(line.target) if live is None else f"{live.name}/{line.target.folder}", error)
 
-    async def _forward_some(self, lane: Lane) -> None:
-        topic_id, partition, waits = lane.target
+    async def _forward_some(self, line: PartitionLine) -> None:
+        topic_id, partition, waits = line.target
         live = self._directory.by_id(topic_id)
         if live is None or live.deleted or partition >= len(live.ports):
-            await self._drop(lane)
+            await self._drop(line)
             return
         ports = live.waiting if waits else live.ports
         if not ports:
             raise _missing(topic_id)  # its publisher had made them: they start
-        numbering = lane.entries[0].numbering
-        found = await self._found(tuple(takewhile(lambda entry: entry.numbering == numbering, lane.entries)))
-        batch = [(entry.number, record[1], record[2]) for entry, record in found if record is not None]
+        numbering = line.entries[0].numbering
+        found = await self._found(tuple(takewhile(lambda entry: entry.numbering == numbering, line.entries)))
+        batch = [(entry.number, record.columns, record.at) for entry, record in found if record is not None]
         gone = [entry for entry, record in found if record is None]
         if gone:
             await self._gone(gone)
@@ -240,21 +209,21 @@ class Line:
             await self._forget([entry for entry, record in found if record is not None])
             self._outbox.forwarded += len(batch)
         for _ in found:
-            lane.entries.popleft()
+            line.entries.popleft()
 
     def _is_live(self) -> bool:
         return not self._outbox.source.is_deleted
 
-    async def _drop(self, lane: Lane) -> None:
+    async def _drop(self, line: PartitionLine) -> None:
         """The topic is not there: if it never will be, nor will what is for it."""
-        if await self._directory.catalog.ask(IsTopic(lane.target.topic_id)):
-            raise _missing(lane.target.topic_id)
-        entries = [*lane.entries]
+        if await self._directory.catalog.ask(IsTopic(line.target.topic_id)):
+            raise _missing(line.target.topic_id)
+        entries = [*line.entries]
         await self._forget(entries)
         self._outbox.dropped += len(entries)
-        self._context.emit(OutboxDropped(self._outbox.source.label, lane.target.topic_id, len(entries)))
+        self._context.emit(OutboxDropped(self._outbox.source.label, line.target.topic_id, len(entries)))
         for _ in entries:
-            lane.entries.popleft()
+            line.entries.popleft()
 
     async def _forget(self, entries: Sequence[Entry]) -> None:
         """The payloads first: an entry whose payload is settled is done (B2)."""
@@ -310,6 +279,14 @@ class Line:
             await self._ask(outbox.port, c.SettleOffsets(OUTBOX, unnamed))
             outbox.discarded += sum(stop - start for start, stop in unnamed)
         outbox.swept(below)
+
+
+def _payload(entry: Entry, columns: Columns, index: int) -> StoredPayload | None:
+    """The payload of the entry; None when the record is not it."""
+    head = addressed(columns.headers(index).get(HEADER))
+    return (
+        StoredPayload(head.target, columns, index) if head is not None and head[1:3] == entry[2:4] else None
+    )
 
 
 def _missing(topic_id: str) -> TopicNotFound:

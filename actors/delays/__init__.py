@@ -1,1 +1,0 @@
-"""Delayed records: where they wait, and how each reaches its topic once."""

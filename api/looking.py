@@ -17,9 +17,8 @@ from callboard.actors.partition import commands as c
 from callboard.log.errors import CallboardError, StorageError
 from callboard.log.host.disk import HostDisk
 from callboard.log.host.overlay_disk import OverlayDisk
-from callboard.log.limits import USUAL
 from callboard.reports.figures import DESCRIBE_TIMEOUT_S
-from callboard.runtime import Runtime, session_of
+from callboard.runtime import Runtime, runtime_that_looks, session_of
 
 T = TypeVar("T")
 TRIES: Final = 20
@@ -36,7 +35,7 @@ async def look_at(directory: str, ask: Callable[[Runtime], Awaitable[T]]) -> T:
             disk = OverlayDisk(
                 HostDisk(directory, read_only=True), root=directory, on_outdated=outdated.cancel
             )
-            async with _runtime_on(disk) as runtime:
+            async with runtime_that_looks(disk) as runtime:
                 with trio.move_on_after(DESCRIBE_TIMEOUT_S):
                     await _read_what_waits(runtime)
                 found = await ask(runtime)
@@ -46,21 +45,6 @@ async def look_at(directory: str, ask: Callable[[Runtime], Awaitable[T]]) -> T:
         f"the files in {directory} change faster than they can be read. Nothing was changed. Try again, or have the"
         " program that has it open do so with control=True: it is asked then.",
         path=directory,
-    )
-
-
-def _runtime_on(disk: OverlayDisk) -> Runtime:
-    return Runtime(
-        None,
-        control=False,
-        sync_inline=False,
-        disk=disk,
-        clock=None,
-        entropy=None,
-        seed=None,
-        on_event=None,
-        limits=USUAL,
-        only_looks=True,
     )
 
 

@@ -104,46 +104,24 @@ class Runtime:
 
     def __init__(
         self,
-        directory: str | arguments.PathLike | None,
+        session: Session,
+        open_disk: Callable[[], Disk],
         *,
-        control: bool,
-        sync_inline: bool,
-        disk: Disk | None,
-        clock: Clock | None,
-        entropy: Entropy | None,
-        seed: int | None,
-        on_event: Callable[[Any], object] | None,
-        limits: Limits,
+        control: bool = False,
+        on_event: Callable[[Any], object] | None = None,
+        logs: bool = True,
         only_looks: bool = False,
     ) -> None:
-        if (directory is None) == (disk is None):
-            found = "neither was" if disk is None else "both were"
-            raise InvalidArgument(f"open_runtime takes a directory or a disk, and {found} given.")
-        path = arguments.path_of(directory)
-        if disk is None and path is None:
-            raise InvalidArgument(f"{shown(directory, 80)} is no name of a directory. Nothing was written.")
-        if not is_a(limits, Limits):
-            raise InvalidArgument(f"limits are Limits(...), not {shown(limits, 80)}. Nothing was opened.")
-        if on_event is not None:
-            check_callback("on_event", on_event)
-        arguments.check_seams(disk, clock, entropy)
-        self._disk = disk
-        self._path = path
-        self._inline = arguments.check_flag("sync_inline", sync_inline)
-        self._control = arguments.check_flag("control", control)
+        self._session = session
+        self._open_disk = open_disk
+        self._control = control
         self._on_event = on_event
+        self._logs = logs
         self._only_looks = only_looks
-        self._session = Session(
-            str(path) if disk is None else disk.root,
-            HostClock() if clock is None else clock,
-            HostEntropy(arguments.seed_of(seed)) if entropy is None else entropy,
-            limits,
-            load_zone,
-            live_of,
-        )
+        self._disk: Disk | None = None
         self._lock: Lock | None = None
         self._server: ControlServer | None = None
-        self._reporter = Reporter(self._session.clock.monotonic, self._session.directory.name_of_group)
+        self._reporter = Reporter(session.clock.monotonic, session.directory.name_of_group)
 
     @property
     def directory(self) -> str:
@@ -167,9 +145,7 @@ class Runtime:
                 " trio.run(main)."
             ) from error
         session.state = "opening"
-        if self._disk is None:
-            self._disk = HostDisk(self._path or "", inline=self._inline)
-        disk = self._disk
+        disk = self._disk = self._open_disk()
         try:
             if self._control:  # before anything is opened: where no socket can be, nothing is left half open
                 from callboard.control.server import ControlServer
@@ -189,7 +165,7 @@ class Runtime:
                 limits=session.limits,
                 wire=wire,
             )
-            if self._path is not None or self._only_looks:
+            if self._logs:
                 self._reporter.listen(session.system.events)
             if self._on_event is not None:
                 session.system.events.subscribe(self._on_event)
@@ -622,14 +598,35 @@ def open_runtime(
     Raises `DirectoryLocked` naming the holder, `StorageError` for an unreadable directory, `FormatTooNew`, `LogCorrupt`
     for a damaged catalog, `UnsupportedPlatform`.
     """
+    if (directory is None) == (disk is None):
+        found = "neither was" if disk is None else "both were"
+        raise InvalidArgument(f"open_runtime takes a directory or a disk, and {found} given.")
+    path = arguments.path_of(directory)
+    if disk is None and path is None:
+        raise InvalidArgument(f"{shown(directory, 80)} is no name of a directory. Nothing was written.")
+    if not is_a(limits, Limits):
+        raise InvalidArgument(f"limits are Limits(...), not {shown(limits, 80)}. Nothing was opened.")
+    if on_event is not None:
+        check_callback("on_event", on_event)
+    arguments.check_seams(disk, clock, entropy)
+    inline = arguments.check_flag("sync_inline", sync_inline)
     return Runtime(
-        directory,
-        control=control,
-        sync_inline=sync_inline,
-        disk=disk,
-        clock=clock,
-        entropy=entropy,
-        seed=seed,
+        Session(
+            str(path) if disk is None else disk.root,
+            HostClock() if clock is None else clock,
+            HostEntropy(arguments.seed_of(seed)) if entropy is None else entropy,
+            limits,
+            load_zone,
+            live_of,
+        ),
+        (lambda: HostDisk(path or "", inline=inline)) if disk is None else (lambda: disk),
+        control=arguments.check_flag("control", control),
         on_event=on_event,
-        limits=limits,
+        logs=disk is None,
     )
+
+
+def runtime_that_looks(disk: Disk) -> Runtime:
+    """A runtime on a disk in which nothing is published by itself, for what looks at a directory in this package."""
+    session = Session(disk.root, HostClock(), HostEntropy(), USUAL, load_zone, live_of)
+    return Runtime(session, lambda: disk, only_looks=True)

@@ -9,14 +9,13 @@ taken for its own.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import Final, NamedTuple
 
 import attrs
 
 from callboard.log.errors import InvalidArgument
-from callboard.log.format.columns import Columns, ProducerRun
+from callboard.log.format.columns import Columns
 from callboard.recordings.copying import AllFilters, KeyFilter, RecordFilter
 from callboard.recordings.reader import EVER, Span
 from callboard.recordings.sharing import Share, ShareFilter
@@ -107,10 +106,3 @@ def check_passes(passes: int | None) -> int | None:
             f"{passes!r:.40} passes. Nothing was written. Give a number from 1 to {PASSES_MAX}, or loop for ever."
         )
     return passes
-
-
-def runs_of(
-    producer_ids: Sequence[int], number: int, origins: Iterable[tuple[int, int]]
-) -> list[ProducerRun]:
-    """Producer runs of records one by one, from their (source, offset)."""
-    return [(1, producer_ids[source], number, offset) for source, offset in origins]

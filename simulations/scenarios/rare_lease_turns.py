@@ -30,15 +30,6 @@ ASKED: Final = 100
 """So often each of them."""
 
 
-async def crash_among_steps(at: MomentClient, topic: Any, pauses_s: tuple[float, ...] = (0.0,)) -> None:
-    """Crash a topic's first partition after a pause, and after some steps of other tasks."""
-    pause_s, steps = one_of(at.draws, pauses_s), between(at.draws, 0, STEPS)
-    await trio.sleep(pause_s)
-    for _ in range(steps):
-        await trio.lowlevel.checkpoint()
-    at.crash(topic)
-
-
 # -- what becomes of a lease
 
 

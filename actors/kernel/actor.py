@@ -70,6 +70,11 @@ class Context(Generic[M]):
         """
         return self._incarnation.until_stop()
 
+    @property
+    def has_notices(self) -> bool:
+        """Whether notices of peers wait, which come before the messages of its mailbox: for the broker's own actors."""
+        return self._incarnation.cell.mailbox.notices > 0
+
     def stop(self) -> None:
         """End this incarnation gracefully after the current message."""
         self._incarnation.request_stop()

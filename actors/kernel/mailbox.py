@@ -226,6 +226,8 @@ class Mailbox(Generic[M]):
             return
         self._coming -= 1
         if envelope is not _WAKE:
+            while self.notices:  # which came while the reader was waking: they come first
+                self.front.append(self.take_notice())
             self.front.append(envelope)
             if self._forced:
                 self._move_notices()

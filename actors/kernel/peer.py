@@ -4,6 +4,8 @@ A peer *marks* what it has news of. At most one notice of each mark is on its wa
 whatever else is there, and the message is composed when the actor takes it, so the newest counts. The actor sends
 notices back to the peer's number (`notify`); they wake the peer's task directly, as an answer wakes its asker.
 
+News of which each item counts, such as settlements, is gathered until the actor takes it (`Gathering`).
+
 A cell knows its open peers. Each incarnation of the actor begins by saying so: what a peer has said to an earlier one,
 and wants known, it says again. When the actor has ended for good, its peers hear `Terminated`.
 
@@ -15,16 +17,21 @@ E2  Notices are data. What is composed at the actor's side, or heard at the peer
 
 from __future__ import annotations
 
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import attrs
 
 from callboard.actors.kernel.ref import ActorRef
 
+if TYPE_CHECKING:
+    from callboard.actors.kernel.cell import Terminated
+
 K = TypeVar("K")
 K_contra = TypeVar("K_contra", contravariant=True)
 M = TypeVar("M")
 M_co = TypeVar("M_co", covariant=True)
+T = TypeVar("T")
 
 
 @attrs.frozen
@@ -77,6 +84,40 @@ class Peer(Generic[K, M]):
         else:
             del self.marks[mark]
         return self.party.compose(mark)
+
+
+class Gathering(Generic[T, M]):
+    """News of which each item counts: gathered for an actor until it takes all of them at once, in one notice.
+
+    An actor that restarts, or is revived after it has failed, takes them then. They go when it has ended for good.
+    """
+
+    __slots__ = ("_items", "_message", "_peer")
+
+    def __init__(self, ref: ActorRef[M], message: Callable[[tuple[T, ...]], M]) -> None:
+        self._message = message
+        self._items: list[T] = []
+        self._peer: Peer[None, M] = Peer(ref, self)
+
+    def add(self, item: T) -> None:
+        """Have the actor take it. Never waits, never fails."""
+        self._items.append(item)
+        if len(self._items) == 1:
+            self._peer.open()
+        self._peer.mark(None)
+
+    def compose(self, _: None) -> M:
+        """All that was gathered."""
+        self._peer.close()
+        items, self._items = self._items, []
+        return self._message(tuple(items))
+
+    def hear(self, message: Began | Terminated) -> None:
+        """The actor begins anew, or has ended."""
+        if isinstance(message, Began):
+            self._peer.mark(None)  # a mailbox that refused has forgotten the mark
+        else:
+            self._items.clear()
 
 
 def notify(ref: ActorRef[Any], number: int, message: object) -> bool:

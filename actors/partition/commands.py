@@ -243,8 +243,15 @@ class Release(_Release, Question[Settlement]):
 SettleCommand = Ack | Nack | RejectLeased | Release
 
 
-class TakeHandedOver(NamedTuple):
-    """Take what was handed over (`PartitionPort.hand_over`): said to a partition that may be idle."""
+@attrs.frozen
+class SettleUnawaited:
+    """A notice of a consumer: what it has settled, in this order, since it said so last. It awaits no answer, and has
+    forgotten them. Taken before what waits in the mailbox, and before a lease runs out.
+
+    What is sent again, because its sender was cancelled while it waited for the answer, is taken twice, which is once.
+    """
+
+    settlements: Sequence[SettleCommand]
 
 
 class _AckAndPublish(NamedTuple):
@@ -682,7 +689,7 @@ PartitionCommand = (
     | Nack
     | RejectLeased
     | Release
-    | TakeHandedOver
+    | SettleUnawaited
     | AckAndPublish
     | ListOutbox
     | ForgetOutbox

@@ -103,6 +103,8 @@ class Partition(Actor[c.PartitionCommand]):
         self._retry_at = 0.0
         """When upkeep that could not be done is tried again."""
         self._grows_old = spec.settings.ages
+        self._is_time = False
+        """A deadline of the core has come, and the notices that wait are taken before."""
 
     # -- life
 
@@ -133,7 +135,7 @@ class Partition(Actor[c.PartitionCommand]):
             c.Nack: self._nack,
             c.RejectLeased: core.reject,
             c.Release: core.release,
-            c.TakeHandedOver: lambda _message, _reply, _now: None,
+            c.SettleUnawaited: self._settle_unawaited,
             c.Extend: core.extend,
             c.AckAndPublish: core.ack_and_publish,
             c.ListOutbox: core.list_outbox,
@@ -178,7 +180,6 @@ class Partition(Actor[c.PartitionCommand]):
         now, numbering = context.clock.monotonic(), self._journal.next_id
         await in_steps(core.begin_in_steps(now, restarted=port.opened_before, numbering=numbering))
         await open_lost(core, port.carried, self._log, context.clock, numbering)
-        self._take_handed_over(now)
         self._perform()
         self._arm_upkeep()
         context.start_task(self._committer.run, name="committer")
@@ -354,8 +355,6 @@ class Partition(Actor[c.PartitionCommand]):
         handlers, now = self._handlers, self.context.clock.monotonic()
         if self._spec.settings.priorities:
             self._core.wall_offset_s = wall_offset(self.context.clock)
-        if self._port.has_handed_over:
-            self._take_handed_over(now)
         for message, reply in batch:
             try:
                 done = handlers[type(message)](message, reply, now)
@@ -378,12 +377,8 @@ class Partition(Actor[c.PartitionCommand]):
                     if left <= 0:
                         batch.halt()  # the rest when others have run
         self._perform()
-
-    def _take_handed_over(self, now: float) -> None:
-        """Settle what was handed over."""
-        for settlement in self._port.take_handed_over():
-            with suppress(*REFUSALS):
-                self._handlers[type(settlement)](settlement, None, now)
+        if self._is_time:
+            self._do_what_is_due()
 
     def _poisoned(self, message: c.PartitionCommand, reply: Reply | None, error: Exception) -> None:
         if isinstance(message, (c.PublishOne, c.PublishMany)):
@@ -412,6 +407,11 @@ class Partition(Actor[c.PartitionCommand]):
     def _nack(self, message: c.Nack, reply: Reply | None, now: float) -> None:
         chance = self.context.entropy.random() if message.delay_s is None else 0.0
         self._core.nack(message, reply, now, chance)
+
+    def _settle_unawaited(self, message: c.SettleUnawaited, _: Reply | None, now: float) -> None:
+        for settlement in message.settlements:
+            with suppress(*REFUSALS):
+                self._handlers[type(settlement)](settlement, None, now)
 
     def _open_group(self, message: c.OpenGroup, reply: Reply | None, now: float) -> None:
         def opens(start: int) -> None:
@@ -683,15 +683,20 @@ class Partition(Actor[c.PartitionCommand]):
         while True:
             await self._flag.wait()
             if self._due.has_come():
-                # What was given back in time is given back, however late this task is.
-                self._take_handed_over(now := clock.monotonic())
-                self._core.time_has_come(now)
-                self._perform()
+                self._is_time = True
+                self._do_what_is_due()
             if self._upkeep.has_come():
                 if self._log.next_due(clock.wall_us()) == 0.0:
                     self._maintain()
                     self._retry_at = self._upkeep.now() + UPKEEP_RETRY_S
                 self._arm_upkeep()
+
+    def _do_what_is_due(self) -> None:
+        """Unless notices wait: what was given back in time is given back, however late the alarm is."""
+        if not self.context.has_notices:
+            self._is_time = False
+            self._core.time_has_come(self.context.clock.monotonic())
+            self._perform()
 
     def _maintain(self) -> None:
         self._log_part.maintain()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 from weakref import WeakKeyDictionary
 
@@ -18,7 +17,7 @@ import trio
 
 from callboard.actors.notices import PartitionLacksSpace
 from callboard.actors.partition.carried import Carried
-from callboard.actors.partition.commands import PartitionCommand, SettleCommand, TakeHandedOver
+from callboard.actors.partition.commands import PartitionCommand
 from callboard.actors.partition.publishing.producers import Begun
 from callboard.log.errors import CallboardError, PartitionUnavailable, StorageError
 from callboard.log.journal.journal import ProvenEnd
@@ -176,9 +175,6 @@ class PartitionPort:
         self._restart_waiters: WeakKeyDictionary[RestartWaiter, None] = WeakKeyDictionary()
         """Held weakly: a consumer that gave up leaves nothing behind."""
         self.carried = Carried()
-        self._handed_over: list[SettleCommand] = []
-        """Settlements that are not awaited and must count: they are taken before what waits in the mailbox, and
-        before a lease runs out."""
         self.producers_begun = Begun()
         """The lives of producers that began in this process."""
         self.ids_void_below = 0
@@ -192,28 +188,6 @@ class PartitionPort:
         """The notice that the disk is too full for the partition's records, or no longer is."""
         self.told_lack = lack is not None
         return PartitionLacksSpace(path, "" if lack is None else str(lack), self.told_lack)
-
-    def hand_over(self, settlement: SettleCommand) -> None:
-        """Have the partition take it before anything else, although its mailbox may be full, and although it may be
-        restarting. Never waits.
-
-        What is sent again, because its sender was cancelled while it waited for the answer, is taken twice, which is
-        once. No more are kept than messages are in flight.
-        """
-        self._handed_over.append(settlement)
-        if len(self._handed_over) == 1:
-            with suppress(CallboardError):  # a full mailbox soon has room; a restarted actor looks by itself
-                self.ref.tell_nowait(TakeHandedOver())
-
-    @property
-    def has_handed_over(self) -> bool:
-        """Whether `take_handed_over` finds something."""
-        return bool(self._handed_over)
-
-    def take_handed_over(self) -> list[SettleCommand]:
-        """What was handed over since the last time."""
-        taken, self._handed_over = self._handed_over, []
-        return taken
 
     @property
     def label(self) -> str:

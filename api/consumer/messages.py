@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final, overload
 import trio
 
 from callboard.actors.delivery.receipts import merged
+from callboard.actors.kernel import Gathering
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.beside.outbox_records import Payload
 from callboard.actors.partition.port import PartitionPort
@@ -91,6 +92,8 @@ class ConsumerLeases(AcksWithPublishes):
         self._lost_causes: set[str | None] = set()
         """Why they came too late."""
         self._failed: CallboardError | None = None
+        self._unawaited: dict[PartitionPort, Gathering[c.SettleCommand, c.PartitionCommand]] = {}
+        """What the partitions are to settle, and nobody waits for: no more than was in flight."""
 
     # -- counting
 
@@ -157,6 +160,8 @@ class ConsumerLeases(AcksWithPublishes):
         """What was leased of these partitions is in flight no more: it is deleted, or another's by now."""
         for lease in [lease for lease in self._leases if is_gone(lease.port)]:
             self._count(lease, lease.left)
+        for port in [port for port in self._unawaited if is_gone(port)]:
+            del self._unawaited[port]  # what it has not taken still comes
 
     def forget(self) -> None:
         """What was leased is another's by now, or nobody's: its receipts are void."""
@@ -289,7 +294,11 @@ class ConsumerLeases(AcksWithPublishes):
         if not isinstance(message, c.Ack):
             lease.gives_back(message.ranges)
         self._count(lease, sum([stop - start for start, stop in message.ranges]))
-        lease.port.hand_over(message)
+        port = lease.port
+        unawaited = self._unawaited.get(port)
+        if unawaited is None:
+            unawaited = self._unawaited[port] = Gathering(port.ref, c.SettleUnawaited)
+        unawaited.add(message)
 
     # -- acks that nobody waits for
 

@@ -7,7 +7,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from trio.testing import wait_all_tasks_blocked
 
-from callboard.actors.kernel import Actor, ActorSystem, Began, MailboxSpec, Peer, Terminated, notify
+from callboard.actors.kernel import (
+    Actor,
+    ActorSystem,
+    Began,
+    Gathering,
+    MailboxSpec,
+    Peer,
+    Terminated,
+    notify,
+)
 from callboard.actors.kernel.mailbox import Batch
 from callboard.actors.kernel.ref import Envelope
 from callboard.log.errors import InvalidArgument, MailboxFull
@@ -100,6 +109,19 @@ async def test_a_full_mailbox_keeps_a_place_for_notices(autojump_clock, stage):
     assert notes == ["full", News(party.peer.number, "it", 7), "1", "2"]
 
 
+async def test_a_notice_comes_before_the_message_that_wakes_its_reader(autojump_clock, stage):
+    """Also when that was sent a moment before."""
+    notes = []
+    async with stage(a=lambda: Echo(notes)) as system:
+        ref = system.actor("a")
+        party = Party(ref)
+        await wait_all_tasks_blocked()
+        ref.tell_nowait("1")
+        party.say("it", 7)
+        await wait_all_tasks_blocked()
+    assert notes == [News(party.peer.number, "it", 7), "1"]
+
+
 async def test_a_new_incarnation_says_that_it_has_begun(autojump_clock, stage):
     """To open peers, before it takes a message; a peer that has closed hears nothing more, and cannot be told."""
     notes = []
@@ -120,6 +142,45 @@ async def test_a_new_incarnation_says_that_it_has_begun(autojump_clock, stage):
     assert late.heard == [Terminated("a")]
     late.say("it", 2)
     assert late.peer.marks == {}
+
+
+async def test_gathered_news_is_taken_together(autojump_clock, stage):
+    """While the actor is busy each item is gathered: it takes all of them in one notice, in order."""
+    notes, busy = [], trio.Event()
+    async with stage(a=lambda: Echo(notes)) as system:
+        ref = system.actor("a")
+        news = Gathering(ref, lambda items: items)
+        await ref.tell(busy)
+        await wait_all_tasks_blocked()
+        for number in range(3):
+            news.add(number)
+        assert ref.statistics().mailbox_depth == 1
+        busy.set()
+        await wait_all_tasks_blocked()
+        news.add(3)
+        await wait_all_tasks_blocked()
+    assert notes == [(0, 1, 2), (3,)]
+
+
+async def test_gathered_news_waits_for_a_failed_actor(autojump_clock):
+    """One that is revived takes what was gathered before and since; for one that has ended, nothing is kept."""
+    system = ActorSystem(clock=VirtualClock(monotonic=lambda: 0.0), entropy=SeededEntropy(1))
+    cell = system.register("a", MailboxSpec(1))
+    news = Gathering(cell.ref, lambda items: items)
+    news.add(1)
+    cell.fail(RuntimeError("a drill"), None)
+    news.add(2)
+    cell.mailbox.refuse(None)
+    cell.tell_began()
+    news.add(3)
+    assert [message for message, _ in Batch(cell.mailbox, 9)] == [(1, 2, 3)]
+    cell.tell_began()
+    news.add(4)
+    assert [message for message, _ in Batch(cell.mailbox, 9)] == [(4,)]
+    news.add(5)
+    cell.close(None)
+    news.add(6)
+    assert news._items == []
 
 
 class NoticesMachine(RuleBasedStateMachine):

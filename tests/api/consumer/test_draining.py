@@ -166,3 +166,26 @@ async def test_an_ack_that_publishes_is_not_handed_over_without_its_publishes(
                     scope.cancel()
             assert not message.settled
         assert await pending(topic) == (await other.describe())[0].visible_end ^ 1
+
+
+async def test_what_is_given_back_while_a_partition_has_failed_is_for_others_when_it_is_back(
+    autojump_clock: Any, world: Any
+) -> None:
+    """At once, long before its lease would run out, and as if it had never been delivered."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.publish_batch([b"%d" % number for number in range(10)])
+        async with topic.subscribe("billing", visibility_timeout=1000) as first:
+            batch = await first.get_batch(max_records=2)
+            await batch.release()
+            assert (await first.get()).attempt == 1
+            while (await topic.describe())[0].state != "failed":
+                runtime.crash("topics/orders/0", RuntimeError("a drill"))
+                await trio.sleep(0.26)
+            first.drain()
+            async with topic.subscribe("billing") as second:
+                await runtime.restart("topics/orders/0")
+                found = [await second.get(timeout=5) for _ in range(9)]
+                assert [(message.value, message.attempt) for message in found if message is not None] == [
+                    (b"%d" % number, 1) for number in range(1, 10)
+                ]

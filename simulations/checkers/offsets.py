@@ -3,7 +3,8 @@
 An offset that was seen with one message never shows another, neither to a publisher, nor to a consumer, nor in the log
 afterwards. (But for records at level `leader` that no group was handed: these may vanish with the power, and their
 offsets with them.) An offset that readers without the lock could read when the directory was opened is given to no
-record that is published later: somebody may know it. A publish that began after another one of its partition had
+record that is published later: somebody may know it. (But when the power fails before that opening has recovered the
+partition, what was not synced vanishes with its offsets.) A publish that began after another one of its partition had
 returned lies behind it. Offsets between the first and the last that hold no record are named by the log, with a reason.
 """
 
@@ -57,7 +58,7 @@ def _used_twice(history: History, surviving: Surviving, terms: Terms) -> list[Vi
 
 def _given_anew(history: History, surviving: Surviving) -> list[Violation]:
     """Offsets that readers could see, and that are given once more, or would be next."""
-    shown = history.of("shown")
+    shown = _kept_shown(history)
     if not shown:
         return []
     found = []
@@ -76,6 +77,24 @@ def _given_anew(history: History, surviving: Surviving) -> list[Violation]:
             words = f"{left.label} ends at {left.end}, and readers had seen up to {highest}"
             found.append(Violation(PROMISE, words, None))
     return found
+
+
+def _kept_shown(history: History) -> list[HistoryEntry]:
+    """What readers could see and no power cut may have taken: none came, or recovery had synced it by then."""
+    cuts = [entry.number for entry in history.of("power cut", "last power cut")]
+    kept = []
+    for entry in history.of("shown"):
+        cut = next((number for number in cuts if number > entry.number), len(history))
+        path = f"topics/{entry.topic}/{entry.partition}"
+        is_recovered = _has(history, "ActorStarted", path, entry.number, cut)
+        owes_recovery = _has(history, "OpeningLacksSpace", path, entry.number, cut)
+        if cut == len(history) or (is_recovered and not owes_recovery):
+            kept.append(entry)
+    return kept
+
+
+def _has(history: History, kind: str, path: str, after: int, before: int) -> bool:
+    return any(after < entry.number < before and entry.who == path for entry in history.of(kind))
 
 
 def _out_of_turn(history: History, terms: Terms) -> list[Violation]:

@@ -236,6 +236,33 @@ def test_a_log_that_ends_before_what_readers_could_see_is_found(script, left):
     assert offsets.check(script.history, left({0: 0}), Terms(beyond=True)) == []
 
 
+def test_what_readers_saw_may_vanish_with_the_power_before_recovery_has_synced_it(script, left):
+    """A power cut takes what was not synced, with its offsets, if it comes before the partition has recovered."""
+    script.publish(0, 0)
+    script.history.record(0, "shown", topic="orders", partition=0, offsets=(2,))
+    script.event("ActorStarted", "topics/orders/1").cut()
+    script.publish(2, 1)
+    assert offsets.check(script.history, left({0: 0, 1: 2})) == []
+
+
+def test_what_readers_saw_may_vanish_while_recovery_lacks_space(script, left):
+    """A partition that is open without the space to recover has synced nothing of what readers saw."""
+    script.publish(0, 0)
+    script.history.record(0, "shown", topic="orders", partition=0, offsets=(2,))
+    script.event("OpeningLacksSpace", "topics/orders/0").event("ActorStarted", "topics/orders/0").cut()
+    assert offsets.check(script.history, left({0: 0})) == []
+
+
+def test_what_was_recovered_outlives_the_power(script, left):
+    """What readers saw and the partition has recovered is not given anew after a power cut."""
+    script.publish(0, 0)
+    script.history.record(0, "shown", topic="orders", partition=0, offsets=(2,))
+    script.event("ActorStarted", "topics/orders/0").cut()
+    assert len(offsets.check(script.history, left({0: 0}))) == 1
+    script.publish(2, 1)
+    assert len(offsets.check(script.history, left({0: 0, 1: 2}))) == 1
+
+
 def test_publishes_that_overlap_may_come_in_any_order(script, left):
     """Of two publishes that were under way together, either may be first."""
     first, second = script.begin(0), script.begin(1)

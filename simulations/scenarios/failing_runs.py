@@ -147,7 +147,8 @@ class _FailingGroup:
         self._told: dict[int, tuple[Any, tuple[str, ...]]] = {}
         """By offset: first failure and consumers, as they were told."""
         self._failed: dict[int, int] = {}
-        """By offset: when its first failure was told, by the wall clock."""
+        """By offset: when its first failure was told, by the wall clock; believed until `_losses` says that it may be
+        lost."""
         self._forgetting = -1
         self._forgotten = -1
         self._looking = trio.Lock()
@@ -294,7 +295,8 @@ class _FailingGroup:
         who = letter.first_failed_at, letter.consumers
         if letter.first_failed_at is None or letter.first_failed_at > letter.failed_at:
             raise self._broken(f"offset {offset} failed first at {letter.first_failed_at}")
-        if letter.first_failed_at.timestamp() * 1e6 > self._failed.get(offset, math.inf) + CLOCK_US:
+        failed_us = math.inf if self._losses() else self._failed.get(offset, math.inf)
+        if letter.first_failed_at.timestamp() * 1e6 > failed_us + CLOCK_US:
             raise self._broken(f"offset {offset} failed before {letter.first_failed_at}, which is told")
         if not letter.consumers or not all(name.startswith("clerk-") for name in letter.consumers):
             raise self._broken(f"offset {offset} failed in {letter.consumers}")

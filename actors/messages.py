@@ -9,19 +9,20 @@ from __future__ import annotations
 from typing import Final
 
 from callboard.actors.catalog.commands import CatalogCommand
-from callboard.actors.forwarding.commands import RouterCommand, SchedulerCommand
+from callboard.actors.forwarding.commands import ForwarderCommand, RouterCommand, SchedulerCommand
 from callboard.actors.groups.coordinator import CoordinatorCommand
 from callboard.actors.kernel.wire import Wire
 from callboard.actors.partition import commands as c
+from callboard.actors.recurring.commands import RecurringCommand
 from callboard.actors.timers.commands import Due, WheelCommand
 from callboard.supervision.system import USER
 
 COMMANDS: Final = (
     *(c.PartitionCommand, CatalogCommand, CoordinatorCommand),
-    *(RouterCommand, SchedulerCommand, WheelCommand),
+    *(RouterCommand, ForwarderCommand, SchedulerCommand, RecurringCommand, WheelCommand),
 )
-"""What partitions, the catalog, coordinators, the dead-letter router, the scheduler of delayed messages and the timer
-wheel understand.
+"""What partitions, the catalog, coordinators, the dead-letter router, the forwarder, the scheduler of delayed messages,
+the actor of recurring publishes and the timer wheel understand.
 """
 ANSWERS: Final = (c.Offsets, c.LeasedRecords)
 """What commands are answered with that do not name the type of their answers as a `Question` does."""

@@ -205,6 +205,27 @@ ROUTER: Final = "dead-letters"
 
 
 @attrs.frozen
+class SourcesEnded:
+    """A notice to the dead-letter router and to the forwarder: a topic or a group has ended."""
+
+
+@attrs.frozen
+class OutboxOpened:
+    """A notice to the forwarder: the partition has an outbox."""
+
+    topic_id: str
+    partition: int
+
+
+@attrs.frozen
+class WaitingOpened:
+    """A notice to the scheduler: the partition has a waiting partition, for what is delayed."""
+
+    topic_id: str
+    partition: int
+
+
+@attrs.frozen
 class RouteGroup:
     """A notice to the dead-letter router: the group names a topic for dead letters, maybe another one than before."""
 

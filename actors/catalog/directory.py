@@ -16,12 +16,12 @@ from typing import Any
 import attrs
 import trio
 
-from callboard.actors.catalog.commands import ROUTER, RouteGroup
+from callboard.actors.catalog.commands import ROUTER, OutboxOpened, RouteGroup, SourcesEnded, WaitingOpened
 from callboard.actors.catalog.losses import CatalogStatistics
 from callboard.actors.catalog.state import GroupRecord, TopicRecord
 from callboard.actors.groups.coordinator import Coordinator
 from callboard.actors.groups.membership import Membership
-from callboard.actors.kernel import ActorRef, Began, MailboxSpec, Peer
+from callboard.actors.kernel import ActorRef, MailboxSpec
 from callboard.actors.partition.beside.delayed import (
     DELAYED,
     SETTLED_AGE_S,
@@ -45,7 +45,8 @@ from callboard.actors.partition.spec import PartitionSpec, RouterAddress
 from callboard.actors.recurring.schedules import Schedules
 from callboard.actors.recurring.spec import Zones
 from callboard.actors.settings import GroupSettings, TopicSettings
-from callboard.actors.timing import Flag, WheelAddress
+from callboard.actors.standing import StandingNotices
+from callboard.actors.timing import WheelAddress
 from callboard.log.errors import CallboardError, StorageError
 from callboard.log.limits import LAUNCHED_AT_ONCE, USUAL, Limits
 from callboard.supervision import Backoff, ChildSpec, Supervisor, SupervisorSpec
@@ -117,13 +118,12 @@ class Directory:
         self._live_groups: dict[int, LiveGroup] = {}
         self._memberships: dict[int, Membership] = {}
         self.router = RouterAddress()
-        self._routes: Peer[int, RouteGroup] | None = None
-        self._routed: dict[int, tuple[str, ...]] = {}
+        self._to_router = StandingNotices[RouteGroup | SourcesEnded]()
         """By group that names a topic for dead letters: the ids of the topics that it reads."""
+        self._to_forwarder = StandingNotices[OutboxOpened | SourcesEnded]()
+        self._to_scheduler = StandingNotices[WaitingOpened]()
         self.waiting = WaitingPartitions()
         self.outboxes = Outboxes()
-        self.endings: set[Flag] = set()
-        """Set when topics or groups have ended."""
         self.openings = Openings(limits.openings, limits.opening_bytes)
         self.windows = WindowBudget(limits.window_bytes)
         self._launched = 0
@@ -140,7 +140,7 @@ class Directory:
         """Name the supervisors below which topics and coordinators are started, and what starts an actor that works for
         all topics, by its name, the first time that it is needed.
         """
-        self.schedules.start = partial(start, "recurring")
+        self.schedules.start = partial(self._serve, "recurring", self.schedules.notices)
         self._topics = topics
         self._groups = groups
         self._start = start
@@ -175,29 +175,20 @@ class Directory:
     def route_dead_letters(self, record: GroupRecord) -> None:
         """Have the router look at what the group's partitions keep."""
         if record.settings.dead_letter_topic is None:
-            self._routed.pop(record.group_id, None)
+            self._to_router.withdraw(record.group_id)
             return
-        self._routed[record.group_id] = tuple(record.topic_ids)
+        self._to_router.stand(record.group_id, RouteGroup(record.group_id, tuple(record.topic_ids)))
         self._start_router()
-        if self._routes is not None:
-            self._routes.mark(record.group_id)
 
     def _start_router(self) -> None:
-        ref = self._start(ROUTER)
+        self.router.ref = self._serve(ROUTER, self._to_router) or self.router.ref
+
+    def _serve(self, name: str, notices: StandingNotices[Any]) -> ActorRef[Any] | None:
+        """Start the actor of that name, the first time, which hears these notices from now on."""
+        ref = self._start(name)
         if ref is not None:
-            self.router.ref = ref
-            self._routes = Peer(ref, self)
-            self._routes.open()
-
-    def compose(self, group_id: int) -> RouteGroup:
-        """To the router: what partitions it has to ask about the group."""
-        return RouteGroup(group_id, self._routed.get(group_id, ()))
-
-    def hear(self, message: object) -> None:
-        """Of the router: one that has begun hears of all groups."""
-        if self._routes is not None and isinstance(message, Began):
-            for group_id in self._routed:
-                self._routes.mark(group_id)
+            notices.begin(ref)
+        return ref
 
     def membership(self, record: GroupRecord) -> Membership:
         """A group's settings and members; shared by all incarnations of its coordinator."""
@@ -307,8 +298,10 @@ class Directory:
             port.ref = supervisor.add_child(self._child(spec, spec.folder))
             ports.append(port)
             self.waiting.add(Waiting(port, target, kept))
+            opened = WaitingOpened(live.topic_id, target.index)
+            self._to_scheduler.stand(opened, opened)
         live.waiting, live.run = tuple(ports), self.waiting.run
-        self._start("scheduler")
+        self._serve("scheduler", self._to_scheduler)
 
     def launch_outboxes(self, live: LiveTopic) -> None:
         """Start the outbox partitions of a topic, unless they run, and the actor that forwards what is in them."""
@@ -326,8 +319,10 @@ class Directory:
             source.outbox_moved = outbox.note
             found.append(outbox)
             self.outboxes.add(outbox)
+            opened = OutboxOpened(live.topic_id, source.index)
+            self._to_forwarder.stand(opened, opened)
         live.outboxes = tuple(found)
-        self._start("outbox")
+        self._serve("outbox", self._to_forwarder)
 
     async def made(self, live: LiveTopic) -> frozenset[str]:
         """Wait until each of the topic's partitions, and of those beside, runs or has failed: of which all have files.
@@ -366,6 +361,9 @@ class Directory:
         live = self._by_id.get(record.topic_id)
         if live is not None:
             live.deleted = True
+            for port in live.ports:
+                self._to_scheduler.withdraw(WaitingOpened(live.topic_id, port.index))
+                self._to_forwarder.withdraw(OutboxOpened(live.topic_id, port.index))
             for port in live.all_ports:
                 port.is_deleted = True
                 port.wake_restart_waiters()
@@ -412,12 +410,12 @@ class Directory:
                 await self._groups.stop_child(record.name)
             del self._live_groups[record.group_id]
         self._memberships.pop(record.group_id, None)
-        self._routed.pop(record.group_id, None)
+        self._to_router.withdraw(record.group_id)
         self._tell_ending()
 
     def _tell_ending(self) -> None:
-        for flag in self.endings:
-            flag.set()
+        self._to_router.say(SourcesEnded())
+        self._to_forwarder.say(SourcesEnded())
 
     def live_groups(self) -> Iterable[int]:
         """The ids of the groups whose coordinators were started in this run."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
-from callboard.actors.catalog.commands import RouteGroup
+from callboard.actors.catalog.commands import OutboxOpened, RouteGroup, SourcesEnded, WaitingOpened
 from callboard.actors.kernel import Question
 from callboard.actors.partition.commands import DeadLettersWait
 
@@ -26,7 +26,8 @@ class CountForwarded(Question[Forwarded]):
     """Answered with what was forwarded."""
 
 
-RouterCommand = DeadLettersWait | RouteGroup | CountForwarded
+RouterCommand = DeadLettersWait | RouteGroup | SourcesEnded | CountForwarded
+ForwarderCommand = OutboxOpened | SourcesEnded
 
 
 @attrs.frozen
@@ -57,4 +58,5 @@ class CountDelayed(Question[int]):
     partition: int
 
 
-SchedulerCommand = CancelDelayed | ListDelayed | CountDelayed
+DelayedQuestion = CancelDelayed | ListDelayed | CountDelayed
+SchedulerCommand = WaitingOpened | DelayedQuestion

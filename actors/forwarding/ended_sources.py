@@ -57,23 +57,22 @@ class EndedSources:
 
     async def forget(self) -> None:
         """Look now, and whenever something has ended; again after a pause where a partition could not be asked."""
-        timers, endings = self._timers, self._directory.endings
-        pauses = RetryPauses(PAUSE_S, PAUSE_MAX_S)
-        endings.add(self._flag)
-        try:
-            while True:
-                is_done, has_forgotten = await self._look()
-                if not is_done:
-                    await timers.sleep(pauses.failed())
-                    continue
-                pauses.worked()
-                if has_forgotten:
-                    await timers.sleep(AGAIN_S)
-                else:
-                    await self._flag.wait()
-                    await timers.sleep(SETTLE_S)
-        finally:
-            endings.discard(self._flag)
+        timers, pauses = self._timers, RetryPauses(PAUSE_S, PAUSE_MAX_S)
+        while True:
+            is_done, has_forgotten = await self._look()
+            if not is_done:
+                await timers.sleep(pauses.failed())
+                continue
+            pauses.worked()
+            if has_forgotten:
+                await timers.sleep(AGAIN_S)
+            else:
+                await self._flag.wait()
+                await timers.sleep(SETTLE_S)
+
+    def look_again(self) -> None:
+        """Something has ended."""
+        self._flag.set()
 
     async def _look(self) -> tuple[bool, bool]:
         """Have every partition forget what has ended; whether nothing is left to do, and whether any forgot."""

@@ -30,8 +30,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import attrs
 
-from callboard.actors.catalog.commands import IsTopic
+from callboard.actors.catalog.commands import IsTopic, OutboxOpened, SourcesEnded
 from callboard.actors.delivery.receipts import OFFSET_END, OffsetRange, between, merged
+from callboard.actors.forwarding.commands import ForwarderCommand
 from callboard.actors.forwarding.ended_sources import EndedSources
 from callboard.actors.forwarding.held import Attempts
 from callboard.actors.forwarding.waiting_records import first_records
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 
 
-class Forwarder(Actor[None]):
+class Forwarder(Actor[ForwarderCommand]):
     """See the module."""
 
     defers_interrupts = True
@@ -62,18 +63,23 @@ class Forwarder(Actor[None]):
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._timers = Timers(directory.wheel)
+        self._ended = EndedSources(directory, self._timers)
 
     async def started(self) -> None:
-        """Serve all outboxes there are, and those to come."""
-        self._directory.outboxes.begin()
-        self.context.start_task(self._serve_new, name="forwarder")
-        self.context.start_task(EndedSources(self._directory, self._timers).forget, name="ended sources")
+        """Look for sources that have ended; the catalog tells of outboxes."""
+        self.context.start_task(self._ended.forget, name="ended sources")
 
-    async def _serve_new(self) -> None:
-        while True:
-            for outbox in await self._directory.outboxes.new():
-                line = OutboxLines(self.context, self._directory, outbox, self._timers)
-                self.context.start_task(line.run, name=outbox.port.label)
+    async def receive(self, message: ForwarderCommand) -> None:
+        """Serve an outbox that is opened."""
+        match message:
+            case OutboxOpened(topic_id, partition):
+                live = self._directory.by_id(topic_id)
+                if live is not None and not live.deleted:
+                    outbox = live.outboxes[partition]
+                    lines = OutboxLines(self.context, self._directory, outbox, self._timers)
+                    self.context.start_task(lines.run, name=outbox.port.label)
+            case SourcesEnded():
+                self._ended.look_again()
 
 
 @attrs.define(eq=False)
@@ -108,6 +114,7 @@ class OutboxLines:
 
     async def run(self) -> None:
         """Until the topic is deleted."""
+        self._outbox.held = 0
         attempts = Attempts(self._timers.sleep, partial(self._report, self._outbox.port.label))
         with suppress(ActorStopped):
             await attempts.until_done(partial(self._serve, attempts))

@@ -25,7 +25,7 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from callboard.actors.catalog.commands import RouteGroup
+from callboard.actors.catalog.commands import RouteGroup, SourcesEnded
 from callboard.actors.delivery.failing import DeadLetter
 from callboard.actors.forwarding.commands import CountForwarded, Forwarded, RouterCommand
 from callboard.actors.forwarding.ended_sources import EndedSources
@@ -74,12 +74,13 @@ class DeadLetterRouter(Actor[RouterCommand]):
         """By topic that takes no dead letters now: why."""
         self._timers = Timers(directory.wheel)
         self._calls = PartitionCalls(self._timers)
+        self._ended = EndedSources(directory, self._timers)
         self._lines: dict[str, dict[Source, None]] = {}
         """By topic: the sources of its line, of which the first is drained, and stays until it is."""
 
     async def started(self) -> None:
         """Look for sources of other kinds that have ended; the catalog tells what to route."""
-        self.context.start_task(EndedSources(self._directory, self._timers).forget, name="ended sources")
+        self.context.start_task(self._ended.forget, name="ended sources")
 
     async def receive_batch(self, batch: Batch[RouterCommand]) -> None:
         """Give each source to the line of its target."""
@@ -92,6 +93,8 @@ class DeadLetterRouter(Actor[RouterCommand]):
                         live = self._directory.by_id(topic_id)
                         for partition in range(0 if live is None else len(live.ports)):
                             self._hear(topic_id, partition, group_id)
+                case SourcesEnded():
+                    self._ended.look_again()
                 case CountForwarded():
                     if reply is not None:
                         reply.answer(self._forwarded())

@@ -28,8 +28,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from callboard.actors.catalog.commands import WaitingOpened
 from callboard.actors.delivery.receipts import OffsetRange, merged
-from callboard.actors.forwarding.commands import CountDelayed, ListDelayed, SchedulerCommand
+from callboard.actors.forwarding.commands import CountDelayed, DelayedQuestion, ListDelayed, SchedulerCommand
 from callboard.actors.forwarding.held import Attempts
 from callboard.actors.forwarding.pending import Pending
 from callboard.actors.forwarding.unread import Unread
@@ -69,16 +70,6 @@ class Scheduler(Actor[SchedulerCommand]):
         self.moves = moves
         self._lines: dict[PartitionPort, DelayedLine] = {}
 
-    async def started(self) -> None:
-        """Serve all waiting partitions there are, and those to come."""
-        self._directory.waiting.begin()
-        self.context.start_task(self._serve_new, name="scheduler")
-
-    async def _serve_new(self) -> None:
-        while True:
-            for waiting in await self._directory.waiting.new():
-                self._line(waiting)
-
     def _line(self, waiting: Waiting) -> DelayedLine:
         """What serves the partition, from now on at the latest."""
         line = self._lines.get(waiting.port)
@@ -97,8 +88,12 @@ class Scheduler(Actor[SchedulerCommand]):
             del self._lines[port]
 
     async def receive(self, message: SchedulerCommand) -> object:
-        """Hand it to the task that serves the partition."""
+        """Serve a waiting partition that is opened; hand a question to the task that serves the partition."""
         waiting = self._directory.waiting.at(message.topic_id, message.partition)
+        if isinstance(message, WaitingOpened):
+            if waiting is not None:
+                self._line(waiting)
+            return None
         reply = self.context.defer_reply()
         if waiting is None:
             reply.fail(_ended(label_of(message.topic_id, message.partition, DELAYED)))
@@ -118,12 +113,12 @@ class DelayedLine:
         self._timers = scheduler.timers
         self._calls = PartitionCalls(scheduler.timers)
         self._pending = Pending(directory.waiting.run)
-        self._questions: deque[tuple[SchedulerCommand, Reply]] = deque()
+        self._questions: deque[tuple[DelayedQuestion, Reply]] = deque()
         self._read_to = 0
         self._flag = Flag()
         self._wants_more = Flag()
 
-    def asked(self, message: SchedulerCommand, reply: Reply) -> None:
+    def asked(self, message: DelayedQuestion, reply: Reply) -> None:
         """Somebody asks."""
         self._questions.append((message, reply))
         self._flag.set()

@@ -17,10 +17,11 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from callboard.actors.kernel import Actor
+from callboard.actors.kernel import Actor, Batch
 from callboard.actors.notices import ScheduleHeld, ScheduleMissed
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.calls import PartitionCalls
+from callboard.actors.recurring.commands import RecurringCommand
 from callboard.actors.recurring.spec import firings
 from callboard.actors.retry_pauses import RetryPauses
 from callboard.actors.timers.commands import LOOK_S, NEVER
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
     from callboard.actors.timing import WheelAddress
 
 
-class Recurring(Actor[None]):
-    """See the module. It has no messages."""
+class Recurring(Actor[RecurringCommand]):
+    """See the module."""
 
     defers_interrupts = True
 
@@ -43,18 +44,14 @@ class Recurring(Actor[None]):
         self._timers = Timers(wheel)
         self._calls = PartitionCalls(self._timers)
 
-    async def started(self) -> None:
-        """Serve all schedules there are, and those to come."""
-        self._schedules.begin()
-        self.context.start_task(self._serve_new, name="schedules")
-
-    async def _serve_new(self) -> None:
-        while True:
-            new = await self._schedules.new()
-            for port in dict.fromkeys(live.port for live in new):
-                self.context.start_task(self._forget_removed, port, name="removed schedules")
-            for live in new:
-                self.context.start_task(self._run, live, name=live.label)
+    async def receive_batch(self, batch: Batch[RecurringCommand]) -> None:
+        """Serve schedules that are opened."""
+        opened = [self._schedules.get(message.schedule_id) for message, _ in batch]
+        new = [live for live in opened if live is not None]
+        for port in dict.fromkeys(live.port for live in new):
+            self.context.start_task(self._forget_removed, port, name="removed schedules")
+        for live in new:
+            self.context.start_task(self._run, live, name=live.label)
 
     async def _run(self, live: LiveSchedule) -> None:
         """Serve one; after a failure anew, until it is removed, its topic is deleted, or the runtime closes."""

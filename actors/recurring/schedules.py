@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 import attrs
 
 from callboard.actors.partition.port import PartitionPort
+from callboard.actors.recurring.commands import ScheduleOpened
 from callboard.actors.recurring.cron import Rule
 from callboard.actors.recurring.position import Position
 from callboard.actors.recurring.spec import ScheduleRecord, Zones
+from callboard.actors.standing import StandingNotices
 from callboard.actors.timing import Flag
-from callboard.actors.unserved import Unserved
 from callboard.log.seams.clock import Clock
 
 
@@ -50,15 +51,16 @@ class LiveSchedule:
 
 
 class Schedules:
-    """All of them, and which of them are not served yet."""
+    """All of them."""
 
     def __init__(self, zones: Zones, clock: Clock) -> None:
         self._zones = zones
         self._clock = clock
         self._all: dict[int, LiveSchedule] = {}
-        self._new = Unserved[LiveSchedule]()
-        self.start: Callable[[], object] | None = None
-        """Starts the actor that serves them, the first time that there is one."""
+        self.notices = StandingNotices[ScheduleOpened]()
+        """To the actor that serves them."""
+        self.start: Callable[[], object] = lambda: None
+        """Starts it, the first time that there is one."""
 
     def __iter__(self) -> Iterator[LiveSchedule]:
         return iter(sorted(self._all.values(), key=lambda live: (live.port.topic, live.record.spec.name)))
@@ -103,10 +105,8 @@ class Schedules:
         position = Position(record.spec.missed, record.since_us)
         live = LiveSchedule(record, ports[record.spec.partition], position, self._zones)
         self._all[record.schedule_id] = live
-        self._new.add(live)
-        start, self.start = self.start, None
-        if start is not None:
-            start()
+        self.notices.stand(record.schedule_id, ScheduleOpened(record.schedule_id))
+        self.start()
         return live
 
     def retire(self, topic_id: str) -> None:
@@ -116,14 +116,6 @@ class Schedules:
 
     def _end(self, live: LiveSchedule) -> None:
         self._all.pop(live.record.schedule_id, None)
-        self._new.discard(live)
+        self.notices.withdraw(live.record.schedule_id)
         live.is_over = True
         live.flag.set()
-
-    def begin(self) -> None:
-        """Somebody new serves them: all are to be served."""
-        self._new.begin(self._all.values())
-
-    async def new(self) -> list[LiveSchedule]:
-        """Wait for those that are to be served since the last call."""
-        return await self._new.take()

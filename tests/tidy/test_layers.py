@@ -26,7 +26,7 @@ RANKS = {
     "callboard.actors.delivery": 7,
     "callboard.actors.timers": 7,
     "callboard.actors.timing": 7,
-    "callboard.actors.unserved": 7,
+    "callboard.actors.standing": 7,
     "callboard.actors.partition": 8,
     "callboard.actors.recurring": 9,
     "callboard.actors.groups": 10,

@@ -15,7 +15,6 @@ import attrs
 from callboard.actors.partition.commands import OWN_GROUP, DeliverySettings, OpenGroup
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import TopicSettings
-from callboard.actors.unserved import Unserved
 from callboard.log.limits import MESSAGE_BYTES_MAX, MIB
 
 WAITING: Final = OWN_GROUP
@@ -65,7 +64,7 @@ class Waiting:
 
 
 class WaitingPartitions:
-    """All waiting partitions of a runtime, and which of them are not served yet."""
+    """All waiting partitions of a runtime."""
 
     def __init__(self) -> None:
         self.run = 0
@@ -73,19 +72,16 @@ class WaitingPartitions:
         self._all: dict[PartitionPort, Waiting] = {}
         self._places: dict[tuple[str, int], Waiting] = {}
         """By topic id and partition."""
-        self._new = Unserved[Waiting]()
 
     def add(self, waiting: Waiting) -> None:
-        """Have it served."""
+        """There is one more."""
         self._all[waiting.port] = self._places[waiting.port.topic_id, waiting.port.index] = waiting
-        self._new.add(waiting)
 
     def remove(self, port: PartitionPort) -> None:
         """Its topic is deleted."""
         waiting = self._all.pop(port, None)
         if waiting is not None:
             del self._places[port.topic_id, port.index]
-            self._new.discard(waiting)
 
     def at(self, topic_id: str, partition: int) -> Waiting | None:
         """The waiting partition that stands beside a partition."""
@@ -93,11 +89,3 @@ class WaitingPartitions:
 
     def __iter__(self) -> Iterator[Waiting]:
         return iter(list(self._all.values()))
-
-    def begin(self) -> None:
-        """Somebody new serves them: all are to be served."""
-        self._new.begin(self._all.values())
-
-    async def new(self) -> list[Waiting]:
-        """Wait for those that are to be served since the last call."""
-        return await self._new.take()

@@ -21,7 +21,6 @@ from callboard.actors.partition.commands import OWN_GROUP, DeliverySettings, Ope
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import TopicSettings
 from callboard.actors.timing import Flag
-from callboard.actors.unserved import Unserved
 from callboard.log.limits import MESSAGE_BYTES_MAX, MIB
 
 OUTBOX: Final = OWN_GROUP
@@ -127,25 +126,22 @@ class Outbox:
 
 
 class Outboxes:
-    """All outbox partitions of a runtime, and which of them are not served yet."""
+    """All outbox partitions of a runtime."""
 
     def __init__(self) -> None:
         self._all: dict[PartitionPort, Outbox] = {}
         self._ready: dict[PartitionPort, Outbox] = {}
         """By the partition whose acks publish."""
-        self._new = Unserved[Outbox]()
 
     def add(self, outbox: Outbox) -> None:
-        """Have it served."""
+        """There is one more."""
         self._all[outbox.port] = outbox
-        self._new.add(outbox)
 
     def remove(self, port: PartitionPort) -> Outbox | None:
         """Its topic is deleted."""
         outbox = self._all.pop(port, None)
         if outbox is not None:
             self._ready.pop(outbox.source, None)
-            self._new.discard(outbox)
         return outbox
 
     def of(self, source: PartitionPort) -> Outbox | None:
@@ -158,13 +154,3 @@ class Outboxes:
 
     def __iter__(self) -> Iterator[Outbox]:
         return iter(list(self._all.values()))
-
-    def begin(self) -> None:
-        """Somebody new serves them: all are to be served."""
-        for outbox in self._all.values():
-            outbox.held = 0
-        self._new.begin(self._all.values())
-
-    async def new(self) -> list[Outbox]:
-        """Wait for those that are to be served since the last call."""
-        return await self._new.take()

@@ -1,0 +1,15 @@
+"""What the actor of recurring publishes is told; its room's only door."""
+
+from __future__ import annotations
+
+import attrs
+
+
+@attrs.frozen
+class ScheduleOpened:
+    """A notice of the catalog: there is a schedule of this id."""
+
+    schedule_id: int
+
+
+RecurringCommand = ScheduleOpened

@@ -185,7 +185,6 @@ class Coordinator(Actor[CoordinatorCommand]):
             topics = {topic.topic_id: topic}
         member = self._membership.members.setdefault(message.consumer, Member(message.consumer, message.name))
         member.topics = topics if message.topic_id is None else {**member.topics, **topics}
-        self._name_in(member, topics.values())
         member.is_suspended = False
         if self._idle_since_us is not None:
             self._set_idle(None)
@@ -194,13 +193,6 @@ class Coordinator(Actor[CoordinatorCommand]):
         self._ask_each(ports, self._opening, reply, joined, JOIN_PATIENCE_S, "joining")
         if self._exclusive is not None:
             self._exclusive.rebalance()
-
-    def _name_in(self, member: Member, topics: Iterable[LiveTopic]) -> None:
-        """Partitions report in which consumers a message failed."""
-        if member.name is not None:
-            for topic in topics:
-                for port in topic.ports:
-                    port.carried.names[self._group_id, member.consumer] = member.name
 
     async def _join_later(self, message: Join, reply: Reply) -> None:
         """When it is decided that the group does not end; if it does, the coordinator is stopped."""
@@ -226,7 +218,6 @@ class Coordinator(Actor[CoordinatorCommand]):
             opened = set(topics)
             for member in membership.members.values():
                 member.topics = dict(topics)
-                self._name_in(member, topics.values())
             if self._exclusive is not None:
                 self._exclusive.rebalance()
             for news in list(membership.news.values()):
@@ -330,8 +321,6 @@ class Coordinator(Actor[CoordinatorCommand]):
                     nursery.start_soon(self._release_at, topic.ports[first : first + share], consumers)
         for member in leaving:
             self._membership.leaving.pop(member.consumer, None)
-            for port in [port for topic in member.topics.values() for port in topic.ports]:
-                port.carried.names.pop((self._group_id, member.consumer), None)
         if leaving and not self._membership.members and not self._membership.settings.durable:
             self._end()
 
@@ -355,7 +344,7 @@ class Coordinator(Actor[CoordinatorCommand]):
                 try:
                     await _answered(port, partial(c.ReleaseConsumer, self._group_id, consumer), asking)
                 except PartitionUnavailable:
-                    port.carried.depart(self._group_id, consumer)
+                    self._membership.missed_departure(self._group_id, port)
         except ActorStopped:
             return False  # the topic is deleted
         except InternalError:

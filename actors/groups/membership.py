@@ -22,13 +22,20 @@ import attrs
 import trio
 
 from callboard.actors.groups.assignment import Assignment, Place
-from callboard.actors.partition.commands import DeliverySettings, OpenGroup
+from callboard.actors.kernel import Began, Peer, Terminated
+from callboard.actors.partition.commands import (
+    DeliverySettings,
+    OpenGroup,
+    PartitionCommand,
+    RemainingMembers,
+)
 from callboard.actors.settings import GroupSettings, Start
 from callboard.actors.timing import Flag
 from callboard.log.format.stamps import Stamps
 
 if TYPE_CHECKING:
     from callboard.actors.catalog.directory import LiveTopic
+    from callboard.actors.partition.port import PartitionPort
 
 
 SHARED: Final = [
@@ -99,6 +106,40 @@ class Joined:
     generation: int
 
 
+class MissedDepartures:
+    """Tells a partition that had failed when members left who is left, as soon as it takes a message again.
+
+    It belongs to the coordinator, and outlives its incarnations.
+    """
+
+    def __init__(self, membership: Membership, group_id: int, port: PartitionPort) -> None:
+        self._membership = membership
+        self._group_id = group_id
+        self._port = port
+        self._peer: Peer[None, PartitionCommand] = Peer(port.ref, self)
+
+    def begin(self) -> None:
+        """The partition is to hear it."""
+        self._peer.open()
+        self._peer.mark(None)
+
+    def compose(self, _: None) -> RemainingMembers:
+        """Who is a member now; a member that leaves is one until its leases are released."""
+        self._end()
+        return RemainingMembers(self._group_id, (*self._membership.members, *self._membership.leaving))
+
+    def hear(self, message: Began | Terminated) -> None:
+        """The partition is back, or its topic is deleted."""
+        if isinstance(message, Began):
+            self._peer.mark(None)
+        else:
+            self._end()
+
+    def _end(self) -> None:
+        self._peer.close()
+        self._membership.missed.pop(self._port, None)
+
+
 class Membership:
     """One group: its settings and its members."""
 
@@ -144,6 +185,8 @@ class Membership:
         """Partitions that were taken from a member which had not let go of them in time."""
         self.stalled_members = 0
         """Members whose session timed out."""
+        self.missed: dict[PartitionPort, MissedDepartures] = {}
+        """Partitions that have not heard of members that left."""
         self._departed: dict[int, None] = {}
         self._news = trio.Event()
 
@@ -213,6 +256,12 @@ class Membership:
             yield
         finally:
             self.is_open.set()
+
+    def missed_departure(self, group_id: int, port: PartitionPort) -> None:
+        """A member has left, and the partition has failed."""
+        if port not in self.missed:
+            self.missed[port] = missed = MissedDepartures(self, group_id, port)
+            missed.begin()
 
     def depart(self, consumer: int) -> None:
         """The consumer has gone. Never waits, never fails; departing twice is departing once."""

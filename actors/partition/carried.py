@@ -75,8 +75,6 @@ class Carried:
     released: list[tuple[int, int, Sequence[OffsetRange]]] = attrs.field(factory=list)
     """By group's and lease's id: what of a lease was given back, or never handed over, and no sync of the journal
     covers. Whoever releases without waiting does not ask again."""
-    holders: frozenset[tuple[int, int]] = frozenset()
-    """By group's and consumer's id: the consumers with leases when the last core ended."""
     unsynced: dict[int, dict[int, Lease]] = attrs.field(factory=dict)
     """By group's and lease's id: the leases that consumers know of and that no sync of the journal covers, as given."""
     failed: list[tuple[int, Nacked | RanOut]] = attrs.field(factory=list)
@@ -86,8 +84,6 @@ class Carried:
     next_leases: dict[int, int] = attrs.field(factory=dict)
     """By group's id: the first lease that this process has not given. The journal may have lost leases, if a sync of it
     failed and the core ended before it was whole again; their ids are not given to others."""
-    departed: dict[tuple[int, int], None] = attrs.field(factory=dict)
-    """Those of them that left while there was no core to release their leases."""
     has_expiries: bool = False
     """A record is known that has a time to live."""
     readers: dict[int, OpenGroup] = attrs.field(factory=dict)
@@ -98,7 +94,7 @@ class Carried:
     stamps: Stamps = attrs.field(factory=Stamps)
     """What a clock that was ahead has left."""
     names: dict[tuple[int, int], str] = attrs.field(factory=dict)
-    """By group's and consumer's id: the names of members."""
+    """By group's and consumer's id: the names of members that have leased something."""
     _released_before: int = 0
     """How many of these were given back before the journal's last commit ended."""
     _failed_before: int = 0
@@ -126,9 +122,7 @@ class Carried:
 
     def ended(self, groups: Iterable[Group]) -> None:
         """A core is given up: what was not handed over is released, what consumers have is theirs."""
-        holders = []
         for group in groups:
-            holders += [(group.group_id, consumer) for consumer in group.delivery.holders()]
             self.released += [
                 (group.group_id, lease_id, [row[:2] for row in pending.lease.ranges])
                 for lease_id, pending in group.pending.items()
@@ -139,7 +133,6 @@ class Carried:
                 claimed = group.delivery.claimed(lease, failed)
                 self.unsynced[group.group_id][lease_id] = lease._replace(ranges=claimed)
             self.next_leases[group.group_id] = group.delivery.next_lease_id
-        self.holders = frozenset(holders)
 
     def resume(self, group: Group, now: float) -> None:
         """Give consumers the leases back that the journal lost, with what they may have acked since: they ask again.
@@ -204,22 +197,6 @@ class Carried:
             self.unsynced.setdefault(pending.group.group_id, {})[pending.lease.lease_id] = pending.lease
             self.unsynced_count += 1
         return self.unsynced_count + len(self.failed) + len(self.released) >= UNSYNCED_MAX
-
-    def depart(self, group_id: int, consumer: int) -> None:
-        """The consumer leaves, and there is no core: the next one releases what it has leased."""
-        if (group_id, consumer) in self.holders:
-            self.departed[group_id, consumer] = None
-
-    def release_departed(self, groups: Iterable[Group]) -> None:
-        """Have the leases of members released that left while there was no core."""
-        if self.departed:
-            self.released += [
-                (group.group_id, lease.lease_id, [row[:2] for row in lease.ranges])
-                for group in groups
-                for lease in group.delivery.leases()
-                if (group.group_id, lease.consumer) in self.departed
-            ]
-            self.departed.clear()
 
     def forget(self, group_id: int) -> None:
         """The group is closed."""

@@ -165,6 +165,8 @@ class Fetch(NamedTuple):
     max_bytes: int
     generation: int = 1
     """The consumer's generation as a member."""
+    name: str | None = None
+    """Its display name: dead letters tell in which consumers a message failed."""
 
 
 class WaitForReady(NamedTuple):
@@ -438,6 +440,16 @@ class ReleaseConsumer(Question[None]):
 
 
 @attrs.frozen
+class RemainingMembers:
+    """A notice of a coordinator: members have left while the partition had failed, and these are the group's consumers
+    now. What others have leased is released.
+    """
+
+    group_id: int
+    consumers: Sequence[int]
+
+
+@attrs.frozen
 class AssignPartition(Question[bool]):
     """In an exclusive group: from now on only `consumer` is leased anything here, or none is. A decision of an earlier
     epoch has no effect. Answered with True once no other consumer has leases, with False when a later decision came.
@@ -707,6 +719,7 @@ PartitionCommand = (
     | AlterDelivery
     | CloseGroup
     | ReleaseConsumer
+    | RemainingMembers
     | AssignPartition
     | FenceConsumer
     | Read

@@ -166,7 +166,6 @@ class PartitionCore(
                 self.drop_unread(group, now)
             delivery.judge(now, PROCESS_ENDED)
         carried.begun(self._groups)
-        carried.release_departed(self._groups.values())
         for place, (group_id, lease_id, ranges) in enumerate(carried.released, 1):
             self._groups[group_id].delivery.release(lease_id, ranges, now)
             if not place % self._limits.step_items:
@@ -293,7 +292,7 @@ class PartitionCore(
         """
         if token is None:
             return None
-        group_id, consumer, max_records, max_bytes, generation = message
+        group_id, consumer, max_records, max_bytes, generation, name = message
         group = self._groups.get(group_id)
         if group is None or group.settings is None:
             self._refuse_unknown(group_id, token)
@@ -341,7 +340,8 @@ class PartitionCore(
         else:
             pending = PendingLease(token, group, lease, max_bytes)
             group.fetches(pending)
-            if self._carried.names and (name := self._carried.names.get((group_id, consumer))) is not None:
+            if name is not None:
+                self._carried.names[group_id, consumer] = name
                 group.delivery.name_consumer(consumer, name)
             journal = self.journal
             journal.leases.append(pending)

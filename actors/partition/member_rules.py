@@ -116,6 +116,19 @@ class MemberRules:
         self._carried.names.pop((message.group_id, message.consumer), None)
         self._release_consumer(message.group_id, message.consumer, token, now)
 
+    def release_others(self, message: c.RemainingMembers, _: Token, now: float) -> None:
+        """Consumers have left that the partition has not heard of: release what they have leased."""
+        group_id, remaining = message.group_id, frozenset(message.consumers)
+        gone = {
+            consumer for known, consumer in (*self._carried.fences, *self._carried.names) if known == group_id
+        }
+        if (group := self._groups.get(group_id)) is not None:
+            gone |= group.delivery.holders()
+        for consumer in sorted(gone - remaining):
+            self._carried.fences.pop((group_id, consumer), None)
+            self._carried.names.pop((group_id, consumer), None)
+            self._release_consumer(group_id, consumer, None, now)
+
     def _release_consumer(self, group_id: int, consumer: int, token: Token, now: float) -> None:
         group = self._groups.get(group_id)
         if group is not None:

@@ -150,6 +150,7 @@ class Partition(Actor[c.PartitionCommand]):
             c.SetAside: core.set_aside,
             c.SeekGroup: core.seek_group,
             c.ReleaseConsumer: core.release_consumer,
+            c.RemainingMembers: core.release_others,
             c.AssignPartition: core.assign_partition,
             c.FenceConsumer: core.fence_consumer,
             c.Read: self._read,

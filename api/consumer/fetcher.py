@@ -562,9 +562,8 @@ class Fetcher(TakesBatches, FollowsTopics, FollowsAssignment):
         return found[:most]
 
     def _fetching(self, limit: int) -> c.Fetch:
-        return c.Fetch(
-            self.leases.group_id, self._id, limit, self.session.limits.fetch_bytes, self._generation
-        )
+        limits = self.session.limits
+        return c.Fetch(self.leases.group_id, self._id, limit, limits.fetch_bytes, self._generation, self.name)
 
     def _question(self, port: PartitionPort, limit: int) -> Asked:
         """Ask for so many. Raises as `ask_nowait`."""

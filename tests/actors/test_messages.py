@@ -62,7 +62,7 @@ def test_commands_that_are_asked_name_their_answers():
     assert {command.__name__ for command in commands if not issubclass(command, Question)} == {
         *("PublishOne", "PublishMany", "Fetch"),  # their replies are awaited elsewhere
         *("WaitForReady", "WaitForVisible"),  # answered by notices, which say nothing
-        *("SettleUnawaited", "Arm", "Cancel", "DeadLettersWait", "RouteGroup"),  # told
+        *("SettleUnawaited", "RemainingMembers", "Arm", "Cancel", "DeadLettersWait", "RouteGroup"),  # told
         *("SourcesEnded", "OutboxOpened", "WaitingOpened"),  # told
     }
 

@@ -138,7 +138,7 @@ async def test_a_consumer_joins_through_crashes(autojump_clock: Any, in_memory: 
 async def test_the_leases_of_a_member_that_leaves_are_released_everywhere(
     autojump_clock: Any, in_memory: Any
 ) -> None:
-    """Also when one of the partitions has failed and cannot be asked."""
+    """Also when one of the partitions has failed and cannot be asked, and the coordinator crashes before it is back."""
     async with in_memory.open() as runtime:
         topic = await runtime.create_topic("orders", partitions=3)
         for partition in range(3):
@@ -152,6 +152,8 @@ async def test_the_leases_of_a_member_that_leaves_are_released_everywhere(
                     await trio.sleep(0.26)
             found = {(await survivor.get(timeout=1.0)).partition for _ in range(2)}
             assert found == {1, 2}
+            runtime.crash("groups/group", RuntimeError("a drill"))
+            await trio.sleep(1.0)
             await runtime.restart("topics/orders/0")
             assert (await survivor.get(timeout=1.0)).partition == 0
 

@@ -461,7 +461,12 @@ async def _answered(port: PartitionPort, command: Callable[[], Question], reply:
     """
     while True:
         try:
-            await (port.ref.ask(command()) if reply is None else reply.wait())
+            if reply is None:
+                await port.ref.ask(command())
+            elif reply.done:
+                reply.value()  # no pass of the loop for each of a thousand that have answered together
+            else:
+                await reply.settled()
         except (ActorCrashed, MailboxFull):
             reply = None
         else:

@@ -148,6 +148,7 @@ class Membership:
         self.birth = birth
         """Which group it is of those that have had its id; 0: unknown."""
         self._delivery_settings: DeliverySettings | None = None
+        self._opening: OpenGroup | None = None
         self.version = 0
         """How often they were altered in this process."""
         self.told = settings
@@ -208,9 +209,16 @@ class Membership:
         return "beginning" if topic_id in self.found else self.settings.start
 
     def opening(self, group_id: int, start: Start) -> OpenGroup:
-        """How partitions of a topic open the group, which has this id and begins there, with the settings of now."""
-        settings, is_implied = self.delivery_settings(), start == "beginning"
-        return OpenGroup(group_id, self.settings.durable, start, settings, self.birth, is_implied=is_implied)
+        """How partitions of a topic open the group, which has this id and begins there, with the settings of now.
+
+        The same object for all of them, until the settings are altered: each keeps it.
+        """
+        settings, last = self.delivery_settings(), self._opening
+        if last is None or last.settings is not settings or last.start != start:
+            is_implied = start == "beginning"
+            last = OpenGroup(group_id, self.settings.durable, start, settings, self.birth, is_implied=is_implied)
+            self._opening = last
+        return last
 
     def delivery_settings(self) -> DeliverySettings:
         """What partitions have to know of the settings: the same object for all, until they are altered."""

@@ -13,6 +13,7 @@ consumer outlives its coordinator's crash.
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -188,7 +189,12 @@ class Coordinator(Actor[CoordinatorCommand]):
         member.is_suspended = False
         if self._idle_since_us is not None:
             self._set_idle(None)
-        joined = Joined(self._group_id, member.generation)
+        generation = member.generation
+
+        def joined(asked: Sequence[tuple[PartitionPort, Reply | None]]) -> Joined:
+            settled = [(port.topic_id, port.index) for port, asking in asked if _is_settled(asking)]
+            return Joined(self._group_id, generation, frozenset(settled))
+
         ports = [port for topic in topics.values() for port in topic.ports]
         self._ask_each(ports, self._opening, reply, joined, JOIN_PATIENCE_S, "joining")
         if self._exclusive is not None:
@@ -214,7 +220,7 @@ class Coordinator(Actor[CoordinatorCommand]):
             topics = dict(membership.topics or {})
             for topic_id, topic in topics.items():
                 if topic_id not in opened:
-                    self._ask_each(topic.ports, self._opening, None, None, math.inf, "opening")
+                    self._ask_each(topic.ports, self._opening, None, _nothing, math.inf, "opening")
             opened = set(topics)
             for member in membership.members.values():
                 member.topics = dict(topics)
@@ -229,11 +235,12 @@ class Coordinator(Actor[CoordinatorCommand]):
         ports: Sequence[PartitionPort],
         command: Callable[[PartitionPort], Question],
         reply: Reply | None,
-        answer: object,
+        answer: Callable[[Sequence[tuple[PartitionPort, Reply | None]]], object],
         patience_s: float,
         name: str,
     ) -> None:
-        """Ask the partitions at once. A task waits until each has answered; `answer` is due after `patience_s` at most.
+        """Ask the partitions at once. A task waits until each has answered; `answer` is due after `patience_s` at most,
+        and made of what they have answered by then.
 
         One that has failed is passed: a consumer that meets it when it is revived, and does not know the group, joins
         again.
@@ -256,7 +263,8 @@ class Coordinator(Actor[CoordinatorCommand]):
                 if reply is not None and not reply.done:
                     reply.fail(error)
 
-        self.context.start_task(_answer_within, patience_s, wait_for_each, reply, answer, name=name)
+        made = partial(answer, asked)
+        self.context.start_task(_answer_within, patience_s, wait_for_each, reply, made, name=name)
 
     # -- telling members
 
@@ -283,7 +291,7 @@ class Coordinator(Actor[CoordinatorCommand]):
         member.generation += 1
         fence = c.FenceConsumer(self._group_id, consumer, member.generation)
         ports = [port for topic in member.topics.values() for port in topic.ports]
-        self._ask_each(ports, lambda _: fence, reply, None, math.inf, "fencing")
+        self._ask_each(ports, lambda _: fence, reply, _nothing, math.inf, "fencing")
         news = self._membership.news.get(consumer)
         if news is not None:
             news.fence(member.generation)
@@ -306,7 +314,7 @@ class Coordinator(Actor[CoordinatorCommand]):
         if leaving and self._exclusive is not None:
             self._exclusive.rebalance()
         release = partial(self._release, leaving)
-        self.context.start_task(_answer_within, LEAVE_PATIENCE_S, release, reply, None, name="leaving")
+        self.context.start_task(_answer_within, LEAVE_PATIENCE_S, release, reply, _nothing, name="leaving")
 
     async def _release(self, leaving: Sequence[Member]) -> None:
         by_topic: dict[LiveTopic, list[int]] = {}
@@ -429,9 +437,9 @@ class Coordinator(Actor[CoordinatorCommand]):
 
 
 async def _answer_within(
-    patience_s: float, work: Callable[[], Awaitable[None]], reply: Reply | None, answer: object
+    patience_s: float, work: Callable[[], Awaitable[None]], reply: Reply | None, answer: Callable[[], object]
 ) -> None:
-    """Do the work to its end; answer with `answer` when it is done, or after `patience_s`."""
+    """Do the work to its end; answer with what `answer` makes when it is done, or after `patience_s`."""
     is_done = trio.Event()
 
     async def do_work() -> None:
@@ -443,7 +451,21 @@ async def _answer_within(
         with trio.move_on_after(patience_s):
             await is_done.wait()
         if reply is not None and not reply.done:
-            reply.answer(answer)
+            reply.answer(answer())
+
+
+def _nothing(_asked: object = None) -> None:
+    """The answer to what is only done."""
+
+
+def _is_settled(asking: Reply | None) -> bool:
+    """Whether a partition has answered that there is nothing for the group that was opened."""
+    if asking is None or not asking.has_answer:
+        return False
+    with suppress(CallboardError):
+        opened: c.Opened = asking.value()
+        return not opened.has_unsettled
+    return False
 
 
 def _asked(port: PartitionPort, command: Question) -> Reply | None:

@@ -104,6 +104,8 @@ class Joined:
 
     group_id: int
     generation: int
+    settled: frozenset[Place] = frozenset()
+    """Partitions that have nothing for the group yet."""
 
 
 class MissedDepartures:
@@ -216,7 +218,9 @@ class Membership:
         settings, last = self.delivery_settings(), self._opening
         if last is None or last.settings is not settings or last.start != start:
             is_implied = start == "beginning"
-            last = OpenGroup(group_id, self.settings.durable, start, settings, self.birth, is_implied=is_implied)
+            last = OpenGroup(
+                group_id, self.settings.durable, start, settings, self.birth, is_implied=is_implied
+            )
             self._opening = last
         return last
 

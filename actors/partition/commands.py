@@ -400,9 +400,18 @@ settled before the consumer that takes its messages has counted it.
 """
 
 
+class Opened(NamedTuple):
+    """The answer to `OpenGroup`."""
+
+    floor: int
+    """All below is settled for the group."""
+    has_unsettled: bool
+    """Whether something visible is not: a consumer that joins has nothing to fetch otherwise."""
+
+
 @attrs.frozen
-class OpenGroup(Question[int]):
-    """Make sure that the group's delivery state exists, with these settings. Answered with its floor."""
+class OpenGroup(Question[Opened]):
+    """Make sure that the group's delivery state exists, with these settings."""
 
     group_id: int
     durable: bool

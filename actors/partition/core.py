@@ -115,7 +115,7 @@ class PartitionCore(
         self.effects: list[e.Effect] = []
         """What to do, in order."""
         self.journal = JournalQueue()
-        self._behind_drop: list[tuple[Token, int]] | None = None
+        self._behind_drop: list[tuple[Token, int | c.Opened]] | None = None
         self.readers: dict[Token, None] = {}
         """Who waits for the visible end to move."""
         self._readers_sift_at = READERS_SIFT_AT

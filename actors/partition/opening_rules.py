@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.actors.delivery.failing import PROCESS_ENDED
 from callboard.actors.partition import effects as e
+from callboard.actors.partition.commands import Opened
 
 if TYPE_CHECKING:
     from callboard.actors.partition import commands as c
@@ -39,8 +40,8 @@ class OpeningRules:
     wall_offset_s: float
     _carried: Carried
     _groups: dict[int, Group]
-    _behind_drop: list[tuple[Token, int]] | None
-    """Groups that joined or sought while retention drops, with the offset to answer; None while it drops nothing."""
+    _behind_drop: list[tuple[Token, int | Opened]] | None
+    """Groups that joined or sought while retention drops, with the answer; None while it drops nothing."""
 
     if TYPE_CHECKING:
 
@@ -68,7 +69,7 @@ class OpeningRules:
     def open_group(
         self, message: c.OpenGroup, token: Token, now: float, start: int | None = None, *, numbering: int = 0
     ) -> None:
-        """Answer with the group's floor; a new one starts where it says, or at `start`, and begins the `numbering`."""
+        """Answer with `Opened`; a new group starts where it says, or at `start`, and begins the `numbering`."""
         group_id, durable, birth = message.group_id, message.durable, message.birth
         self._carried.opened(message)
         group = self._known(group_id, birth)
@@ -82,11 +83,13 @@ class OpeningRules:
         self.look_for_expired(group, now)
         if not message.is_implied:
             self.journal.open(group)
+        floor = group.delivery.floor
+        opened = Opened(floor, self.visible_end > floor)
         # Who joins hears what keeps the journal from being healed.
         if not message.is_implied or not self.journal.is_healthy or self._behind_drop is not None:
-            self._answer_behind_drop(token, group.delivery.floor)
+            self._answer_behind_drop(token, opened)
         elif token is not None:
-            self.effects.append(e.Answer([(token, group.delivery.floor)]))
+            self.effects.append(e.Answer([(token, opened)]))
 
     def begin_drop(self) -> None:
         """Retention asks the groups that are open what may go."""
@@ -95,15 +98,19 @@ class OpeningRules:
     def end_drop(self) -> None:
         """What it drops is gone: answer groups that joined or sought meanwhile (B3)."""
         behind, self._behind_drop = self._behind_drop or (), None
-        for token, offset in behind:
-            self._answer_behind_drop(token, max(offset, self.start_offset))
+        for token, answer in behind:
+            if isinstance(answer, Opened):
+                answer = answer._replace(floor=max(answer.floor, self.start_offset))
+            else:
+                answer = max(answer, self.start_offset)
+            self._answer_behind_drop(token, answer)
 
-    def _answer_behind_drop(self, token: Token, offset: int) -> None:
-        """Answer with where the group goes on, when the journal has that and nothing is being dropped."""
+    def _answer_behind_drop(self, token: Token, answer: int | Opened) -> None:
+        """Say where the group goes on, when the journal has that and nothing is being dropped."""
         if self._behind_drop is None:
-            self.journal.answer(token, offset, must_sync=True)
+            self.journal.answer(token, answer, must_sync=True)
         else:
-            self._behind_drop.append((token, offset))
+            self._behind_drop.append((token, answer))
 
     def _known(self, group_id: int, birth: int) -> Group | None:
         """The group, if it is open; another one that had its id is closed."""

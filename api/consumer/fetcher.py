@@ -31,6 +31,7 @@ import trio
 
 from callboard.actors.catalog.commands import Admission, EnsureGroup
 from callboard.actors.catalog.directory import LiveTopic
+from callboard.actors.groups.assignment import Place
 from callboard.actors.groups.coordinator import Leave
 from callboard.actors.groups.membership import MemberNews, Membership
 from callboard.actors.kernel import ActorRef, Reply
@@ -119,6 +120,8 @@ class Fetcher(TakesBatches, FollowsTopics, FollowsAssignment):
         self._turn = trio.Lock()
         self._asked: Asked | None = None
         """The question that is under way (U1)."""
+        self._settled = frozenset[Place]()
+        """Partitions that had nothing for the group when it was joined."""
         self._late: dict[PartitionPort, Asked] = {}
         """Questions that were not answered for a while: meanwhile other partitions are asked."""
         self._is_single = False

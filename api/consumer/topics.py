@@ -51,12 +51,14 @@ class FollowsTopics:
     _membership: Membership
     _generation: int
     _has_priorities: bool
+    _settled: frozenset[Place]
 
     if TYPE_CHECKING:
 
         def _look_at(self, ports: Iterable[PartitionPort]) -> None: ...
         def _end_turn(self, port: PartitionPort) -> None: ...
         def _reads(self, port: PartitionPort) -> bool: ...
+        def _awaits(self, port: PartitionPort) -> bool: ...
         def _take_settings(self) -> None: ...
 
     async def _join(self) -> None:
@@ -93,6 +95,7 @@ class FollowsTopics:
         if not self._open:  # left meanwhile, by another task
             self._membership.depart(self._id)
         self._generation, self.leases.group_id = joined.generation, joined.group_id
+        self._settled = joined.settled
         self._take_settings()
 
     def _follow_topics(self) -> None:
@@ -112,11 +115,16 @@ class FollowsTopics:
         self._awaited.look_again()
 
     def _begin_with(self, live: LiveTopic) -> None:
-        """Have the topic's partitions asked: consumers that come together begin at different ones."""
+        """Have the topic's partitions asked: consumers that come together begin at different ones.
+
+        Those that had nothing when the group was opened say when they have: most of a thousand may be empty.
+        """
         first = self._id % len(live.ports)
         for port in (*live.ports[first:], *live.ports[:first]):
-            self._look_at([port])
-            self._awaited.noticed(port)
+            is_settled = self._places.get(port) in self._settled
+            if not (is_settled and self._reads(port) and self._awaits(port)):
+                self._look_at([port])
+                self._awaited.noticed(port)
 
     def _let_go_of_topic(self, live: LiveTopic) -> None:
         """The topic is deleted, or for dead letters by now: what was leased of it is in flight no more."""

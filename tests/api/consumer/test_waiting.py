@@ -10,6 +10,7 @@ import trio
 
 import callboard
 from callboard.actors.partition.choice.lease_reading import LeaseReading
+from callboard.actors.partition.commands import Describe
 from callboard.consumer.notices import Notice
 from callboard.log.limits import MIB, PENDING_BYTES_MAX
 from callboard.log.partition.partition_log import PartitionLog
@@ -43,6 +44,31 @@ async def test_one_record_costs_a_few_messages_however_many_wait(autojump_clock:
         assert found == [0]
         assert ref.statistics().received - before <= 6
         nursery.cancel_scope.cancel()
+
+
+async def test_a_consumer_waits_in_empty_partitions_from_its_joining_on(
+    autojump_clock: Any, world: Any
+) -> None:
+    """Of a thousand partitions only those that have something are fetched from; each other takes one message."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("many", partitions=50)
+        await topic.publish(b"before", partition=40)
+        ports = runtime._session.directory.find("many").ports
+        before = [port.ref.statistics().received for port in ports]
+        async with topic.subscribe("group") as consumer:
+            found = await consumer.get(timeout=0.0)
+            assert (found.value, found.partition) == (b"before", 40)
+            await found.ack()
+            await topic.publish(b"after", partition=7)
+            assert (await consumer.get(timeout=0.0)).value == b"after"
+            received = [
+                port.ref.statistics().received - count for port, count in zip(ports, before, strict=True)
+            ]
+            untouched = [count for place, count in enumerate(received) if place not in (7, 40)]
+            assert untouched == [2] * 48  # that the group is opened, and the wait
+            for place in (0, 49):
+                (group,) = (await ports[place].ref.ask(Describe())).groups
+                assert group.waiting_consumers == 1
 
 
 async def test_a_partition_keeps_nothing_of_waits_that_are_over(autojump_clock: Any, world: Any) -> None:

@@ -143,8 +143,13 @@ def decode_committed(buffer: Buffer) -> Committed:
     slots = [decode_slot(view[at : at + COMMITTED_SLOT_BYTES]) for at in (0, COMMITTED_SLOT_BYTES)]
     whole = [slot for slot in slots if slot is not None]
     if not whole:
-        raise CommittedInvalid(FaultReason.CHECKSUM if any(view) else FaultReason.ZEROS)
+        raise CommittedInvalid(FaultReason.ZEROS if says_nothing(view) else FaultReason.CHECKSUM)
     return max(whole)
+
+
+def says_nothing(buffer: Buffer) -> bool:
+    """Whether no ends were written yet, as after a power loss; entries of damage may be counted all the same."""
+    return not any(memoryview(buffer)[:NOTED_AT])
 
 
 def decode_copy(buffer: Buffer) -> Committed | None:

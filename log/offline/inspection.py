@@ -28,6 +28,7 @@ from callboard.log.format.committed import (
     PUBLISHERS,
     decode_committed,
     decode_copy,
+    says_nothing,
 )
 from callboard.log.format.faults import CommittedInvalid, IndexInvalid, SegmentHeaderInvalid
 from callboard.log.format.fields import CBOR_ERRORS
@@ -401,11 +402,11 @@ class Inspector:
             found.committed = decode_committed(data)
         except CommittedInvalid as fault:
             found.committed = copy
-            if any(data):
+            if says_nothing(data):
+                found.note(found.committed_path, "committed", 0, None, None, "nothing was committed yet")
+            else:
                 message = f"the committed file is damaged ({fault})"
                 found.tell_committed("committed", 0, None, None, message)
-            else:
-                found.note(found.committed_path, "committed", 0, None, None, "nothing was committed yet")
 
     def _check_committed(self) -> None:
         found, committed = self.found, self.found.committed

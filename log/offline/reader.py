@@ -23,7 +23,14 @@ from typing import Final, TypeVar
 import attrs
 
 from callboard.log.errors import InvalidArgument, LogCorrupt, OffsetOutOfRange, PlanFailed
-from callboard.log.format.committed import COMMITTED_NAME, FOREIGN, GONE, Committed, decode_committed
+from callboard.log.format.committed import (
+    COMMITTED_NAME,
+    FOREIGN,
+    GONE,
+    Committed,
+    decode_committed,
+    says_nothing,
+)
 from callboard.log.format.faults import CommittedInvalid, FaultReason, SegmentHeaderInvalid
 from callboard.log.format.frame import FRAME_HEADER_BYTES
 from callboard.log.format.frame_walk import CHUNK_BYTES, FrameWalk, run_walk_async
@@ -213,7 +220,7 @@ class LogReader:
                 if ends.is_foreign(self.directory):
                     raise _unreadable(path, FOREIGN)
                 return ends.visible_end
-        if any(data or b""):
+        if not says_nothing(data or b""):
             raise _unreadable(path, "it is damaged")
         if data is None and await self._holds_records():
             raise _unreadable(path, GONE)

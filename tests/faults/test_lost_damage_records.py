@@ -8,6 +8,7 @@ import pytest
 
 import callboard
 from callboard.log.format.committed import NOTED_AT
+from callboard.log.offline.reader import LogReader
 from callboard.log.offline.repair import repair_directory
 from callboard.log.offline.verify import verify_directory
 from callboard.log.segments.damage_record import GONE, OLD, UNREADABLE, decode, encode
@@ -89,6 +90,33 @@ async def test_the_catalog_reports_a_lost_record_of_damage(autojump_clock: Any, 
             assert any(GONE in damage for damage in (await runtime.stats()).catalog.damages)
     await repair_directory(world.disk, accept=True)
     assert (await verify_directory(world.disk)).ok
+
+
+async def test_a_committed_file_that_says_nothing_may_count_damages(autojump_clock: Any, world: Any) -> None:
+    """A repair that notes damage beside a `committed` file of zeros, as a power loss leaves it, leaves nothing wrong."""
+    async with world.open() as runtime:
+        await runtime.create_topic("first", partitions=1)
+        await runtime.create_topic("second", partitions=1)
+    world.disk.flip(f"catalog/{0:020}.log", 200)
+    world.disk.tree.unlink("catalog/committed")
+    world.put("catalog/committed", bytes(64))
+    assert (await repair_directory(world.disk)).lost
+    assert any(world.disk.file("catalog/committed")[NOTED_AT:])
+    assert (await verify_directory(world.disk)).ok
+
+
+async def test_readers_take_a_committed_file_that_only_counts_damages_for_empty(
+    autojump_clock: Any, world: Any
+) -> None:
+    """A log whose ends a power loss has left as zeros shows readers nothing, whatever its record of damage holds."""
+    folder = await damaged(world)
+    path = f"{folder}/committed"
+    content = world.disk.file(path)
+    world.disk.tree.unlink(path)
+    world.put(path, bytes(NOTED_AT) + content[NOTED_AT:])
+    reader = await LogReader.open(await world.disk.incarnate("reader"), folder)
+    assert reader.visible_end == 0
+    await reader.close()
 
 
 @pytest.mark.parametrize("spoilt", ["gone", "garbage"])

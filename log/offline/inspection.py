@@ -295,8 +295,8 @@ class Inspector:
         state, following = frames.state, frames.following
         for damage in walk.damages:
             first, last = damage.first_offset_lost, damage.last_offset_lost
-            if damage.start >= frames.superseded_at:
-                continue
+            if damage.start >= frames.superseded_at or (following is not None and first >= following.base):
+                continue  # the segment ends before that, where the next one begins
             if following is not None:
                 last = min(last, following.base - 1)
             words = f"bytes {damage.start} to {damage.end} are damaged"

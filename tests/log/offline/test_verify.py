@@ -171,3 +171,19 @@ async def test_healed_journal_is_sound(writer):
     journal._next = staged.end_sequence
     await journal.heal(b"state")
     assert (await verify_directory(writer.disk)).ok
+
+
+async def test_bytes_that_the_next_segment_supersedes_are_no_damage(writer):
+    """A segment ends where the next one begins: what a write that failed has left behind that is not looked at."""
+    await writer.append()
+    await writer.append()
+    await writer.append(publish=False, text=b"torn")
+    await writer.append(publish=False)
+    await writer.roll(6)
+    await writer.append()
+    writer.disk.flip(writer.path(0), writer.disk.files()[writer.path(0)].index(b"torn"))
+    report = await verify_directory(writer.disk)
+    assert report.problems == ()
+    writer.disk.flip(writer.path(0), writer.disk.files()[writer.path(0)].index(b"value-3"))
+    report = await verify_directory(writer.disk)
+    assert [(3, 5)] == [(problem.first_offset, problem.last_offset) for problem in report.problems]

@@ -115,12 +115,25 @@ def _changes(history: History) -> dict[tuple[str, str], list[Change]]:
     closing = _Closing(history)
     for several in found.values():
         for change in tuple(several):
+            if (
+                change.verb == "alter_topic"
+                and change.outcome == "TopicNotFound"
+                and _was_deleted(change, several)
+            ):
+                change.outcome = None  # it may have been altered, and was deleted before that was answered
             if change.outcome is None:
                 change.windows = closing.windows(change)
             if change.may_be_undone:
                 undoing = attrs.evolve(change, number=-change.number - 1, verb="delete_topic", given={})
                 several.append(undoing)
     return found
+
+
+def _was_deleted(change: Change, others: list[Change]) -> bool:
+    """Whether somebody deleted the topic while the change was under way."""
+    begun, end = change.begun, change.end
+    deletions = [other for other in others if other.verb == "delete_topic" and end and other.begun < end]
+    return any(other.end is None or other.end > begun for other in deletions)
 
 
 def _outcome(entry: HistoryEntry, verb: str) -> str | None:

@@ -99,7 +99,9 @@ def of_consumer(consumer: Consumer) -> str | None:
 
 def _problems(runtime: Runtime, largest_bytes: int) -> Iterator[str]:
     limits = runtime._session.limits
-    yield from _of_timers(runtime._session.system.actor(WHEEL)._cell)
+    wheel = runtime._session.system.kernel._cells.get(WHEEL)
+    if wheel is not None:  # a tree that gives up loses its actors one after the other
+        yield from _of_timers(wheel)
     yield from _of_renewed(runtime)
     for live in runtime._session.directory.topics():
         for port in live.ports:

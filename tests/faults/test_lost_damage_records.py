@@ -93,7 +93,7 @@ async def test_the_catalog_reports_a_lost_record_of_damage(autojump_clock: Any, 
 
 
 async def test_a_committed_file_that_says_nothing_may_count_damages(autojump_clock: Any, world: Any) -> None:
-    """A repair that notes damage beside a `committed` file of zeros, as a power loss leaves it, leaves nothing wrong."""
+    """A repair that notes damage beside a `committed` file of zeros, as after a power loss, leaves nothing wrong."""
     async with world.open() as runtime:
         await runtime.create_topic("first", partitions=1)
         await runtime.create_topic("second", partitions=1)

@@ -174,6 +174,19 @@ def test_changes_at_the_same_time_have_happened_in_some_order(script, admin):
     assert broken(catalog_map, script)
 
 
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_a_topic_may_be_altered_and_deleted_before_that_is_answered(script, admin, is_deleted):
+    """A change whose topic somebody deleted meanwhile may have been seen before; without a deletion it may not."""
+    admin.change("create_topic", "a")
+    altering = admin.begin("alter_topic", "a", compression="gzip")
+    admin.topics(a={"compression": "gzip"})
+    if is_deleted:
+        admin.change("delete_topic", "a")
+        admin.topics()
+    admin.end(altering, "not changed", "TopicNotFound")
+    assert broken(catalog_map, script) != is_deleted
+
+
 def test_a_cancelled_change_may_happen_later(script, admin):
     """It may wait for its turn still, until the runtime ends."""
     admin.change("create_topic", "a", "maybe changed", "Cancelled")

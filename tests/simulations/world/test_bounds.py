@@ -97,6 +97,14 @@ async def test_a_wheel_that_has_crashed_is_not_looked_at(busy: Any) -> None:
     assert bounds.inside(busy.life, 100) is None
 
 
+async def test_a_runtime_that_gives_up_is_not_looked_at(autojump_clock: Any, world: Any) -> None:
+    """Its actors are gone one after the other, while programs still have it."""
+    async with world.open() as runtime:
+        await runtime.create_topic("orders")
+        life = Life(runtime)
+    assert bounds.inside(life, 100) is None
+
+
 async def test_a_consumer_that_is_not_notified_is_told(busy: Any) -> None:
     """A consumer waits, messages are ready, and nobody is notified."""
     (group, _) = busy.core.states

@@ -246,8 +246,13 @@ class Runtime:
         A partition that crashes is waited for, so that it ends in good order.
         """
         asked: list[tuple[PartitionPort, Reply | None]] = []
+        publishers = [
+            live.publisher for live in self._session.directory.topics() if live.publisher is not None
+        ]
+        accounts = [account for publisher in publishers for account in publisher.accounts()]
+        waiting = {account.port for account in accounts if account.unawaited_waiting}
         for port in ports:
-            if port.opened_before or port.unawaited_waiting:
+            if port.opened_before or port in waiting:
                 with suppress(CallboardError):
                     try:
                         asked.append((port, port.ref.ask_nowait(Flush())))
@@ -272,8 +277,10 @@ class Runtime:
         """Raise the failures that nobody was told of, now that there will be no more."""
         found: list[CallboardError] = []
         for live in lives:
-            for port in live.all_ports:
-                port.give_up_unawaited()
+            if live.publisher is None:
+                continue
+            for account in live.publisher.accounts():
+                account.give_up_unawaited()
             try:
                 raise_unawaited(live)
             except CallboardError as error:

@@ -436,7 +436,7 @@ class Topic:
 
 def raise_unawaited(live: LiveTopic) -> None:
     """Raise `PublishFailed` for the `acks="none"` publishes that have failed and are not reported yet."""
-    failures = [port.take_unawaited() for port in live.ports]
+    failures = [account.take_unawaited() for account in publisher_of(live).accounts()]
     failed = sum(count for count, _ in failures)
     if failed:
         cause = next(error for _, error in failures if error is not None)

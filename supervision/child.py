@@ -84,7 +84,7 @@ class ActorChild:
     def begin(self) -> None:
         """Prepare a life; later calls of `stop` and `kill` apply to it."""
         if self._cell.state == "failed":
-            self._cell.mailbox.refuse(None)
+            self._cell.revive()
         self._life = ActorIncarnation(self._cell, self._spec.start, retry_in_hand=self._spec.retry_in_hand)
 
     async def live(self, ready: Callable[[], None]) -> Ending:

@@ -424,5 +424,4 @@ class Directory:
 
 def _partition_failed(port: PartitionPort, path: str, cause: BaseException | None) -> CallboardError:
     port.state, port.failure = "failed", cause
-    port.budget.interrupt()
     return port.unavailable()

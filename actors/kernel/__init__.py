@@ -11,7 +11,7 @@ from callboard.actors.kernel.incarnation import (
     EndingKind,
 )
 from callboard.actors.kernel.mailbox import WHEN_FULL, Batch, MailboxSpec
-from callboard.actors.kernel.peer import Began, Gathering, Peer, notify
+from callboard.actors.kernel.peer import Began, Failed, Gathering, Peer, notify, notify_all, watch_marks
 from callboard.actors.kernel.ref import ActorRef, Envelope, Question, Reply
 from callboard.actors.kernel.system import ActorSystem
 
@@ -30,6 +30,7 @@ __all__ = [
     "EndingKind",
     "Envelope",
     "EventLog",
+    "Failed",
     "Gathering",
     "ActorIncarnation",
     "Logged",
@@ -39,4 +40,6 @@ __all__ = [
     "Reply",
     "Terminated",
     "notify",
+    "notify_all",
+    "watch_marks",
 ]

@@ -23,7 +23,7 @@ from callboard.actors.kernel.copying import CopyingMailbox, CopyingReply
 from callboard.actors.kernel.events import ActorEnded, ActorFailed, HookFailed, MessageDropped, call_guarded
 from callboard.actors.kernel.failures import describe, place, text_of
 from callboard.actors.kernel.mailbox import Mailbox, Rate
-from callboard.actors.kernel.peer import Began, Peer
+from callboard.actors.kernel.peer import Began, Failed, Peer
 from callboard.actors.kernel.ref import ActorRef, Reply
 from callboard.log import errors
 from callboard.log.plain import is_a, shown
@@ -118,6 +118,7 @@ class Cell(Generic[M]):
         self.peers: dict[int, Peer[Any, M]] = {}
         """The peers that hear what the actor says, by number."""
         self._peers_numbered = 0
+        self._has_failed: Failed | None = None
         self._watchers: dict[object, Callable[[Terminated], object]] = {}
         self._terminated: Terminated | None = None
 
@@ -138,11 +139,13 @@ class Cell(Generic[M]):
         return self._peers_numbered
 
     def open_peer(self, peer: Peer[Any, M]) -> None:
-        """Have the peer hear what the actor says; that it has ended, at once."""
+        """Have the peer hear what the actor says; that it has failed or ended, at once."""
         if self._terminated is not None:
             peer.party.hear(self._terminated)
-        else:
-            self.peers[peer.number] = peer
+            return
+        self.peers[peer.number] = peer
+        if self._has_failed is not None:
+            peer.party.hear(self._has_failed)
 
     def tell_began(self) -> None:
         """An incarnation has begun: its peers say again what it is to know."""
@@ -215,7 +218,15 @@ class Cell(Generic[M]):
         self.state = "failed"
         self.mailbox.refuse(refusal)
         self._answer_questions(refusal)
+        self._has_failed = Failed(cause)
+        for peer in tuple(self.peers.values()):
+            peer.party.hear(self._has_failed)
         self.system.events.emit(ActorFailed(self.path, describe(cause)))
+
+    def revive(self) -> None:
+        """A failed actor is restarted by hand: it takes messages again."""
+        self._has_failed = None
+        self.mailbox.refuse(None)
 
     def _hook_failed(self, hook: str, problem: Exception) -> None:
         events = self.system.events

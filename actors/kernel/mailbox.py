@@ -83,6 +83,7 @@ class Mailbox(Generic[M]):
         "_coming",
         "_dropped",
         "_forced",
+        "_marked",
         "_path",
         "_peers",
         "_receive",
@@ -109,6 +110,8 @@ class Mailbox(Generic[M]):
         """How many notices of peers wait."""
         self._peers: deque[Peer[Any, M]] = deque()
         """Those that have marks."""
+        self._marked: Callable[[Any], object] | None = None
+        """Called with each new mark."""
         self._path = path
         self._dropped = dropped
         self._refusal: Refusal | None = None
@@ -201,9 +204,19 @@ class Mailbox(Generic[M]):
             return
         if len(peer.marks) == 1:
             self._peers.append(peer)
+        if self._marked is not None:
+            self._marked(next(reversed(peer.marks)))
         self.notices += 1
         if self.notices == 1:
             self.interrupt()
+
+    def watch_marks(self, marked: Callable[[Any], object] | None) -> None:
+        """For `peer.watch_marks`."""
+        self._marked = marked
+        if marked is not None:
+            for peer in tuple(self._peers):
+                for mark in tuple(peer.marks):
+                    marked(mark)
 
     def full(self, policy: str = "fail") -> MailboxFull:
         return MailboxFull(

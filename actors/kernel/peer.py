@@ -7,7 +7,8 @@ notices back to the peer's number (`notify`); they wake the peer's task directly
 News of which each item counts, such as settlements, is gathered until the actor takes it (`Gathering`).
 
 A cell knows its open peers. Each incarnation of the actor begins by saying so: what a peer has said to an earlier one,
-and wants known, it says again. When the actor has ended for good, its peers hear `Terminated`.
+and wants known, it says again. When the actor has failed for good, its peers hear `Failed`, and when it has ended,
+`Terminated`. A peer that opens later hears so at once.
 
 Invariants
 ----------
@@ -18,14 +19,11 @@ E2  Notices are data. What is composed at the actor's side, or heard at the peer
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import attrs
 
 from callboard.actors.kernel.ref import ActorRef
-
-if TYPE_CHECKING:
-    from callboard.actors.kernel.cell import Terminated
 
 K = TypeVar("K")
 K_contra = TypeVar("K_contra", contravariant=True)
@@ -37,6 +35,14 @@ T = TypeVar("T")
 @attrs.frozen
 class Began:
     """An incarnation of the actor has begun. It knows nothing of what its peers have said to earlier ones."""
+
+
+@attrs.frozen
+class Failed:
+    """The actor has failed more often than its supervisor allows. It refuses messages until it is restarted by hand,
+    and has refused the questions that waited in its mailbox; statements stay there."""
+
+    cause: BaseException = attrs.field(eq=False)
 
 
 class Party(Protocol[K_contra, M_co]):
@@ -112,11 +118,11 @@ class Gathering(Generic[T, M]):
         items, self._items = self._items, []
         return self._message(tuple(items))
 
-    def hear(self, message: Began | Terminated) -> None:
-        """The actor begins anew, or has ended."""
+    def hear(self, message: object) -> None:
+        """The actor says this: what it gathered stays unless the actor has ended."""
         if isinstance(message, Began):
             self._peer.mark(None)  # a mailbox that refused has forgotten the mark
-        else:
+        elif self._peer._cell.closed:
             self._items.clear()
 
 
@@ -128,3 +134,17 @@ def notify(ref: ActorRef[Any], number: int, message: object) -> bool:
     wire = ref._cell.wire
     peer.party.hear(message if wire is None else wire.copy(message))
     return True
+
+
+def notify_all(ref: ActorRef[Any], message: object) -> None:
+    """Have all open peers of an actor hear a message, for that actor."""
+    for number in tuple(ref._cell.peers):
+        notify(ref, number, message)
+
+
+def watch_marks(ref: ActorRef[Any], marked: Callable[[Any], object] | None) -> None:
+    """Have an actor hear of each mark of its peers that waits, or comes: for waiting in `started`, when it takes none.
+
+    None ends that.
+    """
+    ref._cell.mailbox.watch_marks(marked)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from callboard.actors.partition import commands as c
+from callboard.actors.partition.account import Account
+from callboard.actors.partition.port import REFUSING
 from callboard.log.errors import ActorCrashed, ActorStopped, MailboxFull, StorageError
 
 if TYPE_CHECKING:
@@ -18,7 +21,6 @@ A = TypeVar("A")
 
 PAUSE_S: Final = 0.1
 """A full mailbox is tried again after this."""
-REFUSING: Final = frozenset({"stuck", "failed"})
 
 
 class SourceEnded(ActorStopped):
@@ -30,6 +32,8 @@ class PartitionCalls:
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
+        self._storing: dict[PartitionPort, tuple[Account, int]] = {}
+        """The accounts with partitions at which something is stored now, and by how many tasks."""
 
     async def ask(self, port: PartitionPort, command: Question[A], *, unless: frozenset[str] = REFUSING) -> A:
         """What the partition answers, after as many restarts as it takes: only for what may be asked twice.
@@ -77,19 +81,36 @@ class PartitionCalls:
         It is in the target's mailbox in the step in which the source was seen to live: so a reader that sees that a
         source has ended, and then asks the target for something, asks behind all that the source has sent.
         """
-        size = batch.size_bytes
-        if target.state in REFUSING or not await target.budget.take(size):
-            raise target.unavailable()
-        if not is_live():
-            target.budget.give_back(size)
-            raise SourceEnded(f"what was for {target.label} is of a topic, or a group, that was deleted")
-        message = c.PublishMany(batch, c.Level.ALL, size, c.Guard(rises=True))
+        with self._account(target) as account:
+            size, credit = batch.size_bytes, account.credit
+            account.want()
+            if target.state in REFUSING or account.refuses or not await credit.take(size):
+                raise target.unavailable()
+            try:
+                if not is_live():
+                    raise SourceEnded(
+                        f"what was for {target.label} is of a topic, or a group, that was deleted"
+                    )
+                message = c.PublishMany(batch, c.Level.ALL, size, c.Guard(rises=True), client=account.number)
+                reply = target.ref.ask_nowait(message)
+            except BaseException:
+                credit.give_back(size)
+                raise
+            await reply.wait()
+
+    @contextmanager
+    def _account(self, target: PartitionPort) -> Iterator[Account]:
+        """The actor's account with a partition, while some task of it stores something there."""
+        account, tasks = self._storing.get(target) or (Account(target), 0)
+        self._storing[target] = account, tasks + 1
         try:
-            reply = target.ref.ask_nowait(message)
-        except BaseException:
-            target.budget.give_back(size)
-            raise
-        await reply.wait()
+            yield account
+        finally:
+            account, tasks = self._storing.pop(target)
+            if tasks > 1:
+                self._storing[target] = account, tasks - 1
+            else:
+                account.close()
 
 
 def record_in(batches: Sequence[Columns], offset: int) -> tuple[Columns, int] | None:

@@ -26,6 +26,7 @@ from callboard.actors.delivery.receipts import OffsetRange, Settlement
 from callboard.actors.kernel import Question
 from callboard.actors.partition.beside.outbox_entries import Entry
 from callboard.actors.settings import TopicSettings
+from callboard.log.errors import CallboardError
 from callboard.log.format.columns import Columns
 
 Ranges = Sequence[tuple[int, int]]
@@ -56,7 +57,9 @@ class PublishOne(NamedTuple):
     """What else it carries, by the names of `Columns.build`."""
     level: Level
     size_bytes: int
-    """What it took of the partition's byte budget; the partition gives that back when the commit has ended."""
+    """What it took of the client's credit; the partition returns that when the commit has ended."""
+    client: int = 0
+    """The number of the account (`account`) that it is of."""
 
 
 class Guard(NamedTuple):
@@ -85,6 +88,38 @@ class PublishMany(NamedTuple):
     guard: Guard | None = None
     """With one, the publisher waits (a level above NONE). Raises `ProducerFenced`, `SequenceOutOfOrder`,
     `OffsetMismatch`; then nothing of the batch is stored."""
+    client: int = 0
+    """As in `PublishOne`."""
+
+
+@attrs.frozen
+class Join:
+    """A client has opened an account, and is told the partition's state (`StateChanged`)."""
+
+    client: int
+
+
+@attrs.frozen
+class Wanted:
+    """A task of a client waits for the partition. While it waits for its turn to open, it comes before others then."""
+
+
+@attrs.frozen
+class StateChanged:
+    """To clients: the partition is in this state now."""
+
+    state: str
+
+
+class Returned(NamedTuple):
+    """To a client: commits with its publishes have ended."""
+
+    size_bytes: int
+    """Credit that it has again."""
+    unawaited: int = 0
+    """Records among them that it does not await."""
+    error: CallboardError | None = None
+    """What they failed with; None when they are stored."""
 
 
 class Offsets(NamedTuple):
@@ -736,6 +771,8 @@ PartitionCommand = (
     | OffsetAt
     | Alter
     | Describe
+    | Join
+    | Wanted
 )
 
 

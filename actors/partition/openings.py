@@ -20,12 +20,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import partial
 
 import attrs
 import trio
 
-from callboard.actors.partition.port import Budget
+from callboard.actors.partition.budget import Budget
 from callboard.log.limits import OPENING_BYTES_MAX, OPENINGS_MAX
 
 
@@ -54,14 +53,18 @@ class Openings:
         """By topic id: turns that have begun and not ended."""
         self._needed, self._waiting = _Queue(), _Queue()
 
-    async def wait_turn(self, topic_id: str, budget: Budget | None = None) -> Turn:
-        """A turn that has begun: `end` it. Cancelled: there is none. It is needed while something waits in `budget`."""
+    async def wait_turn(self, topic_id: str) -> Turn:
+        """A turn that has begun: `end` it. Cancelled: there is none."""
         turn = Turn(topic_id)
+        self.add(turn)
+        return await self.wait(turn)
+
+    def add(self, turn: Turn) -> None:
+        """It is to begin: `wait` for that."""
         self._waiting.add(turn)
-        if budget is not None:
-            budget.wanted = partial(self._need, turn)
-            if budget.waiting_bytes:
-                self._need(turn)
+
+    async def wait(self, turn: Turn) -> Turn:
+        """Until it has begun: `end` it. Cancelled: there is none."""
         self._admit()
         try:
             await turn.begun.wait()
@@ -72,12 +75,9 @@ class Openings:
                 self._waiting.remove(turn)
                 self._needed.remove(turn)
             raise
-        finally:
-            if budget is not None:
-                budget.wanted = None
         return turn
 
-    def _need(self, turn: Turn) -> None:
+    def need(self, turn: Turn) -> None:
         """A task waits for this one (O3). A second call changes nothing."""
         if self._waiting.remove(turn):
             self._needed.add(turn)

@@ -8,8 +8,8 @@ Invariants
 A1  A command that makes the core raise fails its sender, with an error that is not asked again. Unless it was refused
     before anything changed (`REFUSALS`), it also ends the incarnation, once: the next one rebuilds the state from the
     journal.
-A2  The bytes of every append are given back to the publishers' budget once: when its commit, or the incarnation, has
-    ended.
+A2  The bytes of every append are returned to the client that published it once: when its commit, or the incarnation,
+    has ended.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from typing import Any, Final, TypeVar
 import trio
 
 from callboard.actors import notices
-from callboard.actors.kernel import Actor, Batch, Reply
+from callboard.actors.kernel import Actor, Batch, Reply, notify, notify_all, watch_marks
 from callboard.actors.kernel.failures import describe
 from callboard.actors.kernel.steps import in_steps
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
+from callboard.actors.partition.account import News
 from callboard.actors.partition.choice.addressing import may_be_addressed
 from callboard.actors.partition.choice.expiry import has_expired
 from callboard.actors.partition.choice.lease_reading import LeaseReading
@@ -113,9 +114,7 @@ class Partition(Actor[c.PartitionCommand]):
         committer.
         """
         context, port = self.context, self._port
-        if port.state == "failed":
-            port.budget.clear()
-        port.state = "recovering"
+        self._enter("recovering")
         turn = await self._turn_after(0.0)
         while turn is not None and not await self._has_recovered(turn):
             turn = await self._turn_after(SPACE_RETRY_S)
@@ -162,6 +161,8 @@ class Partition(Actor[c.PartitionCommand]):
             c.Flush: core.flush,
             c.Alter: self._alter,
             c.Describe: self._describe,
+            c.Join: self._joined,
+            c.Wanted: lambda _message, _reply, _now: None,
         }
         self._performers = {
             e.Answer: self._answer,
@@ -186,7 +187,7 @@ class Partition(Actor[c.PartitionCommand]):
         context.start_task(self._committer.run, name="committer")
         context.start_task(self._committer.watch, self._stuck_changed, name="watchdog")
         self._alarm = context.start_task(self._run_alarm, name="alarm")
-        port.state = "running"
+        self._enter("running")
         port.opened_before = True
         port.wake_restart_waiters()
         self._maintain()
@@ -197,8 +198,24 @@ class Partition(Actor[c.PartitionCommand]):
             if pause_s:
                 await self._timers.sleep(pause_s)
             await trio.lowlevel.checkpoint()
-            return await self._spec.openings.wait_turn(self._spec.topic_id, self._port.budget)
+            openings, turn, ref = self._spec.openings, Turn(self._spec.topic_id), self.context.ref
+            openings.add(turn)
+
+            def marked(mark: object) -> None:
+                if mark is News.WANTED:
+                    openings.need(turn)
+
+            watch_marks(ref, marked)
+            try:
+                return await openings.wait(turn)
+            finally:
+                watch_marks(ref, None)
         return None
+
+    def _enter(self, state: str) -> None:
+        """Be in this state, and have all clients know."""
+        self._port.state = state
+        notify_all(self.context.ref, c.StateChanged(state))
 
     async def _has_recovered(self, turn: Turn) -> bool:
         """Recover; False when the disk is too full for what recovery must write.
@@ -229,7 +246,7 @@ class Partition(Actor[c.PartitionCommand]):
         if not self._lacks_space:
             self._lacks_space = True
             if not self._has_started:
-                self._port.state = "full"
+                self._enter("full")
             if self._port.opening_lacks_space is not None:
                 self._port.opening_lacks_space(error)
             self.context.emit(notices.OpeningLacksSpace(self.context.path, str(error)))
@@ -307,7 +324,7 @@ class Partition(Actor[c.PartitionCommand]):
 
     async def stopping(self) -> None:
         """Write what waits, close the files. Whoever waits looks again, and hears that nothing more will come."""
-        self._port.state = "stopping"
+        self._enter("stopping")
         self._alarm.cancel()
         self._rest()
         if self._has_started:
@@ -322,7 +339,7 @@ class Partition(Actor[c.PartitionCommand]):
 
     def crashed(self, error: BaseException) -> None:
         """The outcome of whatever waits is unknown; the kernel answers the askers."""
-        self._port.state = "restarting"
+        self._enter("restarting")
         self._rest()
         if not self._has_started:
             return
@@ -333,9 +350,9 @@ class Partition(Actor[c.PartitionCommand]):
             path=self.context.path,
         )
         if self._log_part.in_flight is not None:
-            self._fail_appends(self._log_part.in_flight, unknown)
+            self._return(self._log_part.in_flight, unknown)
         while (appends := self._core.sequencer.take()) is not None:
-            self._fail_appends(appends, unknown)
+            self._return(appends, unknown)
 
     def _rest(self) -> None:
         self._due.cancel()
@@ -343,9 +360,7 @@ class Partition(Actor[c.PartitionCommand]):
 
     def _stuck_changed(self, stuck: bool) -> None:
         if self._port.state in ("running", "stuck"):
-            self._port.state = "stuck" if stuck else "running"
-        if stuck:
-            self._port.budget.interrupt()
+            self._enter("stuck" if stuck else "running")
         self.context.emit(notices.PartitionStuck(self.context.path, stuck))
 
     # -- the loop
@@ -383,7 +398,7 @@ class Partition(Actor[c.PartitionCommand]):
 
     def _poisoned(self, message: c.PartitionCommand, reply: Reply | None, error: Exception) -> None:
         if isinstance(message, (c.PublishOne, c.PublishMany)):
-            self._port.budget.give_back(message.size_bytes)
+            notify(self.context.ref, message.client, c.Returned(message.size_bytes))
         if reply is None or reply.done:
             return
         told = InternalError(
@@ -404,6 +419,9 @@ class Partition(Actor[c.PartitionCommand]):
         self._committer.wake()
 
     # -- commands that need more than the core
+
+    def _joined(self, message: c.Join, _reply: Reply | None, _now: float) -> None:
+        notify(self.context.ref, message.client, c.StateChanged(self._port.state))
 
     def _nack(self, message: c.Nack, reply: Reply | None, now: float) -> None:
         chance = self.context.entropy.random() if message.delay_s is None else 0.0
@@ -542,17 +560,12 @@ class Partition(Actor[c.PartitionCommand]):
 
     def _appends_stored(self, effect: e.AppendsStored) -> None:
         """Tell every publisher its offset; return the bytes (A2)."""
-        appends, port = effect.appends, self._port
-        is_awaited = True
+        appends = effect.appends
         for part, base in zip(appends.parts, effect.base_offsets, strict=True):
             for offset, token in enumerate(part.tokens, base):
                 if token is not None:
                     token.answer(offset)
-                else:
-                    is_awaited = False
-        if not is_awaited:
-            port.unawaited_ended(appends.unawaited)
-        port.budget.give_back(appends.size_bytes)
+        self._return(appends)
         if self._grows_old:
             self._arm_upkeep()  # new records may be the first that grow too old
 
@@ -562,11 +575,13 @@ class Partition(Actor[c.PartitionCommand]):
             for token in part.tokens:
                 if token is not None:
                     token.fail(effect.error.again())
-        self._fail_appends(effect.appends, effect.error)
+        self._return(effect.appends, effect.error)
 
-    def _fail_appends(self, appends: Appends, error: CallboardError) -> None:
-        self._port.unawaited_ended(appends.unawaited, error)
-        self._port.budget.give_back(appends.size_bytes)
+    def _return(self, appends: Appends, error: CallboardError | None = None) -> None:
+        """Return each client its credit, with what became of what it does not await (A2)."""
+        unawaited = appends.unawaited()
+        for client, size_bytes in appends.sizes.items():
+            notify(self.context.ref, client, c.Returned(size_bytes, unawaited.get(client, 0), error))
 
     def _dropped_unread(self, effect: e.DroppedUnread) -> None:
         self.context.emit(notices.UnreadDropped(self.context.path, *effect))

@@ -10,7 +10,7 @@ S1  Records leave in the order in which they came, each exactly once; but for th
     publisher that waited for them has given up. Records that are not awaited (level NONE) are never dropped.
 S2  Appends are durable when any record in them wants level ALL; the whole commit then waits for the sync.
 S3  Every token that came in goes out with exactly one `Appends`, or was dropped with its record.
-S4  The sizes of all `Appends` that left and of what waits add up to the sizes of all that came.
+S4  The sizes of all `Appends` that left and of what waits add up to the sizes of all that came, also by client.
 S5  A flush leaves with the last of the records that came before it, or with the next `Appends` when they have left.
 S6  Guarded parts (`Guard`) leave like all others; `admission` decides then what of them is stored, and its answer.
 S7  What changed in deliveries leaves the journal queue in order, and an answer with the changes that it tells of.
@@ -54,9 +54,10 @@ class Due:
 
 @attrs.define(eq=False)
 class Singles:
-    """Neighbouring single records on their way into one frame."""
+    """Neighbouring single records of one client on their way into one frame."""
 
     guard: ClassVar[None] = None
+    client: int = 0
     messages: list[PublishOne] = attrs.field(factory=list)
     tokens: list[Token | None] = attrs.field(factory=list)
     level: Level = Level.NONE
@@ -70,10 +71,10 @@ class Singles:
     def columns(self) -> Columns:
         """The records as one frame."""
         if len(self.messages) == 1:
-            value, key, given, _, _ = self.messages[0]
+            value, key, given, _, _, _ = self.messages[0]
             if given is None:
                 return Columns.of_one(value, key)
-        values, keys, attributes, _, _ = zip(*self.messages, strict=True)
+        values, keys, attributes, _, _, _ = zip(*self.messages, strict=True)
         names = dict.fromkeys(name for given in attributes if given for name in given)
         others: dict[str, Any] = {
             name: [given.get(name) if given else None for given in attributes] for name in names
@@ -105,6 +106,7 @@ class PublishedBatch:
     tokens: list[Token | None]
     """The publisher's."""
     guard: Guard | BeginProducer | None = None
+    client: int = 0
 
     @property
     def unawaited(self) -> int:
@@ -140,7 +142,7 @@ class Appends:
     durable: bool
     records: int
     size_bytes: int
-    """Of what was taken from the queue, dropped records included: to be returned to the budget."""
+    """Of what was taken from the queue, dropped records included."""
     cancelled: int = 0
     """Records dropped on the way."""
     has_ttls: bool = False
@@ -151,11 +153,16 @@ class Appends:
     """Whether some part is guarded."""
     decided: list[Decided] = attrs.Factory(list)
     """What was decided of the guarded parts; their tokens are here then, and no longer in `parts`."""
+    sizes: dict[int, int] = attrs.Factory(dict)
+    """What is to be returned to each client, by its number: `size_bytes` together."""
 
-    @property
-    def unawaited(self) -> int:
-        """Records without an asker."""
-        return sum(part.unawaited for part in self.parts)
+    def unawaited(self) -> dict[int, int]:
+        """Records without an asker, of each client that has some."""
+        found: dict[int, int] = {}
+        for part in self.parts:
+            if records := part.unawaited:
+                found[part.client] = found.get(part.client, 0) + records
+        return found
 
 
 class Sequencer:
@@ -189,14 +196,14 @@ class Sequencer:
 
     def add_one(self, message: PublishOne, token: Token | None, now: float = 0.0) -> None:
         """Queue one record."""
+        _, _, _, level, size, client = message
         singles = self._singles
-        if singles is None:
-            singles = self._singles = Singles()
+        if singles is None or singles.client != client:
+            singles = self._singles = Singles(client)
             self._parts.append(singles)
         messages = singles.messages
         messages.append(message)
         singles.tokens.append(token)
-        _, _, _, level, size = message
         singles.size_bytes = frame_bytes = singles.size_bytes + size
         if level > singles.level:
             singles.level = level
@@ -211,9 +218,9 @@ class Sequencer:
 
     def add_many(self, message: PublishMany, token: Token | None, now: float = 0.0) -> None:
         """Queue a publisher's batch."""
-        columns, level, size, guard = message
+        columns, level, size, guard, client = message
         self._singles = None
-        self._parts.append(PublishedBatch(columns, level, size, [token], guard))
+        self._parts.append(PublishedBatch(columns, level, size, [token], guard, client))
         if guard is not None:
             self.guarded += 1
         if level > Level.NONE:
@@ -272,10 +279,12 @@ class Sequencer:
         parts: list[Singles | PublishedBatch] = []
         batches: list[Columns] = []
         size = records = cancelled = 0
+        sizes: dict[int, int] = {}
         durable = has_ttls = False
         while waiting and (not parts or size + waiting[0].size_bytes <= self._commit_bytes):
             part = waiting.popleft()
             size += part.size_bytes
+            sizes[part.client] = sizes.get(part.client, 0) + part.size_bytes
             if is_abandoned is not None:
                 cancelled += part.drop(is_abandoned)
                 if not part.tokens:
@@ -290,7 +299,7 @@ class Sequencer:
         self.records -= records + cancelled
         self.cancelled += cancelled
         self.size_bytes -= size
-        appends = Appends(parts, batches, durable, records, size, cancelled, has_ttls)
+        appends = Appends(parts, batches, durable, records, size, cancelled, has_ttls, sizes=sizes)
         if self.guarded:
             appends.is_guarded = any(part.guard is not None for part in parts)
             self.guarded = sum(part.guard is not None for part in waiting)

@@ -19,7 +19,6 @@ from callboard.actors.partition import commands as c
 from callboard.actors.partition.beside.delayed_records import check_no_due, with_due
 from callboard.actors.partition.beside.outbox import OUTBOX
 from callboard.actors.partition.beside.outbox_records import Payload, Target, payload_columns
-from callboard.actors.partition.calls import REFUSING
 from callboard.consumer.leases import ConsumerLease
 from callboard.consumer.settlements import causes_of, lease_lost
 from callboard.log.errors import (
@@ -244,20 +243,22 @@ class AcksWithPublishes:
 
     async def _store(self, outbox: Outbox, payloads: Sequence[Payload], lease_id: int) -> int:
         """Have the payloads stored, synced; returns where the first is. Nothing is published by that."""
-        port = outbox.port
-        columns = payload_columns(payloads, self.group_id, lease_id)
+        port, columns = outbox.port, payload_columns(payloads, self.group_id, lease_id)
+        account = publisher_of(self.session.topic_of_id(port.topic_id, port.topic)).account_of(port)
         size = columns.size_bytes
         while True:
-            if port.state in REFUSING:
-                raise self.stopped(port) if port.is_deleted else port.unavailable()
-            if not await port.budget.take(size):
+            if account.refuses:
+                raise self.stopped(port) if port.is_deleted else account.unavailable()
+            account.want()
+            if not await account.credit.take(size):
                 continue
             try:
                 reply = port.ref.question()
                 try:
-                    await port.ref.send(c.PublishMany(columns, c.Level.ALL, size), reply)
+                    message = c.PublishMany(columns, c.Level.ALL, size, client=account.number)
+                    await port.ref.send(message, reply)
                 except BaseException:
-                    port.budget.give_back(size)
+                    account.credit.give_back(size)
                     raise
                 first: int = await reply.wait()
             except ActorCrashed:

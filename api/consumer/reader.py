@@ -32,6 +32,7 @@ from callboard.log.errors import (
 from callboard.log.limits import READ_BYTES_DEFAULT
 from callboard.log.plain import refuse_copy, shown, whole
 from callboard.message import Record, RecordBatch, to_us
+from callboard.publishing.publisher import publisher_of
 
 if TYPE_CHECKING:
     from callboard.log.format.columns import Columns
@@ -169,7 +170,7 @@ class BatchReader:
 
     async def _ask(self, index: int, command: Question[A]) -> A:
         port = self._live.ports[index]
-        port.need()
+        publisher_of(self._live).account_of(port).want()
         while True:
             try:
                 return await port.ref.ask(command)

@@ -34,7 +34,7 @@ from callboard.log.format.columns import Columns
 from callboard.log.plain import refuse_copy
 from callboard.message import Headers, Message, Receipt, Receipts, stored_ranges
 from callboard.publishing.columns import batch_of
-from callboard.publishing.publisher import REFUSING, Outcome, Publisher
+from callboard.publishing.publisher import Outcome, Publisher
 
 if TYPE_CHECKING:
     from callboard.session import Session
@@ -92,7 +92,7 @@ class Producer:
         self._open()
         try:
             for line in self._lines:
-                if line.port.state not in REFUSING:
+                if not self._publisher.account_of(line.port).refuses:
                     async with line.lock:
                         await self._begun(line)
         except BaseException:

@@ -14,6 +14,7 @@ import trio
 
 from callboard.actors.catalog.directory import LiveTopic
 from callboard.actors.kernel import Reply
+from callboard.actors.partition.account import Account
 from callboard.actors.partition.commands import (
     LEVELS,
     BeginProducer,
@@ -84,7 +85,6 @@ from callboard.publishing.partitioning import (
 
 TELLS_PER_PASS = 32
 """Records that no task awaits, published in one step of a task at most; then other tasks run."""
-REFUSING = frozenset({"stuck", "failed"})
 BY_SEQUENCE = "a producer's message has a dedup_id, and is known by its sequence already"
 EXPECTED_BY_SEQUENCE = (
     "a producer's message has an expected_offset, and its place is known by its sequence already"
@@ -98,7 +98,7 @@ Outcome = Sequence[StoredRange] | CallboardError
 class _Sent(NamedTuple):
     """A part of a batch that was handed over: what came of it is known, or told by a reply (None: nobody waits)."""
 
-    port: PartitionPort
+    partition: int
     chunk: Sequence[int]
     started: Reply | CallboardError | None
 
@@ -127,6 +127,9 @@ class Publisher:
         self._tells = 0
         """Publishes that nobody waited for, since the last one that let other tasks run."""
         self._sticky = StickyRoundRobin(len(live.ports))
+        self._accounts = [Account(port) for port in live.ports]
+        self._beside: dict[PartitionPort, Account] = {}
+        """Accounts with partitions of the topic that hold something besides what was published."""
         self._owners = 0
         self.replays: set[object] = set()
         """Which replays into the topic run now: each runs once."""
@@ -142,6 +145,19 @@ class Publisher:
             )
         self.partitioner = partitioner
         self._is_chosen = True
+
+    def account_of(self, port: PartitionPort) -> Account:
+        """The client's account with a partition of the topic, or with one beside it."""
+        if not port.holds:
+            return self._accounts[port.index]
+        account = self._beside.get(port)
+        if account is None:
+            account = self._beside[port] = Account(port)
+        return account
+
+    def accounts(self) -> Sequence[Account]:
+        """All that there are."""
+        return (*self._accounts, *self._beside.values())
 
     # -- one record
 
@@ -175,31 +191,31 @@ class Publisher:
         live = self.live
         if size > live.settings.max_message_bytes:
             raise self._too_large(size)
-        ports = live.ports
-        if partition is None and len(ports) == 1 and self.partitioner is consistent:
-            port = ports[0]
+        accounts = self._accounts
+        if partition is None and len(accounts) == 1 and self.partitioner is consistent:
+            account = accounts[0]
         else:
-            port = self._port(key, size, partition)
-        message = PublishOne(value, key, attributes, level, size)
-        budget = port.budget
-        if port.state in REFUSING or not budget.take_nowait(size):
-            return Receipt(live.name, port.index, await self._send(port, message, 1))
+            account = self._account(key, size, partition)
+        message, index = PublishOne(value, key, attributes, level, size, account.number), account.port.index
+        credit = account.credit
+        if account.state != "running" or not credit.take_nowait(size):
+            return Receipt(live.name, index, await self._send(account, message, 1))
         # `_send` once more, without its call: with many publishers the processor is what bounds them.
         if level is Level.NONE:
-            await self._tell(port, message, 1)
-            return Receipt(live.name, port.index, None)
+            await self._tell(account, message, 1)
+            return Receipt(live.name, index, None)
         try:
             try:
-                reply = port.ref.ask_nowait(message)
+                reply = account.ref.ask_nowait(message)
             except MailboxFull:
-                reply = await self._sent(port, message)
+                reply = await self._sent(account, message)
             except BaseException:
-                budget.give_back(size)
+                credit.give_back(size)
                 raise
             offset = await reply.settled()
         except ActorStopped as error:
             raise self._stopped() from error
-        return Receipt(live.name, port.index, offset)
+        return Receipt(live.name, index, offset)
 
     async def publish_guarded(
         self,
@@ -237,14 +253,15 @@ class Publisher:
             expected_offset = check_expected(live, expected_offset, is_placed=is_placed, index=None)
         if partition is None and key is None and dedup_id is not None:
             partition = consistent(dedup_id, len(live.ports))
-        port = self._port(key, size, partition)
+        account = self._account(key, size, partition)
         columns = Columns.build(
             (value,),
             None if key is None else (key,),
             **{name: (item,) for name, item in (stored or {}).items()},
         )
-        answer: Offsets = await self._send(port, PublishMany(columns, level, size, Guard(expected_offset)), 1)
-        return Receipt(live.name, port.index, answer.offsets[0], duplicate=bool(answer.duplicates))
+        message = PublishMany(columns, level, size, Guard(expected_offset))
+        answer: Offsets = await self._send(account, message, 1)
+        return Receipt(live.name, account.index, answer.offsets[0], duplicate=bool(answer.duplicates))
 
     def placed(
         self,
@@ -276,30 +293,31 @@ class Publisher:
             )
         self._check_priority(stored)
         key = None if key is None else check_bytes("key", key)
-        return self._port(key, size, partition).index, size, value, key, stored or {}
+        return self._account(key, size, partition).index, size, value, key, stored or {}
 
     def _check_priority(self, stored: Mapping[str, Any] | None) -> None:
         """Raise `InvalidArgument` for a single message with a priority, where the topic has none."""
         if stored is not None and "priorities" in stored:
             check_priority(self.live, None)
 
-    def _port(self, key: bytes | None, size: int, partition: int | None) -> PartitionPort:
-        ports = self.live.ports
+    def _account(self, key: bytes | None, size: int, partition: int | None) -> Account:
+        """That with the partition of a message."""
+        accounts = self._accounts
         if partition is not None:
-            return ports[self.checked_partition(partition)]
+            return accounts[self.checked_partition(partition)]
         if key is None:
             self._pass_refusing()
-            return ports[self._sticky.choose(1, size)]
+            return accounts[self._sticky.choose(1, size)]
         self._is_chosen = True
         if self.partitioner is consistent:
-            return ports[consistent(key, len(ports))]
-        return ports[checked(self.partitioner, key, len(ports))]
+            return accounts[consistent(key, len(accounts))]
+        return accounts[checked(self.partitioner, key, len(accounts))]
 
     def _pass_refusing(self) -> None:
         """It is not the turn of partitions that take nothing now, unless all are such."""
-        sticky, ports = self._sticky, self.live.ports
-        for _ in ports:
-            if ports[sticky.partition].state not in REFUSING:
+        sticky, accounts = self._sticky, self._accounts
+        for _ in accounts:
+            if not accounts[sticky.partition].refuses:
                 return
             sticky.move_on()
 
@@ -314,60 +332,62 @@ class Publisher:
             )
         return index
 
-    async def _send(self, port: PartitionPort, message: PublishOne | PublishMany, records: int) -> Any:
+    async def _send(self, account: Account, message: PublishOne | PublishMany, records: int) -> Any:
         """Hand the message to the partition and wait as its level asks; what it answers (an offset), or None."""
-        if port.state in REFUSING:
-            raise self._refused(port)
-        budget, size = port.budget, message.size_bytes
-        if not budget.take_nowait(size):
-            await self._take(port, size)
+        await self._take(account, message.size_bytes)
+        if not message.client:
+            message = message._replace(client=account.number)
         if message.level is Level.NONE:
-            await self._tell(port, message, records)
+            await self._tell(account, message, records)
             return None
         try:
             try:
-                reply = port.ref.ask_nowait(message)
+                reply = account.ref.ask_nowait(message)
             except MailboxFull:
-                reply = await self._sent(port, message)
+                reply = await self._sent(account, message)
             except BaseException:
-                budget.give_back(size)
+                account.credit.give_back(message.size_bytes)
                 raise
             return await reply.settled()
         except ActorStopped as error:
             raise self._stopped() from error
 
-    async def _sent(self, port: PartitionPort, message: PublishOne | PublishMany) -> Reply:
-        """Enqueue the message, whose bytes were taken: the partition gives them back, unless it never gets it."""
-        reply = port.ref.question()
+    async def _sent(self, account: Account, message: PublishOne | PublishMany) -> Reply:
+        """Enqueue the message, whose credit was taken: the partition returns it, unless it never gets the message."""
+        reply = account.ref.question()
         try:
-            await port.ref.send(message, reply)
+            await account.ref.send(message, reply)
         except BaseException:
-            port.budget.give_back(message.size_bytes)
+            account.credit.give_back(message.size_bytes)
             raise
         return reply
 
-    async def _take(self, port: PartitionPort, size_bytes: int) -> None:
-        """Wait for room in the partition's budget, unless it gets to refuse everything meanwhile."""
-        while not await port.budget.take(size_bytes):
-            if port.state in REFUSING:
-                raise self._refused(port)
+    async def _take(self, account: Account, size_bytes: int) -> None:
+        """Take credit, or wait for some, unless the partition refuses everything, or gets to meanwhile."""
+        while True:
+            if account.state != "running":
+                if account.refuses:
+                    raise self._refused(account)
+                account.want()
+            if account.credit.take_nowait(size_bytes) or await account.credit.take(size_bytes):
+                return
 
-    async def _tell(self, port: PartitionPort, message: PublishOne | PublishMany, records: int) -> None:
-        """Enqueue what nobody waits for, and whose bytes were taken; the partition counts what fails.
+    async def _tell(self, account: Account, message: PublishOne | PublishMany, records: int) -> None:
+        """Enqueue what nobody waits for, and whose credit was taken; the account counts what fails.
 
         A checkpoint for cancellation, and once in `TELLS_PER_PASS` times one that lets other tasks run.
         """
-        port.unawaited_waiting += records
+        account.unawaited_waiting += records
         try:
             await trio.lowlevel.checkpoint_if_cancelled()
             try:
-                port.ref.tell_nowait(message)
+                account.ref.tell_nowait(message)
             except MailboxFull:
-                await port.ref.tell(message)
+                await account.ref.tell(message)
                 return
         except BaseException as error:
-            port.unawaited_ended(records)
-            port.budget.give_back(message.size_bytes)
+            account.unawaited_ended(records)
+            account.credit.give_back(message.size_bytes)
             if isinstance(error, ActorStopped):
                 raise self._stopped() from error
             raise
@@ -376,8 +396,8 @@ class Publisher:
             self._tells = 0
             await trio.lowlevel.cancel_shielded_checkpoint()
 
-    def _refused(self, port: PartitionPort) -> CallboardError:
-        return self._stopped() if self.live.deleted else port.unavailable()
+    def _refused(self, account: Account) -> CallboardError:
+        return self._stopped() if self.live.deleted else account.unavailable()
 
     def _stopped(self) -> CallboardError:
         if self.live.deleted:
@@ -447,14 +467,16 @@ class Publisher:
 
     async def send(self, port: PartitionPort, message: PublishMany) -> Any:
         """Publish a part of it; what the partition answers. Raises as `publish` does."""
-        return await self._send(port, message, message.columns.count)
+        return await self._send(self.account_of(port), message, message.columns.count)
 
     async def ask(self, port: PartitionPort, command: BeginProducer) -> tuple[int, int]:
         """Ask a partition; what it answers. Raises as `publish` does."""
-        if port.state in REFUSING:
-            raise self._refused(port)
+        account = self.account_of(port)
+        if account.refuses:
+            raise self._refused(account)
+        account.want()
         try:
-            return await port.ref.ask(command)
+            return await account.ref.ask(command)
         except ActorStopped as error:
             raise self._stopped() from error
 
@@ -466,7 +488,7 @@ class Publisher:
         They are within all limits, which nobody checks again. Otherwise as `publish_batch`.
         """
         size = columns.size_bytes
-        await self._send(self.live.ports[index], PublishMany(columns, level, size), columns.count)
+        await self._send(self._accounts[index], PublishMany(columns, level, size), columns.count)
 
     async def publish_batch(
         self,
@@ -513,8 +535,9 @@ class Publisher:
         """Publish what `plain_columns` made. Otherwise as `publish_batch`."""
         level, count = level_of(acks), columns.count
         index = 0 if partition is None else self.checked_partition(partition)
-        port = self.live.ports[index]
-        offset = await self._send(port, PublishMany(columns, level, columns.size_bytes), count)
+        account = self._accounts[index]
+        message = PublishMany(columns, level, columns.size_bytes, None, account.number)
+        offset = await self._send(account, message, count)
         return Receipts(self.live.name, count, (StoredRange(index, offset, range(count)),))
 
     async def _publish_checked(
@@ -527,7 +550,7 @@ class Publisher:
         sendings = [(self.live.ports[part.partition], part.chunk, part.message(level)) for part in parts]
         if len(sendings) == 1:
             port, chunk, message = sendings[0]
-            answer = await self._send(port, message, len(chunk))
+            answer = await self._send(self.account_of(port), message, len(chunk))
             return Receipts(self.live.name, count, stored_ranges(port.index, answer, chunk))
         outcomes = await self.outcomes(sendings)
         return self.summed_up(outcomes, [chunk for _, chunk, _ in sendings], count)
@@ -614,7 +637,7 @@ class Publisher:
     async def outcomes(
         self, sendings: Sequence[tuple[PartitionPort, Sequence[int], PublishMany]]
     ) -> list[Outcome]:
-        """What came of all parts, in this task: send as many as the budgets allow, then wait for them, then go on.
+        """What came of all parts, in this task: send as many as there is credit for, then wait for them, then go on.
 
         Before it waits for room it waits for all that it has sent: two batches would wait for each other, or a large
         one for itself.
@@ -622,17 +645,18 @@ class Publisher:
         sent: deque[_Sent] = deque()
         outcomes: list[Outcome] = []
         for port, chunk, message in sendings:
-            if not port.budget.has_room(message.size_bytes):
+            account = self.account_of(port)
+            if not account.credit.has_room(message.size_bytes):
                 while sent:
                     outcomes.append(await self._outcome(sent.popleft()))
-            sent.append(await self._start(port, chunk, message))
+            sent.append(await self._start(account, chunk, message))
         while sent:
             outcomes.append(await self._outcome(sent.popleft()))
         return outcomes
 
     async def _outcome(self, sent: _Sent) -> Outcome:
         """Wait for a part."""
-        port, chunk, started = sent
+        index, chunk, started = sent
         if isinstance(started, CallboardError):
             return started
         try:
@@ -641,24 +665,21 @@ class Publisher:
             return self._stopped()
         except CallboardError as error:
             return error
-        return stored_ranges(port.index, first, chunk)
+        return stored_ranges(index, first, chunk)
 
-    async def _start(self, port: PartitionPort, chunk: Sequence[int], message: PublishMany) -> _Sent:
+    async def _start(self, account: Account, chunk: Sequence[int], message: PublishMany) -> _Sent:
         """Hand a part over."""
-        budget, size = port.budget, message.size_bytes
+        index, message = account.index, message._replace(client=account.number)
         try:
-            if port.state in REFUSING:
-                raise self._refused(port)
-            if not budget.take_nowait(size):
-                await self._take(port, size)
+            await self._take(account, message.size_bytes)
             if message.level is Level.NONE:
-                await self._tell(port, message, len(chunk))
-                return _Sent(port, chunk, None)
-            return _Sent(port, chunk, await self._sent(port, message))
+                await self._tell(account, message, len(chunk))
+                return _Sent(index, chunk, None)
+            return _Sent(index, chunk, await self._sent(account, message))
         except ActorStopped:
-            return _Sent(port, chunk, self._stopped())
+            return _Sent(index, chunk, self._stopped())
         except CallboardError as error:
-            return _Sent(port, chunk, error)
+            return _Sent(index, chunk, error)
 
     def summed_up(self, outcomes: Sequence[Outcome], chunks: Sequence[Sequence[int]], count: int) -> Receipts:
         """The receipts of a batch of `count` from what came of its parts, or the error that tells of each message."""

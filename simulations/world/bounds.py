@@ -7,10 +7,12 @@ costs as many steps as there are ranges of offsets.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from callboard.actors.delivery.receipts import OFFSET_END
+from callboard.actors.partition.account import Account
 from callboard.actors.partition.choice.lanes import PriorityOrder
 from callboard.actors.timers.commands import LOOK_S, NEVER, TICK_MAX, TICKS, WHEEL
 from callboard.log.errors import CallboardError
@@ -19,13 +21,14 @@ if TYPE_CHECKING:
     from callboard.actors.partition.choice.keys import KeyOrder
     from callboard.actors.partition.group_states import Group
     from callboard.actors.partition.partition import Partition
-    from callboard.actors.partition.port import Budget
     from callboard.consumer.consumer import Consumer
     from callboard.runtime import Runtime
     from callboard.simulations.world.machine import Machine
 
 PROMISE: Final = "every table, queue and cache is within its bound"
 SLACK_S: Final = 1e-6
+CLIENTS: Final = 8
+"""Of a partition: the handles of a runtime, and each actor that stores records of others."""
 SIDE_BY_SIDE: Final = 20
 """Tasks that share a consumer may each send an ack, or one for each lease of a batch, before any of them waits."""
 
@@ -50,13 +53,16 @@ def left_in_hand(runtime: Runtime, topics: tuple[str, ...]) -> str | None:
         for port in live.ports if live.name in topics else ():
             cell = port.ref._cell
             partition = running(cell)
-            if partition is None or not port.budget.waiting_bytes or port.unawaited_waiting:
-                continue  # who publishes without waiting may have its turn, and not have sent it yet
             is_idle = (
                 not len(cell.mailbox) and cell.incarnation is not None and cell.incarnation._batch is None
             )
-            if is_idle and not _queued_bytes(partition):
-                return f"{port.budget.waiting_bytes} bytes are in hand at {port.label}, and nothing has them (A2)"
+            if partition is None or not is_idle:
+                continue
+            for account in _accounts(cell):
+                # Who publishes without waiting may have its turn, and not have sent it yet.
+                taken = 0 if account.unawaited_waiting else account.credit.waiting_bytes
+                if taken and not _queued_bytes(partition)[account.number]:
+                    return f"{taken} bytes of credit are taken at {port.label}, and nothing has them (C1)"
     return None
 
 
@@ -80,9 +86,18 @@ def left_behind(runtime: Runtime) -> str | None:
     return None
 
 
-def _queued_bytes(partition: Partition) -> int:
+def _accounts(cell: Any) -> list[Account]:
+    """Those of all clients of a partition."""
+    return [peer.party for peer in cell.peers.values() if isinstance(peer.party, Account)]
+
+
+def _queued_bytes(partition: Partition) -> Counter[int]:
+    """What the partition holds of each client, by number."""
     in_flight = partition._log_part.in_flight
-    return partition._core.sequencer.size_bytes + (0 if in_flight is None else in_flight.size_bytes)
+    found = Counter({} if in_flight is None else in_flight.sizes)
+    for part in partition._core.sequencer._parts:
+        found[part.client] += part.size_bytes
+    return found
 
 
 def of_consumer(consumer: Consumer) -> str | None:
@@ -105,10 +120,16 @@ def _problems(runtime: Runtime, largest_bytes: int) -> Iterator[str]:
     yield from _of_renewed(runtime)
     for live in runtime._session.directory.topics():
         for port in live.ports:
-            yield from _of_budget(port.label, port.budget, largest_bytes)
-            partition = running(port.ref._cell)
+            cell = port.ref._cell
+            partition = running(cell)
+            queued = Counter() if partition is None else _queued_bytes(partition)
+            accounts = _accounts(cell)
+            if len(accounts) > CLIENTS:
+                yield f"{len(accounts)} clients have credit at {port.label}, and no more than {CLIENTS} live"
+            for account in accounts:
+                yield from _of_account(port.label, account, queued[account.number], largest_bytes)
             if partition is not None:
-                yield from _of_partition(port.label, partition, port.budget, largest_bytes)
+                yield from _of_partition(port.label, partition, largest_bytes)
     windows = runtime._session.directory.windows
     sizes = sum(windows._sizes.values())
     if windows.size_bytes != sizes:
@@ -126,12 +147,16 @@ def running(cell: Any) -> Partition | None:
     return actor if actor is not None and actor._has_started and actor._port.state == "running" else None
 
 
-def _of_budget(label: str, budget: Budget, largest_bytes: int) -> Iterator[str]:
-    if budget.waiting_bytes < 0 or budget.waiting_bytes > max(budget._limit, largest_bytes):
-        yield f"{budget.waiting_bytes} bytes are in hand at {label}, of {budget._limit}"
-    if budget._queue and budget._fits(budget._queue[0].size_bytes):
-        size = budget._queue[0].size_bytes
-        yield f"a publisher waits for {size} bytes at {label}, and there is room: {budget.waiting_bytes} are in hand"
+def _of_account(label: str, account: Account, queued: int, largest_bytes: int) -> Iterator[str]:
+    credit = account.credit
+    taken, limit = credit.waiting_bytes, credit._limit
+    if taken < 0 or taken > max(limit, largest_bytes):
+        yield f"{taken} bytes of credit are taken at {label}, of {limit}"
+    if queued > taken:
+        yield f"{queued} bytes of a client wait in {label}, and it has taken {taken} (C1)"
+    if credit._queue and credit._fits(credit._queue[0].size_bytes):
+        size = credit._queue[0].size_bytes
+        yield f"a publisher waits for {size} bytes at {label}, and there is room: {taken} are taken"
 
 
 def _of_timers(cell: Any) -> Iterator[str]:
@@ -166,12 +191,9 @@ def _of_renewed(runtime: Runtime) -> Iterator[str]:
                 yield f"a body at {lease.port.label}@{lease.offset} has its lease {until}"
 
 
-def _of_partition(label: str, partition: Partition, budget: Budget, largest_bytes: int) -> Iterator[str]:
+def _of_partition(label: str, partition: Partition, largest_bytes: int) -> Iterator[str]:
     core, log, limits = partition._core, partition._log, partition.context.limits
     in_flight = partition._log_part.in_flight
-    queued = _queued_bytes(partition)
-    if queued > budget.waiting_bytes:
-        yield f"{queued} bytes wait in {label}, and its budget counts {budget.waiting_bytes} (A2)"
     if in_flight is not None and in_flight.size_bytes > limits.commit_bytes + largest_bytes:
         yield f"a commit of {label} holds {in_flight.size_bytes} bytes, of {limits.commit_bytes}"
     tail = log._tail

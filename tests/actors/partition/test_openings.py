@@ -8,7 +8,6 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from callboard.actors.partition.openings import Openings, Turn
-from callboard.actors.partition.port import Budget
 
 
 async def test_topics_take_turns(autojump_clock: Any) -> None:
@@ -33,24 +32,26 @@ async def test_topics_take_turns(autojump_clock: Any) -> None:
 async def test_a_needed_turn_comes_before_those_that_nobody_needs(autojump_clock: Any) -> None:
     """Whoever publishes meanwhile, or has published before the turn is asked for, waits only for needed ones (O3)."""
     openings, order = Openings(count_max=1), list[str]()
-    budgets = {name: Budget() for name in ("a0", "a1", "a2", "a3", "b0")}
-    budgets["b0"].take_nowait(1)
+    turns = {name: Turn(name[0]) for name in ("a0", "a1", "a2", "a3", "b0")}
 
     async def recover(name: str) -> None:
-        turn = await openings.wait_turn(name[0], budgets[name])
+        turn = turns[name]
+        openings.add(turn)
+        if name == "b0":
+            openings.need(turn)
+        await openings.wait(turn)
         order.append(name)
         await trio.sleep(1)
         openings.end(turn)
 
     async with trio.open_nursery() as nursery:
-        for name in budgets:
+        for name in turns:
             nursery.start_soon(recover, name)
             await wait_all_tasks_blocked()
-        budgets["a3"].take_nowait(1)
-        budgets["a3"].take_nowait(1)
+        openings.need(turns["a3"])
+        openings.need(turns["a3"])
     assert order == ["a0", "b0", "a3", "a1", "a2"]
     assert not openings.counted
-    assert {budget.wanted for budget in budgets.values()} == {None}
 
 
 async def test_memory_is_held_within_the_budget(autojump_clock: Any) -> None:

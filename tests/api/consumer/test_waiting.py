@@ -168,7 +168,7 @@ async def test_publishers_that_give_up_do_not_queue_more_than_the_budget(
     async with world.open() as runtime, trio.open_nursery() as nursery:
         topic = await world.topic_of(runtime, 0)
         world.disk.latency_s = 2.0
-        partition = runtime._session.directory.find("jobs").ports[0]
+        (account,) = topic._publisher.accounts()
         value, most = bytes(MIB - 100), 0
 
         async def publish() -> None:
@@ -181,7 +181,7 @@ async def test_publishers_that_give_up_do_not_queue_more_than_the_budget(
         for _ in range(50):
             await trio.sleep(0.1)
             (statistics,) = await topic.describe()
-            most = max(most, statistics.pending_bytes, partition.budget.waiting_bytes)
+            most = max(most, statistics.pending_bytes, account.credit.waiting_bytes)
         assert PENDING_BYTES_MAX / 2 < most <= PENDING_BYTES_MAX
         nursery.cancel_scope.cancel()
     async with world.open() as runtime:
@@ -203,7 +203,8 @@ async def test_what_was_given_up_is_dropped_and_counted(autojump_clock: Any, wor
         await topic.publish(b"behind them")
         (statistics,) = await topic.describe()
         assert (statistics.cancelled_records, statistics.next_offset) == (8, 3)
-        assert port_of(runtime).budget.waiting_bytes == 0
+        (account,) = topic._publisher.accounts()
+        assert account.credit.waiting_bytes == 0
 
 
 async def test_a_command_that_breaks_the_partition_fails_its_sender_alone(
@@ -338,5 +339,6 @@ async def test_what_nobody_waited_for_and_a_crash_took_is_told_by_flush(
             await topic.flush()
         (statistics,) = await topic.describe()
         assert (caught.value.failed, statistics.next_offset) == (3, 1)
-        assert port_of(runtime).budget.waiting_bytes == 0
-        assert port_of(runtime).unawaited_waiting == 0
+        (account,) = topic._publisher.accounts()
+        assert account.credit.waiting_bytes == 0
+        assert account.unawaited_waiting == 0

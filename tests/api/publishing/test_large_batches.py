@@ -8,7 +8,7 @@ import pytest
 import trio
 
 import callboard
-from callboard.actors.partition.port import Budget
+from callboard.actors.partition.budget import Budget
 from callboard.simulations.clock import VirtualClock
 from callboard.simulations.disk.memory_disk import MemoryDisk
 
@@ -30,10 +30,10 @@ def small_frames(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def small_budgets(runtime: Any, partitions: int) -> Any:
-    """A topic whose partitions let 5 KiB wait."""
+    """A topic whose partitions grant 5 KiB of credit."""
     topic = await runtime.create_topic("orders", partitions=partitions)
-    for port in topic._live.ports:
-        port.budget = Budget(5 * KIB)
+    for account in topic._publisher.accounts():
+        account.credit = Budget(5 * KIB)
     return topic
 
 
@@ -53,7 +53,7 @@ async def test_a_batch_larger_than_the_budget(
             await topic.flush()
         stored = [record.value[-1] async for record in topic.read()]
         assert sorted(stored) == sorted([*range(40)] * 3)
-        assert [port.budget.waiting_bytes for port in topic._live.ports] == [0, 0]
+        assert [account.credit.waiting_bytes for account in topic._publisher.accounts()] == [0, 0]
 
 
 async def test_a_large_message_takes_its_turn(autojump_clock: Any, runtime: Any) -> None:

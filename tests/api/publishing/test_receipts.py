@@ -245,12 +245,10 @@ async def test_publishers_wait_while_too_much_is_under_way(autojump_clock: Any, 
                 await trio.sleep(0.1)
             (part,) = await topic.describe()
             assert part.pending_bytes <= PENDING_BYTES_MAX
-            assert (
-                runtime._session.directory.find("orders").ports[0].budget.waiting_bytes == PENDING_BYTES_MAX
-            )
+            assert topic._publisher.accounts()[0].credit.waiting_bytes == PENDING_BYTES_MAX
             world.disk.unhang()
         assert sorted(done) == list(range(7))
-        assert runtime._session.directory.find("orders").ports[0].budget.waiting_bytes == 0
+        assert topic._publisher.accounts()[0].credit.waiting_bytes == 0
 
 
 async def test_publishers_that_wait_for_room_may_be_cancelled_together(
@@ -268,7 +266,7 @@ async def test_publishers_that_wait_for_room_may_be_cancelled_together(
                     for size in (80, *[1] * 20):
                         waiting.start_soon(topic.publish, bytes(size))
             world.disk.unhang()
-        assert runtime._session.directory.find("orders").ports[0].budget.waiting_bytes == 0
+        assert topic._publisher.accounts()[0].credit.waiting_bytes == 0
         await topic.publish(bytes(80))
 
 

@@ -49,13 +49,14 @@ async def test_a_runtime_that_works_is_passed(busy: Any) -> None:
 
 
 async def test_bytes_that_nobody_has_are_told(busy: Any) -> None:
-    """The budget counts bytes, and no commit and no mailbox has them; other topics' are not looked at."""
-    busy.port.budget.waiting_bytes += 10
-    assert "10 bytes are in hand at orders/0" in bounds.left_in_hand(busy.life.runtime, ("orders",))
+    """A client has taken credit, and no commit and no mailbox has the bytes; other topics' are not looked at."""
+    (account,) = busy.life.runtime._session.directory.find("orders").publisher.accounts()
+    account.credit.waiting_bytes += 10
+    assert "10 bytes of credit are taken at orders/0" in bounds.left_in_hand(busy.life.runtime, ("orders",))
     assert bounds.left_in_hand(busy.life.runtime, ("refunds",)) is None
-    busy.port.budget.waiting_bytes = busy.port.budget._limit + 1
-    assert "bytes are in hand" in bounds.inside(busy.life, 100)
-    busy.port.budget.waiting_bytes = 0
+    account.credit.waiting_bytes = account.credit._limit + 1
+    assert "bytes of credit are taken" in bounds.inside(busy.life, 100)
+    account.credit.waiting_bytes = 0
 
 
 async def test_a_lease_that_runs_out_unnoticed_is_told(busy: Any) -> None:

@@ -1,0 +1,151 @@
+"""Account: what one client knows of one partition, and has of it: its credit, and what became of what it did not await.
+
+A *client* is what publishes: the handles of a runtime, or an actor that moves records to other topics. It has one
+account for each partition to which it publishes, and writes it alone. The account is a peer of the partition's actor
+(`callboard.actors.kernel.peer`), and its number names the client in each publish. What the partition says of itself
+(`StateChanged`), and of the client's publishes (`Returned`), comes in notices.
+
+*Credit* is back-pressure: how many bytes a client may have at a partition that no commit has stored or refused. The
+client takes bytes of it with each publish, whatever its level of acknowledgement. The partition knows from the
+publishes that it has taken how much each client has there, and returns it when the commit has ended, however it ended,
+and whether or not a task still waits; an incarnation that crashes returns all that it has taken. A client takes back
+only what it could not send. A client that ends closes its account: nothing is returned to it, and nothing of it is
+kept.
+
+Invariants
+----------
+C1  What a client has taken is on its way to the partition, in its mailbox, or held by its actor, and returned once.
+    What waits in the mailbox when the partition fails for good is returned by that (`Failed`).
+C2  The records that a client did not await are each stored, or counted with those that failed, once.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Final
+
+from callboard.actors.kernel import Began, Failed, Peer, Terminated
+from callboard.actors.partition.budget import Budget
+from callboard.actors.partition.commands import Join, Returned, StateChanged, Wanted
+from callboard.actors.partition.port import REFUSING, unavailable
+
+if TYPE_CHECKING:
+    from callboard.actors.partition.commands import PartitionCommand
+    from callboard.actors.partition.port import PartitionPort
+    from callboard.log.errors import CallboardError
+
+
+class News(enum.Enum):
+    """What a client has news of, for the partition."""
+
+    JOINED = enum.auto()
+    WANTED = enum.auto()
+
+
+OPENING: Final = frozenset({"starting", "recovering", "restarting", "full"})
+"""States in which the partition may wait for its turn to open, or soon will."""
+
+
+class Account:
+    """See the module."""
+
+    __slots__ = (
+        "_peer",
+        "credit",
+        "failure",
+        "number",
+        "port",
+        "ref",
+        "state",
+        "unawaited_error",
+        "unawaited_failures",
+        "unawaited_waiting",
+    )
+
+    def __init__(self, port: PartitionPort) -> None:
+        self.port = port
+        self.ref = port.ref
+        self.credit = Budget(port.pending_bytes)
+        self.state = "starting"
+        """As the partition has said last."""
+        self.failure: BaseException | None = None
+        """What it failed with for good."""
+        self.unawaited_waiting = 0
+        """Records published with `acks="none"` of which nothing is known yet."""
+        self.unawaited_failures = 0
+        self.unawaited_error: BaseException | None = None
+        self._peer: Peer[News, PartitionCommand] = Peer(port.ref, self)
+        self.number = self._peer.number
+        """What names the client in its publishes."""
+        self._peer.open()
+        self._peer.mark(News.JOINED)
+
+    @property
+    def index(self) -> int:
+        """The partition's."""
+        return self.port.index
+
+    @property
+    def refuses(self) -> bool:
+        """Whether the partition takes nothing, and will not soon."""
+        return self.state in REFUSING
+
+    def close(self) -> None:
+        """The client has ended."""
+        self._peer.close()
+
+    def want(self) -> None:
+        """A task waits for this partition: while it waits for its turn to open, it comes before those that none
+        needs.
+        """
+        if self.state in OPENING:
+            self._peer.mark(News.WANTED)
+
+    def unavailable(self) -> CallboardError:
+        """The error for an operation that the partition's state refuses."""
+        port, cause = self.port, self.failure if self.state == "failed" else None
+        return unavailable(port.topic, port.index, port.label, self.state, cause)
+
+    # -- records that are not awaited
+
+    def unawaited_ended(self, records: int, error: BaseException | None = None) -> None:
+        """This many records that are not awaited are stored, or failed with `error`."""
+        self.unawaited_waiting -= records
+        if error is not None and records:
+            self.unawaited_failures += records
+            self.unawaited_error = self.unawaited_error or error
+
+    def give_up_unawaited(self) -> None:
+        """The partition has ended: what it never answered is not stored, or may not be."""
+        self.unawaited_ended(self.unawaited_waiting, self.unavailable())
+
+    def take_unawaited(self) -> tuple[int, BaseException | None]:
+        """The failures since the last call."""
+        taken = self.unawaited_failures, self.unawaited_error
+        self.unawaited_failures, self.unawaited_error = 0, None
+        return taken
+
+    # -- to the partition, and from it
+
+    def compose(self, news: News) -> PartitionCommand:
+        """What there is to say."""
+        return Wanted() if news is News.WANTED else Join(self.number)
+
+    def hear(self, message: Returned | StateChanged | Began | Failed | Terminated) -> None:
+        """The partition says this."""
+        match message:
+            case Returned(size_bytes, records, error):
+                if records:
+                    self.unawaited_ended(records, error)
+                self.credit.give_back(size_bytes)
+            case StateChanged(state):
+                self.state = state
+                if state in REFUSING:
+                    self.credit.interrupt()
+            case Failed(cause):
+                self.state, self.failure = "failed", cause
+                self.credit.interrupt()
+                self.credit.clear()
+            case Terminated():
+                self.credit.interrupt()
+                self.credit.clear()

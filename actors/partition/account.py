@@ -142,6 +142,8 @@ class Account:
                 self.state = state
                 if state in REFUSING:
                     self.credit.interrupt()
+                elif state == "recovering" and self.credit.waiting_bytes:
+                    self._peer.mark(News.WANTED)
             case Failed(cause):
                 self.state, self.failure = "failed", cause
                 self.credit.interrupt()

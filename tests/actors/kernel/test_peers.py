@@ -11,18 +11,21 @@ from callboard.actors.kernel import (
     Actor,
     ActorSystem,
     Began,
+    Failed,
     Gathering,
     MailboxSpec,
     Peer,
     Terminated,
     notify,
+    notify_all,
+    watch_marks,
 )
 from callboard.actors.kernel.mailbox import Batch
 from callboard.actors.kernel.ref import Envelope
 from callboard.log.errors import InvalidArgument, MailboxFull
 from callboard.simulations.clock import VirtualClock
 from callboard.simulations.entropy import SeededEntropy
-from callboard.supervision import ChildSpec
+from callboard.supervision import ChildSpec, SupervisorSpec, open_system
 
 
 @attrs.frozen
@@ -181,6 +184,54 @@ async def test_gathered_news_waits_for_a_failed_actor(autojump_clock):
     cell.close(None)
     news.add(6)
     assert news._items == []
+
+
+async def test_peers_hear_that_the_actor_has_failed(autojump_clock, seams):
+    """One that opens later hears it at once; when the actor is restarted by hand, they hear that it has begun."""
+    child = ChildSpec(name="a", start=lambda: Echo([]), significant=False)
+    root = SupervisorSpec(name="test", children=[child])
+    async with open_system(root, **seams) as system:
+        ref = system.actor("a")
+        party = Party(ref)
+        while not party.heard or not isinstance(party.heard[-1], Failed):
+            ref.crash(RuntimeError("a drill"))
+            await trio.sleep(0.1)
+        late = Party(ref)
+        assert str(late.heard[0].cause) == "a drill"
+        await system.root.restart_child("a")
+        await wait_all_tasks_blocked()
+        assert (party.heard[-1], late.heard[1:]) == (Began(), [Began()])
+        assert Party(ref).heard == []
+
+
+async def test_all_open_peers_hear_what_is_said_to_all(autojump_clock, stage):
+    """A peer that has closed does not."""
+    async with stage(a=lambda: Echo([])) as system:
+        ref = system.actor("a")
+        parties = [Party(ref) for _ in range(3)]
+        parties[1].peer.close()
+        notify_all(ref, "hello")
+        assert [party.heard for party in parties] == [["hello"], [], ["hello"]]
+
+
+async def test_an_actor_that_takes_nothing_yet_hears_of_marks(autojump_clock, stage):
+    """Of those that wait already, and of those that come, until it has heard enough; they are taken all the same."""
+    notes, busy, marks = [], trio.Event(), []
+    async with stage(a=lambda: Echo(notes)) as system:
+        ref = system.actor("a")
+        party = Party(ref)
+        await ref.tell(busy)
+        await wait_all_tasks_blocked()
+        party.say("one", 1)
+        watch_marks(ref, marks.append)
+        party.say("two", 2)
+        party.say("two", 3)
+        watch_marks(ref, None)
+        party.say("three", 3)
+        assert marks == ["one", "two"]
+        busy.set()
+        await wait_all_tasks_blocked()
+    assert [note.thing for note in notes] == ["one", "two", "three"]
 
 
 class NoticesMachine(RuleBasedStateMachine):

@@ -62,18 +62,20 @@ async def test_batches_without_keys_pass_over_partitions_that_refuse(world: Any,
     """A batch goes to a partition that takes it, with and without keyed messages beside it."""
     async with world.open() as runtime:
         topic = await runtime.create_topic("jobs", partitions=3)
-        topic._live.ports[0].state = "stuck"
+        accounts = topic._publisher.accounts()
+        await trio.testing.wait_all_tasks_blocked()
+        accounts[0].state = "stuck"
         try:
             receipts = await topic.publish_batch([b"a", b"b"])
             assert {receipt.partition for receipt in receipts} == {1}
-            topic._live.ports[1].state = "failed"
+            accounts[1].state = "failed"
             receipts = await topic.publish_batch(
                 [callboard.Message(b"c"), callboard.Message(b"d", partition=2)]
             )
             assert {receipt.partition for receipt in receipts} == {2}
         finally:
-            for port in topic._live.ports:
-                port.state = "running"
+            for account in accounts:
+                account.state = "running"
 
 
 async def test_publishing_for_nobody_lets_other_tasks_run(world: Any, autojump_clock: Any) -> None:

@@ -114,5 +114,5 @@ async def test_a_partition_that_is_wanted_opens_first(autojump_clock: Any, world
         topic = runtime.topic("orders")
         await topic.publish(b"x", partition=63)
         ports = runtime._session.directory.find("orders").ports
-        assert sum(port.state == "running" for port in ports) < 16
+        assert sum(port.state == "running" for port in ports) < 32
         world.disk.latency_s = 0.0

@@ -130,11 +130,11 @@ class MissedDepartures:
         self._end()
         return RemainingMembers(self._group_id, (*self._membership.members, *self._membership.leaving))
 
-    def hear(self, message: Began | Terminated) -> None:
-        """The partition is back, or its topic is deleted."""
+    def hear(self, message: object) -> None:
+        """The partition is back, or its topic is deleted; what else it says is for clients."""
         if isinstance(message, Began):
             self._peer.mark(None)
-        else:
+        elif isinstance(message, Terminated):
             self._end()
 
     def _end(self) -> None:

@@ -48,6 +48,8 @@ STAMP_TOLERANCE_S: Final = 3600.0
 STAMPS_NOTICED_MAX: Final = 16
 """Times at which it was noticed that a clock had been ahead, each by less than the time before; beyond it, the first
 one is forgotten, and stamps that are ahead by so much count as noticed again."""
+CLOCK_BYTES_MAX: Final = 4096
+"""Of the file in which a partition keeps them; a longer one is passed over."""
 
 # -- what is published later
 YEAR_MAX: Final = 9900

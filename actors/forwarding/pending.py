@@ -14,6 +14,7 @@ from typing import Final
 from callboard.actors.forwarding.schedule import Schedule
 from callboard.actors.partition.beside.delayed_records import INSTANT
 from callboard.actors.timers.commands import NEVER, TICKS, tick_at
+from callboard.log.format.stamps import Stamps
 
 TICK_US: Final = 1_000_000 // TICKS
 SHIFT: Final = 1 << 52
@@ -22,10 +23,13 @@ before the monotonic clock began, and keeps its place among the others. It leave
 
 
 class Pending:
-    """See the module. `run` is the number of this opening of the directory."""
+    """See the module. `run` is the number of this opening of the directory. A delay of an earlier one that a clock has
+    stamped which was ahead counts from when its partition noticed that (`stamps`).
+    """
 
-    def __init__(self, run: int) -> None:
+    def __init__(self, run: int, stamps: Stamps | None = None) -> None:
         self._run = run
+        self._stamps = Stamps() if stamps is None else stamps
         self._delays = Schedule()
         self._instants = Schedule()
 
@@ -51,7 +55,13 @@ class Pending:
             if kind == INSTANT:
                 instants.append((schedule_id, -(-due_us // TICK_US)))
             else:
-                at_us = deadline_us if begun == run else mono_us + min(due_us - now_us, delay_us)
+                if begun == run:
+                    at_us = deadline_us
+                else:
+                    left_us = min(due_us - now_us, delay_us)
+                    if left_us == delay_us:
+                        left_us -= max(0, now_us - self._stamps.believed(due_us - delay_us, now_us))
+                    at_us = mono_us + left_us
                 delays.append((schedule_id, shift - (-at_us // TICK_US)))
         self._delays.add(delays)
         self._instants.add(instants)

@@ -112,7 +112,7 @@ class DelayedLine:
         self._waiting = waiting
         self._timers = scheduler.timers
         self._calls = PartitionCalls(scheduler.timers)
-        self._pending = Pending(directory.waiting.run)
+        self._pending = Pending(directory.waiting.run, waiting.port.carried.stamps)
         self._questions: deque[tuple[DelayedQuestion, Reply]] = deque()
         self._read_to = 0
         self._flag = Flag()
@@ -179,7 +179,7 @@ class DelayedLine:
         await calls.ask(port, OPEN_WAITING)
         await calls.ask(port, c.Alter(waiting.settings))
         statistics: c.PartitionStatistics = await calls.ask(port, c.Describe())
-        self._pending = Pending(self._directory.waiting.run)
+        self._pending = Pending(self._directory.waiting.run, self._waiting.port.carried.stamps)
         at = min([group.floor for group in statistics.groups], default=0)
         self._read_to = end = max(statistics.visible_end, at)
         missing: list[OffsetRange] = []

@@ -71,7 +71,8 @@ async def open_delivery_journal(
 async def _opened(
     files: Incarnation, spec: PartitionSpec, context: Context[Any], *, is_damaged: bool = False
 ) -> tuple[Journal, GroupStates]:
-    states = GroupStates(wall_offset(context.clock), opened_us=context.clock.wall_us())
+    offset_s, now_us = wall_offset(context.clock), context.clock.wall_us()
+    states = GroupStates(offset_s, opened_us=now_us, stamps=spec.port.carried.stamps)
     owner = Owner(
         states.restore_in_steps,
         states.apply_in_steps,

@@ -71,6 +71,7 @@ from callboard.actors.partition.commands import DeliverySettings, GroupStatistic
 from callboard.actors.partition.ownership import Ownership
 from callboard.log.errors import InvalidArgument, JournalInvalid
 from callboard.log.format.fields import MUST, check_kind, unknown_fields
+from callboard.log.format.stamps import Stamps
 from callboard.log.plain import shown
 
 RECORDS_VERSION: Final = 1
@@ -332,8 +333,11 @@ class PendingLease(NamedTuple):
 class GroupStates:
     """The groups of one partition by id."""
 
-    def __init__(self, wall_offset_s: float = 0.0, *, opened_us: int = 0) -> None:
+    def __init__(
+        self, wall_offset_s: float = 0.0, *, opened_us: int = 0, stamps: Stamps | None = None
+    ) -> None:
         self._opened_us = opened_us
+        self._stamps = Stamps() if stamps is None else stamps
         self.wall_offset_s = wall_offset_s
         """Wall time minus monotonic time when the partition was opened."""
         self.groups: dict[int, Group] = {}
@@ -432,9 +436,11 @@ class GroupStates:
     def written(self, wall_us: int) -> None:
         """What is replayed next was written at `wall_us`. If that is still to come, the clock was set back meanwhile:
 
-        delays then run from when they were written, so none gets longer than it was asked to be.
+        delays then run from the opening, or from when an earlier one has noticed it (`stamps`), so none gets longer
+        than it was asked to be.
         """
-        self._wall_offset_s = self.wall_offset_s + max(0, wall_us - self._opened_us) / 1e6
+        written_us = min(self._stamps.believed(wall_us, self._opened_us), self._opened_us)
+        self._wall_offset_s = self.wall_offset_s + max(0, wall_us - written_us) / 1e6
 
     def parsed(self, record: bytes) -> Stored:
         """What one journal record says. Raises `JournalInvalid`, `FormatTooNew`."""

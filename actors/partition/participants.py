@@ -26,6 +26,7 @@ import trio
 from callboard.actors.delivery.pieces import gathered
 from callboard.actors.partition.choice.expiry import stamp
 from callboard.actors.partition.core import PartitionCore
+from callboard.actors.partition.noticed import NoticedStamps
 from callboard.actors.partition.publishing.publishers import Publishers, not_stored
 from callboard.actors.partition.queues import NEVER, Appends, JournalWork
 from callboard.log.errors import CallboardError, DiskFull, PlanFailed, StorageError
@@ -96,11 +97,13 @@ class LogParticipant:
         space_changed: Callable[[CallboardError | None], None] = lambda lack: None,
         told_lack: bool = False,
         publishers: Publishers | None = None,
+        noticed: NoticedStamps | None = None,
         default_ttl_us: int | None = None,
     ) -> None:
         self._core = core
         self._log = log
         self._publishers = publishers
+        self._noticed = noticed
         self.default_ttl_us = default_ttl_us
         """How long records live that say nothing of it."""
         self._clock = clock
@@ -269,6 +272,8 @@ class LogParticipant:
             await self._make_room()
             if self._publishers is not None:
                 await self._publishers.keep(log)
+            if self._noticed is not None:
+                await self._noticed.keep()
         except StorageError:
             self.failures += 1
         if log.needs_healing:

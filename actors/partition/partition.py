@@ -39,6 +39,7 @@ from callboard.actors.partition.core import REFUSALS, PartitionCore
 from callboard.actors.partition.delivery_journal import open_delivery_journal
 from callboard.actors.partition.group_states import PendingLease
 from callboard.actors.partition.kept_letters import DeadLetterNotices
+from callboard.actors.partition.noticed import NoticedStamps
 from callboard.actors.partition.openings import Turn
 from callboard.actors.partition.participants import JournalParticipant, LogParticipant, wall_offset
 from callboard.actors.partition.publishing.publishers import Publishers, publishers_of
@@ -90,6 +91,7 @@ class Partition(Actor[c.PartitionCommand]):
         self._core: PartitionCore
         self._committer: Committer
         self._publishers: Publishers
+        self._noticed: NoticedStamps
         self._windows: WindowReading
         self._dead_letters: DeadLetterNotices
         self._has_started = False
@@ -266,6 +268,11 @@ class Partition(Actor[c.PartitionCommand]):
         files = await context.disk.incarnate(spec.directory)
         journal, folder = await files.list(spec.journal_directory), await files.list(spec.directory)
         await spec.openings.hold(turn, OPENING_BYTES_LEAST + sum([entry.size_bytes for entry in journal]))
+        stamps = spec.port.carried.stamps
+        stamps.report = lambda *told: context.emit(notices.ClockWasAhead(context.path, *told))
+        stamps.changed = lambda: None
+        noticed = self._noticed = NoticedStamps(files, spec.journal_directory, stamps)
+        await noticed.load(journal)
         self._journal, states = await open_delivery_journal(files, spec, context, spec.port.lacks(journal))
         publishers = self._publishers = publishers_of(files, spec, context)
         published_end = await publishers.load(journal)
@@ -279,7 +286,7 @@ class Partition(Actor[c.PartitionCommand]):
             named_end=max(states.named_end(), published_end),
             is_gone=spec.port.lacks(folder),
             limits=spec.log_limits(context.limits),
-            stamps=self._port.carried.stamps,
+            stamps=stamps,
         )
         await publishers.compare(log)
         lack = log.owed_for or self._journal.lack
@@ -290,6 +297,7 @@ class Partition(Actor[c.PartitionCommand]):
         for damage in log.damages:
             self._tell_damage(damage, is_new=damage in new)
         await publishers.catch_up(log)
+        await noticed.keep()
         core = self._core = PartitionCore(
             states,
             self._port.carried,
@@ -316,8 +324,10 @@ class Partition(Actor[c.PartitionCommand]):
             space_changed=lambda lack: context.emit(self._port.note_lack(lack, context.path)),
             told_lack=self._port.told_lack,
             publishers=publishers,
+            noticed=noticed,
             default_ttl_us=spec.settings.default_ttl_us,
         )
+        stamps.changed = self._log_part.maintain
         work = self._read_hot, self._from_disk
         self._windows = WindowReading(core, log, context.clock, context.start_task, self._perform, *work)
         self._committer = Committer((self._log_part, self._journal_part), DiskEngine(files), context.clock)
@@ -335,6 +345,7 @@ class Partition(Actor[c.PartitionCommand]):
             await self._committer.closed()
             await self._log.close()
             await self._publishers.close(self._log)
+            await self._noticed.keep()
             await self._journal.close()
 
     def crashed(self, error: BaseException) -> None:

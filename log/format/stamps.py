@@ -12,7 +12,7 @@ much later. The stored stamp stays as it is. An instant that a user has named, s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import attrs
 
@@ -28,15 +28,27 @@ def is_ahead(stamp_us: int, now_us: int) -> bool:
 
 @attrs.define(eq=False)
 class Stamps:
-    """What was noticed of stamps that are ahead, for as long as a process lives."""
+    """What was noticed of stamps that are ahead. It may be kept over processes (`pairs`, `resume`)."""
 
     report: Callable[[int, int], object] = lambda stamp_us, now_us: None
     """Called with the first stamp that is ahead, and with now."""
+    changed: Callable[[], object] = lambda: None
+    """Called when more is noticed."""
     count: int = 0
     """How often one was noticed."""
     _noticed: list[tuple[int, int]] = attrs.Factory(list)
     """(Stamp, when it was noticed): the stamps fall, the times rise unless the clock is set back once more. What is
     stamped up to there was stamped before."""
+
+    @property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """Stamps, and when each was noticed, for `resume`."""
+        return tuple(self._noticed)
+
+    def resume(self, pairs: Iterable[tuple[int, int]]) -> None:
+        """An earlier process has noticed these; what this one knows already is later."""
+        if not self._noticed:
+            self._noticed = list(pairs)[-STAMPS_NOTICED_MAX:]
 
     def notice(self, stamp_us: int, now_us: int) -> None:
         """This was stamped last, or is read now; what is ahead up to there was stamped before now."""
@@ -50,6 +62,7 @@ class Stamps:
         self.count += 1
         if self.count == 1:
             self.report(stamp_us, now_us)
+        self.changed()
 
     def believed(self, stamp_us: int, now_us: int) -> int:
         """The time for which the stamp counts."""

@@ -33,6 +33,10 @@ WINDOW_S: Final = 60.0
 EVERY_S: Final = 300.0
 AFTER_S: Final = 4 * RETENTION_S
 """How long the clock is right before all is looked at."""
+OPENED_S: Final = 20.0
+"""So long it is open where openings are frequent: less than a time to live."""
+OPENINGS: Final = 6
+OPENINGS_MAX: Final = 50
 PAUSE_S: Final = 5.0
 LIVENESS_S: Final = 2 * AFTER_S
 IDLE_S: Final = 1.0
@@ -47,9 +51,14 @@ class WrongClock:
     shifts_s: tuple[float, ...] = (YEAR_S,)
     """By how much it is wrong, one time after the other."""
     for_s: float = 10.0
+    openings: int = 0
+    """How often the directory is opened for less than a time to live, once the clock is right."""
 
     def __attrs_post_init__(self) -> None:
-        check_counts(type(self).__name__, {"messages": (self.messages, COUNT_MAX)})
+        check_counts(
+            type(self).__name__,
+            {"messages": (self.messages, COUNT_MAX), "openings": (self.openings, OPENINGS_MAX)},
+        )
 
 
 class WrongClocks:
@@ -70,6 +79,7 @@ class WrongClocks:
             messages=between(entropy, 1, 3),
             shifts_s=tuple([one_of(entropy, SHIFTS_S) for _ in range(between(entropy, 1, 2))]),
             for_s=one_of(entropy, (10.0, 400.0)),
+            openings=one_of(entropy, (0, OPENINGS)),
         )
 
     async def main(self, world: World, workload: WrongClock) -> None:
@@ -90,6 +100,7 @@ class _Wrong:
         self._is_right = trio.Event()
         self._rounds = 0
         self._ids: list[bytes] = []
+        self._left = max(0, workload.openings)
         self._right_at = 0.0
         self._next: dict[str, int] = {}
 
@@ -110,8 +121,18 @@ class _Wrong:
         self._is_right.set()
 
     async def life(self, machine: Machine) -> None:
-        """Sessions until one comes to its end."""
+        """Sessions until one comes to its end; before that, when the clock is right, some that end early."""
+        is_often = self._left > 0
+        while self._left:
+            await live_until_done(self._world, partial(self._session, machine))
+            self._left -= 1
+        if is_often:
+            await live_until_done(self._world, partial(self._look_at_offers, machine))
         await live_until_done(self._world, partial(self._session, machine))
+
+    async def _look_at_offers(self, machine: Machine) -> None:
+        async with machine.open_runtime() as runtime:
+            await self._expired(await runtime.create_topic("offers"), "often-opened")
 
     async def _session(self, machine: Machine) -> None:
         async with machine.open_runtime() as runtime:
@@ -125,6 +146,10 @@ class _Wrong:
                 while not self._is_right.is_set():
                     await self._publish(old, offers, once)
                     await self._world.rest(PAUSE_S)
+                if self._left:
+                    await self._world.rest(OPENED_S)
+                    nursery.cancel_scope.cancel()
+                    return
                 end = (await old.publish(b"the last of a wrong clock")).offset or 0
                 await once.publish(b"the last of a wrong clock")
                 while self._world.now < self._right_at + AFTER_S:
@@ -148,15 +173,18 @@ class _Wrong:
             raise self._broken(
                 f"retention keeps all from offset {part.start_offset} on, and what has the offset {end} is old"
             )
-        async with offers.subscribe("late") as consumer:
-            if (message := await consumer.get(timeout=IDLE_S)) is not None:
-                raise self._broken(f"the offer {message.value!r} is delivered long after its time to live")
+        await self._expired(offers, "late")
         (part,) = await once.describe()
         for name in self._ids:
             if (receipt := await once.publish(name, dedup_id=name)).offset < part.visible_end:
                 raise self._broken(f"the id {name!r} counts as a duplicate of offset {receipt.offset}")
         await self._look_at_beats(beats)
         await self._look_from_now(once)
+
+    async def _expired(self, offers: Any, group: str) -> None:
+        async with offers.subscribe(group) as consumer:
+            if (message := await consumer.get(timeout=IDLE_S)) is not None:
+                raise self._broken(f"the offer {message.value!r} is delivered long after its time to live")
 
     async def _look_from_now(self, topic: Any) -> None:
         await self._world.rest(IDLE_S)  # what was published before is older than the instant

@@ -9,9 +9,12 @@ import pytest
 import trio
 
 import callboard
+from callboard.actors.partition.noticed import CLOCK_NAME
 from callboard.log.format.stamps import TOLERANCE_US, Stamps, is_ahead
 from callboard.log.limits import STAMPS_NOTICED_MAX
 from callboard.log.offline.reader import LogReader
+from callboard.log.seams.disk import MakeDirectory, Unlink
+from callboard.log.segments.small_files import read_whole, replace_whole
 from callboard.message import to_us
 from callboard.recordings.reader import LogBatches
 from callboard.replay.joining import ttls_of
@@ -89,6 +92,107 @@ async def test_a_time_to_live_that_began_in_a_wrong_year_ends(
             assert await take(runtime, "again") == b"an offer"
             await trio.sleep(120)
             assert await take(runtime, "late") is None
+
+
+async def opened_often(world: Any, times: int, look: Any, *, every_s: float = 20.0) -> None:
+    """Open the directory so many times, for some seconds each, and have each process killed."""
+    for _ in range(times):
+        async with world.doomed() as runtime:
+            await look(runtime)
+            await trio.sleep(every_s)
+
+
+async def nothing(runtime: Any) -> None:
+    """Only open the directory."""
+
+
+async def test_a_time_to_live_of_a_wrong_year_ends_over_openings_that_are_shorter(
+    autojump_clock: Any, world: Any
+) -> None:
+    """Each process goes on with the time at which an earlier one has noticed it, though it was killed."""
+    async with world.doomed() as runtime:
+        topic = await runtime.create_topic("orders")
+        await in_a_wrong_year(world, topic.publish(b"an offer", ttl=60))
+    await opened_often(world, 5, nothing)
+    async with world.open() as runtime:
+        async with runtime.topic("orders").subscribe("late") as consumer:
+            assert await consumer.get(timeout=1) is None
+
+
+async def test_a_record_of_a_wrong_year_is_dropped_by_age_over_openings_that_are_shorter(
+    autojump_clock: Any, world: Any
+) -> None:
+    """Also when it is the last one of its partition."""
+    async with world.doomed() as runtime:
+        topic = await runtime.create_topic("orders", retention_age=2 * HOUR_S, segment_age=HOUR_S)
+        await in_a_wrong_year(world, topic.publish(b"old"))
+    await opened_often(world, 8, nothing, every_s=0.5 * HOUR_S)
+    async with world.open() as runtime:
+        (part,) = await runtime.topic("orders").describe()
+        assert part.start_offset == part.visible_end == 1
+
+
+async def test_a_delay_of_a_wrong_year_ends_over_openings_that_are_shorter(
+    autojump_clock: Any, world: Any
+) -> None:
+    """It counts from when an earlier process has noticed it."""
+    async with world.doomed() as runtime:
+        topic = await runtime.create_topic("orders")
+        await in_a_wrong_year(world, topic.publish(b"later", delay=60))
+    await opened_often(world, 5, nothing)
+    async with world.open() as runtime:
+        await trio.sleep(1)
+        assert [record.value async for record in runtime.topic("orders").read()] == [b"later"]
+
+
+async def test_a_nack_of_a_wrong_year_ends_over_openings_that_are_shorter(
+    autojump_clock: Any, world: Any
+) -> None:
+    """Its delay counts from when an earlier process has noticed it."""
+    async with world.doomed() as runtime:
+        topic = await runtime.create_topic("orders")
+        world.clock.shift(YEAR_S)
+        await topic.publish(b"again")
+        async with topic.subscribe("billing") as consumer:
+            await (await consumer.get()).nack(delay=60)
+            await consumer.flush()
+        world.clock.shift(-YEAR_S)
+    await opened_often(world, 5, nothing)
+    async with world.open() as runtime:
+        async with runtime.topic("orders").subscribe("billing") as consumer:
+            assert (await consumer.get(timeout=1)) is not None
+
+
+@pytest.mark.parametrize("harm", ["lost", "damaged", "another's", "a folder"])
+async def test_a_file_of_noticed_times_that_is_no_use_is_passed_over(
+    autojump_clock: Any, world: Any, harm: str
+) -> None:
+    """The directory opens, is sound, and what is ahead is noticed anew."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders", partitions=2)
+        for partition in range(2):
+            await in_a_wrong_year(world, topic.publish(b"an offer", ttl=60, partition=partition))
+    async with world.open() as runtime:
+        folder = f"topics/{topic.topic_id}/0/delivery"
+    files = await world.disk.incarnate("harm")
+    path = f"{folder}/{CLOCK_NAME}"
+    found = await read_whole(files, path)
+    assert found is not None
+    if harm in ("lost", "a folder"):
+        await files.submit((Unlink(path),))
+    if harm == "a folder":
+        await files.submit((MakeDirectory(path),))
+    if harm == "damaged":
+        await replace_whole(files, path, found[:-1] + b"?")
+    if harm == "another's":
+        await replace_whole(files, path, await read_whole(files, path.replace("/0/", "/1/")) or b"")
+    await trio.sleep(70)
+    async with world.open() as runtime:
+        async with runtime.topic("orders").subscribe("late") as consumer:
+            message = await consumer.get(timeout=1)
+            assert message is not None
+            assert message.partition == 0
+            assert await consumer.get(timeout=1) is None
 
 
 async def test_what_nobody_consumes_expires_after_a_wrong_year(autojump_clock: Any, world: Any) -> None:

@@ -28,7 +28,7 @@ import cbor2
 
 from callboard.actors.kernel import Context
 from callboard.actors.kernel.steps import in_steps
-from callboard.actors.notices import ClockWasAhead, ProducerForgotten, PublishersLost
+from callboard.actors.notices import ProducerForgotten, PublishersLost
 from callboard.actors.partition.commands import (
     ForgetProducer,
     ForgetSources,
@@ -357,15 +357,13 @@ def _answered_by(answer: Callable[[Any], object]) -> Callable[[Any, Token | None
 
 
 def publishers_of(files: Incarnation, spec: PartitionSpec, context: Context[Any]) -> Publishers:
-    """Those of a partition; `load` them. From now on it is reported here that a clock was ahead."""
-    stamps = spec.port.carried.stamps
-    stamps.report = lambda *told: context.emit(ClockWasAhead(context.path, *told))
+    """Those of a partition; `load` them."""
     admission = Admission(
         spec.port.label,
         begun=spec.port.producers_begun,
         window_us=spec.settings.dedup_window_us,
         void_below=spec.port.ids_void_below,
-        stamps=stamps,
+        stamps=spec.port.carried.stamps,
         limits=context.limits,
     )
     return Publishers(

@@ -1,0 +1,89 @@
+"""The file `clock` of a partition: the stamps that are ahead, and when that was noticed (`stamps`).
+
+A stamp that is ahead counts as of when that was noticed. The file has that moment outlive the process: without it each
+opening would notice anew, and what a clock has stamped that was ahead would never grow old where openings are frequent.
+
+It is a help, no summary: a file that is lost, cannot be read or is another partition's is passed over, and what it said
+is noticed anew.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+import attrs
+import cbor2
+
+from callboard.log.errors import StorageError
+from callboard.log.format.fields import CBOR_ERRORS
+from callboard.log.format.segment import identity_of
+from callboard.log.format.stamps import Stamps
+from callboard.log.limits import CLOCK_BYTES_MAX
+from callboard.log.seams.disk import Entry, Incarnation
+from callboard.log.segments.small_files import read_whole, replace_whole
+
+CLOCK_NAME: Final = "clock"
+MAGIC: Final = b"CBCK"
+VERSION: Final = 1
+HEAD: Final = MAGIC + VERSION.to_bytes(4, "little")
+HEAD_BYTES: Final = 12
+"""Magic, version (u32), CRC-32 of both and the body (u32)."""
+
+Pairs = tuple[tuple[int, int], ...]
+
+
+@attrs.define(eq=False)
+class NoticedStamps:
+    """Keeps a partition's `Stamps` in the folder of its delivery journal."""
+
+    _files: Incarnation
+    _directory: str
+    _stamps: Stamps
+    _stored: Pairs = ()
+
+    @property
+    def path(self) -> str:
+        """The file's path."""
+        return f"{self._directory}/{CLOCK_NAME}"
+
+    async def load(self, entries: Sequence[Entry]) -> None:
+        """Go on with what the file says, if the directory with `entries` has one."""
+        size = next((entry.size_bytes for entry in entries if entry.name == CLOCK_NAME), None)
+        if size is None or size > CLOCK_BYTES_MAX:
+            return
+        with suppress(StorageError, *CBOR_ERRORS):
+            self._stored = decode(
+                await read_whole(self._files, self.path) or b"", identity_of(self._directory)
+            )
+        self._stamps.resume(self._stored)
+
+    async def keep(self) -> None:
+        """Write the file unless it says all that is known. If the disk refuses, the next occasion tries again."""
+        pairs = self._stamps.pairs
+        if pairs != self._stored:
+            with suppress(StorageError):
+                await replace_whole(self._files, self.path, encode(pairs, identity_of(self._directory)))
+                self._stored = pairs
+
+
+def encode(pairs: Pairs, identity: int) -> bytes:
+    """The bytes of the file: a head, then a CBOR map."""
+    body = cbor2.dumps({"noticed": [list(pair) for pair in pairs], "identity": identity})
+    return HEAD + zlib.crc32(body, zlib.crc32(HEAD)).to_bytes(4, "little") + body
+
+
+def decode(data: bytes, identity: int) -> Pairs:
+    """What the file says of the partition with this identity. Raises one of `CBOR_ERRORS`."""
+    body = data[HEAD_BYTES:]
+    if data[:8] != HEAD or int.from_bytes(data[8:HEAD_BYTES], "little") != zlib.crc32(body, zlib.crc32(HEAD)):
+        raise ValueError("its checksum is wrong, or its version is unknown")
+    found = cbor2.loads(body)
+    if found["identity"] != identity:
+        raise ValueError("it belongs to another partition")
+    pairs = tuple([(stamp_us, at_us) for stamp_us, at_us in found["noticed"]])
+    if not all(type(number) is int for pair in pairs for number in pair):
+        raise ValueError("a time is no number")
+    return pairs

@@ -55,13 +55,9 @@ class Pending:
             if kind == INSTANT:
                 instants.append((schedule_id, -(-due_us // TICK_US)))
             else:
-                if begun == run:
-                    at_us = deadline_us
-                else:
-                    left_us = min(due_us - now_us, delay_us)
-                    if left_us == delay_us:
-                        left_us -= max(0, now_us - self._stamps.believed(due_us - delay_us, now_us))
-                    at_us = mono_us + left_us
+                if begun != run and due_us - now_us > delay_us:
+                    due_us = self._stamps.believed(due_us - delay_us, now_us) + delay_us
+                at_us = deadline_us if begun == run else mono_us + min(due_us - now_us, delay_us)
                 delays.append((schedule_id, shift - (-at_us // TICK_US)))
         self._delays.add(delays)
         self._instants.add(instants)

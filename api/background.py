@@ -17,7 +17,7 @@ from callboard.supervision import ChildSpec, Supervisor
 
 
 class BackgroundActors:
-    """Starts them below `root`. A runtime that only looks publishes nothing by itself: it has one, which counts what
+    """Starts them below `root`. A runtime that only looks publishes nothing by itself: it has two, which count what
     waits.
     """
 
@@ -25,11 +25,11 @@ class BackgroundActors:
         self._root = root
         self._starts: dict[str, ActorStart] = {
             "scheduler": partial(Scheduler, directory, moves=not only_looks),
+            "outbox": partial(Forwarder, directory, moves=not only_looks),
         }
         if not only_looks:
             self._starts |= {
                 ROUTER: partial(DeadLetterRouter, directory, Counter()),
-                "outbox": partial(Forwarder, directory),
                 "recurring": partial(Recurring, directory.schedules, directory.wheel),
             }
 

@@ -41,7 +41,7 @@ from callboard.actors.partition.choice.record_window import WindowBudget
 from callboard.actors.partition.openings import Openings
 from callboard.actors.partition.partition import Partition
 from callboard.actors.partition.port import PartitionPort
-from callboard.actors.partition.spec import PartitionSpec, RouterAddress
+from callboard.actors.partition.spec import BackgroundAddress, PartitionSpec
 from callboard.actors.recurring.schedules import Schedules
 from callboard.actors.recurring.spec import Zones
 from callboard.actors.settings import GroupSettings, TopicSettings
@@ -117,7 +117,7 @@ class Directory:
         self._by_name: dict[str, LiveTopic] = {}
         self._live_groups: dict[int, LiveGroup] = {}
         self._memberships: dict[int, Membership] = {}
-        self.router = RouterAddress()
+        self.router, self.forwarder = BackgroundAddress(), BackgroundAddress()
         self._to_router = StandingNotices[RouteGroup | SourcesEnded]()
         """By group that names a topic for dead letters: the ids of the topics that it reads."""
         self._to_forwarder = StandingNotices[OutboxOpened | SourcesEnded]()
@@ -240,7 +240,7 @@ class Directory:
             port.topic_id = record.topic_id
         partitions = tuple(self._spec(record.name, record.topic_id, port, record.settings) for port in ports)
         for spec in partitions:
-            spec.router = self.router
+            spec.router, spec.forwarder = self.router, self.forwarder
         children = [self._child(spec, str(spec.index)) for spec in partitions]
         supervisor = self._topics.add_child(
             SupervisorSpec(
@@ -316,13 +316,12 @@ class Directory:
             port.topic_id, spec.folder = live.topic_id, outbox_folder(source.index)
             port.ref = supervisor.add_child(self._child(spec, spec.folder))
             outbox = Outbox(port, source, kept)
-            source.outbox_moved = outbox.note
             found.append(outbox)
             self.outboxes.add(outbox)
             opened = OutboxOpened(live.topic_id, source.index)
             self._to_forwarder.stand(opened, opened)
         live.outboxes = tuple(found)
-        self._serve("outbox", self._to_forwarder)
+        self.forwarder.ref = self._serve("outbox", self._to_forwarder) or self.forwarder.ref
 
     async def made(self, live: LiveTopic) -> frozenset[str]:
         """Wait until each of the topic's partitions, and of those beside, runs or has failed: of which all have files.

@@ -8,7 +8,7 @@ import attrs
 
 from callboard.actors.catalog.commands import OutboxOpened, RouteGroup, SourcesEnded, WaitingOpened
 from callboard.actors.kernel import Question
-from callboard.actors.partition.commands import DeadLettersWait
+from callboard.actors.partition.commands import DeadLettersWait, PublishesWait
 
 
 @attrs.frozen
@@ -27,7 +27,7 @@ class CountForwarded(Question[Forwarded]):
 
 
 RouterCommand = DeadLettersWait | RouteGroup | SourcesEnded | CountForwarded
-ForwarderCommand = OutboxOpened | SourcesEnded
+ForwarderCommand = OutboxOpened | PublishesWait | SourcesEnded
 
 
 @attrs.frozen

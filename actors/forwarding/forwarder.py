@@ -42,6 +42,7 @@ from callboard.actors.partition import commands as c
 from callboard.actors.partition.beside.outbox import OPEN_OUTBOX, OUTBOX, Outbox
 from callboard.actors.partition.beside.outbox_records import HEADER, Target, addressed, published
 from callboard.actors.partition.calls import PartitionCalls, SourceEnded
+from callboard.actors.partition.commands import PublishesWait
 from callboard.actors.partition.publishing.source_ids import of_outbox
 from callboard.actors.timing import Timers
 from callboard.log.errors import ActorStopped, CallboardError, TopicNotFound
@@ -56,30 +57,41 @@ A = TypeVar("A")
 
 
 class Forwarder(Actor[ForwarderCommand]):
-    """See the module."""
+    """See the module. Unless it `moves`, it only hears how much waits."""
 
     defers_interrupts = True
 
-    def __init__(self, directory: Directory) -> None:
+    def __init__(self, directory: Directory, *, moves: bool = True) -> None:
         self._directory = directory
+        self._moves = moves
         self._timers = Timers(directory.wheel)
         self._ended = EndedSources(directory, self._timers)
 
     async def started(self) -> None:
         """Look for sources that have ended; the catalog tells of outboxes."""
-        self.context.start_task(self._ended.forget, name="ended sources")
+        if self._moves:
+            self.context.start_task(self._ended.forget, name="ended sources")
 
     async def receive(self, message: ForwarderCommand) -> None:
-        """Serve an outbox that is opened."""
+        """Serve an outbox that is opened, and look for what is new in one."""
         match message:
             case OutboxOpened(topic_id, partition):
-                live = self._directory.by_id(topic_id)
-                if live is not None and not live.deleted:
-                    outbox = live.outboxes[partition]
+                outbox = self._outbox(topic_id, partition)
+                if outbox is not None and self._moves:
                     lines = OutboxLines(self.context, self._directory, outbox, self._timers)
                     self.context.start_task(lines.run, name=outbox.port.label)
+            case PublishesWait(topic_id, partition, entries, has_new):
+                outbox = self._outbox(topic_id, partition)
+                if outbox is not None:
+                    outbox.pending = entries
+                    if has_new:
+                        outbox.flag.set()
             case SourcesEnded():
                 self._ended.look_again()
+
+    def _outbox(self, topic_id: str, partition: int) -> Outbox | None:
+        live = self._directory.by_id(topic_id)
+        return None if live is None or live.deleted else live.outboxes[partition]
 
 
 @attrs.define(eq=False)

@@ -351,6 +351,17 @@ class DeadLettersWait:
 
 
 @attrs.frozen
+class PublishesWait:
+    """A notice to the forwarder: how many messages the partition's acks have published that are not forwarded yet."""
+
+    topic_id: str
+    partition: int
+    entries: int
+    has_new: bool
+    """Some may have come since the last notice."""
+
+
+@attrs.frozen
 class ListDead(Question[list[DeadLetter]]):
     """Answered with the dead letters of a group (`delivery.failing.DeadLetter`), once they are synced: those with
     numbers above `above`, the first `limit` of them.

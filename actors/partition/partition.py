@@ -29,6 +29,7 @@ from callboard.actors.kernel.steps import in_steps
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
 from callboard.actors.partition.account import News
+from callboard.actors.partition.beside.outbox_notices import OutboxNotices
 from callboard.actors.partition.choice.addressing import may_be_addressed
 from callboard.actors.partition.choice.expiry import has_expired
 from callboard.actors.partition.choice.lease_reading import LeaseReading
@@ -178,7 +179,7 @@ class Partition(Actor[c.PartitionCommand]):
             e.Arm: self._arm,
             **self._dead_letters.performers(),
             e.DroppedUnread: self._dropped_unread,
-            e.OutboxMoved: self._port.note_outbox,
+            e.OutboxMoved: OutboxNotices(self._spec).moved,
         }
         port.carried.has_expiries |= self._spec.settings.default_ttl is not None
         now, numbering = context.clock.monotonic(), self._journal.next_id

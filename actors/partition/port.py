@@ -76,8 +76,6 @@ class PartitionPort:
         self._record: DamageRecord | None = None
         self.topic_id = ""
         self.index = index
-        self.outbox_moved: Callable[[int, bool], object] = lambda _count, _has_new: None
-        """Called with how many entries its outbox has, and whether some may be new."""
         self.ref: ActorRef[PartitionCommand]
         self.state = "starting"
         self.failure: BaseException | None = None
@@ -127,10 +125,6 @@ class PartitionPort:
     def lacks(self, entries: Sequence[Entry]) -> bool:
         """Whether a log that was made in the folder with these entries is gone."""
         return self.is_made and not holds_log(entries)
-
-    def note_outbox(self, effect: tuple[int, bool]) -> None:
-        """Its outbox has gained or lost entries."""
-        self.outbox_moved(*effect)
 
     def is_outdated(self, group_id: int, lease_id: int) -> bool:
         """Whether the topic is deleted, or the group was sought elsewhere after that lease was given."""

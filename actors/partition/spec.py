@@ -36,8 +36,8 @@ def log_settings(settings: TopicSettings, limits: Limits) -> LogSettings:
 
 
 @attrs.define(eq=False)
-class RouterAddress:
-    """Where the dead-letter router is found; None until it is started. It then hears what to ask partitions for."""
+class BackgroundAddress:
+    """Where the router, or the forwarder, is found; None until it is started. It then hears what to ask partitions."""
 
     ref: ActorRef[Any] | None = None
 
@@ -56,8 +56,10 @@ class PartitionSpec:
     """Of all partitions of the runtime."""
     wheel: WheelAddress
     """Of the runtime."""
-    router: RouterAddress | None = None
+    router: BackgroundAddress | None = None
     """None for partitions that keep no dead letters of users' groups."""
+    forwarder: BackgroundAddress | None = None
+    """None for partitions that have no outbox."""
     folder: str = ""
     """The last part of its directory, when that is not its index."""
 

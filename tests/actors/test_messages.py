@@ -63,7 +63,7 @@ def test_commands_that_are_asked_name_their_answers():
         *("PublishOne", "PublishMany", "Fetch"),  # their replies are awaited elsewhere
         *("WaitForReady", "WaitForVisible"),  # answered by notices, which say nothing
         *("SettleUnawaited", "RemainingMembers", "Arm", "Cancel", "DeadLettersWait", "RouteGroup"),  # told
-        *("SourcesEnded", "OutboxOpened", "WaitingOpened"),  # told
+        *("SourcesEnded", "OutboxOpened", "WaitingOpened", "PublishesWait"),  # told
         *("Join", "Wanted"),  # told
     }
 

@@ -87,12 +87,6 @@ class Outbox:
     _known_end: int = 0
     _open_acks: dict[OpenAck, None] = attrs.Factory(dict)
 
-    def note(self, count: int, has_new: bool) -> None:
-        """The source has this many entries; some may be new."""
-        self.pending = count
-        if has_new:
-            self.flag.set()
-
     def begin(self) -> OpenAck:
         """An ack begins to store its payloads."""
         open_ack = OpenAck(self._known_end)

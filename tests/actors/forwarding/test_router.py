@@ -16,7 +16,7 @@ from callboard.actors.kernel.mailbox import Batch
 from callboard.actors.partition import effects as e
 from callboard.actors.partition.commands import DeadLettersWait
 from callboard.actors.partition.kept_letters import DeadLetterNotices
-from callboard.actors.partition.spec import RouterAddress
+from callboard.actors.partition.spec import BackgroundAddress
 from callboard.simulations.clock import VirtualClock
 from callboard.simulations.entropy import SeededEntropy
 
@@ -25,7 +25,7 @@ from callboard.simulations.entropy import SeededEntropy
 class Place:
     """What the notices need of a partition."""
 
-    router: RouterAddress
+    router: BackgroundAddress
     topic_id: str = "t1"
     index: int = 3
     path: str = "topics/orders/3"
@@ -43,7 +43,7 @@ def taken(cell: Any) -> list[Any]:
 
 def test_a_partition_says_once_until_it_is_asked_that_dead_letters_wait() -> None:
     """However many come about; of each group for itself; and nothing before there is a router."""
-    place = Place(RouterAddress())
+    place = Place(BackgroundAddress())
     notices: Any = DeadLetterNotices(place, place)  # type: ignore[arg-type]
     has_dead = notices.performers()[e.HasDead]
     has_dead(e.HasDead(1, 1, "r"))

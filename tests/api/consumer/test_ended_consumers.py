@@ -117,6 +117,28 @@ async def test_leaving_wakes_who_waits_for_a_disk(autojump_clock: Any, world: An
             world.disk.unhang()
 
 
+async def test_a_deadline_bounds_how_long_leaving_waits_for_lazy_acks(
+    autojump_clock: Any, world: Any
+) -> None:
+    """The consumer departs when it has passed, though the disk hangs, and the acks count when the disk answers."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 5)
+        begun = trio.current_time()
+        with trio.CancelScope() as scope:
+            async with topic.subscribe("group") as consumer:
+                messages = [await consumer.get() for _ in range(5)]
+                world.disk.hang(topic.topic_id)
+                for message in messages:
+                    await message.ack(wait=False)
+                scope.deadline = trio.current_time() + 5
+        assert scope.cancelled_caught
+        assert trio.current_time() - begun < 6
+        world.disk.unhang()
+        await trio.sleep(60)
+        async with topic.subscribe("group") as consumer:
+            assert await consumer.get(timeout=60) is None
+
+
 async def test_a_consumer_that_was_fenced_while_it_waited_for_a_disk_goes_on(
     autojump_clock: Any, world: Any
 ) -> None:

@@ -57,7 +57,7 @@ from callboard.actors.catalog.directory import Directory, LiveTopic
 from callboard.actors.catalog.finding import FindsTopics
 from callboard.actors.catalog.folders import folders_of
 from callboard.actors.catalog.forgetting import ForgetsGroups
-from callboard.actors.catalog.losses import tell_losses
+from callboard.actors.catalog.losses import store_losses, tell_losses
 from callboard.actors.catalog.making import MadeFolders
 from callboard.actors.catalog.operations import Afterwards, CatalogOperations
 from callboard.actors.catalog.patterns import after, check_pattern_of, left_out, matching, passed_over
@@ -97,6 +97,7 @@ from callboard.log.journal.journal_recovery import Owner
 from callboard.log.limits import GROUPS_MAX, TOPICS_MAX
 from callboard.log.removal import remove_tree
 from callboard.log.seams.disk import Disk, Incarnation, MakeDirectory, SyncDirectory
+from callboard.log.segments.damage_record import DamageRecord
 
 Decide = Callable[[CatalogState], Sequence[state.Event]]
 """What a decision makes of a state, as events; raises its refusal."""
@@ -132,6 +133,7 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
         """Whether the journal may hold a decision that failed, and that does not count."""
         self._next_consumer = 0
         self._journal: Journal
+        self._losses: DamageRecord
         self._files: Incarnation
         self._disk: Disk
         self._operations: CatalogOperations
@@ -177,11 +179,13 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
             limits=context.limits,
         )
         await self._check_not_missing()
-        self._directory.catalog_losses = await tell_losses(context, self._files, self._state)
+        self._losses = await DamageRecord.load(self._files, "catalog")
+        self._directory.catalog_losses = await tell_losses(context, self._files, self._state, self._losses)
         if self._journal.needs_healing:
             # What was read may be in the page cache only: it is written anew before anything else is decided. On a full
             # disk that waits for the next decision if all that was read is proven, and until then only that is used.
             try:
+                await store_losses(self._losses)
                 await self._journal.heal(self._state.snapshot())
             except DiskFull as error:
                 if self._journal.is_read_unproven:
@@ -235,6 +239,8 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
     async def stopping(self) -> None:
         """Close the journal, between two decisions; there is none after that."""
         await self._deciding.acquire()
+        with suppress(StorageError):  # what was found is found again, unless a snapshot has it
+            await store_losses(self._losses)
         await self._made.close(self._journal, self._state)
         await self._journal.close()
 
@@ -319,6 +325,7 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
 
     async def _heal(self) -> None:
         if self._journal.needs_healing:
+            await store_losses(self._losses)
             await self._journal.heal(self._state.snapshot())
             self._is_in_doubt = False
 
@@ -335,6 +342,7 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
         """Keep the journal short, and its reserve. What the disk refuses now is tried again at the next decision."""
         journal = self._journal
         try:
+            await store_losses(self._losses)
             if journal.bytes_since_snapshot > self.context.limits.catalog_snapshot_every_bytes:
                 await journal.snapshot(self._state.snapshot())
                 await journal.prune()

@@ -2,6 +2,9 @@
 
 A repair notes what it gives up there. What an older Callboard's repair gave up is noted when the journal tells of the
 gap. Events after a gap that are about topics and groups which the gap has taken cannot be applied: those are missing.
+
+A record that the disk refuses is written with the next decision, or at closing, and before a snapshot of the
+catalog: from then on the catalog knows the folders, and only the record says that it had not.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ from callboard.actors.catalog.folders import PartitionFolder, unknown_folders
 from callboard.actors.catalog.state import TOPIC_DELAYS, TOPIC_ID, TOPIC_OUTBOX, CatalogState, TopicRecord
 from callboard.actors.kernel import Context
 from callboard.actors.notices import CatalogDamaged
-from callboard.log.errors import StorageError
+from callboard.log.errors import PlanFailed, StorageError
+from callboard.log.journal.journal_disk import error_of
 from callboard.log.limits import FOLDERS_LOOK_S, FOLDERS_LOOKERS, LOSSES_NAMED
 from callboard.log.offline.repair import GIVEN_UP
 from callboard.log.seams.disk import Incarnation
@@ -41,9 +45,19 @@ class CatalogStatistics:
     """Topics and groups by id whose names and settings are lost, as far as something tells of them; at most 100."""
 
 
-async def tell_losses(context: Context[Any], files: Incarnation, state: CatalogState) -> CatalogStatistics:
+async def store_losses(record: DamageRecord) -> None:
+    """Have the file name what the catalog has lost. Raises `StorageError`, `DiskFull` when it lacks space."""
+    if not record.is_stored:
+        try:
+            await record.store()
+        except PlanFailed as error:
+            raise error_of("catalog", "recording damage", error) from error
+
+
+async def tell_losses(
+    context: Context[Any], files: Incarnation, state: CatalogState, record: DamageRecord
+) -> CatalogStatistics:
     """Say what is known to be lost, now that `state` was replayed. Raises `FormatTooNew`, `StorageError`."""
-    record = await DamageRecord.load(files, "catalog")
     lost = [Damage("catalog", 0, 0, first, last, GIVEN_UP) for first, last in state.lost_records]
     for folder in await _unknown_folders(context, files, state.topics.values()):
         # It is found again at each start, until a snapshot of the catalog has it.

@@ -35,6 +35,7 @@ L6  At the moment at which a segment is unlinked, each summary made of it (`rete
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 
@@ -675,11 +676,17 @@ class PartitionLog:
         self.applied(staged)
 
     async def close(self) -> None:
-        """Sync what is dirty, store the index, close the files. A log that needs healing is left as it is."""
+        """Sync what is dirty, store the index, close the files. A log that needs healing is left as it is.
+
+        Damage that could not be recorded when it was found is recorded now, unless the disk refuses again.
+        """
         if self._is_closed:
             return
         self._is_closed = True
         try:
+            if not self.record.is_stored:
+                with suppress(PlanFailed):
+                    await self.record.store()
             if not self.needs_healing:
                 await self._settle()
         finally:

@@ -7,7 +7,7 @@ The file `committed` beside it says how many entries it has (`noted_entries`). S
 copy, is known to lack entries; it is then made anew, with an entry that says so.
 
 The file is replaced whole: written under another name, synced, renamed. When it cannot be written, for example on a
-full disk, what was found is reported in this life and written when the next damage is found.
+full disk, what was found is reported in this life, and written when the next damage is found, or at closing.
 """
 
 from __future__ import annotations

@@ -192,7 +192,10 @@ class _ExclusiveGroup:
     async def watch(self) -> None:
         """All comes to an end when nothing fails any more."""
         await heal_in_time(self.world)
-        ends_s = self.world.now + LIVENESS_S
+        # One member may have to handle all of it, and that only when the first lets go.
+        clings_s = CLINGS_UNTIL_S if self.workload.clings else 0.0
+        patience_s = LIVENESS_S + clings_s + self.workload.messages * self.workload.handling_s
+        ends_s = self.world.now + patience_s
         await self.world.rest(GRACE_S)
         while not self.is_done and self.world.now < ends_s:
             machine = self.world.machine
@@ -202,7 +205,7 @@ class _ExclusiveGroup:
                     raise self._broken(problem)
             await self.world.rest(GRACE_S / 4)
         if not self.is_done:
-            raise self._broken(f"the group did not end {LIVENESS_S:g} s after the last fault")
+            raise self._broken(f"the group did not end {patience_s:g} s after the last fault")
 
     async def tell_hand_overs(self) -> None:
         """Pass a point while a partition is to be handed over by a member that clings to what it has.

@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 import trio
 
+import callboard
 from callboard.actors.notices import CatalogDamaged
 from callboard.cli.journals import content_problems
 from callboard.log.offline.repair import repair_directory
+from callboard.log.seams.disk import Create, Sync
+from callboard.log.segments.damage_record import decode
 from callboard.offline import OfflineDirectory
 
 
@@ -75,6 +78,46 @@ async def test_what_an_older_catalog_does_not_know_of_is_served(
     async with world.open() as runtime:
         assert reported(runtime) == []
         assert not (await runtime.stats()).catalog.damages
+
+
+async def older_catalog(world: Any) -> str:
+    """A closed directory with an older copy of its catalog; the folder of delayed messages that it does not know of."""
+    topic_id, older = await make(world)
+    for path in below(world, "catalog"):
+        world.disk.tree.unlink(path)
+    for path, data in older.items():
+        world.put(path, data)
+    return f"topics/{topic_id}/delayed-0"
+
+
+async def test_a_loss_that_the_disk_did_not_record_is_recorded_at_closing(
+    autojump_clock: Any, world: Any
+) -> None:
+    """It can be accepted then as it was reported, and is not reported again."""
+    folder = await older_catalog(world)
+    world.disk.fail_next(Create, "EIO", path_contains="catalog/damages")
+    async with world.open() as runtime:
+        assert folder in str(reported(runtime))
+    assert folder in str(decode(world.disk.file("catalog/damages")))
+    await repair_directory(world.disk, accept=True)
+    async with world.open() as runtime:
+        assert reported(runtime) == []
+
+
+async def test_a_loss_that_the_disk_did_not_record_outlives_a_snapshot(
+    autojump_clock: Any, world: Any
+) -> None:
+    """A snapshot of the catalog knows the folder; that it had not known it is recorded before."""
+    folder = await older_catalog(world)
+    world.disk.fail_next(Create, "EIO", path_contains="catalog/damages")
+    async with world.doomed() as runtime:
+        assert folder in str(reported(runtime))
+        world.disk.fail_next(Sync, "EIO", path_contains="catalog/0")
+        with pytest.raises(callboard.StorageError):
+            await runtime.create_topic("refused")
+        await runtime.create_topic("healed")
+    async with world.open() as runtime:
+        assert folder in str(reported(runtime))
 
 
 @pytest.mark.parametrize("kind", ["delayed-0", "outbox-0"])

@@ -11,6 +11,7 @@ from callboard.log.format.committed import NOTED_AT
 from callboard.log.offline.reader import LogReader
 from callboard.log.offline.repair import repair_directory
 from callboard.log.offline.verify import verify_directory
+from callboard.log.seams.disk import Create
 from callboard.log.segments.damage_record import GONE, OLD, UNREADABLE, decode, encode
 
 
@@ -32,6 +33,23 @@ async def read_all(world: Any) -> callboard.statistics.PartitionStatistics:
     async with world.open() as runtime:
         assert len([message async for message in runtime.topic("orders").read()]) == 4
         return (await runtime.stats()).partitions[0]
+
+
+async def test_damage_that_the_disk_did_not_record_is_recorded_at_closing(
+    autojump_clock: Any, world: Any
+) -> None:
+    """A partition that could not write down what it found does so when it is closed."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders", partitions=1)
+        for _ in range(5):
+            await topic.publish(bytes(1000))
+    folder = f"topics/{topic.topic_id}/0"
+    world.disk.flip(f"{folder}/{0:020}.log", 2800)
+    world.disk.fail_next(Create, "EIO", path_contains=f"{folder}/damages", times=100)
+    async with world.open() as runtime:
+        assert len([message async for message in runtime.topic("orders").read()]) == 4
+        world.disk.heal()
+    assert [entry.damage.first_offset for entry in decode(world.disk.file(f"{folder}/damages"))] == [2]
 
 
 def spoil(world: Any, path: str, how: str) -> None:

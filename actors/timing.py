@@ -15,6 +15,8 @@ T4  An owner's flag is set for a moment that has come by the clock, whatever the
 T6  An armed timer is known to the wheel, or is on its way there, with a moment that is not after its own; after a crash
     of the wheel it is on its way again.
 T7  Only an owner with such timers is among the wheel's peers.
+T8  No wait returns because the wheel has ended: a loop around it would never end. An actor waits to be cancelled with
+    its runtime, which ends with the wheel; a client, which may outlive it, gets an error.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from callboard.actors.kernel import Began, Peer, Terminated
 from callboard.actors.timers.commands import NEVER, Arm, Cancel, Due, WheelCommand
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from callboard.actors.kernel import ActorRef
     from callboard.log.seams.clock import Clock
@@ -122,8 +124,10 @@ class Timer:
         self.cancel()
 
     async def wait(self) -> None:
-        """Until its moment has come, also when it is armed anew meanwhile, or there are no more turns."""
-        while not (self.has_come() or self._timers.has_ended):
+        """Until its moment has come, also when it is armed anew meanwhile. When the wheel has ended: T8."""
+        while not self.has_come():
+            if self._timers.has_ended:
+                await self._timers.wait_in_vain()
             await self.flag.wait()
 
     def now(self) -> float:
@@ -146,10 +150,14 @@ class Instant(Timer):
 class Timers:
     """All timers of one owner."""
 
-    __slots__ = ("_address", "_numbered", "_owner", "_peer", "clock", "has_ended", "known")
+    __slots__ = ("_address", "_numbered", "_owner", "_peer", "clock", "has_ended", "known", "wait_in_vain")
 
-    def __init__(self, wheel: WheelAddress) -> None:
+    def __init__(
+        self, wheel: WheelAddress, wait_in_vain: Callable[[], Awaitable[object]] = trio.sleep_forever
+    ) -> None:
         self._address = wheel
+        self.wait_in_vain = wait_in_vain
+        """What a wait does when the wheel has ended. It never returns."""
         self._peer: Peer[Timer, WheelCommand] | None = None
         self._owner = self._numbered = 0
         self.clock = wheel.clock
@@ -171,7 +179,7 @@ class Timers:
         await self.sleep_until(self.clock.monotonic() + seconds)
 
     async def sleep_until(self, deadline: float) -> None:
-        """Sleep until a moment of the monotonic clock, on a timer of its own; no longer than the runtime is open."""
+        """Sleep until a moment of the monotonic clock, on a timer of its own."""
         with Timer(self) as timer:
             timer.arm(deadline)
             await timer.wait()

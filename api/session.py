@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import tzinfo
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Never, TypeVar
 
 import trio
 from trio.lowlevel import TrioToken, current_trio_token
@@ -65,10 +65,11 @@ class Session:
         self.entropy = entropy
         self.limits = limits
         self.wheel = WheelAddress(clock)
-        self.timers = Timers(self.wheel)
+        self.timers = Timers(self.wheel, self._wait_in_vain)
         """Those of the handles."""
-        self.renewed_leases = RenewedLeases(self.timers)
-        self.lingers = Lingers(self.timers)
+        timers = Timers(self.wheel)
+        self.renewed_leases = RenewedLeases(timers)
+        self.lingers = Lingers(timers)
         self.directory = Directory(self.wheel, limits, load_zone)
         self.load_zone = load_zone
         """Finds a time zone by its name. Raises `InvalidArgument`."""
@@ -123,6 +124,9 @@ class Session:
                 "the runtime closed before it answered; the change may have been made. Open it again, and look.",
                 indefinite=True,
             ) from error
+
+    async def _wait_in_vain(self) -> Never:
+        raise RuntimeClosed(f"the runtime on {self.place} is closing. Open it again.")
 
     def scheduler(self) -> ActorRef[Any]:
         """The actor that moves delayed messages to their topics; it runs once a topic has some.

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import callboard
+from callboard.actors.kernel import Terminated
 from callboard.actors.timers.commands import (
     NEVER,
     TICKS,
@@ -337,6 +338,27 @@ async def test_a_wheel_that_crashes_costs_nobody_anything(autojump_clock: Any, i
                 for _ in range(9):
                     runtime.crash("timer-wheel", RuntimeError("a drill"))
                     await trio.sleep(0.1)
+
+
+async def test_no_wait_returns_because_the_wheel_has_ended(autojump_clock: Any) -> None:
+    """An actor's wait goes on until it is cancelled, and a client's ends with an error: no loop around it spins."""
+
+    async def refuse() -> None:
+        raise callboard.RuntimeClosed("the runtime is closing")
+
+    async def test(bench: Bench) -> None:
+        timer, handles = bench.watch("it", bench.timers.timer()), Timers(bench.timers._address, refuse)
+        timer.arm(500.0)
+        bench.hear(Terminated("timer-wheel"))
+        handles.hear(Terminated("timer-wheel"))
+        with pytest.raises(callboard.RuntimeClosed):
+            await handles.sleep(500.0)
+        with trio.move_on_after(400.0) as scope:
+            await bench.timers.sleep(500.0)
+        assert scope.cancelled_caught
+        assert bench.came == []
+
+    await on_bench(test)
 
 
 async def test_an_owner_that_crashes_arms_anew(autojump_clock: Any, in_memory: Any) -> None:

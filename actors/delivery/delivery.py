@@ -24,9 +24,29 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import chain, islice
-from typing import Any, Self
+from typing import Any, Self, assert_never
 
-from callboard.actors.delivery.events import FIELDS, DeliveryEventInvalid, Event, cut_reason, load
+from callboard.actors.delivery.events import (
+    AckEvent,
+    DeathEvent,
+    DeliveryEventInvalid,
+    Event,
+    ExpiryEvent,
+    FailureEvent,
+    ForgetEvent,
+    LeaseEvent,
+    NackEvent,
+    NameEvent,
+    PassEvent,
+    PublishEvent,
+    ReleaseEvent,
+    RunOutEvent,
+    SeekEvent,
+    SkipEvent,
+    VoidEvent,
+    cut_reason,
+    load,
+)
 from callboard.actors.delivery.failing import FailingState
 from callboard.actors.delivery.intervals import NOTHING, NUMBER_BYTES, IntervalMap, length_of
 from callboard.actors.delivery.pieces import encode_in_pieces
@@ -83,7 +103,7 @@ class Delivery(FailingState):
                 heappush(self._expiry, (deadline, lease_id))
                 if len(self._expiry) > HEAP_SLACK + 2 * len(self._leases):
                     self._rebuild_expiry()
-                self.events.append(("L", lease_id, consumer, (start, stop, 1)))
+                self.events.append(LeaseEvent("L", lease_id, consumer, (start, stop, 1)))
                 return Lease(lease_id, ((start, stop, 1),), consumer, deadline)
         rows: list[HistoryRow] = []
         room = max_records
@@ -111,7 +131,7 @@ class Delivery(FailingState):
         lease = self._hold(lease_id, consumer, deadline, rows, now).to_lease(lease_id)
         if self.max_deliveries is not None:
             self._isolate(lease_id)
-        self.events.append(("L", lease_id, consumer, tuple(chain.from_iterable(lease.ranges))))
+        self.events.append(LeaseEvent("L", lease_id, consumer, tuple(chain.from_iterable(lease.ranges))))
         return lease
 
     def lease_chosen(
@@ -126,7 +146,7 @@ class Delivery(FailingState):
             ranges[-1][0] <= self.next and self._settled.last_stop <= self.next
         ):
             self._pass_over(ranges[-1][1])
-            self.events.append(("P", ranges[-1][1]))
+            self.events.append(PassEvent("P", ranges[-1][1]))
         rows: list[HistoryRow] = []
         for start, stop in ranges:
             if stop > self.next:
@@ -141,7 +161,7 @@ class Delivery(FailingState):
         lease = self._hold(lease_id, consumer, deadline, rows, now).to_lease(lease_id)
         if self.max_deliveries is not None:
             self._isolate(lease_id)
-        self.events.append(("L", lease_id, consumer, tuple(chain.from_iterable(lease.ranges))))
+        self.events.append(LeaseEvent("L", lease_id, consumer, tuple(chain.from_iterable(lease.ranges))))
         return lease
 
     def claimed(self, lease: Lease, nacked: Iterable[OffsetRange] = ()) -> tuple[tuple[int, int, int], ...]:
@@ -183,7 +203,9 @@ class Delivery(FailingState):
         lease = self._hold(lost.lease_id, lost.consumer, deadline, rows, now).to_lease(lost.lease_id)
         if self.max_deliveries is not None:
             self._isolate(lost.lease_id)
-        self.events.append(("L", lost.lease_id, lost.consumer, tuple(chain.from_iterable(lease.ranges))))
+        self.events.append(
+            LeaseEvent("L", lost.lease_id, lost.consumer, tuple(chain.from_iterable(lease.ranges)))
+        )
         over = [part for start, end in fresh for part in between(start, end, _common(wanted, start, end))]
         self.release(lost.lease_id, over, now)
 
@@ -282,12 +304,12 @@ class Delivery(FailingState):
                 self.leased -= stop - start
                 self._settle(start, stop)
                 self.acked += stop - start
-                self.events.append(("A", lease_id, (start, stop)))
+                self.events.append(AckEvent("A", lease_id, (start, stop)))
                 return Settlement(((start, stop),), ())
         named = normal_ranges(ranges)
         accepted = self._ack(lease_id, named)
         if accepted:
-            self.events.append(("A", lease_id, tuple(chain.from_iterable(accepted))))
+            self.events.append(AckEvent("A", lease_id, tuple(chain.from_iterable(accepted))))
         return self._settlement(named, accepted)
 
     def unsettled(self, ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
@@ -321,7 +343,7 @@ class Delivery(FailingState):
         accepted = self._nack(lease_id, named, later)
         if accepted:
             self.events.append(
-                ("N", lease_id, later, cut_reason(reason), tuple(chain.from_iterable(accepted)))
+                NackEvent("N", lease_id, later, cut_reason(reason), tuple(chain.from_iterable(accepted)))
             )
             if lease is not None:  # else that it ran out was noted
                 self.note_failure(accepted, now, lease.consumer)
@@ -368,7 +390,7 @@ class Delivery(FailingState):
             raise InvalidArgument(f"[{start}, {stop}) is no range of offsets. Nothing was skipped.")
         count = self._skip(start, stop)
         if count:
-            self.events.append(("S", start, stop, cut_reason(reason)))
+            self.events.append(SkipEvent("S", start, stop, cut_reason(reason)))
         return count
 
     def skip_each(self, ranges: Iterable[OffsetRange]) -> int:
@@ -378,7 +400,7 @@ class Delivery(FailingState):
             if not 0 <= start <= stop <= OFFSET_END:
                 raise InvalidArgument(f"[{start}, {stop}) is no range of offsets. Nothing more was skipped.")
             if skipped := skip(start, stop):
-                note(("S", start, stop, None))
+                note(SkipEvent("S", start, stop, None))
                 count += skipped
         return count
 
@@ -387,7 +409,7 @@ class Delivery(FailingState):
         receipts; dead letters stay, and no lease and no dead letter gets a number that another one had.
         """
         self._seek(offset)
-        self.events.append(("K", offset))
+        self.events.append(SeekEvent("K", offset))
 
     # -- time -----------------------------------------------------------------------------------------------
 
@@ -451,7 +473,7 @@ class Delivery(FailingState):
     def void_in_steps(self, now: float | None = None) -> Iterator[None]:
         """The same, yielding after every few thousand ranges; until its end ask the delivery nothing else."""
         if self._leases or self._has_tags():
-            self.events.append(("V",))
+            self.events.append(VoidEvent("V"))
             yield from self._void(now)
 
     # -- events ---------------------------------------------------------------------------------------------
@@ -466,51 +488,55 @@ class Delivery(FailingState):
 
     def apply(self, event: Event) -> None:
         """Do again what `event` tells. Raises DeliveryEventInvalid when it cannot have happened here."""
-        kind = event[0]
-        if kind == "L":
-            self._apply_lease(event[1], event[2], event[3])
-        elif kind == "A":
-            self._expect(event, self.ack(event[1], _pairs(event[2]), 0.0).accepted)
-            self.events.pop()
-        elif kind == "N":
-            self._expect(event, self._nack(event[1], _pairs(event[4]), event[2]))
-        elif kind == "P":
-            if event[1] <= self.next:
-                raise DeliveryEventInvalid(f"Nothing untouched is passed over below {event[1]}.")
-            self._pass_over(event[1])
-        elif kind == "R":
-            self._expect(event, self._release(event[1], _pairs(event[2])))
-            self.events.pop()
-        elif kind == "X":
-            for lease_id in event[1]:
-                if lease_id not in self._leases:
-                    raise DeliveryEventInvalid(f"Lease {lease_id} runs out but is not held.")
-                self.expired += self._run_out(lease_id, lease_id)
-        elif kind == "V":
-            for _ in self.void_replayed():
-                pass
-        elif kind == "S":
-            self._skip(event[1], event[2])
-        elif kind == "D":
-            self._apply_dead(event)
-        elif kind == "F":
-            self._forget_dead(event[1])
-        elif kind == "K":
-            self._seek(event[1])
-        elif kind == "E":
-            self._apply_expired(event)
-        elif kind == "t":
-            self._apply_failure(event)
-        elif kind == "n":
-            self.failures.name(event[1], event[2])
-        else:
-            raise DeliveryEventInvalid(f"Event kind {kind!r} is unknown; known are {', '.join(FIELDS)}.")
+        match event:
+            case LeaseEvent():
+                self._apply_lease(event)
+            case AckEvent():
+                self._expect(event, self.ack(event.lease_id, _pairs(event.ranges), 0.0).accepted)
+                self.events.pop()
+            case NackEvent():
+                accepted = self._nack(event.lease_id, _pairs(event.ranges), event.not_before)
+                self._expect(event, accepted)
+            case PassEvent():
+                if event.stop <= self.next:
+                    raise DeliveryEventInvalid(f"Nothing untouched is passed over below {event.stop}.")
+                self._pass_over(event.stop)
+            case ReleaseEvent():
+                self._expect(event, self._release(event.lease_id, _pairs(event.ranges)))
+                self.events.pop()
+            case RunOutEvent():
+                for lease_id in event.lease_ids:
+                    if lease_id not in self._leases:
+                        raise DeliveryEventInvalid(f"Lease {lease_id} runs out but is not held.")
+                    self.expired += self._run_out(lease_id, lease_id)
+            case VoidEvent():
+                for _ in self.void_replayed():
+                    pass
+            case SkipEvent():
+                self._skip(event.start, event.stop)
+            case DeathEvent():
+                self._apply_dead(event)
+            case ForgetEvent():
+                self._forget_dead(event.below)
+            case SeekEvent():
+                self._seek(event.offset)
+            case ExpiryEvent():
+                self._apply_expired(event)
+            case FailureEvent():
+                self._apply_failure(event)
+            case NameEvent():
+                self.failures.name(event.consumer, event.who)
+            case PublishEvent():
+                raise DeliveryEventInvalid("What an ack publishes is no event of a delivery.")
+            case _:
+                assert_never(event)
 
     def void_replayed(self) -> Iterator[None]:
         """`apply` of a V, yielding after every few thousand ranges; until its end ask the delivery nothing else."""
         return self._void()
 
-    def _apply_lease(self, lease_id: int, consumer: int, ranges: Sequence[int]) -> None:
+    def _apply_lease(self, event: LeaseEvent) -> None:
+        _, lease_id, consumer, ranges = event
         if lease_id < self.next_lease_id:
             raise DeliveryEventInvalid(f"Lease {lease_id} is granted twice.")
         rows: list[HistoryRow] = []
@@ -543,9 +569,11 @@ class Delivery(FailingState):
             if not fits or any((row[2] >> 1) + 1 != attempt for row in rows):
                 raise DeliveryEventInvalid(f"Lease {lease_id} takes [{start}, {stop}), which is not ready.")
 
-    def _expect(self, event: Event, accepted: tuple[OffsetRange, ...]) -> None:
-        if tuple(chain.from_iterable(accepted)) != event[-1]:
-            raise DeliveryEventInvalid(f"Event {event[0]} settles what lease {event[1]} does not hold.")
+    def _expect(self, event: AckEvent | NackEvent | ReleaseEvent, accepted: tuple[OffsetRange, ...]) -> None:
+        if tuple(chain.from_iterable(accepted)) != event.ranges:
+            raise DeliveryEventInvalid(
+                f"Event {event.kind} settles what lease {event.lease_id} does not hold."
+            )
 
     # -- snapshots ------------------------------------------------------------------------------------------
 
@@ -612,7 +640,7 @@ class Delivery(FailingState):
         accepted = merged(rows)
         self.released += length_of(rows)
         if accepted:
-            self.events.append(("R", lease_id, tuple(chain.from_iterable(accepted))))
+            self.events.append(ReleaseEvent("R", lease_id, tuple(chain.from_iterable(accepted))))
         return accepted
 
     def _skip(self, start: int, stop: int) -> int:

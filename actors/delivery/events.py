@@ -1,8 +1,9 @@
 """The events of a delivery, and their form in the delivery journal.
 
-An event is a tuple: a letter, then the fields listed in `FIELDS`. In the journal a list of events is one CBOR
-array of arrays, in CBOR's preferred form and without tags, so any CBOR tool shows it. Ranges are flattened:
-`(0, 5, 9, 10)` is `[0, 5)` and `[9, 10)`.
+An event is a named tuple, of which the first field is the letter of its kind: it is stored as it is, and events of
+two kinds are never equal. In the journal a list of events is one CBOR array of arrays, in CBOR's preferred form and
+without tags, so any CBOR tool shows it. `FIELDS` names what follows the letter. Ranges are flattened: `(0, 5, 9, 10)`
+is `[0, 5)` and `[9, 10)`. So are ranges with attempts: `(0, 5, 1, 9, 10, 2)`.
 
 Later versions may append fields to an event; they are ignored here. An unknown event with a lower-case letter is passed
 over; any other unknown event is mandatory, and refused with `FormatTooNew`.
@@ -20,7 +21,7 @@ from __future__ import annotations
 import math
 import string
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import cbor2
 
@@ -30,7 +31,8 @@ from callboard.log.errors import CallboardError
 from callboard.log.format.fields import CBOR_ERRORS, too_new
 from callboard.log.limits import STEP_ITEMS
 
-Event = tuple[Any, ...]
+Flat = tuple[int, ...]
+"""Ranges, flattened."""
 
 EVENTS: Final = 0
 """The kind of a journal record with events."""
@@ -55,22 +57,173 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "t": ("failed_at", "who or nothing", "ranges"),
     "n": ("consumer", "who"),
 }
-"""leased, passed over, acked, nacked, released, ran out, all leases voided, skipped, dead-lettered, forgotten; gone on
-from elsewhere; what an ack publishes, which is an event of the partition's outbox and none of the delivery;
-dead-lettered because they expired. Then two that older versions pass over: records have failed in a consumer; a
-consumer has a name."""
+"""What is stored behind the letter of each kind. Older versions pass over the last two."""
 
-PUBLISHED: Final = "O"
+
+class LeaseEvent(NamedTuple):
+    """A consumer has leased these ranges, each for this attempt."""
+
+    kind: Literal["L"]
+    lease_id: int
+    consumer: int
+    attempts: Flat
+
+
+class PassEvent(NamedTuple):
+    """What is untouched before `stop` is passed over."""
+
+    kind: Literal["P"]
+    stop: int
+
+
+class AckEvent(NamedTuple):
+    """Settled by an ack."""
+
+    kind: Literal["A"]
+    lease_id: int
+    ranges: Flat
+
+
+class NackEvent(NamedTuple):
+    """Failed, to be delivered again at this instant or at once."""
+
+    kind: Literal["N"]
+    lease_id: int
+    not_before: float | None
+    reason: str | None
+    ranges: Flat
+
+
+class ReleaseEvent(NamedTuple):
+    """Given back unhandled."""
+
+    kind: Literal["R"]
+    lease_id: int
+    ranges: Flat
+
+
+class RunOutEvent(NamedTuple):
+    """These leases have run out."""
+
+    kind: Literal["X"]
+    lease_ids: tuple[int, ...]
+
+
+class VoidEvent(NamedTuple):
+    """All leases have ended, and all receipts."""
+
+    kind: Literal["V"]
+
+
+class SkipEvent(NamedTuple):
+    """Settled without delivery."""
+
+    kind: Literal["S"]
+    start: int
+    stop: int
+    reason: str | None
+
+
+class DeathEvent(NamedTuple):
+    """Dead letters with these numbers from `number` on: they were rejected, or failed too often."""
+
+    kind: Literal["D"]
+    number: int
+    failed_at: float
+    consumer: int | None
+    reason: str | None
+    attempts: Flat
+
+
+class ForgetEvent(NamedTuple):
+    """Dead letters with lower numbers are stored elsewhere."""
+
+    kind: Literal["F"]
+    below: int
+
+
+class SeekEvent(NamedTuple):
+    """The group goes on from `offset`."""
+
+    kind: Literal["K"]
+    offset: int
+
+
+class PublishEvent(NamedTuple):
+    """What an ack publishes: an event of the partition's outbox, and none of the delivery."""
+
+    kind: Literal["O"]
+    number: int
+    lease_id: int
+    start: int
+    stop: int
+
+
+class ExpiryEvent(NamedTuple):
+    """Dead letters from `number` on, because they expired."""
+
+    kind: Literal["E"]
+    number: int
+    failed_at: float
+    ranges: Flat
+
+
+class FailureEvent(NamedTuple):
+    """Attempts have failed in the consumer with this name."""
+
+    kind: Literal["t"]
+    failed_at: float
+    who: str | None
+    ranges: Flat
+
+
+class NameEvent(NamedTuple):
+    """A consumer has a name."""
+
+    kind: Literal["n"]
+    consumer: int
+    who: str
+
+
+RangesEvent = AckEvent | NackEvent | ReleaseEvent | FailureEvent
+"""They have any number of ranges: to apply them is to apply parts of them in turn."""
+Event = (
+    RangesEvent
+    | LeaseEvent
+    | PassEvent
+    | RunOutEvent
+    | VoidEvent
+    | SkipEvent
+    | DeathEvent
+    | ForgetEvent
+    | SeekEvent
+    | PublishEvent
+    | ExpiryEvent
+    | NameEvent
+)
+KINDS: Final[dict[str, Callable[..., Event]]] = {
+    "L": LeaseEvent,
+    "P": PassEvent,
+    "A": AckEvent,
+    "N": NackEvent,
+    "R": ReleaseEvent,
+    "X": RunOutEvent,
+    "V": VoidEvent,
+    "S": SkipEvent,
+    "D": DeathEvent,
+    "F": ForgetEvent,
+    "K": SeekEvent,
+    "O": PublishEvent,
+    "E": ExpiryEvent,
+    "t": FailureEvent,
+    "n": NameEvent,
+}
+
 ENTRIES_MOST: Final = 2**20
 """An event that claims to publish more is damaged."""
 
-
-MOMENTS: Final = {"N": 2, "D": 2, "E": 2, "t": 1}
-"""The events with an instant, and where in the event that is."""
-
-
-IN_PARTS: Final = ("A", "N", "R", "t")
-"""The events whose last field is ranges, any number of them: to apply them is to apply parts of them in turn."""
+TIMED: Final = frozenset({"N", "D", "E", "t"})
+"""The kinds of events with an instant."""
 
 
 class DeliveryEventInvalid(CallboardError, ValueError):
@@ -79,15 +232,17 @@ class DeliveryEventInvalid(CallboardError, ValueError):
 
 def takes_steps(event: Event) -> bool:
     """Whether to apply it takes more than a step."""
-    return event[0] == "V" or (event[0] in IN_PARTS and len(event[-1]) > 2 * STEP_ITEMS)
+    return isinstance(event, VoidEvent) or (
+        isinstance(event, RangesEvent) and len(event.ranges) > 2 * STEP_ITEMS
+    )
 
 
 def parts_of(event: Event) -> list[Event]:
     """Events that a step handles each, and that say the same as this one together."""
-    if not takes_steps(event) or event[0] == "V":
+    size = 2 * STEP_ITEMS
+    if not isinstance(event, RangesEvent) or len(event.ranges) <= size:
         return [event]
-    ranges, size = event[-1], 2 * STEP_ITEMS
-    return [(*event[:-1], ranges[at : at + size]) for at in range(0, len(ranges), size)]
+    return [event._replace(ranges=event.ranges[at : at + size]) for at in range(0, len(event.ranges), size)]
 
 
 class GroupEvents(NamedTuple):
@@ -100,8 +255,8 @@ class GroupEvents(NamedTuple):
         """The journal record. `wall_offset_s` is wall minus monotonic time: delays outlive the process."""
         events = self.events
         for event in events:
-            if event[0] in MOMENTS:
-                events = _shifted(events, wall_offset_s)
+            if event.kind in TIMED:
+                events = [_shifted(event, wall_offset_s) for event in events]
                 break
         return cbor2.dumps([EVENTS, self.group_id, events])
 
@@ -111,7 +266,7 @@ def decode_events(found: Any, *, wall_offset_s: float = 0.0) -> list[Event]:
     if type(found) is not list:
         raise DeliveryEventInvalid("Delivery events are not an array.")
     events = [event for stored in found if (event := _checked(stored)) is not None]
-    return _shifted(events, -wall_offset_s)
+    return [_shifted(event, -wall_offset_s) for event in events]
 
 
 def cut_reason(reason: str | None) -> str | None:
@@ -129,15 +284,13 @@ def load(stored: bytes) -> Any:
         raise DeliveryEventInvalid(f"Delivery events do not decode: {error}.") from error
 
 
-def _shifted(events: list[Event], seconds: float) -> list[Event]:
-    """The events with the instants in them moved: delayed nacks and dead letters have one."""
-    shifted = []
-    for event in events:
-        at = MOMENTS.get(event[0], 0)
-        if at and event[at] is not None:
-            event = (*event[:at], event[at] + seconds, *event[at + 1 :])
-        shifted.append(event)
-    return shifted
+def _shifted(event: Event, seconds: float) -> Event:
+    """The event with the instant in it moved: delayed nacks and dead letters have one."""
+    if isinstance(event, NackEvent):
+        return event if event.not_before is None else event._replace(not_before=event.not_before + seconds)
+    if isinstance(event, (DeathEvent, ExpiryEvent, FailureEvent)):
+        return event._replace(failed_at=event.failed_at + seconds)
+    return event
 
 
 def _checked(event: Any) -> Event | None:
@@ -146,7 +299,9 @@ def _checked(event: Any) -> Event | None:
         raise DeliveryEventInvalid("A delivery event has no kind.")
     kind = event[0]
     if kind == "S" and len(event) == 4 and event[3] is None and _are_pairs(event[1:3]):
-        return tuple(event)  # delayed messages may be cancelled by the hundred thousand
+        return SkipEvent(
+            "S", event[1], event[2], None
+        )  # delayed messages may be cancelled by the hundred thousand
     checks = _CHECKS.get(kind)
     if checks is None:
         if len(kind) != 1 or kind not in string.ascii_letters:
@@ -162,11 +317,12 @@ def _checked(event: Any) -> Event | None:
         if not is_valid(field):
             raise DeliveryEventInvalid(f"A delivery event {kind} has a bad {FIELDS[kind][index - 1]}.")
         fields.append(tuple(field) if type(field) is list else field)
-    if kind == "S" and fields[1] >= fields[2]:
+    checked = KINDS[kind](*fields)
+    if isinstance(checked, SkipEvent) and checked.start >= checked.stop:
         raise DeliveryEventInvalid("A delivery event S has an empty range.")
-    if kind == PUBLISHED and not 0 < fields[4] - fields[3] <= ENTRIES_MOST:
+    if isinstance(checked, PublishEvent) and not 0 < checked.stop - checked.start <= ENTRIES_MOST:
         raise DeliveryEventInvalid("A delivery event O names no payloads, or too many.")
-    return tuple(fields)
+    return checked
 
 
 def _is_number(found: Any) -> bool:

@@ -44,7 +44,16 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
-from callboard.actors.delivery.events import DeliveryEventInvalid, Event, cut_reason
+from callboard.actors.delivery.events import (
+    DeathEvent,
+    DeliveryEventInvalid,
+    ExpiryEvent,
+    FailureEvent,
+    ForgetEvent,
+    NameEvent,
+    RunOutEvent,
+    cut_reason,
+)
 from callboard.actors.delivery.intervals import NOTHING, length_of
 from callboard.actors.delivery.receipts import (
     HistoryRow,
@@ -352,7 +361,7 @@ class FailingState(DeliveryState):
         """By id, leases that have just ended with their attempts counted. Returns what they held."""
         leases = [lease.to_lease(lease_id) for lease_id, lease in ended.items()]
         if leases:
-            self.events.append(("X", tuple(ended)))
+            self.events.append(RunOutEvent("X", tuple(ended)))
         for each in leases:
             self.note_failure(merged(each.ranges), now, each.consumer)
         for lease in ended.values():
@@ -368,10 +377,14 @@ class FailingState(DeliveryState):
 
     def just_died(self) -> list[OffsetRange]:
         """What died since the events were taken."""
-        events: list[Event] = [event for event in self.events if event[0] == "D"]
-        died = [row for event in events for row in zip(event[5][::3], event[5][1::3], strict=True)]
-        aged: list[Event] = [event for event in self.events if event[0] == "E"]
-        return died + [row for event in aged for row in zip(event[3][::2], event[3][1::2], strict=True)]
+        died: list[OffsetRange] = []
+        for event in self.events:
+            if isinstance(event, DeathEvent):
+                died += zip(event.attempts[::3], event.attempts[1::3], strict=True)
+        for event in self.events:
+            if isinstance(event, ExpiryEvent):
+                died += zip(event.ranges[::2], event.ranges[1::2], strict=True)
+        return died
 
     def judge(self, now: float, reason: str) -> None:
         """Settle as dead all that is proved, as far as there is room."""
@@ -395,13 +408,13 @@ class FailingState(DeliveryState):
         if not rows:
             return
         flat = tuple(chain.from_iterable((start, stop, history >> 1) for start, stop, history in rows))
-        event = ("D", max(self.next_dead, self.first_dead), now, consumer, cut_reason(reason), flat)
-        self._keep_dead(*event[1:])
+        number = max(self.next_dead, self.first_dead)
+        event = DeathEvent("D", number, now, consumer, cut_reason(reason), flat)
+        self._keep_dead(event)
         self.events.append(event)
 
-    def _keep_dead(
-        self, number: int, now: float, consumer: int | None, reason: str | None, flat: Sequence[int]
-    ) -> None:
+    def _keep_dead(self, event: DeathEvent) -> None:
+        _, number, now, consumer, reason, flat = event
         who = self.failures.name_of(consumer)
         for start, stop, attempts in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
             told = self._told(start, stop, attempts, now, who)
@@ -458,12 +471,14 @@ class FailingState(DeliveryState):
                 left += parts
                 continue
             if parts:
-                event = ("E", max(self.next_dead, self.first_dead), now, tuple(chain.from_iterable(parts)))
-                self._keep_expired(*event[1:])
+                number = max(self.next_dead, self.first_dead)
+                event = ExpiryEvent("E", number, now, tuple(chain.from_iterable(parts)))
+                self._keep_expired(event)
                 self.events.append(event)
         return left
 
-    def _keep_expired(self, number: int, now: float, flat: Sequence[int]) -> None:
+    def _keep_expired(self, event: ExpiryEvent) -> None:
+        _, number, now, flat = event
         for start, stop in zip(flat[::2], flat[1::2], strict=True):
             told = [
                 (first, last, history >> 1, since, names)
@@ -493,7 +508,7 @@ class FailingState(DeliveryState):
         """Dead letters with lower numbers are stored elsewhere; returns how many those were."""
         count = self._forget_dead(below)
         if count:
-            self.events.append(("F", below))
+            self.events.append(ForgetEvent("F", below))
         return count
 
     def _forget_dead(self, below: int) -> int:
@@ -518,39 +533,39 @@ class FailingState(DeliveryState):
         """Attempts of `consumer` have failed, and the records are unsettled: their dead letters will tell."""
         who = self.failures.name_of(consumer)
         if noted := self.failures.note(ranges, now, who):
-            self.events.append(("t", now, who, tuple(chain.from_iterable(noted))))
+            self.events.append(FailureEvent("t", now, who, tuple(chain.from_iterable(noted))))
 
     def name_consumer(self, consumer: int, name: str) -> None:
         """The consumer has this name, also when its process is gone."""
         if self.failures.consumers.get(consumer) != name:
             self.failures.name(consumer, name)
-            self.events.append(("n", consumer, name))
+            self.events.append(NameEvent("n", consumer, name))
 
-    def _apply_failure(self, event: Event) -> None:
-        ranges = list(zip(event[3][::2], event[3][1::2], strict=True))
+    def _apply_failure(self, event: FailureEvent) -> None:
+        ranges = list(zip(event.ranges[::2], event.ranges[1::2], strict=True))
         if any(
             start < self.floor or stop > self.next or self._settled.count_in(start, stop)
             for start, stop in ranges
         ):
             raise DeliveryEventInvalid("Records fail that are settled, or were never leased.")
-        self.failures.note(ranges, event[1], event[2])
+        self.failures.note(ranges, event.failed_at, event.who)
 
-    def _apply_expired(self, event: Event) -> None:
+    def _apply_expired(self, event: ExpiryEvent) -> None:
         """Do again what an E tells."""
-        if event[1] < self.next_dead:
-            raise DeliveryEventInvalid(f"The dead letter {event[1]} is named twice.")
-        for start, stop in zip(event[3][::2], event[3][1::2], strict=True):
+        if event.number < self.next_dead:
+            raise DeliveryEventInvalid(f"The dead letter {event.number} is named twice.")
+        for start, stop in zip(event.ranges[::2], event.ranges[1::2], strict=True):
             if self.unsettled_ranges(start, stop) != [(start, stop)]:
                 raise DeliveryEventInvalid(f"[{start}, {stop}) expires, and some of it is settled.")
-        self._keep_expired(*event[1:])
+        self._keep_expired(event)
 
     # -- events ---------------------------------------------------------------------------------------------
 
-    def _apply_dead(self, event: Event) -> None:
+    def _apply_dead(self, event: DeathEvent) -> None:
         """Do again what a D tells: the records were leased, or ready after their leases ran out."""
-        flat = event[5]
-        if event[1] < self.next_dead:
-            raise DeliveryEventInvalid(f"The dead letter {event[1]} is named twice.")
+        flat = event.attempts
+        if event.number < self.next_dead:
+            raise DeliveryEventInvalid(f"The dead letter {event.number} is named twice.")
         for start, stop, _ in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
             found = length_of(self._ready.overlapping(start, stop))
             found += sum(length_of(lease.overlapping(start, stop)) for lease in self._leases.values())
@@ -561,25 +576,25 @@ class FailingState(DeliveryState):
             for lease_id, lease in list(self._leases.items()):
                 self.leased -= length_of(lease.carve(start, stop))
                 self._drop_if_empty(lease_id)
-        self._keep_dead(*event[1:])
+        self._keep_dead(event)
 
-    def salvage_dead(self, event: Event) -> None:
+    def salvage_dead(self, event: DeathEvent) -> None:
         """Believe a D that may not fit: what it names is settled already."""
-        if event[1] >= self.next_dead:
-            number = event[1]
-            for start, stop, attempts in zip(event[5][::3], event[5][1::3], event[5][2::3], strict=True):
+        _, number, failed_at, consumer, reason, flat = event
+        if number >= self.next_dead:
+            for start, stop, attempts in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
                 for offset in range(start, stop):
-                    self._keep(DeadLetter(number, offset, attempts, *event[2:5]))
+                    self._keep(DeadLetter(number, offset, attempts, failed_at, consumer, reason))
                     number += 1
                 self._count_dead(stop - start)
             self.next_dead = number
 
-    def salvage_expired(self, event: Event) -> None:
+    def salvage_expired(self, event: ExpiryEvent) -> None:
         """The same of an E; how often the records were delivered is not known."""
-        if event[1] >= self.next_dead:
-            number = event[1]
-            for start, stop in zip(event[3][::2], event[3][1::2], strict=True):
-                row = DeadLetter(number, start, 0, event[2], None, EXPIRED, None, (), stop - start)
+        _, number, failed_at, flat = event
+        if number >= self.next_dead:
+            for start, stop in zip(flat[::2], flat[1::2], strict=True):
+                row = DeadLetter(number, start, 0, failed_at, None, EXPIRED, None, (), stop - start)
                 self._keep(row)
                 self._expired_rows += 1
                 number += stop - start

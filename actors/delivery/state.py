@@ -35,6 +35,7 @@ from operator import le, lt
 from types import MappingProxyType
 from typing import Final
 
+from callboard.actors.delivery.events import Event
 from callboard.actors.delivery.failures import FailureNotes
 from callboard.actors.delivery.intervals import NOTHING, IntervalMap, IntervalSet, length_of
 from callboard.actors.delivery.receipts import (
@@ -101,7 +102,7 @@ class DeliveryState:
         """Offsets leased now."""
         self.lost = 0
         """Offsets that a settlement named and no longer held; since this object was made."""
-        self.events: list[tuple[object, ...]] = []
+        self.events: list[Event] = []
         self.unknown_fields: Mapping[str, object] = NO_FIELDS
         """What a later version has in its snapshots."""
         self._settled = IntervalSet()

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import attrs
 
-from callboard.actors.delivery.events import Event
+from callboard.actors.delivery.events import ReleaseEvent
 from callboard.actors.delivery.receipts import Lease, OffsetRange, merged
 from callboard.actors.partition.commands import OWN_GROUP, DeliverySettings, OpenGroup, Ranges
 from callboard.actors.partition.group_states import Group, PendingLease
@@ -169,11 +169,10 @@ class Carried:
 
     def has_released(self, group: Group, since: int) -> None:
         """The group's delivery has given back what its events from this one on tell."""
-        events: list[Event] = [*group.delivery.events[since:]]
-        for event in events:
-            if event[0] == "R":
-                ranges = list(zip(event[2][::2], event[2][1::2], strict=True))
-                self.released.append((group.group_id, event[1], ranges))
+        for event in group.delivery.events[since:]:
+            if isinstance(event, ReleaseEvent):
+                ranges = list(zip(event.ranges[::2], event.ranges[1::2], strict=True))
+                self.released.append((group.group_id, event.lease_id, ranges))
 
     def has_run_out(self, group: Group, leases: Iterable[Lease], now: float) -> None:
         """These leases have ended, with what they held."""

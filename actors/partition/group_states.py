@@ -51,9 +51,17 @@ import cbor2
 from callboard.actors.delivery.delivery import Delivery
 from callboard.actors.delivery.events import (
     EVENTS,
-    PUBLISHED,
+    AckEvent,
+    DeathEvent,
     DeliveryEventInvalid,
     Event,
+    ExpiryEvent,
+    ForgetEvent,
+    LeaseEvent,
+    PublishEvent,
+    SeekEvent,
+    SkipEvent,
+    VoidEvent,
     decode_events,
     load,
     parts_of,
@@ -472,7 +480,7 @@ class GroupStates:
         self, group_id: int, delivery: Delivery, events: list[Event]
     ) -> Iterator[None]:
         for event in events:
-            if event[0] == "V" and group_id not in self._salvaged:
+            if isinstance(event, VoidEvent) and group_id not in self._salvaged:
                 yield from delivery.void_replayed()
             else:
                 for part in parts_of(event):
@@ -501,10 +509,10 @@ class GroupStates:
             self._salvaged.add(group_id)
             self._unnumbered.add(group_id)
         for event in events:
-            if event[0] == PUBLISHED:
+            if isinstance(event, PublishEvent):
                 self._publish(group, event)
                 continue
-            if event[0] == "K":
+            if isinstance(event, SeekEvent):
                 self.salvaged_end = max(self.salvaged_end, group.delivery.next)
             if group_id in self._salvaged:
                 self._salvage(group.delivery, event)
@@ -513,52 +521,53 @@ class GroupStates:
                 group.delivery.apply(event)
             except DeliveryEventInvalid as error:
                 if not self.lost_sequences:
-                    words = f"the event {event!r:.200} of group {group_id} does not fit: {error}"
+                    words = f"the event {tuple(event)!r:.200} of group {group_id} does not fit: {error}"
                     raise _invalid(words, group_id) from error
                 self._salvaged.add(group_id)
                 self._salvage(group.delivery, event)
 
-    def _publish(self, group: Group, event: Event) -> None:
+    def _publish(self, group: Group, event: PublishEvent) -> None:
         _, first, lease_id, start, stop = event
         try:
             self.outbox.add(first, group.group_id, lease_id, start, stop, group.delivery.numbering)
         except ValueError as error:
             raise _invalid(
-                f"the event {event!r:.200} of group {group.group_id} does not fit: {error}", group.group_id
+                f"the event {tuple(event)!r:.200} of group {group.group_id} does not fit: {error}",
+                group.group_id,
             ) from error
 
     def _salvage(self, delivery: Delivery, event: Event) -> None:
         """Settle what the event settles; remember what it names, so that it is not given away again."""
-        if event[0] == "A":
-            bounds = event[2]
-            for start, stop in zip(bounds[::2], bounds[1::2], strict=True):
-                delivery.skip(start, stop)
-        elif event[0] == "S":
-            delivery.skip(event[1], event[2])
-        elif event[0] == "D":
-            for start, stop in zip(event[5][::3], event[5][1::3], strict=True):
-                delivery.skip(start, stop)
-            delivery.salvage_dead(event)
-        elif event[0] == "E":
-            for start, stop in zip(event[3][::2], event[3][1::2], strict=True):
-                delivery.skip(start, stop)
-            delivery.salvage_expired(event)
-        elif event[0] == "F":
-            delivery.forget_dead(event[1])
-        elif event[0] == "K":
-            delivery.seek(event[1])
-        elif event[0] == "L":
-            delivery.next_lease_id = max(delivery.next_lease_id, event[1] + 1)
+        match event:
+            case AckEvent():
+                for start, stop in zip(event.ranges[::2], event.ranges[1::2], strict=True):
+                    delivery.skip(start, stop)
+            case SkipEvent():
+                delivery.skip(event.start, event.stop)
+            case DeathEvent():
+                for start, stop in zip(event.attempts[::3], event.attempts[1::3], strict=True):
+                    delivery.skip(start, stop)
+                delivery.salvage_dead(event)
+            case ExpiryEvent():
+                for start, stop in zip(event.ranges[::2], event.ranges[1::2], strict=True):
+                    delivery.skip(start, stop)
+                delivery.salvage_expired(event)
+            case ForgetEvent():
+                delivery.forget_dead(event.below)
+            case SeekEvent():
+                delivery.seek(event.offset)
+            case LeaseEvent():
+                delivery.next_lease_id = max(delivery.next_lease_id, event.lease_id + 1)
         delivery.take_events()
         self.note_named([event])
 
     def note_named(self, events: list[Event]) -> None:
         """Remember the offsets in events that are not believed: they must not be given away again."""
         for event in events:
-            if event[0] == "L":
-                self.salvaged_end = max(self.salvaged_end, event[3][-2])
-            elif event[0] == PUBLISHED:
-                self.outbox.pass_over(event[1], event[4] - event[3])
+            if isinstance(event, LeaseEvent):
+                self.salvaged_end = max(self.salvaged_end, event.attempts[-2])
+            elif isinstance(event, PublishEvent):
+                self.outbox.pass_over(event.number, event.stop - event.start)
 
     def snapshot(self, wall_offset_s: float) -> bytes:
         """Everything, as one CBOR map; `wall_offset_s` as for `Group.events_record`."""

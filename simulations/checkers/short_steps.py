@@ -6,15 +6,16 @@ On virtual time a step takes no time, so what it handles is counted.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable
+
+from callboard.actors.delivery.events import Event, ReleaseEvent
 
 PROMISE = "no step handles more than its limit"
 
 
-def too_many_given_back(events: Iterable[Sequence[Any]], most: int) -> str | None:
+def too_many_given_back(events: Iterable[Event], most: int) -> str | None:
     """What is wrong with a step that has had these delivery events; None if it gave back no more ranges than it may."""
-    count = sum([len(event[2]) // 2 for event in events if event[0] == "R"])
+    count = sum([len(event.ranges) // 2 for event in events if isinstance(event, ReleaseEvent)])
     return f"{count} ranges were given back in one step, which may give back {most}" if count > most else None
 
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 import attrs
 
 from callboard.actors.delivery.delivery import Delivery
-from callboard.actors.delivery.events import GroupEvents
+from callboard.actors.delivery.events import GroupEvents, LeaseEvent
 from callboard.actors.delivery.receipts import OffsetRange
 from callboard.actors.partition.carried import Carried
 from callboard.actors.partition.choice.lease_reading import LeaseReading
@@ -490,7 +490,9 @@ def leases_in(records: Sequence[Record]) -> dict[int, set[int]]:
     """The leases that begin in `records`, by group."""
     found: dict[int, set[int]] = {}
     for entry, _ in records:
-        found.setdefault(entry.group_id, set()).update(event[1] for event in entry.events if event[0] == "L")
+        found.setdefault(entry.group_id, set()).update(
+            event.lease_id for event in entry.events if isinstance(event, LeaseEvent)
+        )
     return found
 
 

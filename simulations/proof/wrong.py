@@ -9,6 +9,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+from callboard.actors.delivery.events import AckEvent, RunOutEvent
 from callboard.actors.partition.commands import Level
 from callboard.log.errors import PlanFailed
 from callboard.log.format.frame import FRAME_HEADER_BYTES, SEALED_BYTES
@@ -277,7 +278,7 @@ def drops_acks(original: Original) -> Original:
     """The journal is not told what was acked."""
 
     def record(self: Any, wall_offset_s: float) -> Any:
-        kept = [event for event in self.events if event[0] != "A"]
+        kept = [event for event in self.events if not isinstance(event, AckEvent)]
         return original(self._replace(events=kept), wall_offset_s)
 
     return record
@@ -292,7 +293,7 @@ def leases_what_is_leased(original: Original) -> Original:
             for lease_id, held in list(self._leases.items()):
                 if held.consumer != consumer:
                     self._run_out(lease_id, lease_id)
-                    self.events.append(("X", (lease_id,)))
+                    self.events.append(RunOutEvent("X", (lease_id,)))
                     return original(self, consumer=consumer, **arguments)
         return lease
 

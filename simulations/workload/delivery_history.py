@@ -14,13 +14,21 @@ opening   a group's time in a partition, from when it was opened there, or from 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 import attrs
 
 from callboard.actors.delivery.delivery import Delivery
-from callboard.actors.delivery.events import EVENTS, Event
+from callboard.actors.delivery.events import (
+    EVENTS,
+    AckEvent,
+    DeathEvent,
+    Event,
+    ExpiryEvent,
+    LeaseEvent,
+    SkipEvent,
+)
 from callboard.actors.delivery.state import COUNTERS
 from callboard.actors.partition.group_states import CLOSE, OPEN, GroupStates
 
@@ -184,22 +192,23 @@ class DeliveryHistory:
         self, group_id: int, event: Event, delivery: Delivery | None
     ) -> Iterator[tuple[FactKind, int, int, int]]:
         """What an event says, by the state before it."""
-        kind = event[0]
-        if kind == "L":
-            ranges = event[3]
-            for start, stop, attempt in zip(ranges[::3], ranges[1::3], ranges[2::3], strict=True):
-                yield FactKind.LEASED, start, stop, attempt
-        elif kind in ("A", "S", "D", "E"):
-            bounds: Sequence[Any] = event[2] if kind == "A" else event[1:3]
-            if kind == "D":
-                bounds = [bound for at, bound in enumerate(event[5]) if at % 3 < 2]
-            elif kind == "E":
-                bounds = event[3]
-            what = FactKind.ACKED if kind == "A" else FactKind.SKIPPED
-            for start, stop in zip(bounds[::2], bounds[1::2], strict=True):
-                parts = [(start, stop)] if delivery is None else _unsettled(delivery, start, stop)
-                for first, end in parts:
-                    yield what, first, end, NO_ATTEMPT
+        what, bounds = FactKind.SKIPPED, tuple[int, ...]()
+        match event:
+            case LeaseEvent(attempts=ranges):
+                for start, stop, attempt in zip(ranges[::3], ranges[1::3], ranges[2::3], strict=True):
+                    yield FactKind.LEASED, start, stop, attempt
+            case AckEvent():
+                what, bounds = FactKind.ACKED, event.ranges
+            case SkipEvent():
+                bounds = event.start, event.stop
+            case DeathEvent():
+                bounds = tuple([bound for at, bound in enumerate(event.attempts) if at % 3 < 2])
+            case ExpiryEvent():
+                bounds = event.ranges
+        for start, stop in zip(bounds[::2], bounds[1::2], strict=True):
+            parts = [(start, stop)] if delivery is None else _unsettled(delivery, start, stop)
+            for first, end in parts:
+                yield what, first, end, NO_ATTEMPT
 
 
 def _note_state(opening: Opening, delivery: Delivery) -> None:

@@ -8,7 +8,7 @@ to `CASES`, and its file by running this module as a program, which writes only 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import pytest
 
 from callboard.actors.catalog import state as catalog
 from callboard.actors.catalog.state import CatalogState
-from callboard.actors.delivery.events import FIELDS, GroupEvents
+from callboard.actors.delivery.events import FIELDS, KINDS, GroupEvents
 from callboard.actors.partition.beside.delayed_records import Due, due_of
 from callboard.actors.partition.beside.outbox_records import Addressed, Target, addressed
 from callboard.actors.partition.group_states import GroupStates
@@ -94,6 +94,11 @@ DELIVERY_LATER_SNAPSHOT: dict[str, Any] = {
 }
 
 
+def group_events(group_id: int, events: Sequence[tuple[Any, ...]]) -> GroupEvents:
+    """The events in their stored form, as named tuples."""
+    return GroupEvents(group_id, [KINDS[event[0]](*event) for event in events])
+
+
 def catalog_events() -> list[bytes]:
     return [catalog.encode(event) for event in CATALOG_EVENTS]
 
@@ -107,7 +112,7 @@ def catalog_group_altered() -> list[bytes]:
 def delivery_sought() -> list[bytes]:
     _, opened = GroupStates().open(1, True, 0)
     events = [("L", 1, 5, (0, 6, 1)), ("A", 1, (0, 2)), ("K", 4), ("L", 2, 5, (4, 5, 1))]
-    records = [opened, GroupEvents(1, events).record(0.0)]
+    records = [opened, group_events(1, events).record(0.0)]
     return [*records, replayed_deliveries(records).snapshot(0.0)]
 
 
@@ -196,7 +201,7 @@ def delivery_outbox() -> list[bytes]:
         (2, [("L", 1, 6, (0, 6, 1)), ("A", 1, (3, 4)), ("O", 3, 1, 10, 11)]),
         (1, [("A", 1, (2, 3)), ("O", 4, 1, 12, 13)]),
     ]
-    records = [*opened, *(GroupEvents(group, events).record(0.0) for group, events in steps)]
+    records = [*opened, *(group_events(group, events).record(0.0) for group, events in steps)]
     states = replayed_deliveries(records)
     sent, closed = states.forget_sent([1, 2]), states.close(2)
     assert sent is not None
@@ -227,7 +232,7 @@ def delivery_records() -> list[bytes]:
     opened = [states.open(1, True, 0)[1], states.open(2, False, 17)[1], states.open(3, True, 2**40)[1]]
     closed = states.close(3)
     assert closed is not None
-    return [*opened, *(GroupEvents(group, events).record(0.0) for group, events in DELIVERY_EVENTS), closed]
+    return [*opened, *(group_events(group, events).record(0.0) for group, events in DELIVERY_EVENTS), closed]
 
 
 def delivery_snapshot() -> list[bytes]:
@@ -248,7 +253,7 @@ def delivery_later_snapshot() -> list[bytes]:
 def delivery_passed() -> list[bytes]:
     _, opened = GroupStates().open(1, True, 0)
     events = [("P", 60), ("L", 1, 5, (4, 6, 1)), ("A", 1, (4, 5)), ("S", 8, 9, None)]
-    records = [opened, GroupEvents(1, events).record(0.0)]
+    records = [opened, group_events(1, events).record(0.0)]
     return [*records, replayed_deliveries(records).snapshot(0.0)]
 
 
@@ -263,7 +268,7 @@ def delivery_dead() -> list[bytes]:
         ("D", 3, 1_700_000_060.0, None, None, (0, 1, 2)),
         ("F", 2),
     ]
-    records = [opened, GroupEvents(1, events).record(0.0)]
+    records = [opened, group_events(1, events).record(0.0)]
     return [*records, replayed_deliveries(records).snapshot(0.0)]
 
 
@@ -283,7 +288,7 @@ def delivery_expired() -> list[bytes]:
         ("D", 0, 1_700_000_030.0, 6, "no customer", (0, 1, 2)),
         ("E", 1, 1_700_000_060.0, (1, 3, 6, 1006)),
     ]
-    records = [opened, GroupEvents(1, events).record(0.0)]
+    records = [opened, group_events(1, events).record(0.0)]
     return [*records, replayed_deliveries(records).snapshot(0.0)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from callboard.actors.delivery.events import PUBLISHED
+from callboard.actors.delivery.events import PublishEvent
 from callboard.actors.delivery.receipts import Settlement
 from callboard.actors.partition import effects as e
 from callboard.log.errors import OutboxFull
@@ -69,7 +69,7 @@ class OutboxRules:
             accepted += delivery.ack(lease_id, ranges, now).accepted
         lease_id, first = message.parts[0][0], outbox.free
         outbox.add(first, message.group_id, lease_id, message.start, message.stop, delivery.numbering)
-        delivery.events.append((PUBLISHED, first, lease_id, message.start, message.stop))
+        delivery.events.append(PublishEvent("O", first, lease_id, message.start, message.stop))
         if group.choice is not None:
             self._settled_in(group, accepted, now)
         self._has_changed(group, now)

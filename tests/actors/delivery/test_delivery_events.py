@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import cbor2
@@ -13,9 +14,17 @@ from callboard.actors.delivery.delivery import Delivery
 from callboard.actors.delivery.events import (
     FIELDS,
     REASON_CHARACTERS_MAX,
+    AckEvent,
     DeliveryEventInvalid,
     Event,
     GroupEvents,
+    LeaseEvent,
+    NackEvent,
+    PublishEvent,
+    ReleaseEvent,
+    RunOutEvent,
+    SkipEvent,
+    VoidEvent,
     decode_events,
     load,
 )
@@ -35,14 +44,21 @@ def with_attempts(bounds: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(number for start, stop in pairs for number in (start, stop, 1 + start % 5))
 
 
+def event(
+    kind: Callable[..., Event], letter: str, *fields: st.SearchStrategy[Any]
+) -> st.SearchStrategy[Event]:
+    """Events of one kind."""
+    return st.builds(kind, st.just(letter), *fields)
+
+
 EVENTS = st.one_of(
-    st.tuples(st.just("L"), RECEIPTS, NUMBERS, BOUNDS.map(with_attempts)),
-    st.tuples(st.just("A"), RECEIPTS, BOUNDS),
-    st.tuples(st.just("N"), RECEIPTS, st.none() | st.floats(-1e9, 1e9), TEXTS, BOUNDS),
-    st.tuples(st.just("R"), RECEIPTS, BOUNDS),
-    st.tuples(st.just("X"), st.lists(RECEIPTS, min_size=1, max_size=4).map(tuple)),
-    st.just(("V",)),
-    st.tuples(st.just("S"), st.integers(0, 99), st.integers(100, 200), TEXTS),
+    event(LeaseEvent, "L", RECEIPTS, NUMBERS, BOUNDS.map(with_attempts)),
+    event(AckEvent, "A", RECEIPTS, BOUNDS),
+    event(NackEvent, "N", RECEIPTS, st.none() | st.floats(-1e9, 1e9), TEXTS, BOUNDS),
+    event(ReleaseEvent, "R", RECEIPTS, BOUNDS),
+    event(RunOutEvent, "X", st.lists(RECEIPTS, min_size=1, max_size=4).map(tuple)),
+    event(VoidEvent, "V"),
+    event(SkipEvent, "S", st.integers(0, 99), st.integers(100, 200), TEXTS),
 )
 JSONISH = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
@@ -183,16 +199,16 @@ def test_each_bad_field_is_refused(event: Any) -> None:
 @pytest.mark.parametrize(
     "events",
     [
-        [("A", 1, (0, 5))],
-        [("L", 1, 0, (5, 9, 1))],
-        [("L", 1, 0, (0, 5, 2))],
-        [("L", 1, 0, (0, 5, 1)), ("L", 1, 0, (5, 9, 1))],
-        [("L", 1, 0, (0, 5, 1)), ("L", 2, 0, (3, 9, 1))],
-        [("L", 1, 0, (0, 5, 1)), ("A", 1, (0, 6))],
-        [("L", 1, 0, (0, 5, 1)), ("A", 1, (0, 5)), ("A", 1, (0, 5))],
-        [("L", 1, 0, (0, 5, 1)), ("R", 2, (0, 5))],
-        [("X", (1,))],
-        [("Z",)],
+        [AckEvent("A", 1, (0, 5))],
+        [LeaseEvent("L", 1, 0, (5, 9, 1))],
+        [LeaseEvent("L", 1, 0, (0, 5, 2))],
+        [LeaseEvent("L", 1, 0, (0, 5, 1)), LeaseEvent("L", 1, 0, (5, 9, 1))],
+        [LeaseEvent("L", 1, 0, (0, 5, 1)), LeaseEvent("L", 2, 0, (3, 9, 1))],
+        [LeaseEvent("L", 1, 0, (0, 5, 1)), AckEvent("A", 1, (0, 6))],
+        [LeaseEvent("L", 1, 0, (0, 5, 1)), AckEvent("A", 1, (0, 5)), AckEvent("A", 1, (0, 5))],
+        [LeaseEvent("L", 1, 0, (0, 5, 1)), ReleaseEvent("R", 2, (0, 5))],
+        [RunOutEvent("X", (1,))],
+        [PublishEvent("O", 0, 1, 0, 1)],
     ],
 )
 def test_impossible_histories_are_refused(events: list[Event]) -> None:
@@ -280,6 +296,6 @@ def test_a_lease_that_cannot_have_been_given_whole_changes_nothing() -> None:
     """An event of which one range fits and the next does not leaves the state sound."""
     delivery = Delivery(26)
     with pytest.raises(DeliveryEventInvalid, match="not ready"):
-        delivery.apply(("L", 1, 7, (26, 38, 1, 50, 51, 2)))
+        delivery.apply(LeaseEvent("L", 1, 7, (26, 38, 1, 50, 51, 2)))
     delivery.check_invariants()
     assert (delivery.floor, delivery.next, delivery.leased) == (26, 26, 0)

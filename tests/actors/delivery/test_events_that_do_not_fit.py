@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from callboard.actors.delivery.delivery import Delivery
-from callboard.actors.delivery.events import DeliveryEventInvalid
+from callboard.actors.delivery.events import DeliveryEventInvalid, LeaseEvent
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ def test_a_lease_that_does_not_fit_leaves_no_offset_unaccounted_for(ranges: tupl
     """Whoever salvages what follows a loss can go on from there: all that was touched can be voided and leased."""
     delivery = Delivery(0)
     with pytest.raises(DeliveryEventInvalid):
-        delivery.apply(("L", 7, 1, ranges))
+        delivery.apply(LeaseEvent("L", 7, 1, ranges))
     delivery.void_all_leases()
     delivery.skip(0, 1)
     delivery.check_invariants()

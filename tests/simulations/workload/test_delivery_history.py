@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.actors.delivery.delivery import Delivery
-from callboard.actors.delivery.events import GroupEvents
+from callboard.actors.delivery.events import AckEvent, GroupEvents, LeaseEvent
 from callboard.actors.partition.group_states import GroupStates
 from callboard.log.errors import JournalInvalid
 from callboard.simulations.workload.analysis import BUCKETS, Latency, bin_of, bin_top, bucket_for
@@ -198,7 +198,7 @@ def test_a_group_that_was_set_back_begins_anew() -> None:
 
 def test_what_makes_no_sense_is_refused() -> None:
     """Events of a group that was never opened, and bytes that are no record, raise; after a loss they are salvaged."""
-    events = GroupEvents(GROUP, [("L", 1, 1, (0, 2, 1)), ("A", 1, (0, 2))]).record(0.0)
+    events = GroupEvents(GROUP, [LeaseEvent("L", 1, 1, (0, 2, 1)), AckEvent("A", 1, (0, 2))]).record(0.0)
     with pytest.raises(JournalInvalid, match="never opened"):
         list(DeliveryHistory().record(events, 0))
     with pytest.raises(JournalInvalid, match="does not parse"):

@@ -34,7 +34,7 @@ async def open_delivery_journal(
     damage: LogCorrupt | None = None
     if is_gone:
         # No journal has had more than 15,000 records for every second since 1970.
-        end = spec.port.journal_end
+        end = spec.hand_over.journal_end
         end.sequence = max(end.sequence, context.clock.wall_us() >> 16, 1)
         damage = LogCorrupt(f"journal {spec.journal_directory}: {GONE}")
     try:
@@ -89,7 +89,7 @@ async def _opened(
             clock=context.clock,
             entropy=context.entropy,
             is_damaged=is_damaged,
-            proven_end=spec.port.journal_end,
+            proven_end=spec.hand_over.journal_end,
             limits=context.limits,
         )
     except JournalInvalid as error:

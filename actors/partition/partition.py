@@ -322,8 +322,8 @@ class Partition(Actor[c.PartitionCommand]):
             perform=self._perform,
             make_room=Retaining(core, log, spec, context, summaries, self._retained).make_room,
             recovered=self._tell_new_damage,
-            space_changed=lambda lack: context.emit(self._port.note_lack(lack, context.path)),
-            told_lack=self._port.told_lack,
+            space_changed=lambda lack: context.emit(spec.hand_over.note_lack(lack, context.path)),
+            told_lack=spec.hand_over.has_reported_lack,
             publishers=publishers,
             noticed=noticed,
             default_ttl_us=spec.settings.default_ttl_us,
@@ -506,7 +506,8 @@ class Partition(Actor[c.PartitionCommand]):
         if message.settings.partitions != self._spec.settings.partitions:
             raise InvalidArgument("partitions cannot be changed once a topic exists")
         self._spec.settings, self._grows_old = message.settings, message.settings.ages
-        self._port.ids_void_below = self._publishers.set_window(message.settings.dedup_window_us, self._log)
+        window_us = message.settings.dedup_window_us
+        self._spec.hand_over.ids_void_below = self._publishers.set_window(window_us, self._log)
         self._log_part.default_ttl_us = message.settings.default_ttl_us
         self._log.alter(log_settings(message.settings, self.context.limits))
         self._maintain()

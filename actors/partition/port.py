@@ -10,12 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 from weakref import WeakKeyDictionary
 
-from callboard.actors.notices import PartitionLacksSpace
 from callboard.actors.partition.carried import Carried
 from callboard.actors.partition.commands import PartitionCommand
 from callboard.actors.partition.publishing.producers import Begun
 from callboard.log.errors import CallboardError, PartitionUnavailable, StorageError
-from callboard.log.journal.journal import ProvenEnd
 from callboard.log.limits import PENDING_BYTES_MAX
 from callboard.log.seams.disk import Entry
 from callboard.log.segments.damage_record import DamageRecord
@@ -85,12 +83,6 @@ class PartitionPort:
         self.is_closing = False
         """The runtime closes: when the partition stops now, it does so for good."""
         self.opened_before = False
-        self.journal_end = ProvenEnd()
-        """How far the delivery journal was proven, whatever the disk says of it after a restart."""
-        self.is_full = False
-        """Whether `retention_bytes` was reached when that was looked at last."""
-        self.told_lack = False
-        """Whether it was told last that the disk is too full for its records: a crash does not end that."""
         self.opening_lacks_space: Callable[[StorageError], object] | None = None
         """Called when the partition cannot be opened for want of space."""
         self.pending_bytes = pending_bytes
@@ -100,13 +92,6 @@ class PartitionPort:
         self.carried = Carried()
         self.producers_begun = Begun()
         """The lives of producers that began in this process."""
-        self.ids_void_below = 0
-        """Deduplication ids of records below this offset are forgotten, although the disk may not say so yet."""
-
-    def note_lack(self, lack: Exception | None, path: str) -> PartitionLacksSpace:
-        """The notice that the disk is too full for the partition's records, or no longer is."""
-        self.told_lack = lack is not None
-        return PartitionLacksSpace(path, "" if lack is None else str(lack), self.told_lack)
 
     @property
     def label(self) -> str:

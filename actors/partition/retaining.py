@@ -80,13 +80,13 @@ class Retaining:
         """The core where the log begins, groups what they have lost, all whether the topic is full. `floors`:
         those of the groups when retention judged what goes.
         """
-        core, log, port, context = self.core, self.log, self.spec.port, self.context
+        core, log, hand_over, context = self.core, self.log, self.spec.hand_over, self.context
         now = context.clock.monotonic()
         core.log_moved(log.start_offset, log.visible_end, log.durable_end, now)
-        if log.is_over_limit != port.is_full:
-            port.is_full = log.is_over_limit
+        if log.is_over_limit != hand_over.is_full:
+            hand_over.is_full = log.is_over_limit
             limit = self.spec.settings.retention_bytes or 0
-            context.emit(notices.PartitionFull(context.path, log.size_bytes, limit, port.is_full))
+            context.emit(notices.PartitionFull(context.path, log.size_bytes, limit, hand_over.is_full))
         for group in core.states:
             if not core.drops_unread(group):
                 continue

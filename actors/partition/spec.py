@@ -8,6 +8,7 @@ import attrs
 
 from callboard.actors.kernel import ActorRef
 from callboard.actors.partition.choice.record_window import WindowBudget
+from callboard.actors.partition.hand_over import HandOver
 from callboard.actors.partition.openings import Openings
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import TopicSettings
@@ -60,6 +61,8 @@ class PartitionSpec:
     """None for partitions that keep no dead letters of users' groups."""
     forwarder: BackgroundAddress | None = None
     """None for partitions that have no outbox."""
+    hand_over: HandOver = attrs.field(factory=HandOver)
+    """What its incarnations hand on to each other."""
     folder: str = ""
     """The last part of its directory, when that is not its index."""
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 PROMISE: Final = "every table, queue and cache is within its bound"
 SLACK_S: Final = 1e-6
-CLIENTS: Final = 8
+CLIENTS: Final = 5
 """Of a partition: the handles of a runtime, and each actor that stores records of others."""
 SIDE_BY_SIDE: Final = 20
 """Tasks that share a consumer may each send an ack, or one for each lease of a batch, before any of them waits."""

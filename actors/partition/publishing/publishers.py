@@ -362,7 +362,7 @@ def publishers_of(files: Incarnation, spec: PartitionSpec, context: Context[Any]
         spec.port.label,
         begun=spec.port.producers_begun,
         window_us=spec.settings.dedup_window_us,
-        void_below=spec.port.ids_void_below,
+        void_below=spec.hand_over.ids_void_below,
         stamps=spec.port.carried.stamps,
         limits=context.limits,
     )

@@ -1,0 +1,30 @@
+"""What one incarnation of a partition's actor hands on to the next, apart from its core (`carried`).
+
+It is made with the partition's specification. Only the partition writes it.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from callboard.actors.notices import PartitionLacksSpace
+from callboard.log.journal.journal import ProvenEnd
+
+
+@attrs.define(eq=False)
+class HandOver:
+    """See the module."""
+
+    journal_end: ProvenEnd = attrs.field(factory=ProvenEnd)
+    """How far the delivery journal was proven, whatever the disk says of it after a restart."""
+    is_full: bool = False
+    """Whether `retention_bytes` was reached when that was looked at last."""
+    has_reported_lack: bool = False
+    """Whether it was reported last that the disk is too full for its records: a crash does not end that."""
+    ids_void_below: int = 0
+    """Deduplication ids of records below this offset are forgotten, although the disk may not say so yet."""
+
+    def note_lack(self, lack: Exception | None, path: str) -> PartitionLacksSpace:
+        """The notice that the disk is too full for the partition's records, or no longer is."""
+        self.has_reported_lack = lack is not None
+        return PartitionLacksSpace(path, "" if lack is None else str(lack), self.has_reported_lack)

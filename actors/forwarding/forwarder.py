@@ -65,6 +65,8 @@ class Forwarder(Actor[ForwarderCommand]):
         self._directory = directory
         self._moves = moves
         self._timers = Timers(directory.wheel)
+        self._calls = PartitionCalls(self._timers)
+        """Those of all outboxes: their lines share the credit that one target grants."""
         self._ended = EndedSources(directory, self._timers)
 
     async def started(self) -> None:
@@ -78,7 +80,7 @@ class Forwarder(Actor[ForwarderCommand]):
             case OutboxOpened(topic_id, partition):
                 outbox = self._outbox(topic_id, partition)
                 if outbox is not None and self._moves:
-                    lines = OutboxLines(self.context, self._directory, outbox, self._timers)
+                    lines = OutboxLines(self.context, self._directory, outbox, self._timers, self._calls)
                     self.context.start_task(lines.run, name=outbox.port.label)
             case PublishesWait(topic_id, partition, entries, has_new):
                 outbox = self._outbox(topic_id, partition)
@@ -114,12 +116,14 @@ class StoredPayload(NamedTuple):
 class OutboxLines:
     """What serves one outbox: a line for each partition that something is for."""
 
-    def __init__(self, context: Any, directory: Directory, outbox: Outbox, timers: Timers) -> None:
+    def __init__(
+        self, context: Any, directory: Directory, outbox: Outbox, timers: Timers, calls: PartitionCalls
+    ) -> None:
         self._context = context
         self._directory = directory
         self._outbox = outbox
         self._timers = timers
-        self._calls = PartitionCalls(timers)
+        self._calls = calls
         self._lines: dict[Target, PartitionLine] = {}
         self._last, self._numbering = -1, 0
         """The number of the last entry that is in a line, or was, and which numbering it is of."""

@@ -88,9 +88,19 @@ def _kept_shown(history: History) -> list[HistoryEntry]:
         path = f"topics/{entry.topic}/{entry.partition}"
         is_recovered = _has(history, "ActorStarted", path, entry.number, cut)
         owes_recovery = _has(history, "OpeningLacksSpace", path, entry.number, cut)
-        if cut == len(history) or (is_recovered and not owes_recovery):
+        if cut == len(history) or (is_recovered and not owes_recovery) or _has_stored(history, entry, cut):
             kept.append(entry)
     return kept
+
+
+def _has_stored(history: History, shown: HistoryEntry, before: int) -> bool:
+    """Whether the partition stored something that was published after the opening: it recovers before it appends."""
+    begun = {entry.operation for entry in history.of("publish") if shown.number < entry.number < before}
+    place = (shown.topic, shown.partition)
+    return any(
+        entry.number < before and entry.operation in begun and (entry.topic, entry.partition) == place
+        for entry in history.of("published")
+    )
 
 
 def _has(history: History, kind: str, path: str, after: int, before: int) -> bool:

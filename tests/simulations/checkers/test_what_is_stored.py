@@ -253,6 +253,18 @@ def test_what_readers_saw_may_vanish_while_recovery_lacks_space(script, left):
     assert offsets.check(script.history, left({0: 0})) == []
 
 
+def test_what_readers_saw_outlives_the_power_once_a_publish_shows_that_there_was_space(script, left):
+    """A partition that lacked space to recover has recovered when it stores something, and keeps what readers saw."""
+    script.publish(0, 0)
+    script.history.record(0, "shown", topic="orders", partition=0, offsets=(2,))
+    script.event("OpeningLacksSpace", "topics/orders/0").event("ActorStarted", "topics/orders/0")
+    script.publish(1, 2).cut()
+    assert offsets.check(script.history, left({0: 0, 2: 1}, explained=(Lost(1, 1, "unsynced"),))) == []
+    script.publish(2, 1)
+    found = offsets.check(script.history, left({0: 0, 1: 2, 2: 1}))
+    assert any("readers had seen" in each.words for each in found)
+
+
 def test_what_was_recovered_outlives_the_power(script, left):
     """What readers saw and the partition has recovered is not given anew after a power cut."""
     script.publish(0, 0)

@@ -152,16 +152,17 @@ class PartitionCore(
             group.dead_told = delivery.dead_lettered
             if not restarted:
                 carried.first_leases[group.group_id] = delivery.next_lease_id
-            else:
+            first = carried.first_leases.get(group.group_id, 0)
+            if delivery.next_lease_id <= first:  # else the journal tells that earlier processes have ended
+                yield from delivery.void_in_steps(now)
+            if restarted:
                 carried.resume(group, now)
-            if delivery.next_lease_id > carried.first_leases.get(group.group_id, 0):
+            if delivery.next_lease_id > first:
                 timeout = carried.lease_s(group.group_id, now)
                 delivery.renew_all(now, timeout)
                 for (group_id, lease_id), deadline in carried.extended.items():
                     if group_id == group.group_id and deadline > now + timeout:
                         delivery.extend(lease_id, deadline, now)
-            else:
-                yield from delivery.void_in_steps(now)
             if self.drops_unread(group):
                 self.drop_unread(group, now)
             delivery.judge(now, PROCESS_ENDED)

@@ -380,7 +380,9 @@ class PartitionModel:
                     if not plan.sync:
                         self.told.append((kind, group, what))
         self.undelivered += [entry for entry in self.pending if entry[0] == LEASED]
-        self.unwritten += [entry for entry in self.pending if entry[0] in (ACKED, RAN_OUT, *HANDED_BACK)]
+        self.unwritten += [
+            entry for entry in self.pending if entry[0] in (ACKED, RAN_OUT, VOIDED, *HANDED_BACK)
+        ]
         while (waiting := self.core.sequencer.take()) is not None:
             _fail(waiting)
         self.core.end()
@@ -390,12 +392,12 @@ class PartitionModel:
     def recover(self, now: float, wall_offset_s: float) -> None:
         """A new incarnation of the same process: leases live on, the unheard is released.
 
-        Nacks are made again, and what ran out runs out again.
+        Nacks are made again, what ran out runs out again, and leases of an earlier process end again.
         """
         self._take_up(self._rebuilt(wall_offset_s), now, restarted=True)
         for _, group, lease in self.undelivered:
             self.pending.append((RELEASED, group, tuple([row[:2] for row in lease.ranges])))
-        self.pending += [entry for entry in self.unwritten if entry[0] in (NACKED, RAN_OUT)]
+        self.pending += [entry for entry in self.unwritten if entry[0] in (NACKED, RAN_OUT, VOIDED)]
         for kind, group, what in self.unwritten:
             if kind == NACKED_LATE:
                 group.ledger.loosen(what, 1)

@@ -489,6 +489,28 @@ def test_a_lease_that_the_journal_lost_stays_with_its_consumer() -> None:
     assert again.lease.lease_id > second.lease.lease_id
 
 
+@pytest.mark.parametrize("is_delivered", [False, True])
+def test_leases_of_an_ended_process_end_again_where_the_journal_lost_that(is_delivered: bool) -> None:
+    """Their attempts count; what was leased since stays with its consumer, or is ready when it was not handed over."""
+    earlier = core_with(2)
+    leased(earlier, count=2)
+    journal = earlier.states.snapshot(0.0)
+    states = GroupStates()
+    states.restore(journal)
+    core = PartitionCore(states, Carried(), label="orders/0", visible_end=2)
+    core._set(1, c.DeliverySettings(), 0.0)
+    core.begin(0.0, restarted=False)
+    pending = leased(core, count=1, consumer=8)
+    if is_delivered:
+        core.delivered(pending)
+    core = successor(core, journal)
+    (group,) = core.states
+    kept = [(pending.lease.lease_id, ((0, 1, 2),), 8)] if is_delivered else []
+    assert [(lease.lease_id, lease.ranges, lease.consumer) for lease in group.delivery.leases()] == kept
+    again = leased(core, now=1.0, count=2)
+    assert again.lease.ranges == (((1 if is_delivered else 0), 2, 2),)
+
+
 def test_a_lost_lease_is_not_held_for_a_consumer_that_gave_it_back() -> None:
     """What was nacked is ready; what was acked and lost may be acked once more."""
     core = core_with(3)

@@ -247,6 +247,30 @@ async def test_settling_rides_through_a_restart_of_the_partition(autojump_clock:
         assert await consumer.get(timeout=60.0) is None
 
 
+async def test_what_an_ended_process_had_is_ready_again_though_the_partition_crashes(
+    autojump_clock: Any, world: Any
+) -> None:
+    """Its lease does not begin anew when the journal could not yet take that it has ended, nor the lease after it."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 1)
+        async with topic.subscribe("group", visibility_timeout=60.0) as consumer:
+            await consumer.get()
+            killed = world.disk.snapshot()
+    world.disk.restore(killed)
+    world.disk.slow("/delivery/", 0.01)
+    async with world.open() as runtime, runtime.topic("jobs").subscribe("group") as consumer:
+        await runtime.topic("jobs").describe()
+        started = trio.current_time()
+        world.disk.hang("/delivery/")
+        assert await consumer.get(timeout=0.5) is None
+        runtime.crash("topics/jobs/0", RuntimeError("a drill"))
+        await trio.sleep(0.5)
+        world.disk.fail_next("write", "EIO", path_contains="/delivery/")
+        world.disk.unhang()
+        message = await consumer.get()
+        assert (message.attempt, trio.current_time() - started < 5.0) == (2, True)
+
+
 async def test_a_cancelled_ack_may_be_repeated(autojump_clock: Any, world: Any) -> None:
     """Giving up waiting for an ack does not make the message count as settled here."""
     async with world.open() as runtime:

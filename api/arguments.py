@@ -40,7 +40,7 @@ def _check_seam(what: str, given: object, methods: Sequence[str]) -> None:
     missing = []
     for name in methods:
         found = None
-        with suppress(Exception):  # the code of whoever made it
+        with suppress(Exception):  # the caller's code
             found = getattr(given, name, None)
         if not callable(found):
             missing.append(name)
@@ -73,7 +73,7 @@ def path_of(directory: object) -> str | None:
     """The directory's name; None for what is none."""
     fspath = getattr(type(directory), "__fspath__", None)
     if fspath is not None:
-        with suppress(Exception):  # the code of whoever made the path
+        with suppress(Exception):  # the caller's code
             directory = fspath(directory)
     path = text(directory)
     return path if path and "\0" not in path else None

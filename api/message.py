@@ -68,8 +68,8 @@ class Message:
 
 @attrs.frozen
 class Receipt:
-    """Where a record is stored. `offset` is None when nobody waited for it (`acks="none"`), and when a producer repeats
-    a record that is stored too far back to know where.
+    """Where a record is stored. `offset` is None when it was not waited for (`acks="none"`), and when a producer
+    repeats a record that is stored too far back to know where.
     """
 
     topic: str
@@ -84,7 +84,7 @@ class Receipt:
 
 
 def topic_id_field() -> Any:
-    """A field for the id of a topic, which tells it from later ones of its name; None for what others have made."""
+    """A field for the id of a topic, which later ones of its name do not have; None for what others have made."""
     return attrs.field(default=None, kw_only=True, eq=False, repr=False)
 
 
@@ -154,7 +154,7 @@ def stored_ranges(
 
 
 class Receipts(Sequence[Receipt]):
-    """The receipts of a batch, made when looked at; `ranges` tells the same without making any."""
+    """The receipts of a batch, made when looked at; `ranges` says the same without making any."""
 
     __slots__ = ("_by_index", "_count", "_topic", "stored")
 

@@ -1,7 +1,7 @@
 """Reading a directory's topics without its lock, whether or not a process has it open; and recordings, by path.
 
-The catalog's journal is replayed from the files as they lie, as far as it makes sense: this changes nothing,
-waits for nobody and never makes a runtime's opening fail. Of each partition it sees what its process has committed.
+The catalog's journal is replayed from the files as they lie, as far as it makes sense: this changes nothing, waits for
+no other process and never makes a runtime's opening fail. Of each partition it sees what its process has committed.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Opening takes the directory's lock and reads the catalog. The partitions then recover side by side, and what is asked of
 one waits until it has. Closing stops the tree in reverse order: what was published is committed, and every failure that
-nobody heard of is raised.
+no call reported is raised.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ class Runtime:
         return absorbed
 
     async def _flush_all(self, ports: Sequence[PartitionPort]) -> None:
-        """Wait for what was published with `acks="none"`; what fails, or is too slow, is told when all has stopped.
+        """Wait for what was published with `acks="none"`; what fails, or is too slow, is reported when all has stopped.
 
         A partition that crashes is waited for, so that it ends in good order.
         """
@@ -274,7 +274,7 @@ class Runtime:
                 return
 
     def _raise_unawaited(self, lives: Sequence[LiveTopic]) -> None:
-        """Raise the failures that nobody was told of, now that there will be no more."""
+        """Raise the failures that no call has reported, now that there will be no more."""
         found: list[CallboardError] = []
         for live in lives:
             if live.publisher is None:
@@ -314,7 +314,7 @@ class Runtime:
         Settings: `partitions` (1), `segment_bytes` (64 MiB), `segment_age`, `retention_age`, `retention_bytes` (none),
         `drop_unread` (False), `compression` ("none"), `max_message_bytes` (1 MiB), `dedup_window` (none: no ids),
         `default_ttl` (none), `priorities` (False). `partitioner(key, partitions)` holds for the topic in this process,
-        whoever publishes, and is not stored; it must give the same partition each time.
+        for all publishers, and is not stored; it must give the same partition each time.
         Returns once the topic is durable and its partitions run. Where there is no space for them, it raises `DiskFull`
         and leaves no topic behind.
 
@@ -391,7 +391,7 @@ class Runtime:
     ) -> Consumer:
         """A consumer of several topics in a group: `async with runtime.subscribe(["orders", "refunds"], "billing")`.
 
-        Topics take turns; `topic` of a message or batch tells which it is from. `name` and settings as in
+        Topics take turns; `topic` of a message or batch says which it is from. `name` and settings as in
         `Topic.subscribe`. When one of the topics is deleted, `TopicNotFound` is raised once where the consumer meets
         that, and the consumer goes on with the others when it is asked again.
 
@@ -528,7 +528,7 @@ class Runtime:
         """Make the actor at `path` fail with `error`, as if it had raised it: for tests and drills.
 
         Returns whether it will: an actor that is being restarted does not run, and cannot fail. Also while the runtime
-        opens, for those who hear of it by `on_event`. Raises `InvalidArgument` when there is no such actor.
+        opens, for what hears of it by `on_event`. Raises `InvalidArgument` when there is no such actor.
         """
         if self._session.state != "opening":
             self._session.check_open()

@@ -293,7 +293,8 @@ class Topic:
         return tuple(Schedule(self._session, live) for live in self._session.schedules_of(self.topic_id))
 
     def producer(self, name: str) -> Producer:
-        """Somebody who publishes under a name, each message once whatever fails: `async with topic.producer("import")`.
+        """A producer, which publishes under a name, each message once whatever fails: `async with
+        topic.producer("import")`.
 
         The name lives on in the log: a producer of that name that begins later, also in another process, goes on where
         this one ended, and fences it.
@@ -330,7 +331,7 @@ class Topic:
         (seconds after each failure, or a list: after the first, the second, ...), and `ordering`: with "key" a message
         waits until all earlier ones of its key are settled, with "partition" of its partition, with "none" (the
         default) for nothing. Of a topic with priorities, `priority_window` (100,000) and `starvation_after` (None)
-        belong to it too. `mode` is "shared" (the default; `distribution` says who is next: "round-robin") or
+        belong to it too. `mode` is "shared" (the default; `distribution` says which consumer is next: "round-robin") or
         "exclusive": each partition is one consumer's, with `rebalance_timeout` (60 s) and `session_timeout` (300 s).
         `dead_letter_topic` (None) takes what is given up, `dead_letter_expired` (False) also what expires.
 
@@ -356,12 +357,13 @@ class Topic:
 
         A handler that returns acks its message, one that raises nacks it: it is delivered again after the group's
         backoff, or after `Retry(after=seconds)`; `Reject(reason)` gives it up, and so does the last of the group's
-        `max_deliveries`. A failure is told as the event `HandlerFailed`, which is logged. The lease is renewed while
-        the handler runs; when it is lost all the same, the handler is cancelled. It may settle its message itself.
-        What it publishes with `message.publish` goes with the ack.
+        `max_deliveries`. A failure is reported as the event `HandlerFailed`, which is logged. The lease is renewed
+        while the handler runs; when it is lost all the same, the handler is cancelled. It may settle its message
+        itself. What it publishes with `message.publish` goes with the ack.
 
         Messages of one key are handled one after the other, whatever `concurrency`. Later ones may overtake one that
-        failed, or was given back because handlers are slow; with `ordering="key"` none ever does, whoever consumes.
+        failed, or was given back because handlers are slow; with `ordering="key"` none ever does, whichever consumer
+        has it.
 
         Cancelled, it takes no further message, gives back what no handler has, and waits up to `grace` seconds for
         handlers to end; then they are cancelled, and their messages released. `nursery.start` returns once it has

@@ -316,7 +316,7 @@ class DemoHistory:
             self._marks[place] = mark | flags
 
     def _add_redelivery(self, last: str, *, is_later: bool) -> None:
-        """A message came again: why, by the last that was told of its delivery before."""
+        """A message came again: why, by the last report of its delivery before."""
         sums = self._sums
         sums.redelivered += 1
         if last == "F":

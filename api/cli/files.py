@@ -1,7 +1,7 @@
 """The command line's own files: lines read from traffic, records that survive SIGKILL, working directories; and the
 state, stored failures and traces of simulations.
 
-Whole files are replaced by rename, so that whoever reads one finds all of it or what was there before. Nothing else in
+Whole files are replaced by rename, so that a reader finds all of it or what was there before. Nothing else in
 the command line opens a file. Logs are reached through the runtime, never from here.
 """
 
@@ -83,7 +83,7 @@ def read_lines(path: str, *, line_bytes_max: int) -> Iterator[bytes]:
 def read_traffic(path: str, tally: Tally | None = None) -> Iterator[bytes]:
     """The lines of a file of traffic as `read_lines` gives them; of a file that holds one JSON array its elements.
 
-    `tally` is told which of both.
+    `tally` hears which of both.
     """
     pieces = _pieces(path, LINE_BYTES_MAX + 1)
     before: list[bytes] = []
@@ -344,7 +344,7 @@ class TraceFile:
             raise _unwritten(self._path, self._failed) from self._failed
 
     def write(self, line: str) -> None:
-        """Add a line. What cannot be written is told at the end: the run that is traced must not meet it."""
+        """Add a line. What cannot be written is reported at the end: the run that is traced must not meet it."""
         if self._failed is None:
             try:
                 self._file.write(line.replace("\n", "\\n") + "\n")

@@ -224,7 +224,7 @@ def _schedules(found: list[dict[str, Any]]) -> str:
 
 
 def _show_losses(found: dict[str, Any]) -> None:
-    """What was found damaged or given up by a repair, as long as nobody has acknowledged it."""
+    """What was found damaged or given up by a repair, as long as it is not acknowledged."""
     partitions, catalog = found["partitions"], found["catalog"]
     for damage in catalog["damages"]:
         show(damage)

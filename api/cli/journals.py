@@ -111,7 +111,7 @@ async def _nameless(offline: OfflineDirectory, replay: CatalogReplay) -> list[Pr
     """Topics whose files are there, and whose name and settings went with damaged parts of the catalog."""
     logs = await find_logs(offline.files)
     if CATALOG not in logs:
-        return []  # which is told for all of them together
+        return []  # which is reported for all of them together
     found = {
         path.split("/")[1]: path for path in logs if path.startswith("topics/") and "/delivery" not in path
     }
@@ -149,7 +149,7 @@ async def reset_groups(
                 group = str(reset.group_id) if record is None else record.name
                 facts = reset.forgotten_records, reset.floor, reset.settled_above
                 found.append(PartitionReset(folder.label, group, *facts, tuple(kept)))
-                kept = []  # told once for a partition
+                kept = []  # reported once for a partition
         return found
     finally:
         if lock is not None:

@@ -79,7 +79,7 @@ def bucket_option(text: str) -> Callable[[F], F]:
 
 
 def zoned(text: str) -> datetime:
-    """An instant in ISO 8601. One without a zone is UTC, which is told. Raises `ValueError`."""
+    """An instant in ISO 8601. One without a zone is UTC, which is reported. Raises `ValueError`."""
     instant = parse_instant(text)
     if datetime.fromisoformat(text).tzinfo is None:
         say(f"{text} has no zone: it is taken as {instant.isoformat()}")

@@ -245,7 +245,7 @@ def progress(what: str, *, quiet: bool = False, keep: bool = False) -> Iterator[
     """Show progress while the body runs: a bar, the time and a line of words on a terminal, nothing elsewhere.
 
     `keep` leaves the bar there at the end, as it was last.
-    The body gets `advance(text, done, total)`; `total` is None when nobody knows it.
+    The body gets `advance(text, done, total)`; `total` is None when it is unknown.
     """
     paper = Console(stderr=True, markup=False, highlight=False)
     if quiet or not paper.is_terminal:

@@ -90,7 +90,7 @@ def rehearse_command(
     """
     require_directory(directory)
     function = handler_named(handler)
-    mute_groups()  # it tells in figures how often the handler fails
+    mute_groups()  # it shows in figures how often the handler fails
     with contextlib.ExitStack() as stack:
         if keep is None:
             into = stack.enter_context(temporary_directory(keep=False))

@@ -213,7 +213,7 @@ def _show_topic(found: dict[str, Any]) -> None:
 def setting_rows(
     settings: Mapping[str, Any], fields: Mapping[str, SettingField]
 ) -> Iterator[tuple[str, str]]:
-    """Each as it can be given to `create` and `alter`; bytes and seconds are told in larger units too."""
+    """Each as it can be given to `create` and `alter`; bytes and seconds are shown in larger units too."""
     for name, value in settings.items():
         told = str(value).lower() if value is None or isinstance(value, bool) else str(value)
         if name.endswith("_bytes") and type(value) is int and value >= KIB:

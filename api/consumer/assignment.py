@@ -44,7 +44,7 @@ class FollowsAssignment:
     _awaited: AwaitedPartitions[PartitionPort]
 
     def _activity(self) -> tuple[int, int] | None:
-        """What a stalled consumer is told by; None while a call, or a body that holds a lease, goes on."""
+        """What shows whether it has stalled; None while a call, or a body that holds a lease, goes on."""
         if self._turn.locked() or self.session.renewed_leases.has_any(self.leases):
             return None
         return self._acts, self.leases.in_flight
@@ -66,14 +66,14 @@ class FollowsAssignment:
                 self.session.renewed_leases.lose(self.leases, port)
 
     def _give_up_asked(self) -> None:
-        """Whoever waits for the answer asks others."""
+        """The task that waits for the answer asks others."""
         asked, self._asked = self._asked, None
         if asked is not None:
             asked.reply.expire()
             self._give_back_answer(asked)
 
     def _give_back_answer(self, asked: Asked) -> None:
-        """Nobody wants the answer."""
+        """The answer is not wanted any more."""
         asked.reply.abandon()
         leased = leased_by(asked.reply)
         lease = None if leased is None else self.leases.accept(asked.port, leased)
@@ -83,7 +83,7 @@ class FollowsAssignment:
     def _give_up_late(self, ports: Iterable[PartitionPort]) -> None:
         """What these partitions were asked, and did not answer in time, is for others; they are asked again.
 
-        A task that waits for notices is woken for that: no other would come of a question that nobody has.
+        A task that waits for notices is woken for that: no other would come of a question that is gone.
         """
         for port in ports:
             self._give_back_answer(self._late.pop(port))

@@ -99,7 +99,7 @@ class Consumer:
         A body that ends acks the message, one that raises nacks it (with a growing delay) and lets the exception pass,
         one that is cancelled releases it. When the lease is lost all the same, the body is cancelled and `LeaseLost` is
         raised. With a `timeout`, the message is None when there was none. With `wait=False` the ack is handed over and
-        not waited for: `flush`, or leaving the consumer, tells whether it counted.
+        not waited for: `flush`, or leaving the consumer, reports whether it counted.
         """
         self._fetcher.check_open()
         return Receiving(self._fetcher, timeout, wait=check_flag("wait", wait))

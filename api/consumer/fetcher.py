@@ -194,7 +194,7 @@ class Fetcher(TakesBatches, FollowsTopics, FollowsAssignment):
         self._open = False
         self._awaited.close()
         self._stale.cancel()
-        self.give_back_fetched()  # before its leases can run out: who leaves may have computed for long (U4)
+        self.give_back_fetched()  # before its leases can run out: a task that leaves may have computed for long (U4)
         self.leases.end()
         self._drop_fetched()
         if error is not None:
@@ -236,7 +236,7 @@ class Fetcher(TakesBatches, FollowsTopics, FollowsAssignment):
         self._untaken = None
         asked, self._asked = self._asked, None
         if asked is not None:
-            asked.reply.expire()  # whoever waits for it asks anew, or hears that the consumer is closed
+            asked.reply.expire()  # a task that waits for it asks anew, or hears that the consumer is closed
             asked.reply.abandon()
         for late in self._late.values():
             late.reply.abandon()
@@ -394,7 +394,7 @@ class Fetcher(TakesBatches, FollowsTopics, FollowsAssignment):
         return NEVER if leased is None else leased.deadline - self._lasts_s() / 2
 
     def _answered(self, port: PartitionPort) -> None:
-        """A partition has answered while nobody waits for that."""
+        """A partition has answered while no task waits for that."""
         asked = self._late.get(port, self._asked)
         if asked is not None:
             self._watch(self._answer_stale_at(asked))
@@ -483,7 +483,8 @@ class Fetcher(TakesBatches, FollowsTopics, FollowsAssignment):
     async def _ask(self, unit: int, port: PartitionPort | None = None, *, can_wait: bool = True) -> bool:
         """Ask `port` for a unit, or the partition whose turn it is for as many as one lease is to cover.
 
-        False when there is nobody to ask, or no room for anything. The question outlasts the call that asks it (U1).
+        False when there is no partition to ask, or no room for anything. The question outlasts the call that asks it
+        (U1).
         """
         leases, limits = self.leases, self.session.limits
         ahead: list[PartitionPort] = []
@@ -578,7 +579,7 @@ class Fetcher(TakesBatches, FollowsTopics, FollowsAssignment):
         return Asked(port, reply, self.session.clock.monotonic(), limit)
 
     async def _answer(self) -> ConsumerLease | None:
-        """Wait for what was asked; None when that partition has nothing, or refuses, or nobody wants it now."""
+        """Wait for what was asked; None when the partition has nothing or refuses, or the answer is not wanted."""
         asked = self._asked
         if asked is None:
             return None

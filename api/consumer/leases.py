@@ -88,7 +88,7 @@ class ConsumerLease:
         """`_at`: records of the first batch that were taken."""
 
     def acks_cut_off(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Whoever acked these does not know whether it counted."""
+        """It is unknown whether the acks of these counted."""
         if len(self._unsure_acks) < UNSURE_MAX and self.keeps(ranges):
             self._unsure_acks += ranges
 

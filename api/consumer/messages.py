@@ -1,13 +1,13 @@
 """What a consumer receives, and the leases of it: messages and batches that are settled, or whose lease runs out.
 
 `ConsumerLeases` counts what of its leases a consumer has not settled, sends what is settled, and gathers the acks that
-nobody waits for.
+are not awaited.
 
 Invariants
 ----------
 H1  `in_flight` is the number of messages that were delivered and neither settled, given back nor, once somebody
     waited for room, found to have run out.
-H2  Every `ack(wait=False)` has an outcome: it is told by the next `flush`, or by leaving the consumer, which says
+H2  Every `ack(wait=False)` has an outcome: the next `flush` reports it, or leaving the consumer, which says
     nothing of deleted topics.
 H3  Such acks are sent at the latest when the consumer fetches, flushes or ends, or `ACK_LINGER_S` have passed. Those of
     one lease that follow each other go as one command, neighbours as one range. None waits for the outcome of another,
@@ -85,15 +85,15 @@ class ConsumerLeases(AcksWithPublishes):
         """The last one still grows."""
         self._sent: deque[SentAck] = deque()
         self._collecting = trio.Lock()
-        """Held by the task that takes outcomes, so that who flushes misses none."""
+        """Held by the task that takes outcomes, so that a flush misses none."""
         self._lost: dict[PartitionPort, list[tuple[int, int]]] = {}
-        """Of acks that nobody waited for."""
+        """Of acks that were not awaited."""
         self._lost_ranges = 0
         self._lost_causes: set[str | None] = set()
         """Why they came too late."""
         self._failed: CallboardError | None = None
         self._unawaited: dict[PartitionPort, Gathering[c.SettleCommand, c.PartitionCommand]] = {}
-        """What the partitions are to settle, and nobody waits for: no more than was in flight."""
+        """What the partitions are to settle without being awaited: no more than was in flight."""
 
     # -- counting
 
@@ -118,7 +118,7 @@ class ConsumerLeases(AcksWithPublishes):
         ]
 
     def alter(self, max_in_flight: int) -> None:
-        """From now on this many messages may be in flight."""
+        """Allow this many messages in flight."""
         self.max_in_flight = max_in_flight
         self._freed.set()
 
@@ -148,7 +148,7 @@ class ConsumerLeases(AcksWithPublishes):
             await self._freed.wait()
 
     def noticed(self, _: PartitionPort) -> None:
-        """A partition has restarted, or its topic is deleted: who waits for room looks again."""
+        """A partition has restarted, or its topic is deleted: tasks that wait for room look again."""
         self._freed.set()
 
     def end(self) -> None:
@@ -164,7 +164,7 @@ class ConsumerLeases(AcksWithPublishes):
             del self._unawaited[port]  # what it has not taken still comes
 
     def forget(self) -> None:
-        """What was leased is another's by now, or nobody's: its receipts are void."""
+        """What was leased is another consumer's by now, or free: its receipts are void."""
         for lease in self._leases:
             lease.left = 0
         self._leases.clear()
@@ -185,7 +185,7 @@ class ConsumerLeases(AcksWithPublishes):
         return lease.deadline > self.session.clock.monotonic()
 
     def _count_again(self, lease: ConsumerLease, count: int) -> None:
-        """Count messages of a lease as in flight once more, unless they are nobody's by now."""
+        """Count messages of a lease as in flight once more, unless their lease has ended."""
         if count and not self.is_over and not lease.port.is_deleted:
             self._leases[lease] = None
             lease.left += count
@@ -300,7 +300,7 @@ class ConsumerLeases(AcksWithPublishes):
             unawaited = self._unawaited[port] = Gathering(port.ref, c.SettleUnawaited)
         unawaited.add(message)
 
-    # -- acks that nobody waits for
+    # -- acks that are not awaited
 
     def join_gathered(self, lease: ConsumerLease, start: int, stop: int) -> bool:
         """Gather an ack with those of the same lease; False, and nothing done, when others are gathered, or none."""
@@ -477,7 +477,7 @@ class ConsumerLeases(AcksWithPublishes):
                 lease.stale_at = asked_at  # nothing more of it is handed over: too little may be left
                 self.session.renewed_leases.move(self, lease.port, lease.lease_id, asked_at, seconds)
                 self._let_go()
-            self._freed.set()  # who waits for room waits for the earliest deadline
+            self._freed.set()  # tasks that wait for room wait for the earliest deadline
             try:
                 kept = await lease.port.ref.ask(c.Extend(self.group_id, lease.lease_id, seconds))
             except ActorCrashed:
@@ -495,7 +495,7 @@ class ConsumerLeases(AcksWithPublishes):
     # -- errors
 
     def _lost_meanwhile(self) -> LeaseLost:
-        """The error for acks that nobody waited for, and that came too late."""
+        """The error for acks that were not awaited and came too late."""
         lost, self._lost, self._lost_ranges = self._lost, {}, 0
         causes, self._lost_causes = self._lost_causes, set()
         return lease_lost(lost, "ack", self._group, causes)

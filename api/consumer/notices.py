@@ -1,8 +1,8 @@
 """The other end of notices: the partitions that one consumer, or reader, waits for to have something new.
 
 What a partition is asked is data (`WaitForReady`, `WaitForVisible`); the notice is its deferred answer. It counts only
-while its asker really waits: a notice that comes while the asker is busy is declined, so that the partition tells the
-next one. The asker asks that partition again before it next waits.
+while its asker really waits: a notice that comes while the asker is busy is declined, so that the partition notifies
+the next one. The asker asks that partition again before it next waits.
 
 Invariants
 ----------
@@ -59,7 +59,7 @@ class AwaitedPartitions(Generic[P]):
     def __init__(self, load: Callable[[], int] = lambda: 0) -> None:
         self._event = trio.Event()
         self.load = load
-        """How many messages the asker has in flight, for whoever chooses among those who wait."""
+        """How many messages the asker has in flight, for a choice among those that wait."""
         self._notices: dict[P, Notice[P]] = {}
         self._is_waiting = False
         self._is_closed = False
@@ -109,7 +109,7 @@ class AwaitedPartitions(Generic[P]):
         return accepted
 
     def look_again(self) -> None:
-        """Who waits is woken, whatever the partitions say."""
+        """Wake the task that waits, whatever the partitions say."""
         self._event.set()
 
     async def wait(self) -> None:
@@ -131,7 +131,7 @@ class AwaitedPartitions(Generic[P]):
         return taken
 
     def close(self) -> None:
-        """Nobody waits any more: who does is woken."""
+        """Close: a task that still waits is woken."""
         self._is_closed = True
         self._event.set()
         for notice in self._notices.values():

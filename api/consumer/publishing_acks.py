@@ -89,7 +89,7 @@ class StagedPublishes:
 
 
 class NamedTopic(Protocol):
-    """What a `Topic` is to those who publish to it with an ack."""
+    """What a `Topic` is to an ack that publishes to it."""
 
     @property
     def name(self) -> str:
@@ -262,7 +262,7 @@ class AcksWithPublishes:
                     raise
                 first: int = await reply.wait()
             except ActorCrashed:
-                continue  # if it is there, nobody names it
+                continue  # if it is there, no ack names it
             except ActorStopped as error:
                 raise self.stopped(port) from error
             except TopicFull as error:
@@ -275,7 +275,7 @@ class AcksWithPublishes:
                 ) from error
             except CallboardError as error:
                 told = error.again()
-                told.indefinite = False  # whatever is stored, nobody names it
+                told.indefinite = False  # whatever is stored, no ack names it
                 told.add_note("Nothing was acked, and nothing will be published. Ack again, or nack.")
                 raise told from error
             return first

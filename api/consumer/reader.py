@@ -3,8 +3,9 @@
 A reader starts in every partition at the same kind of place (an offset, an instant, the beginning or the end) and ends,
 unless it follows, at what was visible when it began. Order holds within a partition.
 
-Retention does not wait for such a reader. One that it overtakes has missed records, and is told so: `OffsetOutOfRange`,
-once; asked again, the reader goes on with the first record kept. With `skip_dropped` it goes on at once, and counts.
+Retention does not wait for such a reader. One that it overtakes has missed records, and gets an error:
+`OffsetOutOfRange`, once; asked again, the reader goes on with the first record kept. With `skip_dropped` it goes on at
+once, and counts.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Leased(Protocol):
     port: PartitionPort
 
     def acks_cut_off(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Whoever acked these does not know whether it counted."""
+        """It is unknown whether the acks of these counted."""
 
     def were_cut_off(self, ranges: Sequence[tuple[int, int]]) -> bool:
         """Whether an ack of all of these was cut off, so that the next one may be the second."""
@@ -64,7 +64,7 @@ class GatheredAcks:
 
 
 class SentAck(NamedTuple):
-    """An ack that nobody waits for. `valid`: the lease had not run out when it was made, and nothing was given back."""
+    """An ack that are not awaited. `valid`: the lease had not run out when it was made, and nothing was given back."""
 
     port: PartitionPort
     message: Ack
@@ -74,7 +74,7 @@ class SentAck(NamedTuple):
     def outcome(self) -> Ranges | None:
         """What of it was lost, when its reply is done. Raises what the partition refused it with.
 
-        None: nobody will tell. The partition crashed before it answered, or who waited for the answer was cancelled.
+        None: it stays unknown. The partition crashed before it answered, or the task that waited was cancelled.
         """
         if not self.reply.has_answer:
             return None
@@ -96,7 +96,7 @@ def lease_lost(
     group: str,
     known: Collection[str | None],
 ) -> LeaseLost:
-    """The error for what a receipt no longer holds. `known` are the causes, as `causes_of` tells them."""
+    """The error for what a receipt no longer holds. `known` are the causes, as `causes_of` returns them."""
     named = [
         f"{port.label} offset {start}" + (f" to {stop - 1}" if stop > start + 1 else "")
         for port, ranges in lost.items()

@@ -1,7 +1,8 @@
 """How a consumer keeps to its topics: joins with them, leaves those that are deleted, takes up those that come.
 
-Topics that were named are the consumer's until they are deleted, which it tells its caller. The topics of a pattern are
-those that the group reads (`Membership.topics`): they come and go without a word, and there may be none at all.
+Topics that were named are the consumer's until they are deleted, which it reports to its caller. The topics of a
+pattern are those that the group reads (`Membership.topics`): they come and go without a word, and there may be none at
+all.
 """
 
 from __future__ import annotations

@@ -1,18 +1,20 @@
 """What `Topic.work` and `Runtime.work` do: a handler is called for each message of a group, several at a time.
 
 One task fetches, and hands messages to the tasks that handle them; these are made when there is need for another, at
-most `concurrency`, and stay. What the handler is told of a message is settled here: done is acked without waiting for
+most `concurrency`, and stay. What the handler does with a message is settled here: done is acked without waiting for
 the disk, failed is nacked.
 
-Cancellation ends the fetching at once and gives back what nobody has begun. The handlers are in a shielded scope: they
-have the grace period to end. What ends a handler's task, such as `SystemExit`, ends the fetching in that same step.
+Cancellation ends the fetching at once and gives back what no handler has begun. The handlers are in a shielded scope:
+they have the grace period to end. What ends a handler's task, such as `SystemExit`, ends the fetching in that same
+step.
 
 Invariants
 ----------
 W1  Of the messages of one key in one partition at most one is in a handler's hands; the others wait in order.
 W2  What waits, for its key or for a task, is at most `concurrency` messages; more, up to `AHEAD_MAX`, only as long as
     handlers are quick.
-W3  What has waited for half of its lease is given back, with those of its key behind it: no attempt is spent on nobody.
+W3  What has waited for half of its lease is given back, with those of its key behind it: no attempt is spent without a
+    handler.
 W4  Once fetching has ended, or an exception has left a handler's task, no handler is called any more.
 W5  As long as there is fetching there is a nursery for handlers.
 """
@@ -236,7 +238,7 @@ class Working:
             await self._flush()
 
     def _end(self) -> None:
-        """Give back what nobody has begun; the handlers have the grace period (W4)."""
+        """Give back what no handler has begun; the handlers have the grace period (W4)."""
         self._give_back_unbegun()
         if self._ended.is_set():
             return
@@ -483,7 +485,7 @@ class Working:
                 self._tell(message, _told(failure), self._outcome(message), failure)
             await self.nack(message, delay, reason)
         except RuntimeClosed:
-            return  # who fetches hears of it
+            return  # the task that fetches hears of it
         except CallboardError as error:
             self.consumer.session.emit(WorkHindered(self.consumer.group, str(error), _rest(error)))
 

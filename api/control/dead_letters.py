@@ -1,8 +1,8 @@
 """What the control socket does with topics of dead letters: requests as text, results as maps and lists.
 
-Who asks for much asks in parts, with a `limit`: a request is answered within `REQUEST_TIMEOUT_S`, or not at all. What
+Ask for much in parts, with a `limit`: a request is answered within `REQUEST_TIMEOUT_S`, or not at all. What
 is redriven may fail again while other parts are asked for, and more may come: `below` holds where the partitions ended
-before the first part, as `ends_of_dead` tells, with spaces between. What lies from there on is left out.
+before the first part, as `ends_of_dead` says, with spaces between. What lies from there on is left out.
 """
 
 from __future__ import annotations

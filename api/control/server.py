@@ -212,19 +212,19 @@ class ControlServer:
         _remove_stale(self._path)
         self._socket = socket = trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_STREAM)
         await socket.bind(self._path)
-        # Nobody can connect before `listen`, so nobody slips in under the mode that bind gave it.
+        # No process can connect before `listen`, so none slips in under the mode that bind gave it.
         os.chmod(self._path, stat.S_IRUSR | stat.S_IWUSR)
         socket.listen(BACKLOG)
 
     def close(self) -> None:
-        """Remove the socket, if there is one, once nobody serves."""
+        """Remove the socket, if there is one, once it is not served."""
         socket, self._socket = self._socket, None
         if socket is not None:
             socket.close()
             _remove_stale(self._path)
 
     async def serve(self, context: Context[Any]) -> None:
-        """The actor: accept connections until it is to stop, which is all that its mailbox ever tells."""
+        """The actor: accept connections until it is to stop, which is all that its mailbox ever says."""
         context.start_task(self.accept_all)
         try:
             while True:
@@ -358,7 +358,7 @@ def parse_place(text: str) -> Start:
 
 
 def is_negative(text: str) -> bool:
-    """Whether it is a number below 0, as somebody types it who wants to go before the start, or back from the end."""
+    """Whether it is a number below 0, as typed to go before the start, or back from the end."""
     return text.isascii() and text[:1] == "-" and text[1:].isdigit()
 
 
@@ -510,8 +510,8 @@ async def answer(
 class ControlClient:
     """Talks to the runtime that has `directory` open.
 
-    `request` raises `ControlError`; its `is_listening` is False when nobody listens there, and `kind` names the error
-    by which the runtime refused, if it did.
+    `request` raises `ControlError`; its `is_listening` is False when no process listens there, and `kind` names the
+    error by which the runtime refused, if it did.
     """
 
     def __init__(self, directory: str) -> None:

@@ -105,7 +105,7 @@ class KeptLetters:
         self, choose: Chooses | None = None, *, limit: int | None = None
     ) -> tuple[DeadLetter, ...]:
         """Those that `choose` returns True for, or all, partition by partition, in the order of failure; with a limit
-        the first of them. What is told is synced.
+        the first of them. What it returns is synced.
         """
         limit = check_limit(limit)
         check_choose(choose)

@@ -2,7 +2,7 @@
 
 Five handlers that fail in one line with five values are one reason. What `Topic.work` notes of a handler, such as
 `KeyError: 'abc', at shop.py:41 in price`, is counted by the exception's type and its place. In other texts quoted words
-and numbers may differ. Texts that are all the same are told as they are, others with `N` and `'…'` in their places.
+and numbers may differ. Texts that are all the same are shown as they are, others with `N` and `'…'` in their places.
 
 Invariants
 ----------

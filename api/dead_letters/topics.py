@@ -143,8 +143,8 @@ class DeadLetterTopic:
         """How many there are by reason, the most frequent first.
 
         Reasons that differ in numbers and quoted words only are one, and so are failures of handlers by exceptions of
-        one type in one place; with `full` all that differ are told apart. Beyond `REASONS_COUNTED_MAX`, 1,000, they are
-        counted together, as "(other reasons)".
+        one type in one place; with `full` all that differ are counted apart. Beyond `REASONS_COUNTED_MAX`, 1,000, they
+        are counted together, as "(other reasons)".
         """
         return (await self._counted(choose, full=full, is_by_group=False)).counts()
 
@@ -395,7 +395,7 @@ class DeadLetterTopic:
         return done
 
     async def _read(self, port: PartitionPort, start: int, stop: int) -> tuple[Page, int]:
-        """Letters from an offset on, and where to go on. What is no dead letter is not told of."""
+        """Letters from an offset on, and where to go on. What is no dead letter is left out."""
         answer = await self._ask(port, c.Read(start, min(stop - start, READ_RECORDS), 1 << 20))
         if answer is None:
             return [], stop

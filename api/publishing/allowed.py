@@ -41,7 +41,7 @@ def level_of(acks: str) -> Level:
 
 
 def check_guarded(level: Level) -> None:
-    """Raise `InvalidArgument` for a level at which nobody hears of a duplicate or a refusal."""
+    """Raise `InvalidArgument` for a level at which a duplicate or a refusal is not reported."""
     if level is Level.NONE:
         raise InvalidArgument(
             "acks is 'none', and a duplicate or a refusal could not be reported to anybody. Nothing was written."

@@ -63,7 +63,7 @@ def opened(
 
 @attrs.frozen
 class Unpacked:
-    """A batch as columns: its values, what else it carries by the names of `Message`, and who chose a partition."""
+    """A batch as columns: its values, what else it carries by the names of `Message`, and its rows with a partition."""
 
     values: Sequence[bytes]
     given: Mapping[str, Column]

@@ -150,7 +150,7 @@ class DelayedMessages:
     ) -> int:
         """Have these never come to their topic; returns, once that is synced, how many waited until then.
 
-        They are named by the `ScheduledReceipt`s that `publish` returned, or as `list` tells of them. A message that is
+        They are named by the `ScheduledReceipt`s that `publish` returned, or by what `list` returns. A message that is
         due and on its way is not cancelled any more. Raises `ActorCrashed`, or a `StorageError`, when
         it is not known which were: cancel again; and `TopicNotFound` when one waited in another topic of this name.
         """

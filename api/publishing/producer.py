@@ -1,4 +1,4 @@
-"""Producers: whoever publishes under a name, and repeats what may have failed until it knows.
+"""Producers: they publish under a name, and repeat what may have failed until they know.
 
 A producer numbers what it publishes to each partition, so that the partition stores it once. It has one publish at a
 time under way to a partition, in the order in which they were asked for: what fails for certain leaves no gap. After an
@@ -60,7 +60,7 @@ class _Line:
     epoch: int | None = None
     """Of the present life, or the last one."""
     next: int | None = None
-    """The next sequence; None while nobody knows."""
+    """The next sequence; None while it is unknown."""
 
 
 class Producer:

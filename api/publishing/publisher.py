@@ -96,7 +96,7 @@ Outcome = Sequence[StoredRange] | CallboardError
 
 
 class _Sent(NamedTuple):
-    """A part of a batch that was handed over: what came of it is known, or told by a reply (None: nobody waits)."""
+    """A part of a batch that was handed over: what came of it is known, or a reply says it (None: not awaited)."""
 
     partition: int
     chunk: Sequence[int]
@@ -104,7 +104,7 @@ class _Sent(NamedTuple):
 
 
 def publisher_of(live: LiveTopic, partitioner: Partitioner | None = None) -> Publisher:
-    """The publisher of a live topic: there is one, whoever asks for it and however often.
+    """The publisher of a live topic: there is one, however often it is asked for.
 
     Raises `InvalidArgument` when `partitioner` is given and keys go, or may have gone, by another.
     """
@@ -125,7 +125,7 @@ class Publisher:
         self._is_chosen = False
         """Whether the partitioner was named, or has chosen: it stays then."""
         self._tells = 0
-        """Publishes that nobody waited for, since the last one that let other tasks run."""
+        """Publishes that were not awaited, since the last one that let other tasks run."""
         self._sticky = StickyRoundRobin(len(live.ports))
         self._accounts = [Account(port) for port in live.ports]
         self._beside: dict[PartitionPort, Account] = {}
@@ -373,7 +373,7 @@ class Publisher:
                 return
 
     async def _tell(self, account: Account, message: PublishOne | PublishMany, records: int) -> None:
-        """Enqueue what nobody waits for, and whose credit was taken; the account counts what fails.
+        """Enqueue what is not awaited, and whose credit was taken; the account counts what fails.
 
         A checkpoint for cancellation, and once in `TELLS_PER_PASS` times one that lets other tasks run.
         """
@@ -485,7 +485,7 @@ class Publisher:
     async def publish_columns(self, index: int, columns: Columns, level: Level) -> None:
         """Publish a batch whose columns somebody else has built; they are the partition's from now on.
 
-        They are within all limits, which nobody checks again. Otherwise as `publish_batch`.
+        They are within all limits, which are not checked again. Otherwise as `publish_batch`.
         """
         size = columns.size_bytes
         await self._send(self._accounts[index], PublishMany(columns, level, size), columns.count)
@@ -528,7 +528,7 @@ class Publisher:
 
     @property
     def _is_alone(self) -> bool:
-        """Whether there is one partition, and nobody to ask about it."""
+        """Whether there is one partition, and no choice to make."""
         return len(self.live.ports) == 1 and self.partitioner is consistent
 
     async def publish_plain(self, columns: Columns, partition: int | None, acks: str) -> Receipts:
@@ -682,7 +682,7 @@ class Publisher:
             return _Sent(index, chunk, error)
 
     def summed_up(self, outcomes: Sequence[Outcome], chunks: Sequence[Sequence[int]], count: int) -> Receipts:
-        """The receipts of a batch of `count` from what came of its parts, or the error that tells of each message."""
+        """The receipts of a batch of `count` from what came of its parts, or the error that says which are stored."""
         errors = [outcome for outcome in outcomes if isinstance(outcome, CallboardError)]
         if not errors:
             stored = [

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Missed = Literal["latest", "all", "skip"]
 """What becomes of firings that were missed: the latest comes, all of them do (at most 100), or none."""
 NEXT_MAX: Final = 1000
-"""Due instants that `Schedule.next` tells at most."""
+"""Due instants that `Schedule.next` returns at most."""
 
 
 class Schedule:

@@ -30,7 +30,7 @@ HASH_BYTES: Final = 16
 class Privacy:
     """What a copy hides. Sizes, times and order stay; equal keys stay equal.
 
-    Keys become keyed hashes of 32 hexadecimal digits: without `salt` nobody can try names. Payloads, and the values of
+    Keys become keyed hashes of 32 hexadecimal digits: without `salt` names cannot be tried. Payloads, and the values of
     headers, become as many zeros.
     """
 

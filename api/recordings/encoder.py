@@ -3,7 +3,7 @@
 The bytes depend on the batches, the partition and the seed alone: the same batches give the same files, wherever and
 however often they are made. How records are cut into batches is part of that.
 
-Whoever writes the files carries out what `add` and `finish` return, in order: `Begin` opens a file of that name in the
+The writer of the files carries out what `add` and `finish` return, in order: `Begin` opens a file of that name in the
 partition's folder, `Append` adds bytes to it, `Whole` is a file of its own.
 """
 
@@ -64,7 +64,7 @@ class _Segment:
 
 
 class PartitionEncoder:
-    """Encodes one partition. `seed` tells recordings apart whose records are the same."""
+    """Encodes one partition. `seed` distinguishes recordings whose records are the same."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """How many keys differ: exact as long as they are few, then an estimate in bounded memory.
 
 The least `KEPT` hashes of 64 bits are kept (a "k minimum values" sketch, Bar-Yossef et al., 2002). As many hashes as
-there are keys below `KEPT` make the count exact; of more, the largest of those kept tells how densely hashes lie. The
+there are keys below `KEPT` make the count exact; of more, the largest of those kept shows how densely hashes lie. The
 relative error is about 1 / sqrt(KEPT), and counts of parts can be merged, in any order, to the count of the whole.
 """
 

@@ -93,7 +93,7 @@ def restamped(columns: Columns, append_times: Sequence[int]) -> Columns:
 
 
 class RecordedBatches(ABC):
-    """Batches, one after the other: `async for`. Whoever does not read to the end calls `aclose`."""
+    """Batches, one after the other: `async for`. Code that does not read to the end calls `aclose`."""
 
     def __aiter__(self) -> Self:
         return self

@@ -223,7 +223,7 @@ def read_events(
 ) -> Iterator[Event]:
     """The events on `lines`, in their order. `form` None detects the format; `tally` is filled on the way.
 
-    Raises `InvalidArgument`, at the first event, when the format cannot be told or a named column is missing.
+    Raises `InvalidArgument`, at the first event, when the format cannot be recognized or a named column is missing.
     """
     tally = Tally() if tally is None else tally
     remaining = iter(lines)

@@ -1,4 +1,4 @@
-"""What a manifest tells of a partition's records, counted. Pure."""
+"""What a manifest says of a partition's records, counted. Pure."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ class RecordingWriter:
 
 @contextmanager
 def _told(unfinished: str) -> Iterator[None]:
-    """What the disk refused, in words for those who make a recording."""
+    """What the disk refused, in words for the maker of a recording."""
     try:
         yield
     except PlanFailed as failed:
@@ -176,7 +176,7 @@ async def new_recording(
 ) -> AsyncIterator[RecordingWriter]:
     """Make the recording `directory`, a name in the root of the disk; it is there, whole, when the block has ended.
 
-    When the block raises, nothing of it is left. `seed` tells recordings of the same records apart. Raises
+    When the block raises, nothing of it is left. `seed` distinguishes recordings of the same records. Raises
     `InvalidArgument` when the name is taken, `DiskFull`, `StorageError`.
     """
     if not 1 <= partitions <= PARTITIONS_MAX:

@@ -29,7 +29,7 @@ class _Part(NamedTuple):
 def joined(parts: Sequence[Columns]) -> Columns:
     """One dense batch of all records, in order; bytes are copied.
 
-    Event times and producers are left out: whoever replays a record writes others.
+    Event times and producers are left out: a replay writes others.
     """
     count = sum([part.count for part in parts])
     data, ends, nulls = _bytes([_Part(p.count, p.values, p.value_ends, p.value_nulls) for p in parts])

@@ -2,7 +2,7 @@
 
 The producer columns of a replayed record are (source, pass, offset): as producer id a hash of the recording's digest,
 the topic's id, the selection and the source partition; as epoch the pass; as sequence the offset in the source
-partition. So the log itself says how far a replay has come, and records of another replay, or of nobody's, are not
+partition. So the log itself says how far a replay has come, and records of another replay, or of none, are not
 taken for its own.
 """
 

@@ -1,4 +1,4 @@
-"""What a replay tells: how far it has come, how late it is, and what held it up. Pure."""
+"""What a replay reports: how far it has come, how late it is, and what held it up. Pure."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class ReplayProgress:
     behind_s: float
     """How late the record is that waits longest; 0 when none is due."""
     part: float | None
-    """How much of the recording has gone by, from 0 to 1; None when nobody knows."""
+    """How much of the recording has gone by, from 0 to 1; None when that is unknown."""
     eta_s: float | None
-    """Seconds until the end, if it goes on like this; None when nobody knows, or there is no end."""
+    """Seconds until the end, if it goes on like this; None when that is unknown, or there is no end."""
 
 
 @attrs.frozen(kw_only=True)

@@ -3,7 +3,7 @@
 Theory of operation
 -------------------
 First everything is checked: arguments, every byte of the recording, every size. Then the topic is made or found, and
-the end of each of its partitions tells where an earlier run of the same replay was interrupted (`resuming`). Readers
+the end of each of its partitions says where an earlier run of the same replay was interrupted (`resuming`). Readers
 (`sources`) fill a short channel for each target partition, a sender for each (`sending`) hands over what is due.
 
 Invariants
@@ -285,7 +285,7 @@ class _Replaying:
             self._failure = self._failure or error
             nursery.cancel_scope.cancel()
 
-    # -- what is told
+    # -- what is reported
 
     async def _tell(self, pace: Pace, heard: Heard, every_s: float) -> None:
         while True:

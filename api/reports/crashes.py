@@ -1,4 +1,4 @@
-"""Crashes that wait for what their supervisor decides, so that both are told in one line. Pure.
+"""Crashes that wait for what their supervisor decides, so that both are reported in one line. Pure.
 
 The decision comes at once after the crash: `ActorRestarted`, `ActorFailed`, `Escalated` (with the actor as the child),
 or `ActorEnded`. An actor that crashed while it was to stop begins again or goes without one.
@@ -13,7 +13,7 @@ from callboard.actors.kernel import events
 from callboard.log.limits import CRASHES_WAITING_MAX
 
 Fate = Literal["restarted", "decided", "gone", "stopping"]
-"""What became of the actor; "decided" is told by the event itself."""
+"""What became of the actor; "decided" follows from the event itself."""
 
 FATES: Final[dict[type, Fate]] = {
     events.ActorRestarted: "restarted",
@@ -48,6 +48,6 @@ class WaitingCrashes:
         return None if crash is None else (crash, fate)
 
     def take_all(self) -> list[events.IncarnationCrashed]:
-        """Those that nobody has decided about."""
+        """Those that are not decided about yet."""
         waiting, self._waiting = list(self._waiting.values()), OrderedDict()
         return waiting

@@ -81,7 +81,7 @@ class GroupInfo:
 
     @property
     def own(self) -> bool:
-        """Whether it is the broker's own: nobody else reads in it or changes it."""
+        """Whether it is the broker's own: no user reads in it or changes it."""
         return self.name in OWN_GROUPS
 
     @property

@@ -1,13 +1,13 @@
-"""Reporting: what happens in a runtime's tree, told to `logging`.
+"""Reporting: what happens in a runtime's tree, written to `logging`.
 
 `open_runtime` subscribes a `Reporter` to the events of a runtime on a real directory; in a simulation nothing is
-logged. There is one line for each event, with its path, its cause, and what to do; a crash is told together with what
-its supervisor decides. The traceback of a failure follows as a debug record. All fields of the event stand in the
+logged. There is one line for each event, with its path, its cause, and what to do; a crash is reported together with
+what its supervisor decides. The traceback of a failure follows as a debug record. All fields of the event stand in the
 record's attribute `callboard`, beside its name. No handler is installed: a program that configures nothing sees
 warnings and errors on stderr, as `logging` does by itself. Of one event at one place (a group, an actor, a partition)
-five lines a minute are told; the next one, or closing, says how many were left out. Failures of users' code are of one
-kind only when the exception's type and the line of code are the same, and settings that differ when the same call would
-change them: a new kind is told at once, however many others there are.
+five lines a minute are written; the next one, or closing, says how many were left out. Failures of users' code are of
+one kind only when the exception's type and the line of code are the same, and settings that differ when the same call
+would change them: a new kind is reported at once, however many others there are.
 
 =======================  ===============================================================
 logger                   tells of
@@ -294,7 +294,7 @@ FLAGS: Final[dict[type, str]] = {
     notices.PartitionLacksSpace: "lacking",
     notices.DamageFound: "is_new",
 }
-"""Events of two lines: which one is told depends on this field."""
+"""Events of two lines: which one is written depends on this field."""
 
 TRACED: Final[dict[type, str]] = {
     events.HookFailed: "a {hook} {whose} raised",
@@ -319,7 +319,7 @@ Kind = tuple[object, ...]
 
 @attrs.define
 class _CountedEvent:
-    """One event at one place: the window that began last, and what was left out since a line was told."""
+    """One event at one place: the window that began last, and what was left out since a line was written."""
 
     since: float
     told: int = 0
@@ -350,7 +350,7 @@ class Floods:
         return left_out
 
     def left_out(self) -> Counter[object]:
-        """How many lines were left out that no line has told of, by place; None stands for forgotten ones."""
+        """How many lines were left out that no line has counted, by place; None stands for forgotten ones."""
         left_out: Counter[object] = Counter({None: self._forgotten})
         for kind, counted in self._kinds.items():
             left_out[kind[1]] += counted.left_out
@@ -458,9 +458,9 @@ class Reporter:
         return told
 
     def close(self) -> None:
-        """The runtime is closed: say what waits, and how many lines were left out that no other line told of.
+        """The runtime is closed: say what waits, and how many lines were left out that no other line has counted.
 
-        What a logging handler raises ends that: nobody is left to hear of it, and how the runtime ended comes first.
+        What a logging handler raises ends that: nothing is left to hear of it, and how the runtime ended comes first.
         """
         with suppress(Exception):
             self._tell_rest()
@@ -497,7 +497,7 @@ def _letters(records: int, reason: str | None) -> str:
 
 
 def _kind(event: Any) -> Kind:
-    """The place that an event speaks of; of a failure of users' code also what tells it from others there."""
+    """The place that an event speaks of; of a failure of users' code also what distinguishes it from others there."""
     name = next((name for name in PLACES if hasattr(event, name)), None)
     where = getattr(event, name) if name else None
     told = f"group {where}" if name == "group" else where or "subscribers to events"
@@ -515,7 +515,7 @@ def mute_spark() -> None:
 
 
 def mute_groups() -> None:
-    """Log nothing of groups, in a command that tells of failures by itself.
+    """Log nothing of groups, in a command that reports failures by itself.
 
     By its level: lines that go nowhere would be counted, and reported when the runtime closes.
     """

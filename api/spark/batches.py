@@ -109,5 +109,5 @@ def report_losses(
 
 
 def _report_name(topic: str, partition: int, offset: int) -> str:
-    # A recording's manifest names the topic, and nobody vouches for it.
+    # A recording's manifest names the topic, and nothing vouches for it.
     return f"{quote(topic, safe='')[:NAME_SHOWN_MAX]}-{partition}-{offset}.json"

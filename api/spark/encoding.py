@@ -69,7 +69,7 @@ def with_type(column: Any, name: str) -> Any:
 def cut(pieces: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Batches of `BATCH_RECORDS`, or of fewer as soon as they have `BATCH_BYTES`.
 
-    Raises `MessageTooLarge` for a record that nobody could have published.
+    Raises `MessageTooLarge` for a record that could not have been published.
     """
     held: list[pa.RecordBatch] = []
     records = size_bytes = 0

@@ -310,7 +310,7 @@ def _frames(piece: Slice) -> Generator[Columns, None, None]:
 def _indexed_place(piece: Slice, header: SegmentHeader) -> tuple[int, int] | None:
     """Where the index has a frame at or below the slice's start: its position and offset. None when it says nothing.
 
-    Nobody vouches for it: the frame may not be there.
+    Nothing vouches for it: the frame may not be there.
     """
     size_bytes = size_of(piece.path) or 0
     try:

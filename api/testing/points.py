@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from callboard.simulations.world import World
 
 CALLABLES = (types.FunctionType, types.MethodType, types.BuiltinFunctionType)
-"""What nobody means as a condition."""
+"""What is never meant as a condition."""
 LOOK_EVERY_S = 0.01
 """How often `eventually` checks its predicate outside a world."""
 

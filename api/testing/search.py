@@ -171,7 +171,7 @@ def smallest(trial: Trial, seed: int, case: Case, run: Run) -> Small:
     """Shrink this failed run, which fails again in the same way.
 
     A run that alone takes more ticks than all attempts may take, usually an endless loop, is not shrunk; nor is one
-    that computes for ever or does not end when it is told to, as every attempt would.
+    that computes for ever or does not end when it is asked to, as every attempt would.
     """
     if _is_endless(run):
         return Small(case, run, 0)

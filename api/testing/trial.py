@@ -96,7 +96,7 @@ class Trial:
         library = Generator(f"{entropy.seed}/library")
         with guard(self.escapes, library, lambda: START_US, lambda: 0.0, escaped.append):
             drawn = self.workload(entropy)
-        if escaped:  # whoever swallowed it
+        if escaped:  # although some code swallowed it
             raise escaped[0]
         return drawn
 

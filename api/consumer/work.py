@@ -17,6 +17,7 @@ W3  What has waited for half of its lease is given back, with those of its key b
     handler.
 W4  Once fetching has ended, or an exception has left a handler's task, no handler is called any more.
 W5  As long as there is fetching there is a nursery for handlers.
+W6  What was given back while every handler was busy is for other consumers: nothing is fetched until a handler is free.
 """
 
 from __future__ import annotations
@@ -170,6 +171,8 @@ class Working:
     _parked: trio.lowlevel.ParkingLot = attrs.Factory(trio.lowlevel.ParkingLot)
     """Tasks that have nothing to do."""
     _room: trio.Event = attrs.Factory(trio.Event)
+    _is_slow: bool = False
+    """Something was given back, and no handler has ended since (W6)."""
     _acked: trio.Event = attrs.Factory(trio.Event)
     _grace: trio.CancelScope = attrs.Factory(lambda: trio.CancelScope(shield=True))
     """What shields the handlers."""
@@ -257,6 +260,7 @@ class Working:
         self._behind_count = 0
         self.consumer.leases.give_back_messages(unbegun)
         self.consumer.give_back_fetched()
+        self._is_slow = True
         self._room.set()
 
     # -- fetching
@@ -266,6 +270,9 @@ class Working:
         while True:
             if len(self._ready) + self._behind_count >= self._ahead:
                 await self._wait_for_room()
+            while self._is_slow and self._are_all_busy():
+                self._room = trio.Event()
+                await self._room.wait()
             try:
                 message = await consumer.get()
             except (StorageError, TopicNotFound) as error:
@@ -295,6 +302,9 @@ class Working:
         self._ahead = min(2 * self._ahead, AHEAD_MAX) if is_quick else self.concurrency
         self._ahead = max(self._ahead, self.concurrency)
 
+    def _are_all_busy(self) -> bool:
+        return self._tasks >= self.concurrency and not self._idle
+
     def _give_back_stale(self) -> None:
         is_fresh = self.consumer.is_fresh
         for message in [message for message in self._ready if not is_fresh(message.lease)]:
@@ -310,6 +320,7 @@ class Working:
         self._behind_count -= len(stale)
         self.consumer.leases.give_back_messages(stale)
         self.consumer.give_back_stale()
+        self._is_slow = True
         self._room.set()
 
     def _wake(self) -> None:
@@ -352,6 +363,7 @@ class Working:
         while not self._ended.is_set():
             if not ready:
                 self._idle += 1
+                self._look_for_room()
                 try:
                     await self._parked.park()
                 finally:
@@ -379,6 +391,7 @@ class Working:
         self._after(message)
 
     def _after(self, message: ReceivedMessage) -> None:
+        self._is_slow = False
         self._let_next(message)
         if self.consumer.settings.ordering != "none" and not self._ready:
             # In a group with an order, an ack that lingers holds back what comes after its message.

@@ -301,6 +301,47 @@ async def test_handlers_that_hang_fail_only_what_they_have(
             assert set(attempts) == {1}
 
 
+@pytest.mark.parametrize("ordering", ["none", "key"])
+async def test_handlers_that_hang_take_no_more_messages(
+    autojump_clock: Any, world: Any, ordering: Any
+) -> None:
+    """When all handlers of `work` hang, other consumers are handed what is published a lease later at once."""
+    waited: dict[int, float] = {}
+    published: dict[int, float] = {}
+    hanging: set[int] = set()
+    all_hang = trio.Event()
+
+    async def hang(message: Any) -> None:
+        hanging.add(message.offset)
+        if len(hanging) == 2:
+            all_hang.set()
+        await trio.sleep_forever()
+
+    async def receive(topic: Any) -> None:
+        async with topic.subscribe("group") as consumer:
+            async for message in consumer:
+                waited[message.offset] = trio.current_time() - published[message.offset]
+                await message.ack()
+
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("jobs")
+        settings: Any = {"visibility_timeout": VISIBILITY_S, "ordering": ordering}
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: topic.work(hang, "group", concurrency=2, grace=0, **settings))
+            await topic.publish_batch([callboard.Message(b"x", key=b"held %d" % n) for n in range(2)])
+            await all_hang.wait()
+            nursery.start_soon(receive, topic)
+            for n in range(100):
+                await trio.sleep(0.5)
+                published[n + 2] = trio.current_time()
+                await topic.publish(b"x", key=b"%d" % (n % 7))
+            await trio.sleep(VISIBILITY_S)
+            nursery.cancel_scope.cancel()
+    assert len(waited) == 100
+    assert max(waited.values()) < VISIBILITY_S
+    assert max(waited[n + 2] for n in range(20, 100)) < 0.1
+
+
 async def test_a_body_of_receive_keeps_its_message_alone(autojump_clock: Any, world: Any) -> None:
     """While a body of `receive` goes on, others are handed what was fetched with its message, also of a pattern."""
     async with world.open() as runtime:

@@ -367,7 +367,10 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
             if differing:
                 stored = _told(record.settings, differing)
                 if any(TOPIC_FIELDS[key].fixed for key in differing):
-                    told = f"{stored}, which cannot be changed. Name them as they are, or name no settings."
+                    told = (
+                        f"{stored}, which cannot be changed. Nothing was written. Name them as they are, or name no"
+                        " settings."
+                    )
                 else:
                     call = f"runtime.alter_topic({name!r}, {_call_of(wanted, differing)})"
                     told = f"{stored}. Nothing was changed. {call} changes them; or name no settings."
@@ -567,7 +570,8 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
             stored = _told(record.settings, differing)
             if any(GROUP_FIELDS[key].fixed for key in differing):
                 told = (
-                    f"{stored}, which cannot be changed. Subscribe without naming them, or delete the group."
+                    f"{stored}, which cannot be changed. Nothing was written. Subscribe without naming them, or delete"
+                    " the group."
                 )
             else:
                 call = f"runtime.group({record.name!r}).alter({_call_of(wanted, differing)})"

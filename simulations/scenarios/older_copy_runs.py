@@ -20,6 +20,7 @@ import trio
 
 from callboard.actors.kernel import DurableActor
 from callboard.actors.partition.publishing.publishers import HEAD_BYTES, PUBLISHERS_NAME
+from callboard.log.errors import CallboardError
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
 from callboard.log.journal.journal_floor import FLOOR_NAME, FLOORS
 from callboard.log.limits import SEGMENT_BYTES_MIN
@@ -166,6 +167,8 @@ class _Copying:
         besides."""
         self._acked: dict[str, set[bytes]] = {EARLY: set(), FORGOTTEN: set(), NEW: set()}
         """By group: those whose acks returned."""
+        self._maybe_acked = set[tuple[str, bytes]]()
+        """By group and value: those whose acks may count, and which need not come again."""
         self._older: dict[str, bytes] = {}
         """The directory as the first life has left it."""
         self._forgotten: set[str] = set()
@@ -270,8 +273,14 @@ class _Copying:
         if message.value in self._acked[group]:
             words = f"group {group!r} was handed {message.value!r:.40} once more, which it had acked"
             raise self._world.broken(Violation(SERVED, words))
-        await message.ack()
-        self._acked[group].add(bytes(message.value or b""))
+        value = bytes(message.value or b"")
+        try:
+            await message.ack()
+        except CallboardError as error:
+            if error.indefinite:
+                self._maybe_acked.add((group, value))
+            raise
+        self._acked[group].add(value)
 
     async def _count(self, runtime: Any, name: str, times: int = 1) -> None:
         """The actor counts one more, `times` times, and says as much as it has counted."""
@@ -475,7 +484,7 @@ class _Copying:
 
     async def _is_left(self, orders: Any) -> bool:
         there = {record.value async for record in orders.read()}
-        return not there <= self._acked[NEW]
+        return any(value not in self._acked[NEW] and (NEW, value) not in self._maybe_acked for value in there)
 
     async def _publish_again(self, orders: Any) -> None:
         """What has the id of a message that is known is not stored."""

@@ -22,6 +22,7 @@ from callboard.actors.catalog.state import GroupRecord, TopicRecord
 from callboard.actors.groups.coordinator import Coordinator
 from callboard.actors.groups.membership import Membership
 from callboard.actors.kernel import ActorRef, MailboxSpec
+from callboard.actors.kernel.cell import stopped
 from callboard.actors.partition.beside.delayed import (
     DELAYED,
     SETTLED_AGE_S,
@@ -328,9 +329,11 @@ class Directory:
 
         Raises `ActorStopped`.
         """
-        supervisor, ports = self._topics.supervisor(live.name), live.all_ports
+        ports = live.all_ports
         for port in ports:
-            await supervisor.settled(port.ref.path.rpartition("/")[2])
+            if live.deleted:  # also before the first one, or between two
+                raise stopped(port.ref.path)
+            await self._topics.supervisor(live.name).settled(port.ref.path.rpartition("/")[2])
         lacking = {port.holds for port in ports if not port.has_files}
         return frozenset({port.holds for port in ports} - lacking)
 

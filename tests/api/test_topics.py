@@ -311,3 +311,14 @@ async def test_a_change_that_the_closing_overtakes_may_have_been_made(
     with pytest.raises(callboard.RuntimeClosed) as caught:
         await runtime.create_topic("refunds")
     assert not caught.value.indefinite
+
+
+async def test_a_topic_that_is_deleted_is_waited_for_no_more(autojump_clock: Any, world: Any) -> None:
+    """Also by what began to wait for its partitions when they had gone: the catalog does not crash by that."""
+    async with world.open() as runtime:
+        await runtime.create_topic("orders", partitions=2)
+        directory = runtime._session.directory
+        live = directory.find("orders")
+        await runtime.delete_topic("orders")
+        with pytest.raises(callboard.ActorStopped):
+            await directory.made(live)

@@ -365,16 +365,15 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
         if record is not None:
             differing = [key for key in given if getattr(record.settings, key) != getattr(wanted, key)]
             if differing:
-                stored = _told(record.settings, differing)
-                if any(TOPIC_FIELDS[key].fixed for key in differing):
-                    told = (
-                        f"{stored}, which cannot be changed. Nothing was written. Name them as they are, or name no"
-                        " settings."
-                    )
-                else:
-                    call = f"runtime.alter_topic({name!r}, {_call_of(wanted, differing)})"
-                    told = f"{stored}. Nothing was changed. {call} changes them; or name no settings."
-                raise TopicExists(f"{where} exists with other settings: {told}", topic=name)
+                call = f"runtime.alter_topic({name!r}, {_call_of(wanted, differing)})"
+                told = _kept(
+                    record.settings,
+                    differing,
+                    TOPIC_FIELDS,
+                    f"{call} changes them; or name no settings.",
+                    "Name them as they are, or name no settings.",
+                )
+                raise TopicExists(f"{where} {told}", topic=name)
             await self._confirm()
             return self._launch(record).topic_id
         check_not_own(name, "topic")
@@ -567,22 +566,15 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
                 events.append((state.GROUP_PATTERN, group_id, pattern.words, pattern.dead_letters))
                 topics, _ = matching(found, message.name, pattern, wanted, found.topics.values())
         elif differing := _differing(record.settings, wanted, message.given):
-            stored = _told(record.settings, differing)
-            if any(GROUP_FIELDS[key].fixed for key in differing):
-                told = (
-                    f"{stored}, which cannot be changed. Nothing was written. Subscribe without naming them, or delete"
-                    " the group."
-                )
-            else:
-                call = f"runtime.group({record.name!r}).alter({_call_of(wanted, differing)})"
-                told = (
-                    f"{stored}. Nothing was changed. {call} changes them; or subscribe without naming them."
-                )
-            raise GroupExists(
-                f"group {record.name!r} exists with other settings: {told}",
-                group=record.name,
-                problems=tuple(differing),
+            call = f"runtime.group({record.name!r}).alter({_call_of(wanted, differing)})"
+            told = _kept(
+                record.settings,
+                differing,
+                GROUP_FIELDS,
+                f"{call} changes them; or subscribe without naming them.",
+                "Subscribe without naming them, or delete the group.",
             )
+            raise GroupExists(f"group {record.name!r} {told}", group=record.name, problems=tuple(differing))
         else:
             group_id = record.group_id
         settings = wanted if record is None else record.settings
@@ -704,6 +696,20 @@ def _differing(stored: GroupSettings, wanted: GroupSettings, given: Mapping[str,
         for key in given
         if key in GROUP_FIELDS and key != "start" and getattr(stored, key) != getattr(wanted, key)
     ]
+
+
+def _kept(
+    stored: TopicSettings | GroupSettings,
+    differing: Sequence[str],
+    fields: Mapping[str, Any],
+    remedy: str,
+    remedy_of_fixed: str,
+) -> str:
+    """That something exists with other settings, and what to do: some can never be changed."""
+    told = f"exists with other settings: {_told(stored, differing)}"
+    if any(fields[key].fixed for key in differing):
+        return f"{told}, which cannot be changed. Nothing was written. {remedy_of_fixed}"
+    return f"{told}. Nothing was changed. {remedy}"
 
 
 def _call_of(wanted: TopicSettings | GroupSettings, names: Sequence[str]) -> str:

@@ -299,9 +299,8 @@ def _checked(event: Any) -> Event | None:
         raise DeliveryEventInvalid("A delivery event has no kind.")
     kind = event[0]
     if kind == "S" and len(event) == 4 and event[3] is None and _are_pairs(event[1:3]):
-        return SkipEvent(
-            "S", event[1], event[2], None
-        )  # delayed messages may be cancelled by the hundred thousand
+        # Delayed messages may be cancelled by the hundred thousand.
+        return SkipEvent("S", event[1], event[2], None)
     checks = _CHECKS.get(kind)
     if checks is None:
         if len(kind) != 1 or kind not in string.ascii_letters:

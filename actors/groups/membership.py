@@ -109,7 +109,7 @@ class Joined:
 
 
 class MissedDepartures:
-    """Tells a partition that had failed when members left who is left, as soon as it takes a message again.
+    """Tells a partition that had failed when members left which consumers remain, as soon as it takes a message again.
 
     It belongs to the coordinator, and outlives its incarnations.
     """

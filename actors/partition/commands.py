@@ -94,7 +94,7 @@ class PublishMany(NamedTuple):
 
 @attrs.frozen
 class Join:
-    """A client has opened an account, and is told the partition's state (`StateChanged`)."""
+    """A client has opened an account, and hears the partition's state (`StateChanged`)."""
 
     client: int
 

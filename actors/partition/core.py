@@ -535,7 +535,7 @@ class PartitionCore(
     def _answer_journalled(
         self, group: Group, token: Token, settlement: Settlement, now: float, *, must_sync: bool
     ) -> None:
-        """Answer with the next commit, which is due at once when somebody waits for the answer."""
+        """Answer with the next commit, which is due at once when the answer is awaited."""
         journal = self.journal
         if group.delivery.events:
             journal.changed[group.group_id] = group

@@ -1,4 +1,4 @@
-"""What the actor of recurring publishes is told; its room's only door."""
+"""What the actor of recurring publishes hears; its room's only door."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def _changes(history: History) -> dict[tuple[str, str], list[Change]]:
 
 
 def _was_deleted(change: Change, others: list[Change]) -> bool:
-    """Whether somebody deleted the topic while the change was under way."""
+    """Whether the topic was deleted while the change was under way."""
     begun, end = change.begun, change.end
     deletions = [other for other in others if other.verb == "delete_topic" and end and other.begun < end]
     return any(other.end is None or other.end > begun for other in deletions)

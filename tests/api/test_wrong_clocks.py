@@ -95,7 +95,7 @@ async def test_a_time_to_live_that_began_in_a_wrong_year_ends(
 
 
 async def opened_often(world: Any, times: int, look: Any, *, every_s: float = 20.0) -> None:
-    """Open the directory so many times, for some seconds each, and have each process killed."""
+    """Open the directory this many times, for some seconds each, and have each process killed."""
     for _ in range(times):
         async with world.doomed() as runtime:
             await look(runtime)

@@ -300,7 +300,7 @@ def test_what_was_released_is_released_in_the_next_core_of_the_process() -> None
 
 
 def test_members_that_left_without_a_core_have_their_leases_released_by_the_next() -> None:
-    """When it hears who is left; also by the core after it, until that is journalled."""
+    """When it hears which consumers remain; also by the core after it, until that is journalled."""
     carried = Carried()
     core = PartitionCore(core_with(3).states, carried, label="orders/0", visible_end=3)
     core.begin(0.0, restarted=False)

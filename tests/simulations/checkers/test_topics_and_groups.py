@@ -176,7 +176,7 @@ def test_changes_at_the_same_time_have_happened_in_some_order(script, admin):
 
 @pytest.mark.parametrize("is_deleted", [True, False])
 def test_a_topic_may_be_altered_and_deleted_before_that_is_answered(script, admin, is_deleted):
-    """A change whose topic somebody deleted meanwhile may have been seen before; without a deletion it may not."""
+    """A change whose topic was deleted meanwhile may have been seen before; without a deletion it may not."""
     admin.change("create_topic", "a")
     altering = admin.begin("alter_topic", "a", compression="gzip")
     admin.topics(a={"compression": "gzip"})

@@ -416,8 +416,7 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
     def _launch(self, record: TopicRecord) -> LiveTopic:
         live = self._directory.by_id(record.topic_id)
         if live is None:
-            live = self._directory.launch_topic(record)
-            self._tell_groups(live)
+            live = self._directory.launch_topic(record, self._groups_of(record.topic_id))
             self.context.start_task(self._close_forgotten_groups, live, name=f"groups of {record.name}")
         if record.delays:
             waiting = self._directory.waiting

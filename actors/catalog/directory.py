@@ -42,7 +42,7 @@ from callboard.actors.partition.choice.record_window import WindowBudget
 from callboard.actors.partition.openings import Openings
 from callboard.actors.partition.partition import Partition
 from callboard.actors.partition.port import PartitionPort
-from callboard.actors.partition.spec import BackgroundAddress, PartitionSpec
+from callboard.actors.partition.spec import BackgroundAddress, PartitionSpec, ReadingGroups
 from callboard.actors.recurring.schedules import Schedules
 from callboard.actors.recurring.spec import Zones
 from callboard.actors.settings import GroupSettings, TopicSettings
@@ -231,8 +231,8 @@ class Directory:
             self._launched = 0
             await trio.lowlevel.checkpoint()
 
-    def launch_topic(self, record: TopicRecord) -> LiveTopic:
-        """Start the partitions of a topic that is not live. They recover when it is their turn."""
+    def launch_topic(self, record: TopicRecord, groups: ReadingGroups) -> LiveTopic:
+        """Start the partitions of a topic that is not live, which these groups read. They recover in their turn."""
         ports = tuple(
             PartitionPort(record.name, index, pending_bytes=self._limits.pending_bytes)
             for index in range(record.settings.partitions)
@@ -241,7 +241,7 @@ class Directory:
             port.topic_id = record.topic_id
         partitions = tuple(self._spec(record.name, record.topic_id, port, record.settings) for port in ports)
         for spec in partitions:
-            spec.router, spec.forwarder = self.router, self.forwarder
+            spec.router, spec.forwarder, spec.groups = self.router, self.forwarder, groups
         children = [self._child(spec, str(spec.index)) for spec in partitions]
         supervisor = self._topics.add_child(
             SupervisorSpec(

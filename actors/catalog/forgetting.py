@@ -8,6 +8,7 @@ import trio
 
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.kept_letters import kept_letters
+from callboard.actors.partition.spec import ReadingGroups
 from callboard.log.errors import ActorCrashed, ActorStopped, CallboardError, DeadLettersKept
 
 if TYPE_CHECKING:
@@ -34,22 +35,16 @@ class ForgetsGroups:
 
         def _operation_failed(self, subject: str, error: CallboardError) -> None: ...
 
-    def _tell_groups(self, live: LiveTopic) -> None:
-        """Say which groups read the topic, before its partitions run: groups that begin at its beginning are open there
-        at once; what a durable group has not settled is kept, and what expires is a dead letter, also where the
-        journal has lost that there is such a group.
-        """
-        topic_id = live.topic_id
+    def _groups_of(self, topic_id: str) -> ReadingGroups:
+        """The groups that read a topic which is to be launched."""
         groups = [each for each in self._state.groups.values() if topic_id in each.topic_ids]
         openings = [
             self._directory.membership(each).opening(each.group_id, each.start_in(topic_id))
             for each in groups
         ]
-        readers = {each.group_id: each for each in openings if each.durable or each.is_implied}
-        keep_expired = {each.group_id for each in groups if each.settings.dead_letter_expired}
-        for port in live.ports:
-            port.carried.readers = readers.copy()
-            port.carried.keep_expired |= keep_expired
+        readers = tuple([each for each in openings if each.durable or each.is_implied])
+        keep_expired = [each.group_id for each in groups if each.settings.dead_letter_expired]
+        return ReadingGroups(readers, frozenset(keep_expired))
 
     async def _check_dead_letters(self, record: GroupRecord) -> None:
         """Raise `DeadLettersKept` if partitions keep dead letters of the group."""

@@ -89,6 +89,8 @@ class Carried:
     readers: dict[int, OpenGroup] = attrs.field(factory=dict)
     """By id: the groups that read the partition, to be opened where the journal does not tell of them: implied ones,
     of which it need not, and durable ones, which it has lost."""
+    has_begun: bool = False
+    """Its first core has: groups come and go by messages from then on."""
     keep_expired: set[int] = attrs.field(factory=set)
     """By id: the groups that keep what expires as dead letters, until their settings are known."""
     stamps: Stamps = attrs.field(factory=Stamps)
@@ -110,6 +112,13 @@ class Carried:
                 self.kept_until[group_id] = max(until, self.kept_until.get(group_id, until))
             known = self.settings[group_id] = settings
         return known
+
+    def begin_with(self, readers: Iterable[OpenGroup], keep_expired: Iterable[int]) -> None:
+        """The partition is started: these groups read it. Later incarnations have heard of more, and of fewer."""
+        if not self.has_begun:
+            self.has_begun = True
+            self.readers = {message.group_id: message for message in readers}
+            self.keep_expired = {*keep_expired}
 
     def opened(self, message: OpenGroup) -> None:
         """A group reads the partition."""

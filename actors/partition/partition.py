@@ -118,6 +118,7 @@ class Partition(Actor[c.PartitionCommand]):
         """
         context, port = self.context, self._port
         self._enter("recovering")
+        port.carried.begin_with(self._spec.groups.openings, self._spec.groups.keep_expired)
         turn = await self._turn_after(0.0)
         while turn is not None and not await self._has_recovered(turn):
             turn = await self._turn_after(SPACE_RETRY_S)

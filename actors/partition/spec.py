@@ -8,6 +8,7 @@ import attrs
 
 from callboard.actors.kernel import ActorRef
 from callboard.actors.partition.choice.record_window import WindowBudget
+from callboard.actors.partition.commands import OpenGroup
 from callboard.actors.partition.hand_over import HandOver
 from callboard.actors.partition.openings import Openings
 from callboard.actors.partition.port import PartitionPort
@@ -43,6 +44,19 @@ class BackgroundAddress:
     ref: ActorRef[Any] | None = None
 
 
+@attrs.frozen
+class ReadingGroups:
+    """The groups that read a topic when it is launched. Those that begin at its beginning are open in its partitions at
+    once; what a durable group has not settled is kept, and what expires is a dead letter, also where the journal has
+    lost that there is such a group.
+    """
+
+    openings: tuple[OpenGroup, ...] = ()
+    """How to open those that are durable, or are implied."""
+    keep_expired: frozenset[int] = frozenset()
+    """By id: those that keep what expires as dead letters."""
+
+
 @attrs.define(eq=False)
 class PartitionSpec:
     """Which partition an actor is, and where its files are. Shared by all incarnations."""
@@ -63,6 +77,8 @@ class PartitionSpec:
     """None for partitions that have no outbox."""
     hand_over: HandOver = attrs.field(factory=HandOver)
     """What its incarnations hand on to each other."""
+    groups: ReadingGroups = ReadingGroups()
+    """What a partition's first incarnation knows of its groups."""
     folder: str = ""
     """The last part of its directory, when that is not its index."""
 

@@ -626,8 +626,7 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
         membership = self._directory.membership(record)
         membership.alter(record.settings)
         altered, ports = membership.delivery_settings(), self._directory.ports(record)
-        for port in ports:
-            port.carried.set(record.group_id, altered, self.context.clock.monotonic())
+        self._directory.alter_delivery(record, altered)
         await self._tell(ports, c.AlterDelivery(record.group_id, altered))
         membership.tell_members()
         self._directory.route_dead_letters(record)

@@ -39,6 +39,7 @@ from callboard.actors.partition.beside.outbox import (
     outbox_settings,
 )
 from callboard.actors.partition.choice.record_window import WindowBudget
+from callboard.actors.partition.commands import DeliverySettings
 from callboard.actors.partition.openings import Openings
 from callboard.actors.partition.partition import Partition
 from callboard.actors.partition.port import PartitionPort
@@ -93,6 +94,11 @@ class LiveTopic:
         self.settings = settings
         for spec in self.partitions:
             spec.settings = settings
+
+    def alter_delivery(self, group_id: int, settings: DeliverySettings | None) -> None:
+        """The same for the settings of a group; None: it has ended."""
+        for spec in self.partitions:
+            spec.groups = spec.groups.with_settings(group_id, settings)
 
 
 @attrs.define(eq=False)
@@ -217,8 +223,17 @@ class Directory:
 
     def ports(self, record: GroupRecord) -> list[PartitionPort]:
         """The partitions of all topics that the group reads."""
-        topics = [self._by_id[topic_id] for topic_id in record.topic_ids if topic_id in self._by_id]
-        return [port for topic in topics for port in topic.ports]
+        return [port for topic in self._read_by(record) for port in topic.ports]
+
+    def _read_by(self, record: GroupRecord) -> list[LiveTopic]:
+        return [self._by_id[topic_id] for topic_id in record.topic_ids if topic_id in self._by_id]
+
+    def alter_delivery(self, record: GroupRecord, settings: DeliverySettings | None) -> None:
+        """Partitions that the group reads start from now on with these settings of it; those that run must be sent
+        them. None: it has ended.
+        """
+        for topic in self._read_by(record):
+            topic.alter_delivery(record.group_id, settings)
 
     def is_launchable(self, record: TopicRecord) -> bool:
         """Whether the topic runs, or can be launched: no earlier topic of its name is still being stopped."""
@@ -412,6 +427,7 @@ class Directory:
                 await self._groups.stop_child(record.name)
             del self._live_groups[record.group_id]
         self._memberships.pop(record.group_id, None)
+        self.alter_delivery(record, None)
         self._to_router.withdraw(record.group_id)
         self._tell_ending()
 

@@ -300,9 +300,11 @@ class Partition(Actor[c.PartitionCommand]):
             self._tell_damage(damage, is_new=damage in new)
         await publishers.catch_up(log)
         await noticed.keep()
+        for group_id, settings in spec.groups.altered.items():
+            spec.port.carried.set(group_id, settings, context.clock.monotonic())
         core = self._core = PartitionCore(
             states,
-            self._port.carried,
+            spec.port.carried,
             label=self._port.label,
             start_offset=log.start_offset,
             visible_end=log.visible_end,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
 
 from callboard.actors.kernel import ActorRef
 from callboard.actors.partition.choice.record_window import WindowBudget
-from callboard.actors.partition.commands import OpenGroup
+from callboard.actors.partition.commands import DeliverySettings, OpenGroup
 from callboard.actors.partition.hand_over import HandOver
 from callboard.actors.partition.openings import Openings
 from callboard.actors.partition.port import PartitionPort
@@ -48,13 +49,22 @@ class BackgroundAddress:
 class ReadingGroups:
     """The groups that read a topic when it is launched. Those that begin at its beginning are open in its partitions at
     once; what a durable group has not settled is kept, and what expires is a dead letter, also where the journal has
-    lost that there is such a group.
+    lost that there is such a group. Groups that come later, and go, say so in messages.
     """
 
     openings: tuple[OpenGroup, ...] = ()
     """How to open those that are durable, or are implied."""
     keep_expired: frozenset[int] = frozenset()
     """By id: those that keep what expires as dead letters."""
+    altered: Mapping[int, DeliverySettings] = attrs.field(factory=dict)
+    """By id: the settings of now, of those of which they were altered since. An incarnation begins with them."""
+
+    def with_settings(self, group_id: int, settings: DeliverySettings | None) -> ReadingGroups:
+        """A group has these settings now; None: it has ended."""
+        altered = {known: given for known, given in self.altered.items() if known != group_id}
+        if settings is not None:
+            altered[group_id] = settings
+        return attrs.evolve(self, altered=altered)
 
 
 @attrs.define(eq=False)
@@ -78,7 +88,7 @@ class PartitionSpec:
     hand_over: HandOver = attrs.field(factory=HandOver)
     """What its incarnations hand on to each other."""
     groups: ReadingGroups = ReadingGroups()
-    """What a partition's first incarnation knows of its groups."""
+    """What an incarnation knows of its groups."""
     folder: str = ""
     """The last part of its directory, when that is not its index."""
 

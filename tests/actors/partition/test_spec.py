@@ -7,8 +7,9 @@ from typing import Any
 import attrs
 import pytest
 
+from callboard.actors.partition.commands import DeliverySettings
 from callboard.actors.partition.port import PartitionPort
-from callboard.actors.partition.spec import PartitionSpec
+from callboard.actors.partition.spec import PartitionSpec, ReadingGroups
 from callboard.actors.settings import TopicSettings
 from callboard.log.limits import USUAL, WAITING_CACHE_BYTES, Limits
 
@@ -27,3 +28,12 @@ def test_of_delayed_messages_fewer_of_the_latest_are_kept_in_memory(given: Limit
     assert kept.tail_cache_bytes == min(given.tail_cache_bytes, WAITING_CACHE_BYTES)
     assert attrs.evolve(kept, tail_cache_bytes=given.tail_cache_bytes) == given
     assert spec_of().log_limits(given) == spec_of(holds="outbox").log_limits(given) == given
+
+
+def test_incarnations_begin_with_the_latest_settings_of_groups_that_have_not_ended() -> None:
+    """What an earlier specification says is not changed by that."""
+    first, second = DeliverySettings(version=1), DeliverySettings(version=2)
+    altered = ReadingGroups().with_settings(1, first).with_settings(2, first)
+    assert altered.with_settings(1, second).altered == {1: second, 2: first}
+    assert altered.with_settings(1, None).altered == {2: first}
+    assert altered.altered == {1: first, 2: first}

@@ -26,7 +26,7 @@ the actor of recurring publishes and the timer wheel understand.
 """
 ANSWERS: Final = (c.Offsets, c.LeasedRecords)
 """What commands are answered with that do not name the type of their answers as a `Question` does."""
-NOTICES: Final = (c.Returned, c.StateChanged, Due)
+NOTICES: Final = (c.Returned, c.StateChanged, c.LeasesEnded, Due)
 """What they say to their peers."""
 
 

@@ -1,9 +1,10 @@
-"""Account: what one client knows of one partition, and has of it: its credit, and what became of what it did not await.
+"""Account: what one client knows of one partition, and has of it: its credit, what became of what it did not await, and
+which leases have ended before they ran out.
 
 A *client* is what publishes: the handles of a runtime, or an actor that moves records to other topics. It has one
 account for each partition to which it publishes, and writes it alone. The account is a peer of the partition's actor
 (`callboard.actors.kernel.peer`), and its number names the client in each publish. What the partition says of itself
-(`StateChanged`), and of the client's publishes (`Returned`), comes in notices.
+(`StateChanged`), of the client's publishes (`Returned`), and of the leases of groups (`LeasesEnded`), comes in notices.
 
 *Credit* is back-pressure: how many bytes a client may have at a partition that no commit has stored or refused. The
 client takes bytes of it with each publish, whatever its level of acknowledgement. The partition knows from the
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING, Final
 
 from callboard.actors.kernel import Began, Failed, Peer, Terminated
 from callboard.actors.partition.budget import Budget
-from callboard.actors.partition.commands import Join, Returned, StateChanged, Wanted
+from callboard.actors.partition.commands import Join, LeasesEnded, Returned, StateChanged, Wanted
 from callboard.actors.partition.port import REFUSING, unavailable
 
 if TYPE_CHECKING:
@@ -50,8 +51,11 @@ class Account:
     """See the module."""
 
     __slots__ = (
+        "_dropped_below",
+        "_first_leases",
         "_peer",
         "credit",
+        "ended_some",
         "failure",
         "number",
         "port",
@@ -74,6 +78,12 @@ class Account:
         """Records published with `acks="none"` of which nothing is known yet."""
         self.unawaited_failures = 0
         self.unawaited_error: BaseException | None = None
+        self.ended_some = False
+        """Whether leases of some group have ended before they ran out."""
+        self._first_leases: dict[int, int] = {}
+        """By group's id, of those that were sought elsewhere: the first lease since then."""
+        self._dropped_below: dict[int, int] = {}
+        """By group's id, of those of which retention has dropped unread records: the first offset that it has left."""
         self._peer: Peer[News, PartitionCommand] = Peer(port.ref, self)
         self.number = self._peer.number
         """What names the client in its publishes."""
@@ -106,6 +116,23 @@ class Account:
         port, cause = self.port, self.failure if self.state == "failed" else None
         return unavailable(port.topic, port.index, port.label, self.state, cause)
 
+    # -- leases that have ended before they ran out
+
+    def was_sought(self, group_id: int, lease_id: int) -> bool:
+        """Whether the group was sent elsewhere, by seek or reset, after that lease was given: it ended with that."""
+        return lease_id < self._first_leases.get(group_id, 0)
+
+    def dropped_below(self, group_id: int) -> int:
+        """Below this offset retention has dropped what the group had not settled: its leases there ended with that."""
+        return self._dropped_below.get(group_id, 0)
+
+    def _leases_ended(self, group_id: int, first_lease: int, start_offset: int) -> None:
+        for known, value in ((self._first_leases, first_lease), (self._dropped_below, start_offset)):
+            known.pop(group_id, None)
+            if value:
+                known[group_id] = value
+        self.ended_some = bool(self._first_leases or self._dropped_below)
+
     # -- records that are not awaited
 
     def unawaited_ended(self, records: int, error: BaseException | None = None) -> None:
@@ -131,7 +158,7 @@ class Account:
         """What there is to say."""
         return Wanted() if news is News.WANTED else Join(self.number)
 
-    def hear(self, message: Returned | StateChanged | Began | Failed | Terminated) -> None:
+    def hear(self, message: Returned | StateChanged | LeasesEnded | Began | Failed | Terminated) -> None:
         """The partition says this."""
         match message:
             case Returned(size_bytes, records, error):
@@ -144,6 +171,8 @@ class Account:
                     self.credit.interrupt()
                 elif state == "recovering" and self.credit.waiting_bytes:
                     self._peer.mark(News.WANTED)
+            case LeasesEnded(group_id, first_lease, start_offset):
+                self._leases_ended(group_id, first_lease, start_offset)
             case Failed(cause):
                 self.state, self.failure = "failed", cause
                 self.credit.interrupt()

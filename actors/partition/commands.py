@@ -122,6 +122,18 @@ class Returned(NamedTuple):
     """What they failed with; None when they are stored."""
 
 
+@attrs.frozen
+class LeasesEnded:
+    """To clients: leases of a group have ended without having run out. Each notice says all that there is to know."""
+
+    group_id: int
+    first_lease: int
+    """Those with lower ids: the group was sought elsewhere after they were given. 0: none."""
+    start_offset: int
+    """Those of lower offsets, as far as they lie there: retention has dropped what the group had not settled. 0: none.
+    """
+
+
 class Offsets(NamedTuple):
     """The answer to a guarded publish."""
 

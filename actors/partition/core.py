@@ -451,10 +451,17 @@ class PartitionCore(
         dropped = group.delivery.skip(0, self.start_offset)
         group.lost_records += dropped
         self._carried.dropped_below[group.group_id] = self.start_offset
+        self.leases_ended(group.group_id)
         self._settled_in(group, [(0, self.start_offset)], now)
         self._has_changed(group, now, urgent=False)
         if not self.states.lost_sequences:  # else it is unknown, and that is reported
             self.effects.append(e.DroppedUnread(group.group_id, dropped))
+
+    def leases_ended(self, group_id: int) -> None:
+        """Have clients know which leases of the group a seek, or retention, has ended."""
+        sought, dropped = self._carried.first_sought, self._carried.dropped_below
+        news = c.LeasesEnded(group_id, sought.get(group_id, 0), dropped.get(group_id, 0))
+        self.effects.append(e.TellClients(news))
 
     # -- settling -------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from callboard.actors.partition.commands import Token
+from callboard.actors.partition.commands import LeasesEnded, Token
 from callboard.actors.partition.group_states import PendingLease
 from callboard.actors.partition.queues import Appends
 from callboard.log.errors import CallboardError
@@ -104,6 +104,12 @@ class DroppedUnread(NamedTuple):
     records: int
 
 
+class TellClients(NamedTuple):
+    """Have all clients know."""
+
+    news: LeasesEnded
+
+
 class OutboxMoved(NamedTuple):
     """The outbox has this many entries: have the forwarder look if there are new ones."""
 
@@ -116,6 +122,7 @@ Effect = (
     | DroppedDead
     | DroppedUnread
     | OutboxMoved
+    | TellClients
     | Answer
     | Refuse
     | AppendsStored

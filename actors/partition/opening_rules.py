@@ -51,6 +51,7 @@ class OpeningRules:
         def _end_hand_over(self, group: Group) -> None: ...
         def _refuse_unknown(self, group_id: int, token: Token) -> None: ...
         def look_for_expired(self, group: Group, now: float) -> None: ...
+        def leases_ended(self, group_id: int) -> None: ...
 
     def open_implied(self, numbering: int) -> None:
         """Open the groups that the catalog knows and the journal does not (B1); they begin the `numbering`."""
@@ -134,6 +135,7 @@ class OpeningRules:
         if (group := self._groups.get(message.group_id)) is not None:
             self._close(group, message.name)
         self._carried.forget(message.group_id)
+        self.leases_ended(message.group_id)  # none: clients forget it
         self.journal.answer(token, None, must_sync=True)
 
     def _close(self, group: Group, name: str) -> None:

@@ -180,6 +180,7 @@ class Partition(Actor[c.PartitionCommand]):
             e.Arm: self._arm,
             **self._dead_letters.performers(),
             e.DroppedUnread: self._dropped_unread,
+            e.TellClients: self._tell_clients,
             e.OutboxMoved: OutboxNotices(self._spec).moved,
         }
         port.carried.has_expiries |= self._spec.settings.default_ttl is not None
@@ -601,6 +602,9 @@ class Partition(Actor[c.PartitionCommand]):
 
     def _dropped_unread(self, effect: e.DroppedUnread) -> None:
         self.context.emit(notices.UnreadDropped(self.context.path, *effect))
+
+    def _tell_clients(self, effect: e.TellClients) -> None:
+        notify_all(self.context.ref, effect.news)
 
     def _notify(self, effect: e.Notify) -> None:
         if not effect.token.answer(True):

@@ -111,19 +111,6 @@ class PartitionPort:
         """Whether a log that was made in the folder with these entries is gone."""
         return self.is_made and not holds_log(entries)
 
-    def is_outdated(self, group_id: int, lease_id: int) -> bool:
-        """Whether the topic is deleted, or the group was sought elsewhere after that lease was given."""
-        return self.is_deleted or self.was_sought(group_id, lease_id)
-
-    def dropped_below(self, group_id: int) -> int:
-        """Below this offset retention has dropped what the group had not settled: its leases there ended with that."""
-        return self.carried.dropped_below.get(group_id, 0)
-
-    def was_sought(self, group_id: int, lease_id: int) -> bool:
-        """Whether the group was sent elsewhere, by seek or reset, after that lease was given: it ended with that."""
-        sought = self.carried.first_sought
-        return bool(sought) and lease_id < sought.get(group_id, 0)
-
     def add_restart_waiter(self, waiter: RestartWaiter) -> None:
         """Have `waiter` look again when the partition is back."""
         self._restart_waiters[waiter] = None

@@ -39,6 +39,7 @@ class SeekRules:
         def _settled_in(self, group: Group, ranges: Sequence[OffsetRange], now: float) -> None: ...
         def _is_handed_over(self, group: Group) -> bool: ...
         def look_for_expired(self, group: Group, now: float) -> None: ...
+        def leases_ended(self, group_id: int) -> None: ...
         def _answer_behind_drop(self, token: Token, answer: int) -> None: ...
 
     def seek_group(self, message: c.SeekGroup, token: Token, now: float) -> None:
@@ -61,6 +62,7 @@ class SeekRules:
         delivery = group.delivery
         self.states.salvaged_end = max(self.states.salvaged_end, delivery.next)
         self._carried.first_sought[group_id] = delivery.next_lease_id
+        self.leases_ended(group_id)
         delivery.seek(offset)
         tokens = [pending.token for pending in group.pending.values()]
         if group.choice is not None and group.settings is not None:
@@ -80,5 +82,6 @@ class SeekRules:
         """
         group.delivery.skip(0, self.start_offset)
         self._carried.dropped_below[group.group_id] = self.start_offset
+        self.leases_ended(group.group_id)
         self._settled_in(group, [(0, self.start_offset)], now)
         self._has_changed(group, now, urgent=False)

@@ -96,6 +96,8 @@ class Fetcher(TakesBatches, FollowsTopics, FollowsAssignment):
         self.session = session
         self.leases = ConsumerLeases(session, self.group, lambda: self.let_go())
         self._lives = list(lives)
+        for live in lives:
+            self.leases.begin_with(live)
         self._given = given
         self._entered = False
         self._id = 0
@@ -421,8 +423,7 @@ class Fetcher(TakesBatches, FollowsTopics, FollowsAssignment):
         port = lease.port  # every message comes this way: no call without need
         if self._follows and not self._reads(port):
             return False
-        carried = port.carried
-        if (port.is_deleted or carried.first_sought or carried.dropped_below) and self._is_outdated(lease):
+        if (port.is_deleted or lease.account.ended_some) and lease.is_outdated(self.leases.group_id):
             return False
         if lease.expires_us is not None and lease.expires_us <= self.session.clock.wall_us():
             return False  # its partition settles what has expired, and gives the rest once more
@@ -431,11 +432,6 @@ class Fetcher(TakesBatches, FollowsTopics, FollowsAssignment):
     def _lasts_s(self) -> float:
         """How long leases last: while the timeout is altered, partitions know of it before consumers do."""
         return min(self.settings.visibility_timeout, self._lease_s)
-
-    def _is_outdated(self, lease: ConsumerLease) -> bool:
-        """Whether its topic is deleted, a seek has ended it, or retention has dropped some of it."""
-        port, group_id = lease.port, self.leases.group_id
-        return port.is_outdated(group_id, lease.lease_id) or lease.start < port.dropped_below(group_id)
 
     def _look_at(self, ports: Iterable[PartitionPort]) -> None:
         """These partitions may have something ready: they come last."""
@@ -478,7 +474,7 @@ class Fetcher(TakesBatches, FollowsTopics, FollowsAssignment):
     def _is_wanted(self, lease: ConsumerLease) -> bool:
         """Whether what was leased may still be handed over."""
         is_open = self._open and not self.is_draining
-        return is_open and not self._is_outdated(lease) and self._reads(lease.port)
+        return is_open and not lease.is_outdated(self.leases.group_id) and self._reads(lease.port)
 
     async def _ask(self, unit: int, port: PartitionPort | None = None, *, can_wait: bool = True) -> bool:
         """Ask `port` for a unit, or the partition whose turn it is for as many as one lease is to cover.

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from callboard.actors.delivery.intervals import IntervalSet
 from callboard.actors.kernel import Reply
 from callboard.actors.partition import commands as c
+from callboard.actors.partition.account import Account
 from callboard.actors.partition.port import PartitionPort
 from callboard.log.format.columns import first_expiry
 from callboard.message import Span
@@ -61,6 +62,7 @@ class ConsumerLease:
         "_given_back",
         "_ranges",
         "_unsure_acks",
+        "account",
         "deadline",
         "expires_us",
         "left",
@@ -71,8 +73,10 @@ class ConsumerLease:
         "untaken",
     )
 
-    def __init__(self, port: PartitionPort, leased: c.LeasedRecords, count: int) -> None:
-        self.port = port
+    def __init__(self, account: Account, leased: c.LeasedRecords, count: int) -> None:
+        self.account = account
+        """With the partition."""
+        self.port = account.port
         self.lease_id = leased.lease_id
         self.start = leased.ranges[0][0]
         self.deadline = self.stale_at = leased.deadline
@@ -104,6 +108,12 @@ class ConsumerLease:
         """Whether none of these were given back: only then an ack that finds them settled may be its own second try."""
         given_back = self._given_back
         return given_back is None or not any(given_back.count_in(start, stop) for start, stop in ranges)
+
+    def is_outdated(self, group_id: int) -> bool:
+        """Whether its topic is deleted, a seek has ended it, or retention has dropped some of it."""
+        account = self.account
+        is_over = self.port.is_deleted or account.was_sought(group_id, self.lease_id)
+        return is_over or self.start < account.dropped_below(group_id)
 
     def is_valid(self, now: float, start: int, stop: int) -> bool:
         """Whether the lease has not run out, and these were not given back."""

@@ -55,8 +55,11 @@ from callboard.log.errors import (
 from callboard.log.format.columns import Columns
 from callboard.log.limits import OFFSET_MAX
 from callboard.message import ColumnBatch, Record
+from callboard.publishing.publisher import publisher_of
 
 if TYPE_CHECKING:
+    from callboard.actors.catalog.directory import LiveTopic
+    from callboard.actors.partition.account import Account
     from callboard.session import Session
 
 
@@ -68,6 +71,8 @@ class ConsumerLeases(AcksWithPublishes):
     """The leases of one consumer."""
 
     def __init__(self, session: Session, group: str, let_go: Callable[[], object]) -> None:
+        self.accounts: dict[PartitionPort, Account] = {}
+        """With the partitions of the topics that it reads."""
         self._let_go = let_go
         """Called when a lease is about to end earlier than was known: what was not handed over goes back before."""
         self.in_flight = 0
@@ -95,14 +100,21 @@ class ConsumerLeases(AcksWithPublishes):
         self._unawaited: dict[PartitionPort, Gathering[c.SettleCommand, c.PartitionCommand]] = {}
         """What the partitions are to settle without being awaited: no more than was in flight."""
 
+    def begin_with(self, live: LiveTopic) -> None:
+        """The consumer is to read the topic: from now on it hears which leases end there."""
+        publisher = publisher_of(live)
+        accounts = {port: account for port, account in self.accounts.items() if not port.is_deleted}
+        self.accounts = accounts | {port: publisher.account_of(port) for port in live.ports}
+
     # -- counting
 
     def accept(self, port: PartitionPort, leased: c.LeasedRecords) -> ConsumerLease | None:
-        """Count what was delivered; None when it is nothing."""
+        """Count what was delivered; None when it is nothing, or the topic is gone."""
         count = sum([columns.count for columns in leased.batches])
-        if count == 0:
+        account = self.accounts.get(port)
+        if count == 0 or account is None:
             return None
-        lease = ConsumerLease(port, leased, count)
+        lease = ConsumerLease(account, leased, count)
         self._leases[lease] = None
         self.in_flight += count
         return lease

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from callboard.actors.catalog.directory import LiveTopic
+    from callboard.actors.partition.account import Account
     from callboard.actors.partition.beside.outbox import Outbox
     from callboard.actors.partition.port import PartitionPort
     from callboard.message import Headers, Message
@@ -182,6 +183,7 @@ class AcksWithPublishes:
         session: Session
         group_id: int
         has_waited: bool
+        accounts: dict[PartitionPort, Account]
         _group: str
 
         def _count(self, lease: Any, count: int) -> bool: ...
@@ -239,7 +241,8 @@ class AcksWithPublishes:
 
     def _causes(self, port: PartitionPort, lease_id: int, lost: c.Ranges) -> set[str | None]:
         """Why a receipt does not hold these ranges any more."""
-        return causes_of(port, self.group_id, lease_id, lost)
+        account = self.accounts.get(port)
+        return {None} if account is None else causes_of(account, self.group_id, lease_id, lost)
 
     async def _store(self, outbox: Outbox, payloads: Sequence[Payload], lease_id: int) -> int:
         """Have the payloads stored, synced; returns where the first is. Nothing is published by that."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from callboard.actors.kernel import Reply
 from callboard.actors.partition.commands import Ack, Ranges
@@ -17,6 +17,9 @@ from callboard.actors.partition.port import PartitionPort
 from callboard.log import plain
 from callboard.log.errors import ActorCrashed, InvalidArgument, LeaseLost
 from callboard.log.plain import shown
+
+if TYPE_CHECKING:
+    from callboard.actors.partition.account import Account
 
 SOUGHT: Final = "the group was sent elsewhere by seek or reset after the message had been delivered"
 """Why a lease is lost that a seek has ended."""
@@ -35,6 +38,7 @@ class Leased(Protocol):
 
     lease_id: int
     port: PartitionPort
+    account: Account
 
     def acks_cut_off(self, ranges: Sequence[tuple[int, int]]) -> None:
         """It is unknown whether the acks of these counted."""
@@ -117,11 +121,11 @@ def lease_lost(
     )
 
 
-def causes_of(port: PartitionPort, group_id: int, lease_id: int, lost: Ranges) -> set[str | None]:
+def causes_of(account: Account, group_id: int, lease_id: int, lost: Ranges) -> set[str | None]:
     """Why a receipt does not hold these ranges any more; None among them: it ran out, or has settled them."""
-    if port.was_sought(group_id, lease_id):
+    if account.was_sought(group_id, lease_id):
         return {SOUGHT}
-    below = port.dropped_below(group_id)
+    below = account.dropped_below(group_id)
     causes: set[str | None] = {DROPPED} if any(start < below for start, _ in lost) else set()
     return causes | {None} if any(stop > below for _, stop in lost) else causes
 
@@ -130,7 +134,9 @@ def loss_of(lease: Leased, group_id: int, offset: int) -> str:
     """Why a lease was lost whose message is with its handler."""
     if lease.port.is_deleted:
         return "its topic was deleted"
-    if (cause := causes_of(lease.port, group_id, lease.lease_id, ((offset, offset + 1),)).pop()) is not None:
+    if (
+        cause := causes_of(lease.account, group_id, lease.lease_id, ((offset, offset + 1),)).pop()
+    ) is not None:
         return cause
     return "somebody else has, or had, the message, or its group is gone"
 

@@ -110,6 +110,7 @@ class FollowsTopics:
         for topic_id, live in topics.items():
             if topic_id not in known and not live.deleted:
                 self._lives.append(live)
+                self.leases.begin_with(live)
                 self._places.update((port, (topic_id, port.index)) for port in live.ports)
                 self._has_priorities = self._has_priorities or live.settings.priorities
                 self._begin_with(live)

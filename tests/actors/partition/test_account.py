@@ -116,3 +116,25 @@ async def test_a_partition_that_is_wanted_opens_first(autojump_clock: Any, world
         ports = runtime._session.directory.find("orders").ports
         assert sum(port.state == "running" for port in ports) < 32
         world.disk.latency_s = 0.0
+
+
+async def test_a_client_knows_which_leases_have_ended_until_the_group_is_gone(
+    autojump_clock: Any, world: Any
+) -> None:
+    """A seek ends the leases that were given before it: a client that comes later has none of those."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 3)
+        (account,) = topic._publisher.accounts()
+        async with topic.subscribe("group") as consumer:
+            lease, group_id = (await consumer.get()).lease, consumer._fetcher.leases.group_id
+            assert not account.ended_some
+            await runtime.group("group").seek(0)
+            assert account.was_sought(group_id, lease.lease_id)
+            assert not Account(account.port).was_sought(group_id, lease.lease_id)
+            assert lease.is_outdated(group_id)
+            again = (await consumer.get()).lease
+            assert not account.was_sought(group_id, again.lease_id)
+        await runtime.group("group").delete()
+        await trio.sleep(1.0)
+        assert not account.was_sought(group_id, lease.lease_id)
+        assert not account.ended_some

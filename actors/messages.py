@@ -10,7 +10,7 @@ from typing import Final
 
 from callboard.actors.catalog.commands import CatalogCommand
 from callboard.actors.forwarding.commands import ForwarderCommand, RouterCommand, SchedulerCommand
-from callboard.actors.groups.coordinator import CoordinatorCommand
+from callboard.actors.groups import commands as groups
 from callboard.actors.kernel.wire import Wire
 from callboard.actors.partition import commands as c
 from callboard.actors.recurring.commands import RecurringCommand
@@ -18,7 +18,7 @@ from callboard.actors.timers.commands import Due, WheelCommand
 from callboard.supervision.system import USER
 
 COMMANDS: Final = (
-    *(c.PartitionCommand, CatalogCommand, CoordinatorCommand),
+    *(c.PartitionCommand, CatalogCommand, groups.CoordinatorCommand),
     *(RouterCommand, ForwarderCommand, SchedulerCommand, RecurringCommand, WheelCommand),
 )
 """What partitions, the catalog, coordinators, the dead-letter router, the forwarder, the scheduler of delayed messages,
@@ -26,7 +26,7 @@ the actor of recurring publishes and the timer wheel understand.
 """
 ANSWERS: Final = (c.Offsets, c.LeasedRecords)
 """What commands are answered with that do not name the type of their answers as a `Question` does."""
-NOTICES: Final = (c.Returned, c.StateChanged, c.LeasesEnded, Due)
+NOTICES: Final = (c.Returned, c.StateChanged, c.LeasesEnded, *groups.NOTICES, Due)
 """What they say to their peers."""
 
 

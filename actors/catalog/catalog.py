@@ -628,7 +628,8 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
         altered, ports = membership.delivery_settings(), self._directory.ports(record)
         self._directory.alter_delivery(record, altered)
         await self._tell(ports, c.AlterDelivery(record.group_id, altered))
-        membership.tell_members()
+        if (live := self._directory.live_group(record.group_id)) is not None:
+            membership.tell_members(live.ref)
         self._directory.route_dead_letters(record)
 
     async def _group_idle(self, message: GroupIdle) -> None:

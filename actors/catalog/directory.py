@@ -108,6 +108,8 @@ class LiveGroup:
     ref: ActorRef[Any]
     membership: Membership
     name: str = ""
+    is_over: bool = False
+    """The group is gone, or about to go."""
 
 
 class Directory:
@@ -420,9 +422,8 @@ class Directory:
 
     async def retire_coordinator(self, record: GroupRecord) -> None:
         """Stop the group's coordinator, if it runs."""
-        if (membership := self._memberships.get(record.group_id)) is not None:
-            membership.is_over = True
         if record.group_id in self._live_groups:
+            self._live_groups[record.group_id].is_over = True
             if record.name in self._groups:
                 await self._groups.stop_child(record.name)
             del self._live_groups[record.group_id]

@@ -17,15 +17,24 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 
 from callboard.actors.catalog.commands import EndGroup, GroupIdle
+from callboard.actors.groups.commands import (
+    Acted,
+    CoordinatorCommand,
+    Departed,
+    Fence,
+    Fenced,
+    Join,
+    Joined,
+    Leave,
+    TopicsRead,
+)
 from callboard.actors.groups.exclusive import ExclusivePartitions
-from callboard.actors.groups.membership import Joined, Member, Membership
+from callboard.actors.groups.membership import Member, Membership
 from callboard.actors.groups.sessions import Sessions
-from callboard.actors.kernel import Actor, Reply
-from callboard.actors.kernel import Question as Asked
+from callboard.actors.kernel import Actor, Reply, notify
 from callboard.actors.notices import GroupKept, LeaseReleaseFailed, MemberStalled
 from callboard.actors.partition import commands as c
 from callboard.actors.timing import Timers
@@ -64,36 +73,6 @@ have given up before joining, and without a member that leaves it would never en
 Question = c.OpenGroup | c.ReleaseConsumer | c.FenceConsumer
 
 
-@attrs.frozen
-class Join(Asked[Joined]):
-    """A consumer joins with a topic. Answered with `Joined` once the topic's partitions know the group, or have been
-    asked to for some time. In a group of a pattern it joins with all that match, and `topic_id` is None.
-    """
-
-    consumer: int
-    topic_id: str | None
-    name: str | None = None
-
-
-@attrs.frozen
-class Leave(Asked[None]):
-    """A consumer leaves. Answered with None when its leases are released, or have been asked to be for some time."""
-
-    consumer: int
-
-
-@attrs.frozen
-class Fence(Asked[None]):
-    """Let a member begin a new generation: it loses its leases, and joins again. Answered with None when all partitions
-    know; those that have failed do not have to.
-    """
-
-    consumer: int
-
-
-CoordinatorCommand = Join | Leave | Fence
-
-
 class Coordinator(Actor[CoordinatorCommand]):
     """See the module."""
 
@@ -120,11 +99,11 @@ class Coordinator(Actor[CoordinatorCommand]):
         self._expired_after: float | None = None
         self._is_kept_told = self._looks_again = False
         self._exclusive: ExclusivePartitions | None = None
+        self._sessions: Sessions | None = None
 
     async def started(self) -> None:
         """Begin to watch for expiry. What the first incarnation heard of idleness is stale in later ones."""
         idle_since_us = self._idle_since_us
-        self._membership.is_stopped = False
         if self._membership.members:
             idle_since_us = None
         elif idle_since_us is None or self.context.incarnation > 1:
@@ -136,10 +115,10 @@ class Coordinator(Actor[CoordinatorCommand]):
                 self.context, self._directory, self._name, self._group_id, self._membership
             )
             self._exclusive.begin()
-            sessions = Sessions(
+            self._sessions = Sessions(
                 self.context, self._directory, self._group_id, self._membership, self._suspend
             )
-            self.context.start_task(sessions.watch, name="sessions")
+            self.context.start_task(self._sessions.watch, name="sessions")
         self.context.start_task(self._expire_when_idle, name="expiry")
         self.context.start_task(self._tell_catalog, name="news")
         self.context.start_task(self._watch_departures, name="departures")
@@ -150,15 +129,16 @@ class Coordinator(Actor[CoordinatorCommand]):
         if self._membership.topics is not None:
             self.context.start_task(self._follow_topics, name="topics")
 
-    async def stopping(self) -> None:
-        """Consumers that no partition wakes, because they have no topic, look and see that."""
-        self._membership.is_stopped = True
-        for news in list(self._membership.news.values()):
-            news.wake()
-        await trio.lowlevel.checkpoint()
-
     async def receive(self, message: CoordinatorCommand) -> None:
-        """Join, leave, fence."""
+        """Join, leave, fence; what consumers say of themselves."""
+        match message:
+            case Departed(consumer):
+                self._membership.depart(consumer)
+                return
+            case Acted(consumer, activity):
+                if self._sessions is not None:
+                    self._sessions.heard(consumer, activity)
+                return
         reply = self.context.defer_reply()
         match message:
             case Join():
@@ -185,6 +165,7 @@ class Coordinator(Actor[CoordinatorCommand]):
                 return
             topics = {topic.topic_id: topic}
         member = self._membership.members.setdefault(message.consumer, Member(message.consumer, message.name))
+        member.number = message.number
         member.topics = topics if message.topic_id is None else {**member.topics, **topics}
         member.is_suspended = False
         if self._idle_since_us is not None:
@@ -193,7 +174,9 @@ class Coordinator(Actor[CoordinatorCommand]):
 
         def joined(asked: Sequence[tuple[PartitionPort, Reply | None]]) -> Joined:
             settled = [(port.topic_id, port.index) for port, asking in asked if _is_settled(asking)]
-            return Joined(self._group_id, generation, frozenset(settled))
+            membership = self._membership
+            topic_ids = None if membership.topics is None else tuple(membership.topics)
+            return Joined(self._group_id, generation, membership.settings, topic_ids, frozenset(settled))
 
         ports = [port for topic in topics.values() for port in topic.ports]
         self._ask_each(ports, self._opening, reply, joined, JOIN_PATIENCE_S, "joining")
@@ -226,8 +209,8 @@ class Coordinator(Actor[CoordinatorCommand]):
                 member.topics = dict(topics)
             if self._exclusive is not None:
                 self._exclusive.rebalance()
-            for news in list(membership.news.values()):
-                news.wake()
+            for member in membership.members.values():
+                notify(self.context.ref, member.number, TopicsRead(tuple(topics)))
             await membership.topics_changed.wait()
 
     def _ask_each(
@@ -292,9 +275,7 @@ class Coordinator(Actor[CoordinatorCommand]):
         fence = c.FenceConsumer(self._group_id, consumer, member.generation)
         ports = [port for topic in member.topics.values() for port in topic.ports]
         self._ask_each(ports, lambda _: fence, reply, _nothing, math.inf, "fencing")
-        news = self._membership.news.get(consumer)
-        if news is not None:
-            news.fence(member.generation)
+        notify(self.context.ref, member.number, Fenced(member.generation))
 
     # -- leaving
 
@@ -307,8 +288,6 @@ class Coordinator(Actor[CoordinatorCommand]):
         members = self._membership.members
         leaving = [members.pop(consumer) for consumer in consumers if consumer in members]
         self._membership.leaving.update({member.consumer: member for member in leaving})
-        for consumer in consumers:
-            self._membership.news.pop(consumer, None)
         if leaving and not members:
             self._set_idle(self.context.clock.wall_us())
         if leaving and self._exclusive is not None:

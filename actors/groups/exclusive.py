@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from callboard.actors.groups.assignment import Place
+from callboard.actors.groups.commands import Assigned, HandedOver, LookAgain, TakenAway
+from callboard.actors.kernel import notify
 from callboard.actors.notices import HandOverForced
 from callboard.actors.partition.commands import AssignPartition
 from callboard.actors.timing import Flag
@@ -57,8 +59,8 @@ class ExclusivePartitions:
     async def _follow_deletions(self) -> None:
         """Share out anew what is left when a topic is deleted. Members that own nothing hear of it only here."""
         while True:
-            for news in list(self._membership.news.values()):
-                news.wake()
+            for member in self._membership.members.values():
+                notify(self._context.ref, member.number, LookAgain())
             await self._deleted.told.wait()
             self.rebalance()
 
@@ -76,10 +78,12 @@ class ExclusivePartitions:
         changed = membership.assignment.rebalance(readers, counts, self._context.clock.monotonic())
         membership.rebalances += bool(changed)
         self._start(changed)
-        for consumer in membership.members:
-            news = membership.news.get(consumer)
-            if news is not None:
-                news.assign(frozenset(membership.assignment.owned(consumer)))
+        assignment = membership.assignment
+        for member in membership.members.values():
+            places = assignment.owned(member.consumer)
+            handed_over = [place for place in places if not assignment.rows[place].is_moving]
+            assigned = Assigned(frozenset(places), frozenset(handed_over))
+            notify(self._context.ref, member.number, assigned)
 
     def _start(self, places: list[Place]) -> None:
         for place in places:
@@ -103,7 +107,7 @@ class ExclusivePartitions:
             try:
                 with trio.move_on_after(math.inf if is_forced else left_s) as waiting:
                     if await port.ref.ask(command):
-                        assignment.handed_over(place, epoch)
+                        self._handed_over(place, epoch, row.owner)
                 is_overdue = waiting.cancelled_caught
             except (ActorCrashed, MailboxFull):
                 continue
@@ -112,12 +116,18 @@ class ExclusivePartitions:
             except ActorStopped:
                 return  # the topic is deleted, or the runtime closes
 
+    def _handed_over(self, place: Place, epoch: int, owner: int | None) -> None:
+        membership = self._membership
+        member = None if owner is None else membership.members.get(owner)
+        if membership.assignment.handed_over(place, epoch) and member is not None:
+            notify(self._context.ref, member.number, HandedOver(place))
+
     def _tell_forced(self, place: Place, holder: int | None, port: PartitionPort) -> None:
-        if holder is not None and (news := self._membership.news.get(holder)) is not None:
+        if holder is not None and (member := self._membership.members.get(holder)) is not None:
             timeout = self._membership.settings.rebalance_timeout
             self._membership.forced_handovers += 1
             self._context.emit(HandOverForced(self._name, port.topic, port.index, holder, timeout))
-            news.end(place)
+            notify(self._context.ref, member.number, TakenAway(place))
 
 
 class _Waiter:

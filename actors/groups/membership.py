@@ -1,7 +1,6 @@
-"""Membership: a group's settings and its consumers, shared by them and by its coordinator in all its incarnations.
+"""Membership: a group's settings and its consumers, as the incarnations of its coordinator hand them on to each other.
 
-A consumer that leaves without waiting (it was cancelled, or its body raised) notes so here and is done: departures
-coalesce outside the coordinator's mailbox, so they never meet a full one, nor a coordinator that is restarting.
+Consumers hear of it in notices, and depart by one (`participation`). Departures are gathered here: many are one task's.
 
 Invariants
 ----------
@@ -14,15 +13,16 @@ G4  Every member of a group of a pattern reads the same topics: those that the c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import trio
 
-from callboard.actors.groups.assignment import Assignment, Place
-from callboard.actors.kernel import Began, Peer, Terminated
+from callboard.actors.groups.assignment import Assignment
+from callboard.actors.groups.commands import SettingsAltered
+from callboard.actors.kernel import Began, Peer, Terminated, notify
 from callboard.actors.partition.commands import (
     DeliverySettings,
     OpenGroup,
@@ -35,6 +35,7 @@ from callboard.log.format.stamps import Stamps
 
 if TYPE_CHECKING:
     from callboard.actors.catalog.directory import LiveTopic
+    from callboard.actors.kernel import ActorRef
     from callboard.actors.partition.port import PartitionPort
 
 
@@ -42,48 +43,6 @@ SHARED: Final = [
     field.name for field in attrs.fields(DeliverySettings) if field.name in attrs.fields_dict(GroupSettings)
 ]
 """What partitions need to know of a group's settings as they are."""
-Activity = tuple[int, int]
-"""How much a consumer has fetched, and how much of it is in flight."""
-
-
-class MemberNews:
-    """What the coordinator tells one consumer. Flags that coalesce: telling never waits, and twice is once.
-
-    A consumer takes them before it fetches; one that sleeps is woken.
-    """
-
-    def __init__(
-        self, wake: Callable[[], object], activity: Callable[[], Activity | None] = lambda: None
-    ) -> None:
-        self.wake = wake
-        self.activity = activity
-        """Numbers that change with all that the consumer fetches and settles; None while it is alive for certain."""
-        self.generation = 1
-        """The consumer's generation now; what it leased as an earlier one is not its own any more."""
-        self.assigned: frozenset[Place] | None = None
-        """The partitions that it may read; None in a shared group: all."""
-        self._ended: dict[Place, None] = {}
-
-    def assign(self, places: frozenset[Place]) -> None:
-        """The consumer may read these partitions, and no others."""
-        if places != self.assigned:
-            self.assigned = places
-            self.wake()
-
-    def end(self, place: Place) -> None:
-        """Whatever the consumer has leased there is its own no more."""
-        self._ended[place] = None
-        self.wake()
-
-    def take_ended(self) -> list[Place]:
-        """The partitions whose leases have ended since the last time."""
-        ended, self._ended = list(self._ended), {}
-        return ended
-
-    def fence(self, generation: int) -> None:
-        """The consumer begins a new generation."""
-        self.generation = max(self.generation, generation)
-        self.wake()
 
 
 @attrs.define(eq=False)
@@ -92,20 +51,12 @@ class Member:
 
     consumer: int
     name: str | None = None
+    number: int = 0
+    """Of the peer by which it hears of its group."""
     generation: int = 1
     is_suspended: bool = False
     """In an exclusive group: it was stalled, and owns nothing until it joins again."""
     topics: dict[str, LiveTopic] = attrs.field(factory=dict)
-
-
-@attrs.frozen
-class Joined:
-    """The answer to a consumer that joined, or joined again."""
-
-    group_id: int
-    generation: int
-    settled: frozenset[Place] = frozenset()
-    """Partitions that have nothing for the group yet."""
 
 
 class MissedDepartures:
@@ -160,8 +111,6 @@ class Membership:
         self.members: dict[int, Member] = {}
         self.leaving: dict[int, Member] = {}
         """Who has left, and has leases that are not released yet."""
-        self.news: dict[int, MemberNews] = {}
-        """By consumer id; a consumer puts its own here before it joins."""
         self.is_open = trio.Event()
         """Set unless the catalog decides that the group ends: a consumer that joins waits for that."""
         self.is_open.set()
@@ -170,10 +119,6 @@ class Membership:
         self.found: frozenset[str] = frozenset()
         """Those of them that came after the group."""
         self.topics_changed = Flag()
-        self.is_stopped = False
-        """The coordinator does not run: the group is gone, or the runtime closes, or it is being started again."""
-        self.is_over = False
-        """The group is gone."""
         self.is_expiry_told = False
         """It was reported that it expires; storing that may take several attempts."""
         self.assignment = Assignment()
@@ -254,11 +199,11 @@ class Membership:
         """The names of the members that have one, by consumer id."""
         return {each.consumer: each.name for each in self.members.values() if each.name is not None}
 
-    def tell_members(self) -> None:
-        """Every partition knows the settings, or will when it runs: have the members look at them."""
+    def tell_members(self, coordinator: ActorRef[Any]) -> None:
+        """Every partition knows the settings, or will when it runs: have the members know, too."""
         self.told = self.settings
-        for news in self.news.values():
-            news.wake()
+        for member in self.members.values():
+            notify(coordinator, member.number, SettingsAltered(self.settings))
 
     @contextmanager
     def closed(self) -> Iterator[None]:

@@ -17,22 +17,25 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
+from callboard.actors.groups.commands import ShowActivity
+from callboard.actors.kernel import notify
 from callboard.actors.partition.commands import Describe
-from callboard.actors.timing import Timers
+from callboard.actors.timing import Flag, Timers
 from callboard.log.errors import CallboardError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from callboard.actors.catalog.directory import Directory
-    from callboard.actors.groups.membership import Activity, Member, Membership
+    from callboard.actors.groups.commands import Activity
+    from callboard.actors.groups.membership import Member, Membership
     from callboard.actors.kernel import Context
 
 LOOKS: Final = 4
 """How often members are looked at within a session timeout, at least."""
 LOOK_MOST_S: Final = 5.0
 PATIENCE_S: Final = 1.0
-"""A partition that does not answer in this time is taken to have nothing."""
+"""A partition that does not answer in this time is taken to have nothing, and a member to be alive."""
 
 
 @attrs.define
@@ -70,6 +73,9 @@ class Sessions:
         self._membership = membership
         self._fence = fence
         self._known: dict[int, Stalling] = {}
+        self._heard: dict[int, Activity | None] = {}
+        """What members have answered, until that is taken."""
+        self._news = Flag()
 
     async def watch(self) -> None:
         """Look at the members, again and again."""
@@ -82,22 +88,32 @@ class Sessions:
                 await self._look(member)
 
     async def _look(self, member: Member) -> None:
-        activity = self._activity(member)
+        activity = await self._activity(member)
         if activity is None or member.is_suspended:
             self._known.pop(member.consumer, None)
             return
         known = self._known.setdefault(member.consumer, Stalling(activity))
         has_messages = await self._has_messages(member)
         timeout = self._membership.settings.session_timeout
-        stalled_s = known.look(self._activity(member), has_messages, self._context.clock.monotonic())
+        stalled_s = known.look(await self._activity(member), has_messages, self._context.clock.monotonic())
         is_member = self._membership.members.get(member.consumer) is member
         if timeout is not None and stalled_s >= timeout and is_member:
             del self._known[member.consumer]
             self._fence(member)
 
-    def _activity(self, member: Member) -> Activity | None:
-        news = self._membership.news.get(member.consumer)
-        return None if news is None else news.activity()
+    async def _activity(self, member: Member) -> Activity | None:
+        """Ask the member. None: it is alive for certain, or has gone, or did not answer in time."""
+        self._heard.pop(member.consumer, None)
+        if notify(self._context.ref, member.number, ShowActivity()):
+            with trio.move_on_after(PATIENCE_S):
+                while member.consumer not in self._heard:
+                    await self._news.wait()
+        return self._heard.pop(member.consumer, None)
+
+    def heard(self, consumer: int, activity: Activity | None) -> None:
+        """A member has answered."""
+        self._heard[consumer] = activity
+        self._news.set()
 
     async def _has_messages(self, member: Member) -> bool:
         """Whether something waits in the partitions that the member owns."""

@@ -1,6 +1,6 @@
 """How a consumer follows the assignment of an exclusive group: it reads its own partitions, and lets go of others'.
 
-The coordinator changes what is assigned at any time (`MemberNews`). What the caller has in hand stays in its hands;
+The coordinator changes what is assigned at any time (`Participation`). What the caller has in hand stays in its hands;
 what was fetched and not taken, or is being fetched, goes back at once, so that a partition does not wait for a caller
 that is busy. In a shared group a consumer reads every partition.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import trio
 
     from callboard.actors.groups.assignment import Place
-    from callboard.actors.groups.membership import MemberNews
+    from callboard.actors.groups.participation import Participation
     from callboard.actors.kernel import Reply
     from callboard.actors.partition.commands import LeasedRecords
     from callboard.actors.partition.port import PartitionPort
@@ -36,7 +36,7 @@ class FollowsAssignment:
     leases: ConsumerLeases
     let_go: Callable[[], object]
     _acts: int
-    _news: MemberNews
+    _participation: Participation
     _places: dict[PartitionPort, Place]
     _turn: trio.Lock
     _asked: Asked | None
@@ -51,7 +51,7 @@ class FollowsAssignment:
 
     def _reads(self, port: PartitionPort) -> bool:
         """Whether this consumer may read the partition."""
-        assigned, place = self._news.assigned, self._places.get(port)
+        assigned, place = self._participation.assigned, self._places.get(port)
         return place is not None and (assigned is None or place in assigned)
 
     def _follow_assignment(self) -> None:
@@ -60,7 +60,7 @@ class FollowsAssignment:
             self._give_up_asked()
         self._give_up_late([port for port in self._late if not self._reads(port)])
         self.let_go()
-        for place in self._news.take_ended():
+        for place in self._participation.take_ended():
             for port in [port for port, found in self._places.items() if found == place]:
                 self.leases.forget_where(partial(is_, port))
                 self.session.renewed_leases.lose(self.leases, port)

@@ -30,10 +30,10 @@ from typing import TYPE_CHECKING, Any, Self, overload
 import trio
 
 from callboard.actors.catalog.commands import Admission, EnsureGroup
-from callboard.actors.catalog.directory import LiveTopic
+from callboard.actors.catalog.directory import LiveGroup, LiveTopic
 from callboard.actors.groups.assignment import Place
-from callboard.actors.groups.coordinator import Leave
-from callboard.actors.groups.membership import MemberNews, Membership
+from callboard.actors.groups.commands import Leave
+from callboard.actors.groups.participation import Participation
 from callboard.actors.kernel import ActorRef, Reply
 from callboard.actors.names import check_name
 from callboard.actors.partition import commands as c
@@ -102,8 +102,8 @@ class Fetcher(TakesBatches, FollowsTopics, FollowsAssignment):
         self._entered = False
         self._id = 0
         self._coordinator: ActorRef[Any]
-        self._membership: Membership
-        self._news: MemberNews
+        self._live_group: LiveGroup
+        self._participation: Participation
         self._generation = 1
         self._awaited = AwaitedPartitions[PartitionPort](lambda: self.leases.in_flight)
         self._places = {port: (live.topic_id, port.index) for live in lives for port in live.ports}
@@ -157,7 +157,11 @@ class Fetcher(TakesBatches, FollowsTopics, FollowsAssignment):
     @property
     def assigned(self) -> tuple[tuple[str, int], ...]:
         """In an exclusive group: the partitions that are this consumer's now, as (topic, partition), sorted."""
-        return self._membership.assigned(self._id) if self._open else ()
+        if not self._open:
+            return ()
+        names = {live.topic_id: live.name for live in self._lives}
+        places = self._participation.handed_over
+        return tuple(sorted((names[topic_id], index) for topic_id, index in places if topic_id in names))
 
     # -- joining and leaving
 
@@ -173,17 +177,17 @@ class Fetcher(TakesBatches, FollowsTopics, FollowsAssignment):
             EnsureGroup(self.group, names, check_group(self.group, self._given), self.pattern)
         )
         group = self.session.group_of_id(admission.group_id, self.group)
-        self._id, self._membership = admission.consumer, group.membership
-        self._follows = self.pattern is not None or self._membership.settings.mode == "exclusive"
-        self._coordinator = group.ref
-        self._news = self._membership.news[self._id] = MemberNews(self._look_again, self._activity)
+        self._id, self._live_group, self._coordinator = admission.consumer, group, group.ref
+        self._participation = Participation(group.ref, self._id, self._look_again, self._activity)
+        self._participation.open()
         self._open = True
         try:
             await self._join()
         except BaseException:
             self._open = False
-            self._membership.depart(self._id)
+            self._participation.depart()
             raise
+        self._follows = self.pattern is not None or self.settings.mode == "exclusive"
         self._is_single = self.pattern is None and sum(len(live.ports) for live in self._lives) == 1
         for live in self._lives:
             self._begin_with(live)
@@ -205,28 +209,29 @@ class Fetcher(TakesBatches, FollowsTopics, FollowsAssignment):
                 scope = trio.CancelScope(deadline=trio.current_time() + LATE_S, shield=True)
                 with scope, suppress(CallboardError):
                     await self.leases.send_waiting()
-            self._membership.depart(self._id)
+            self._participation.depart()
             await trio.lowlevel.cancel_shielded_checkpoint()
             return
         try:
             await self.leases.flush(is_leaving=True)
             await self._leave()
+            self._participation.close()
         except BaseException:
-            self._membership.depart(self._id)
+            self._participation.depart()
             raise
 
     def _take_settings(self) -> None:
-        self.settings = self._membership.settings
+        self.settings = self._participation.settings
         self.leases.alter(self.settings.max_in_flight)
 
     def _look_again(self) -> None:
         """The coordinator has news: what sleeps looks at every partition again, and takes them."""
         self._take_settings()
-        if self._news.generation > self._generation:
+        if self._participation.generation > self._generation:
             self._drop_fetched()
             self.leases.forget()
         self._follow_topics()
-        if self._news.assigned is not None:
+        if self._participation.assigned is not None:
             self._follow_assignment()
         for live in self._lives:
             for port in live.ports:
@@ -448,7 +453,7 @@ class Fetcher(TakesBatches, FollowsTopics, FollowsAssignment):
             self._check_taking()
             for live in [live for live in self._lives if live.deleted]:
                 self._leave_topic(live)
-            if self._news.generation > self._generation:
+            if self._participation.generation > self._generation:
                 await self._join()
             if self._asked is None:
                 is_early = False

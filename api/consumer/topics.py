@@ -1,8 +1,8 @@
 """How a consumer keeps to its topics: joins with them, leaves those that are deleted, takes up those that come.
 
 Topics that were named are the consumer's until they are deleted, which it reports to its caller. The topics of a
-pattern are those that the group reads (`Membership.topics`): they come and go without a word, and there may be none at
-all.
+pattern are those that the group reads (`Participation.topic_ids`): they come and go without a word, and there may be
+none at all.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from callboard.actors.groups.coordinator import Join
+from callboard.actors.groups.commands import Join
 from callboard.log.errors import (
     ActorCrashed,
     ActorStopped,
@@ -23,9 +23,10 @@ from callboard.log.errors import (
 )
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.directory import LiveTopic
+    from callboard.actors.catalog.directory import LiveGroup, LiveTopic
     from callboard.actors.groups.assignment import Place
-    from callboard.actors.groups.membership import Joined, Membership
+    from callboard.actors.groups.commands import Joined
+    from callboard.actors.groups.participation import Participation
     from callboard.actors.kernel import ActorRef
     from callboard.actors.partition.port import PartitionPort
     from callboard.actors.topic_patterns import TopicPattern
@@ -49,7 +50,8 @@ class FollowsTopics:
     _turns: dict[str, dict[PartitionPort, None]]
     _awaited: AwaitedPartitions[PartitionPort]
     _coordinator: ActorRef[Any]
-    _membership: Membership
+    _live_group: LiveGroup
+    _participation: Participation
     _generation: int
     _has_priorities: bool
     _settled: frozenset[Place]
@@ -76,7 +78,8 @@ class FollowsTopics:
         topic_id = None if live is None else live.topic_id
         while True:
             try:
-                joined: Joined = await self._coordinator.ask(Join(self._id, topic_id, self.name))
+                join = Join(self._id, topic_id, self.name, self._participation.number)
+                joined: Joined = await self._coordinator.ask(join)
                 break
             except ActorCrashed:
                 continue
@@ -88,22 +91,25 @@ class FollowsTopics:
                 self.session.check_open()
                 if live is not None and live.deleted:
                     self._leave_topic(live)
-                if not self._membership.is_over:
+                if not self._live_group.is_over:
                     raise RuntimeClosed("the runtime is closed. Open it again.") from error
                 raise GroupNotFound(
                     f"group {self.group!r} was deleted or has expired. Subscribe again.", group=self.group
                 ) from error
         if not self._open:  # left meanwhile, by another task
-            self._membership.depart(self._id)
+            self._participation.depart()
         self._generation, self.leases.group_id = joined.generation, joined.group_id
         self._settled = joined.settled
+        self._participation.joined(joined)
         self._take_settings()
 
     def _follow_topics(self) -> None:
         """Of a group of a pattern: leave what it does not read any more, and begin with what it reads besides."""
-        topics = self._membership.topics
-        if topics is None:
+        topic_ids, directory = self._participation.topic_ids, self.session.directory
+        if topic_ids is None:
             return
+        found = {topic_id: directory.by_id(topic_id) for topic_id in topic_ids}
+        topics = {topic_id: live for topic_id, live in found.items() if live is not None}
         for live in [live for live in self._lives if topics.get(live.topic_id) is not live]:
             self._let_go_of_topic(live)
         known = {live.topic_id for live in self._lives}
@@ -176,5 +182,5 @@ class FollowsTopics:
         ports = [port for live in self._lives for port in live.ports]
         if ports and all(port.state == "failed" for port in ports):
             raise ports[0].unavailable()
-        if self._membership.is_stopped and not any(map(self._reads, ports)):
+        if self._participation.is_stopped and not any(map(self._reads, ports)):
             await self._join()

@@ -64,7 +64,7 @@ def test_commands_that_are_asked_name_their_answers():
         *("WaitForReady", "WaitForVisible"),  # answered by notices, which say nothing
         *("SettleUnawaited", "RemainingMembers", "Arm", "Cancel", "DeadLettersWait", "RouteGroup"),  # told
         *("SourcesEnded", "OutboxOpened", "WaitingOpened", "PublishesWait"),  # told
-        *("Join", "Wanted"),  # told
+        *("Join", "Wanted", "Departed", "Acted"),  # told
     }
 
 

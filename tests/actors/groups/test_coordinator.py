@@ -9,9 +9,21 @@ import trio
 
 import callboard
 from callboard.actors.catalog.commands import EndGroup, EnsureGroup
-from callboard.actors.groups.coordinator import Fence, Join, Leave
-from callboard.actors.groups.membership import MemberNews
+from callboard.actors.groups.commands import (
+    Assigned,
+    Departed,
+    Fence,
+    Fenced,
+    HandedOver,
+    Join,
+    Leave,
+    TakenAway,
+)
+from callboard.actors.groups.participation import Participation
+from callboard.actors.kernel import ActorSystem, Batch, MailboxSpec, notify
 from callboard.log.limits import Limits
+from callboard.simulations.clock import VirtualClock
+from callboard.simulations.entropy import SeededEntropy
 
 
 def coordinator(runtime: Any, group: str = "group") -> Any:
@@ -360,20 +372,46 @@ async def test_a_fenced_member_that_sleeps_or_works_hears_of_it(autojump_clock: 
 async def test_news_for_a_member_coalesce(autojump_clock: Any, in_memory: Any) -> None:
     """The last word counts, only what is new wakes the consumer, and taking what has ended leaves none behind."""
     woken: list[int] = []
-    news = MemberNews(lambda: woken.append(1))
-    assert news.assigned is None
-    news.assign(frozenset({("topic", 0), ("topic", 1)}))
-    news.assign(frozenset({("topic", 1)}))
-    news.assign(frozenset({("topic", 1)}))
-    news.end(("topic", 0))
-    news.end(("topic", 0))
-    news.fence(3)
-    news.fence(2)
-    assert news.generation == 3
-    assert news.assigned == {("topic", 1)}
-    assert news.take_ended() == [("topic", 0)]
-    assert news.take_ended() == []
-    assert len(woken) == 6
+    async with in_memory.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        async with topic.subscribe("group"):
+            ref = coordinator(runtime)
+        news = Participation(ref, 7, lambda: woken.append(1))
+        news.open()
+        assert news.assigned is None
+
+        def say(*notices: object) -> None:
+            assert all(notify(ref, news.number, notice) for notice in notices)
+
+        say(Assigned(frozenset({("topic", 0), ("topic", 1)}), frozenset({("topic", 0)})))
+        say(HandedOver(("topic", 1)))
+        assert news.handed_over == {("topic", 0), ("topic", 1)}
+        say(*2 * [Assigned(frozenset({("topic", 1)}), frozenset({("topic", 1)}))])
+        say(*2 * [TakenAway(("topic", 0))], Fenced(3), Fenced(2))
+        assert news.generation == 3
+        assert news.assigned == news.handed_over == {("topic", 1)}
+        assert news.take_ended() == [("topic", 0)]
+        assert news.take_ended() == []
+        assert len(woken) == 6
+        assert not news.is_stopped
+    assert news.is_stopped
+
+
+async def test_a_consumer_departs_until_an_incarnation_of_the_coordinator_takes_that(
+    autojump_clock: Any,
+) -> None:
+    """Also when the one that runs fails before; what has been taken is not said again."""
+    system = ActorSystem(clock=VirtualClock(monotonic=lambda: 0.0), entropy=SeededEntropy(1))
+    cell: Any = system.register("groups/group", MailboxSpec(1))
+    consumer = Participation(cell.ref, 7)
+    consumer.open()
+    consumer.depart()
+    consumer.depart()
+    cell.fail(RuntimeError("a drill"), None)
+    cell.revive()
+    for taken in ([Departed(7)], []):
+        cell.tell_began()
+        assert [message for message, _ in Batch(cell.mailbox, 9)] == taken
 
 
 async def test_consumer_ids_are_never_used_twice(autojump_clock: Any, in_memory: Any) -> None:

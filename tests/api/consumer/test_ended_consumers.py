@@ -9,7 +9,7 @@ import pytest
 import trio
 
 import callboard
-from callboard.actors.groups.coordinator import Fence
+from callboard.actors.groups.commands import Fence
 
 Ask = Callable[[Any], Awaitable[Any]]
 

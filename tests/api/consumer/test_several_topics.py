@@ -8,7 +8,7 @@ import pytest
 import trio
 
 import callboard
-from callboard.actors.groups.coordinator import Fence
+from callboard.actors.groups.commands import Fence
 from callboard.simulations.disk.inodes import lose_unsynced
 
 

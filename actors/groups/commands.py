@@ -1,0 +1,141 @@
+"""What a coordinator understands, and what it says to the consumers of its group: frozen data.
+
+Vocabulary
+----------
+*Place*: a partition, as (topic id, index).
+*Activity*: how much a consumer has fetched, and how much of it is in flight: numbers that change with all that it
+fetches and settles.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from callboard.actors.kernel import Question
+from callboard.actors.settings import GroupSettings
+
+Place = tuple[str, int]
+Activity = tuple[int, int]
+
+
+@attrs.frozen
+class Joined:
+    """The answer to a consumer that joined, or joined again."""
+
+    group_id: int
+    generation: int
+    settings: GroupSettings
+    topic_ids: tuple[str, ...] | None = None
+    """What a group of a pattern reads; None when its consumers name their topics."""
+    settled: frozenset[Place] = frozenset()
+    """Partitions that have nothing for the group yet."""
+
+
+@attrs.frozen
+class Join(Question[Joined]):
+    """A consumer joins with a topic. Answered with `Joined` once the topic's partitions know the group, or have been
+    asked to for some time. In a group of a pattern it joins with all that match, and `topic_id` is None.
+    """
+
+    consumer: int
+    topic_id: str | None
+    name: str | None = None
+    number: int = 0
+    """Of the peer by which the consumer hears of its group (`participation`)."""
+
+
+@attrs.frozen
+class Leave(Question[None]):
+    """A consumer leaves. Answered with None when its leases are released, or have been asked to be for some time."""
+
+    consumer: int
+
+
+@attrs.frozen
+class Fence(Question[None]):
+    """Let a member begin a new generation: it loses its leases, and joins again. Answered with None when all partitions
+    know; those that have failed do not have to.
+    """
+
+    consumer: int
+
+
+@attrs.frozen
+class Departed:
+    """A notice of a consumer: it has gone, and does not wait for its leases to be released."""
+
+    consumer: int
+
+
+@attrs.frozen
+class Acted:
+    """A notice of a consumer, which was asked for (`ShowActivity`)."""
+
+    consumer: int
+    activity: Activity | None
+    """None while it is alive for certain."""
+
+
+CoordinatorCommand = Join | Leave | Fence | Departed | Acted
+
+
+@attrs.frozen
+class Assigned:
+    """To a member of an exclusive group: it may read these partitions, and no others."""
+
+    places: frozenset[Place]
+    handed_over: frozenset[Place]
+    """Those of them that it has by now: nobody else has leases there."""
+
+
+@attrs.frozen
+class HandedOver:
+    """To a member of an exclusive group: it has this partition now."""
+
+    place: Place
+
+
+@attrs.frozen
+class TakenAway:
+    """To a member of an exclusive group: whatever it has leased in this partition is its own no more."""
+
+    place: Place
+
+
+@attrs.frozen
+class Fenced:
+    """To a member: it begins this generation; what it leased as an earlier one is not its own any more."""
+
+    generation: int
+
+
+@attrs.frozen
+class SettingsAltered:
+    """To members: the group has these settings, and its partitions know."""
+
+    settings: GroupSettings
+
+
+@attrs.frozen
+class TopicsRead:
+    """To members of a group of a pattern: it reads these topics now."""
+
+    topic_ids: tuple[str, ...]
+
+
+@attrs.frozen
+class LookAgain:
+    """To members: a topic that some of them read may be deleted."""
+
+
+@attrs.frozen
+class ShowActivity:
+    """To a member: what has it done?"""
+
+
+NOTICES: Final = (
+    *(Assigned, HandedOver, TakenAway, Fenced, SettingsAltered, TopicsRead, LookAgain, ShowActivity),
+)
+"""What a coordinator says to consumers."""

@@ -13,7 +13,7 @@ from callboard.actors.partition import effects as e
 from callboard.log.errors import CallboardError, InternalError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from callboard.actors.kernel import Context
     from callboard.actors.partition.calls import PartitionCalls
@@ -57,10 +57,6 @@ class DeadLetterNotices:
         self._said: set[int] = set()
         """The groups of which it was said, and the router has not asked yet."""
 
-    def performers(self) -> dict[type, Callable[[Any], None]]:
-        """What performs a core's effects that concern dead letters."""
-        return {e.HasDead: self._has_dead, e.DroppedDead: self._dropped_dead}
-
     def asked(self, group_id: int) -> None:
         """Those of the group are asked for. What comes about from now on is said again."""
         self._said.discard(group_id)
@@ -72,7 +68,8 @@ class DeadLetterNotices:
     def hear(self, message: object) -> None:
         """Never called: the catalog tells a router that begins which partitions to ask."""
 
-    def _has_dead(self, effect: e.HasDead) -> None:
+    def has_dead(self, effect: e.HasDead) -> None:
+        """Some have come about, or a core begins with some."""
         group_id, died, reason = effect
         router = None if self._spec.router is None else self._spec.router.ref
         if router is not None and group_id not in self._said:
@@ -83,5 +80,6 @@ class DeadLetterNotices:
         if died:
             self._context.emit(notices.DeadLettered(self._context.path, group_id, died, reason))
 
-    def _dropped_dead(self, effect: e.DroppedDead) -> None:
+    def dropped_dead(self, effect: e.DroppedDead) -> None:
+        """Some are gone with their group."""
         self._context.emit(notices.DeadLettersDropped(self._context.path, *effect))

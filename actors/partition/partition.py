@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import datetime
 from operator import attrgetter
-from typing import Any, Final, TypeVar
+from typing import TypeVar, assert_never
 
 import trio
 
@@ -48,6 +48,7 @@ from callboard.actors.partition.queues import NEVER, Appends
 from callboard.actors.partition.reopening import open_lost
 from callboard.actors.partition.retaining import PublishersSummary, Retaining
 from callboard.actors.partition.spec import PartitionSpec, log_settings
+from callboard.actors.settings import TopicSettings
 from callboard.actors.timing import Callback, Flag, Timers
 from callboard.log.errors import (
     ActorCrashed,
@@ -69,11 +70,6 @@ SPACE_RETRY_S = 5.0
 UPKEEP_RETRY_S = 60.0
 """Upkeep that is due but cannot be done (retention that waits for a group) is looked at again after this."""
 
-LEASING: Final = (c.Fetch, c.Ack, c.Nack, c.RejectLeased, c.Release)
-"""Commands that take longer the more ranges of offsets they are about."""
-
-Handler = Callable[[Any, Reply | None, float], Any]
-Performer = Callable[[Any], None]
 Found = TypeVar("Found")
 
 
@@ -95,10 +91,9 @@ class Partition(Actor[c.PartitionCommand]):
         self._noticed: NoticedStamps
         self._windows: WindowReading
         self._dead_letters: DeadLetterNotices
+        self._outbox: OutboxNotices
         self._has_started = False
         self._lacks_space = False
-        self._handlers: dict[type, Handler] = {}
-        self._performers: dict[type, Performer] = {}
         self._alarm = trio.CancelScope()
         self._flag = Flag()
         self._timers = Timers(spec.wheel)
@@ -125,64 +120,8 @@ class Partition(Actor[c.PartitionCommand]):
         if turn is None:
             return
         self._has_started = True
-        self._dead_letters = DeadLetterNotices(context, self._spec)
+        self._dead_letters, self._outbox = DeadLetterNotices(context, self._spec), OutboxNotices(self._spec)
         core = self._core
-        self._handlers = {
-            c.PublishOne: core.publish_one,
-            c.PublishMany: core.publish_many,
-            c.BeginProducer: core.begin_producer,
-            **self._publishers.handlers(),
-            c.Fetch: core.fetch,
-            c.WaitForReady: core.wait_for_ready,
-            c.Ack: core.ack,
-            c.Nack: self._nack,
-            c.RejectLeased: core.reject,
-            c.Release: core.release,
-            c.SettleUnawaited: self._settle_unawaited,
-            c.Extend: core.extend,
-            c.AckAndPublish: core.ack_and_publish,
-            c.ListOutbox: core.list_outbox,
-            c.ForgetOutbox: core.forget_outbox,
-            c.ListDead: self._list_dead,
-            c.CountDead: core.count_dead,
-            c.ForgetDead: core.forget_dead,
-            c.ListNumberings: core.list_numberings,
-            c.ListUnsettled: core.list_unsettled,
-            c.ListHolders: core.list_holders,
-            c.SettleOffsets: core.settle_offsets,
-            c.SetAside: core.set_aside,
-            c.SeekGroup: core.seek_group,
-            c.ReleaseConsumer: core.release_consumer,
-            c.RemainingMembers: core.release_others,
-            c.AssignPartition: core.assign_partition,
-            c.FenceConsumer: core.fence_consumer,
-            c.Read: self._read,
-            c.WaitForVisible: core.wait_for_visible,
-            c.OffsetAt: self._offset_at,
-            c.OpenGroup: self._open_group,
-            c.AlterDelivery: core.alter_delivery,
-            c.CloseGroup: core.close_group,
-            c.Flush: core.flush,
-            c.Alter: self._alter,
-            c.Describe: self._describe,
-            c.Join: self._joined,
-            c.Wanted: lambda _message, _reply, _now: None,
-        }
-        self._performers = {
-            e.Answer: self._answer,
-            e.Refuse: self._refuse,
-            e.AppendsStored: self._appends_stored,
-            e.AppendsFailed: self._appends_failed,
-            e.Journalled: self._journalled,
-            e.ReadWindow: self._windows.read,
-            e.SkipExpired: self._skip_expired,
-            e.Notify: self._notify,
-            e.Arm: self._arm,
-            **self._dead_letters.performers(),
-            e.DroppedUnread: self._dropped_unread,
-            e.TellClients: self._tell_clients,
-            e.OutboxMoved: OutboxNotices(self._spec).moved,
-        }
         port.carried.has_expiries |= self._spec.settings.default_ttl is not None
         now, numbering = context.clock.monotonic(), self._journal.next_id
         await in_steps(core.begin_in_steps(now, restarted=port.opened_before, numbering=numbering))
@@ -383,34 +322,133 @@ class Partition(Actor[c.PartitionCommand]):
 
     async def receive_batch(self, batch: Batch[c.PartitionCommand]) -> None:
         """Feed what waits to the core, in order, without waiting for anything: as much of it as a step handles."""
-        left = self.context.limits.step_items
-        handlers, now = self._handlers, self.context.clock.monotonic()
+        left, handle = self.context.limits.step_items, self._handle
+        now = self.context.clock.monotonic()
         if self._spec.settings.priorities:
             self._core.wall_offset_s = wall_offset(self.context.clock)
         for message, reply in batch:
             try:
-                done = handlers[type(message)](message, reply, now)
+                left -= handle(message, reply, now)
             except REFUSALS as refusal:
                 if reply is not None:
                     reply.fail(refusal)
             except Exception as error:
                 self._poisoned(message, reply, error)
                 raise
-            else:
-                if isinstance(message, LEASING):
-                    ranges = (
-                        ()
-                        if done is None
-                        else done.ranges
-                        if isinstance(message, c.Fetch)
-                        else message.ranges
-                    )
-                    left -= 1 + len(ranges)
-                    if left <= 0:
-                        batch.halt()  # the rest when others have run
+            if left <= 0:
+                batch.halt()  # the rest when others have run
         self._perform()
         if self._is_time:
             self._do_what_is_due()
+
+    def _handle(self, message: c.PartitionCommand, reply: Reply | None, now: float) -> int:
+        """Do what a command says, those of the hot paths first. Returns how much of a step it takes that is about
+        ranges of offsets: such take longer the more there are.
+        """
+        core = self._core
+        match message:
+            case c.PublishOne():
+                core.publish_one(message, reply, now)
+            case c.PublishMany():
+                core.publish_many(message, reply, now)
+            case c.Fetch():
+                lease = core.fetch(message, reply, now)
+                return 1 if lease is None else 1 + len(lease.ranges)
+            case c.Ack():
+                core.ack(message, reply, now)
+                return 1 + len(message.ranges)
+            case c.WaitForReady():
+                core.wait_for_ready(message, reply, now)
+            case c.Read():
+                self._read(message, reply)
+            case c.WaitForVisible():
+                core.wait_for_visible(message, reply, now)
+            case c.Nack():
+                chance = self.context.entropy.random() if message.delay_s is None else 0.0
+                core.nack(message, reply, now, chance)
+                return 1 + len(message.ranges)
+            case c.RejectLeased():
+                core.reject(message, reply, now)
+                return 1 + len(message.ranges)
+            case c.Release():
+                core.release(message, reply, now)
+                return 1 + len(message.ranges)
+            case c.SettleUnawaited(settlements):
+                for settlement in settlements:
+                    with suppress(*REFUSALS):
+                        self._handle(settlement, None, now)
+            case c.Extend():
+                core.extend(message, reply, now)
+            case c.AckAndPublish():
+                core.ack_and_publish(message, reply, now)
+            case c.Join(client):
+                notify(self.context.ref, client, c.StateChanged(self._port.state))
+            case c.Wanted():
+                pass
+            case c.Flush():
+                core.flush(message, reply)
+            case c.BeginProducer():
+                core.begin_producer(message, reply, now)
+            case c.ForgetProducer():
+                self._publishers.forget(message)
+                _answer(reply, None)
+            case c.KeepSchedules():
+                self._publishers.keep_schedules(message)
+                _answer(reply, None)
+            case c.LastSequence():
+                _answer(reply, self._publishers.last(message))
+            case c.ListSources():
+                _answer(reply, self._publishers.list_sources(message))
+            case c.ForgetSources():
+                self._publishers.forget_sources(message)
+                _answer(reply, None)
+            case c.ListOutbox():
+                core.list_outbox(message, reply, now)
+            case c.ForgetOutbox():
+                core.forget_outbox(message, reply, now)
+            case c.ListDead(group_id):
+                self._dead_letters.asked(group_id)
+                core.list_dead(message, reply, now)
+            case c.CountDead():
+                core.count_dead(message, reply, now)
+            case c.ForgetDead():
+                core.forget_dead(message, reply, now)
+            case c.SetAside():
+                core.set_aside(message, reply, now)
+            case c.ListNumberings():
+                core.list_numberings(message, reply, now)
+            case c.ListUnsettled():
+                core.list_unsettled(message, reply, now)
+            case c.SettleOffsets():
+                core.settle_offsets(message, reply, now)
+            case c.ListHolders():
+                core.list_holders(message, reply, now)
+            case c.AssignPartition():
+                core.assign_partition(message, reply, now)
+            case c.FenceConsumer():
+                core.fence_consumer(message, reply, now)
+            case c.ReleaseConsumer():
+                core.release_consumer(message, reply, now)
+            case c.RemainingMembers():
+                core.release_others(message, reply, now)
+            case c.OpenGroup():
+                self._open_group(message, reply, now)
+            case c.CloseGroup():
+                core.close_group(message, reply, now)
+            case c.SeekGroup():
+                core.seek_group(message, reply, now)
+            case c.AlterDelivery():
+                core.alter_delivery(message, reply, now)
+            case c.Alter(settings):
+                self._alter(settings)
+                _answer(reply, None)
+            case c.OffsetAt(time_us):
+                self._offset_at(time_us, reply)
+            case c.Describe():
+                _answer(reply, self._statistics())
+            case _:
+                assert_never(message)
+        return 0
 
     def _poisoned(self, message: c.PartitionCommand, reply: Reply | None, error: Exception) -> None:
         if isinstance(message, (c.PublishOne, c.PublishMany)):
@@ -426,27 +464,48 @@ class Partition(Actor[c.PartitionCommand]):
 
     def _perform(self) -> None:
         """Carry out what the core wants done, and have the committer look for what it wants written."""
-        core, performers = self._core, self._performers
+        core = self._core
         while core.effects:
             effects, core.effects = core.effects, []
             for effect in effects:
-                performers[type(effect)](effect)
+                match effect:
+                    case e.Answer(answers):
+                        for token, value in answers:
+                            token.answer(value)
+                    case e.AppendsStored():
+                        self._appends_stored(effect)
+                    case e.Journalled():
+                        self._journalled(effect)
+                    case e.Notify():
+                        self._notify(effect)
+                    case e.Arm(at):
+                        if at < self._due.deadline:
+                            self._due.arm(at)
+                    case e.Refuse(tokens, error):
+                        for token in tokens:
+                            token.fail(error.again())
+                    case e.AppendsFailed():
+                        self._appends_failed(effect)
+                    case e.ReadWindow():
+                        self._windows.read(effect)
+                    case e.SkipExpired(group_id):
+                        self._skip_expired(group_id)
+                    case e.HasDead():
+                        self._dead_letters.has_dead(effect)
+                    case e.DroppedDead():
+                        self._dead_letters.dropped_dead(effect)
+                    case e.DroppedUnread():
+                        self.context.emit(notices.UnreadDropped(self.context.path, *effect))
+                    case e.TellClients(news):
+                        notify_all(self.context.ref, news)
+                    case e.OutboxMoved():
+                        self._outbox.moved(effect)
+                    case _:
+                        assert_never(effect)
         self._windows.may_read = True
         self._committer.wake()
 
     # -- commands that need more than the core
-
-    def _joined(self, message: c.Join, _reply: Reply | None, _now: float) -> None:
-        notify(self.context.ref, message.client, c.StateChanged(self._port.state))
-
-    def _nack(self, message: c.Nack, reply: Reply | None, now: float) -> None:
-        chance = self.context.entropy.random() if message.delay_s is None else 0.0
-        self._core.nack(message, reply, now, chance)
-
-    def _settle_unawaited(self, message: c.SettleUnawaited, _: Reply | None, now: float) -> None:
-        for settlement in message.settlements:
-            with suppress(*REFUSALS):
-                self._handlers[type(settlement)](settlement, None, now)
 
     def _open_group(self, message: c.OpenGroup, reply: Reply | None, now: float) -> None:
         def opens(start: int) -> None:
@@ -460,13 +519,9 @@ class Partition(Actor[c.PartitionCommand]):
         else:
             self._core.open_group(message, reply, now, numbering=self._journal.next_id)
 
-    def _list_dead(self, message: c.ListDead, reply: Reply | None, now: float) -> None:
-        self._dead_letters.asked(message.group_id)
-        self._core.list_dead(message, reply, now)
-
-    def _offset_at(self, message: c.OffsetAt, reply: Reply | None, now: float) -> None:
+    def _offset_at(self, time_us: int, reply: Reply | None) -> None:
         if reply is not None:
-            self.context.start_task(self._find_offset, message.time_us, reply, reply.answer, name="offset")
+            self.context.start_task(self._find_offset, time_us, reply, reply.answer, name="offset")
 
     async def _find_offset(self, time_us: int, reply: Reply | None, found: Callable[[int], object]) -> None:
         def fails(error: StorageError) -> None:
@@ -475,7 +530,7 @@ class Partition(Actor[c.PartitionCommand]):
 
         await self._from_disk(self._log.offset_at(time_us), found, fails)
 
-    def _read(self, message: c.Read, reply: Reply | None, now: float) -> None:
+    def _read(self, message: c.Read, reply: Reply | None) -> None:
         """Records from an offset on, where to go on, and how many retention has dropped; None at the visible end."""
         offset, max_records, max_bytes = message
         if reply is None:
@@ -506,53 +561,46 @@ class Partition(Actor[c.PartitionCommand]):
             log.read(start, max_records=max_records, max_bytes=max_bytes), taken, reply.fail
         )
 
-    def _alter(self, message: c.Alter, reply: Reply | None, now: float) -> None:
-        if message.settings.partitions != self._spec.settings.partitions:
+    def _alter(self, settings: TopicSettings) -> None:
+        if settings.partitions != self._spec.settings.partitions:
             raise InvalidArgument("partitions cannot be changed once a topic exists")
-        self._spec.settings, self._grows_old = message.settings, message.settings.ages
-        window_us = message.settings.dedup_window_us
-        self._spec.hand_over.ids_void_below = self._publishers.set_window(window_us, self._log)
-        self._log_part.default_ttl_us = message.settings.default_ttl_us
-        self._log.alter(log_settings(message.settings, self.context.limits))
+        self._spec.settings, self._grows_old = settings, settings.ages
+        self._spec.hand_over.ids_void_below = self._publishers.set_window(settings.dedup_window_us, self._log)
+        self._log_part.default_ttl_us = settings.default_ttl_us
+        self._log.alter(log_settings(settings, self.context.limits))
         self._maintain()
         self._arm_upkeep()
-        if reply is not None:
-            reply.answer(None)
 
-    def _describe(self, _: c.Describe, reply: Reply | None, now: float) -> None:
-        if reply is None:
-            return
+    def _statistics(self) -> c.PartitionStatistics:
         core, log = self._core, self._log
         log_part, journal_part = self._log_part, self._journal_part
-        reply.answer(
-            c.PartitionStatistics(
-                topic=self._spec.topic,
-                partition=self._spec.index,
-                state=self._state,
-                start_offset=log.start_offset,
-                next_offset=log.next_offset,
-                visible_end=log.visible_end,
-                durable_end=log.durable_end,
-                size_bytes=log.size_bytes,
-                segments=log.segment_count,
-                pending_records=core.sequencer.records,
-                pending_bytes=core.sequencer.size_bytes,
-                commits=self._committer.commits,
-                failed_commits=log_part.failures + journal_part.failures,
-                heals=log_part.heals + journal_part.heals,
-                lost_records=log.record.lost_records,
-                cancelled_records=core.sequencer.cancelled,
-                **self._publishers.admission.statistics(),
-                outbox=len(core.states.outbox),
-                dropped_dead_letters=core.dropped_dead,
-                is_recovery_owed=log.owed_for is not None,
-                stamps_ahead=self._port.carried.stamps.count,
-                history_bytes=self._journal.history_bytes,
-                dropped_history_bytes=self._journal.dropped_history_bytes,
-                gaps=tuple(str(gap) for gap in log.gaps),
-                damages=(*map(str, log.damages), *core.states.losses),
-                groups=tuple(group.statistics(log.visible_end) for group in core.states),
-            )
+        return c.PartitionStatistics(
+            topic=self._spec.topic,
+            partition=self._spec.index,
+            state=self._state,
+            start_offset=log.start_offset,
+            next_offset=log.next_offset,
+            visible_end=log.visible_end,
+            durable_end=log.durable_end,
+            size_bytes=log.size_bytes,
+            segments=log.segment_count,
+            pending_records=core.sequencer.records,
+            pending_bytes=core.sequencer.size_bytes,
+            commits=self._committer.commits,
+            failed_commits=log_part.failures + journal_part.failures,
+            heals=log_part.heals + journal_part.heals,
+            lost_records=log.record.lost_records,
+            cancelled_records=core.sequencer.cancelled,
+            **self._publishers.admission.statistics(),
+            outbox=len(core.states.outbox),
+            dropped_dead_letters=core.dropped_dead,
+            is_recovery_owed=log.owed_for is not None,
+            stamps_ahead=self._port.carried.stamps.count,
+            history_bytes=self._journal.history_bytes,
+            dropped_history_bytes=self._journal.dropped_history_bytes,
+            gaps=tuple(str(gap) for gap in log.gaps),
+            damages=(*map(str, log.damages), *core.states.losses),
+            groups=tuple(group.statistics(log.visible_end) for group in core.states),
         )
 
     @property
@@ -564,16 +612,6 @@ class Partition(Actor[c.PartitionCommand]):
         return "full" if lacks_space or log.is_over_limit or log.owed_for is not None else state
 
     # -- effects: answers
-
-    @staticmethod
-    def _answer(effect: e.Answer) -> None:
-        for token, value in effect.answers:
-            token.answer(value)
-
-    @staticmethod
-    def _refuse(effect: e.Refuse) -> None:
-        for token in effect.tokens:
-            token.fail(effect.error.again())
 
     def _appends_stored(self, effect: e.AppendsStored) -> None:
         """Tell every publisher its offset; return the bytes (A2)."""
@@ -599,12 +637,6 @@ class Partition(Actor[c.PartitionCommand]):
         unawaited = appends.unawaited()
         for client, size_bytes in appends.sizes.items():
             notify(self.context.ref, client, c.Returned(size_bytes, unawaited.get(client, 0), error))
-
-    def _dropped_unread(self, effect: e.DroppedUnread) -> None:
-        self.context.emit(notices.UnreadDropped(self.context.path, *effect))
-
-    def _tell_clients(self, effect: e.TellClients) -> None:
-        notify_all(self.context.ref, effect.news)
 
     def _notify(self, effect: e.Notify) -> None:
         if not effect.token.answer(True):
@@ -670,10 +702,10 @@ class Partition(Actor[c.PartitionCommand]):
             self._deliver(pending, reading)
         self._perform()
 
-    def _skip_expired(self, effect: e.SkipExpired) -> None:
+    def _skip_expired(self, group_id: int) -> None:
         """A task of its own reads on from what the group has not seen yet."""
         skipping = Skipping(self._core, self._log, self.context.clock, self._perform, self._from_disk)
-        self.context.start_task(skipping.run, effect.group_id, name="expired records")
+        self.context.start_task(skipping.run, group_id, name="expired records")
 
     def _deliver(self, pending: PendingLease, reading: LeaseReading) -> None:
         core, token, now = self._core, pending.token, self.context.clock.monotonic()
@@ -702,10 +734,6 @@ class Partition(Actor[c.PartitionCommand]):
         return False
 
     # -- effects: time
-
-    def _arm(self, effect: e.Arm) -> None:
-        if effect.at < self._due.deadline:
-            self._due.arm(effect.at)
 
     def _arm_upkeep(self) -> None:
         left, now = self._log.next_due(self.context.clock.wall_us()), self._upkeep.now()
@@ -743,3 +771,9 @@ class Partition(Actor[c.PartitionCommand]):
         if self._grows_old:
             self._arm_upkeep()
         self._perform()
+
+
+def _answer(reply: Reply | None, answer: object) -> None:
+    """Answer at once, if somebody asks."""
+    if reply is not None:
+        reply.answer(answer)

@@ -35,7 +35,6 @@ from callboard.actors.partition.commands import (
     KeepSchedules,
     LastSequence,
     ListSources,
-    Token,
 )
 from callboard.actors.partition.publishing.admission import Admission
 from callboard.actors.partition.publishing.producers import SCHEDULE_EPOCH, SOURCE_EPOCH, Producer, Run
@@ -114,17 +113,6 @@ class Publishers:
     def identity(self) -> int:
         """What the file names its log by."""
         return identity_of(self._directory)
-
-    def handlers(self) -> dict[type, Callable[[Any, Token | None, float], object]]:
-        """What the partition is asked about publishers, and the answers."""
-        answers: dict[type, Callable[[Any], object]] = {
-            ForgetProducer: self.forget,
-            KeepSchedules: self.keep_schedules,
-            LastSequence: self.last,
-            ListSources: self.list_sources,
-            ForgetSources: self.forget_sources,
-        }
-        return {command: _answered_by(answer) for command, answer in answers.items()}
 
     def forget(self, message: ForgetProducer) -> None:
         """A producer publishes no more."""
@@ -345,15 +333,6 @@ def not_stored(what: str, error: StorageError) -> PublishFailed:
         + (" Free space: publishing continues by itself." if is_full else " Publish again."),
         indefinite=False,
     )
-
-
-def _answered_by(answer: Callable[[Any], object]) -> Callable[[Any, Token | None, float], None]:
-    def handle(message: Any, reply: Token | None, _: float) -> None:
-        found = answer(message)
-        if reply is not None:
-            reply.answer(found)
-
-    return handle
 
 
 def publishers_of(files: Incarnation, spec: PartitionSpec, context: Context[Any]) -> Publishers:

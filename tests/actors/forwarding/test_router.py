@@ -45,7 +45,7 @@ def test_a_partition_says_once_until_it_is_asked_that_dead_letters_wait() -> Non
     """However many come about; of each group for itself; and nothing before there is a router."""
     place = Place(BackgroundAddress())
     notices: Any = DeadLetterNotices(place, place)  # type: ignore[arg-type]
-    has_dead = notices.performers()[e.HasDead]
+    has_dead = notices.has_dead
     has_dead(e.HasDead(1, 1, "r"))
     cell = ActorSystem(clock=VirtualClock(monotonic=lambda: 0.0), entropy=SeededEntropy(1)).register(
         "dead-letters", MailboxSpec(1)

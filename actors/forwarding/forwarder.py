@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, assert_never
 
 import attrs
 
@@ -90,6 +90,8 @@ class Forwarder(Actor[ForwarderCommand]):
                         outbox.flag.set()
             case SourcesEnded():
                 self._ended.look_again()
+            case _:
+                assert_never(message)
 
     def _outbox(self, topic_id: str, partition: int) -> Outbox | None:
         live = self._directory.by_id(topic_id)

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
 
 from callboard.actors.catalog.commands import RouteGroup, SourcesEnded
 from callboard.actors.delivery.failing import DeadLetter
@@ -98,6 +98,8 @@ class DeadLetterRouter(Actor[RouterCommand]):
                 case CountForwarded():
                     if reply is not None:
                         reply.answer(self._forwarded())
+                case _:
+                    assert_never(message)
 
     def _hear(self, topic_id: str, partition: int, group_id: int) -> None:
         """There may be dead letters of the group in the partition."""

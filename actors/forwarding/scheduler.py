@@ -24,13 +24,19 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, assert_never
 
 import trio
 
 from callboard.actors.catalog.commands import WaitingOpened
 from callboard.actors.delivery.receipts import OffsetRange, merged
-from callboard.actors.forwarding.commands import CountDelayed, DelayedQuestion, ListDelayed, SchedulerCommand
+from callboard.actors.forwarding.commands import (
+    CancelDelayed,
+    CountDelayed,
+    DelayedQuestion,
+    ListDelayed,
+    SchedulerCommand,
+)
 from callboard.actors.forwarding.held import Attempts
 from callboard.actors.forwarding.pending import Pending
 from callboard.actors.forwarding.unread import Unread
@@ -87,19 +93,21 @@ class Scheduler(Actor[SchedulerCommand]):
             watching.cancel()
             del self._lines[port]
 
-    async def receive(self, message: SchedulerCommand) -> object:
+    async def receive(self, message: SchedulerCommand) -> None:
         """Serve a waiting partition that is opened; hand a question to the task that serves the partition."""
         waiting = self._directory.waiting.at(message.topic_id, message.partition)
-        if isinstance(message, WaitingOpened):
-            if waiting is not None:
-                self._line(waiting)
-            return None
-        reply = self.context.defer_reply()
-        if waiting is None:
-            reply.fail(_ended(label_of(message.topic_id, message.partition, DELAYED)))
-        else:
-            self._line(waiting).asked(message, reply)
-        return None
+        match message:
+            case WaitingOpened():
+                if waiting is not None:
+                    self._line(waiting)
+            case CancelDelayed() | ListDelayed() | CountDelayed():
+                reply = self.context.defer_reply()
+                if waiting is None:
+                    reply.fail(_ended(label_of(message.topic_id, message.partition, DELAYED)))
+                else:
+                    self._line(waiting).asked(message, reply)
+            case _:
+                assert_never(message)
 
 
 class DelayedLine:
@@ -264,23 +272,31 @@ class DelayedLine:
 
     async def _answer(self) -> None:
         message, reply = self._questions[0]
-        answer: Any
-        if isinstance(message, CountDelayed):
-            answer = len(self._pending)
-        elif isinstance(message, ListDelayed):
-            clock = self._context.clock
-            answer = self._pending.listed(message.after, message.limit, clock.monotonic(), clock.wall_us())
-        else:
-            answer = self._pending.found(dict.fromkeys(message.schedule_ids))
-            if answer:
-                ranges = merged([(each, each + 1) for each in sorted(answer)])
-                await self._calls.ask(self._waiting.port, c.SettleOffsets(WAITING, ranges))
-                self._pending.cancel(answer)
-                self._waiting.cancelled += len(answer)
-                self._count()
+        answer: object
+        match message:
+            case CountDelayed():
+                answer = len(self._pending)
+            case ListDelayed(after=after, limit=limit):
+                clock = self._context.clock
+                answer = self._pending.listed(after, limit, clock.monotonic(), clock.wall_us())
+            case CancelDelayed(schedule_ids=schedule_ids):
+                answer = await self._cancel(schedule_ids)
+            case _:
+                assert_never(message)
         self._questions.popleft()
         reply.answer(answer)
         await self._compact()
+
+    async def _cancel(self, schedule_ids: Sequence[int]) -> Sequence[int]:
+        """Those of these that were pending."""
+        found = self._pending.found(dict.fromkeys(schedule_ids))
+        if found:
+            ranges = merged([(each, each + 1) for each in sorted(found)])
+            await self._calls.ask(self._waiting.port, c.SettleOffsets(WAITING, ranges))
+            self._pending.cancel(found)
+            self._waiting.cancelled += len(found)
+            self._count()
+        return found
 
     # -- moving
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, assert_never
 
 import trio
 
@@ -147,6 +147,8 @@ class Coordinator(Actor[CoordinatorCommand]):
                 self._leave((consumer,), reply)
             case Fence(consumer):
                 self._fence(consumer, reply)
+            case _:
+                assert_never(message)
 
     # -- joining
 

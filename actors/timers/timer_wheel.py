@@ -5,6 +5,8 @@ Nothing of it outlives an incarnation but its counts. The next one says that it 
 
 from __future__ import annotations
 
+from typing import assert_never
+
 import attrs
 import trio
 
@@ -67,6 +69,8 @@ class TimerWheel(Actor[WheelCommand]):
                 case CountTimers():
                     if reply is not None:
                         reply.answer(TimerStatistics(len(armed), counts.arms, counts.came, counts.wakes))
+                case _:
+                    assert_never(message)
         self._wake_by(first)
 
     async def _keep_time(self) -> None:

@@ -1,6 +1,6 @@
 """The catalog actor: creates, alters and deletes topics and groups, durably, and keeps their actors in being.
 
-Everything it does is decided by a journalled event first (`catalog_state`), then carried out; carrying out is
+Everything it does is decided by a journalled event first (`decisions`), then carried out; carrying out is
 idempotent, and a start carries out whatever the journal has decided, so a crash between the two loses nothing and
 leaves nothing half done.
 
@@ -10,23 +10,15 @@ decisions queue up, for the catalog's own journal; those that wait together shar
 
 Directions: users ask the catalog; the catalog starts and stops topics and coordinators through their supervisors and
 asks partitions. Coordinators ask it from tasks of their own.
-
-Invariants
-----------
-K2  The state changes only when the journal has what changes it: decisions are tried on a copy, in the order in which
-    they came, and the copy becomes the state when they are synced. All of them succeed or fail together, but for those
-    that were refused.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, assert_never
 
-import attrs
 import trio
 
 from callboard.actors import notices
@@ -37,6 +29,7 @@ from callboard.actors.catalog.commands import (
     AlterGroup,
     AlterTopic,
     CatalogCommand,
+    CatalogOperation,
     CreateTopic,
     DeleteGroup,
     DeleteTopic,
@@ -53,15 +46,15 @@ from callboard.actors.catalog.commands import (
     SeekGroup,
 )
 from callboard.actors.catalog.dead_letter_topics import check_dead_letter_topic
+from callboard.actors.catalog.decisions import Decisions
 from callboard.actors.catalog.directory import Directory, LiveTopic
-from callboard.actors.catalog.finding import FindsTopics
 from callboard.actors.catalog.folders import folders_of
-from callboard.actors.catalog.forgetting import ForgetsGroups
-from callboard.actors.catalog.losses import store_losses, tell_losses
 from callboard.actors.catalog.making import MadeFolders
 from callboard.actors.catalog.operations import Afterwards, CatalogOperations
+from callboard.actors.catalog.partition_groups import PartitionGroups
+from callboard.actors.catalog.pattern_readers import PatternReaders
 from callboard.actors.catalog.patterns import after, check_pattern_of, left_out, matching, passed_over
-from callboard.actors.catalog.schedule_changes import ChangesSchedules
+from callboard.actors.catalog.schedule_changes import ScheduleChanges
 from callboard.actors.catalog.seeking import Places, seek_group, sought_words
 from callboard.actors.catalog.state import CatalogState, GroupRecord, TopicRecord
 from callboard.actors.kernel import Actor
@@ -87,72 +80,39 @@ from callboard.log.errors import (
     GroupExists,
     InternalError,
     InvalidArgument,
-    LogCorrupt,
     MailboxFull,
     StorageError,
     TopicExists,
 )
-from callboard.log.journal.journal import Journal
-from callboard.log.journal.journal_recovery import Owner
 from callboard.log.limits import GROUPS_MAX, TOPICS_MAX
 from callboard.log.removal import remove_tree
-from callboard.log.seams.disk import Disk, Incarnation, MakeDirectory, SyncDirectory
-from callboard.log.segments.damage_record import DamageRecord
+from callboard.log.seams.disk import Disk, MakeDirectory, SyncDirectory
 
-Decide = Callable[[CatalogState], Sequence[state.Event]]
-"""What a decision makes of a state, as events; raises its refusal."""
-DECISIONS_AT_ONCE = 100
-"""How many decisions share a sync at most: what they write should find room in the journal's reserve on a full disk."""
 ALTER_TIMEOUT_S = 5.0
 """How long altering waits for a partition to take note; one that recovers takes note when it has."""
 
 
-@attrs.define(eq=False)
-class _Decision:
-    """A decision that is asked for."""
-
-    decide: Decide
-    is_taken: bool = False
-    """It has been tried."""
-    is_stored: bool = False
-    error: CallboardError | None = None
-
-
-class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand]):
-    """See the module. Its durable state is `CatalogState`; what is live is in the shared `Directory`."""
+class Catalog(Actor[CatalogCommand]):
+    """See the module. Its durable state is what `Decisions` has; what is live is in the shared `Directory`."""
 
     defers_interrupts = True
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._calls = PartitionCalls(Timers(directory.wheel))
-        self._state, self._made = CatalogState(), MadeFolders(directory)
-        self._deciding = trio.Lock()
-        self._undecided: deque[_Decision] = deque()
-        self._is_in_doubt = False
-        """Whether the journal may hold a decision that failed, and that does not count."""
+        self._made = MadeFolders(directory)
         self._next_consumer = 0
-        self._journal: Journal
-        self._losses: DamageRecord
-        self._files: Incarnation
         self._disk: Disk
+        self._decisions: Decisions
         self._operations: CatalogOperations
-        self._handlers: dict[type, Callable[[Any], Awaitable[object]]] = {
-            CreateTopic: self._create_topic,
-            AlterTopic: self._alter_topic,
-            DeleteTopic: self._delete_topic,
-            EnableDelays: self._enable_delays,
-            EnableOutbox: self._enable_outbox,
-            AddSchedule: self._add_schedule,
-            RemoveSchedule: self._change_schedule,
-            PauseSchedule: self._change_schedule,
-            EnsureGroup: self._ensure_group,
-            AlterGroup: self._alter_group,
-            SeekGroup: self._seek_group,
-            GroupIdle: self._group_idle,
-            DeleteGroup: self._delete_group,
-            EndGroup: self._end_group,
-        }
+        self._groups: PartitionGroups
+        self._patterns: PatternReaders
+        self._schedules: ScheduleChanges
+
+    @property
+    def _state(self) -> CatalogState:
+        """The latest. It is another one after each decision."""
+        return self._decisions.state
 
     async def started(self) -> None:
         """Rebuild the state, then begin to carry out everything it has decided."""
@@ -161,39 +121,18 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
             raise InternalError("the catalog was started in a system without a disk", invariant="K1")
         self._disk = context.disk
         self._operations = CatalogOperations(context, self._operation_failed)
-        self._files = await context.disk.incarnate("catalog")
-        await self._files.submit((MakeDirectory("topics"), SyncDirectory("topics"), SyncDirectory("")))
-        owner = Owner(
-            self._state.restore,
-            self._state.replay,
-            state.RECORDS_VERSION,
-            versioned=self._state.versioned,
-            lost=self._state.lost,
-        )
-        self._journal = await Journal.open(
-            self._files,
-            "catalog",
-            owner,
-            clock=context.clock,
-            entropy=context.entropy,
-            limits=context.limits,
-        )
-        await self._check_not_missing()
-        self._losses = await DamageRecord.load(self._files, "catalog")
-        self._directory.catalog_losses = await tell_losses(context, self._files, self._state, self._losses)
-        if self._journal.needs_healing:
-            # What was read may be in the page cache only: it is written anew before anything else is decided. On a full
-            # disk that waits for the next decision if all that was read is proven, and until then only that is used.
-            try:
-                await store_losses(self._losses)
-                await self._journal.heal(self._state.snapshot())
-            except DiskFull as error:
-                if self._journal.is_read_unproven:
-                    raise
-                context.emit(notices.CatalogHeld(context.path, str(error)))
+        files = await context.disk.incarnate("catalog")
+        await files.submit((MakeDirectory("topics"), SyncDirectory("topics"), SyncDirectory("")))
+        directory, decisions = self._directory, await Decisions.open(context, files, self._made)
+        self._decisions = decisions
+        directory.catalog_losses = await decisions.tell_losses()
+        await decisions.prove()
+        self._groups = PartitionGroups(context, directory, decisions, self._calls)
+        self._patterns = PatternReaders(context, directory, decisions, self._groups)
+        self._schedules = ScheduleChanges(context, directory, decisions, self._launch)
         self._next_consumer = self._state.consumers_reserved
         await self._end_ephemeral_groups()
-        await self._find_topics_again()
+        await self._patterns.find_again()
         for topic in list(self._state.topics.values()):
             await self._directory.turn_to_launch(topic)
             if topic.deleting:
@@ -202,7 +141,7 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
                 self._launch(topic)
             else:
                 self._operations.begin(f"topic {topic.name}", partial(self._launch_later, topic))
-        self._read_patterns()
+        self._patterns.read()
         for group in self._state.groups.values():
             await self._directory.launch_coordinator(group)
             if self._directory.membership(group).told != group.settings:
@@ -217,139 +156,75 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
         ]
         if ended:
             try:
-                await self._decide(lambda _: ended)
+                await self._decisions.decide(lambda _: ended)
             except StorageError as error:
                 self._operation_failed("ephemeral groups", error)
 
-    async def _check_not_missing(self) -> None:
-        """Refuse an empty journal beside topics' files: what it said of them, and of the groups, would be lost."""
-        if self._journal.next_sequence > 0:
-            return
-        found = [
-            entry.name for entry in await self._files.list("topics") if state.TOPIC_ID.fullmatch(entry.name)
-        ]
-        if found:
-            raise LogCorrupt(
-                f"the catalog is empty, and there are files of {len(found)} topics ({found[0]} ...)."
-                " They were left alone. Restore the directory `catalog` from a copy, or move `topics` away to begin"
-                " anew.",
-                path="catalog",
-            )
-
     async def stopping(self) -> None:
         """Close the journal, between two decisions; there is none after that."""
-        await self._deciding.acquire()
-        with suppress(StorageError):  # what was found is found again, unless a snapshot has it
-            await store_losses(self._losses)
-        await self._made.close(self._journal, self._state)
-        await self._journal.close()
+        await self._decisions.close()
 
     async def receive(self, message: CatalogCommand) -> object:
         """Answer at once what needs no other actor, and begin an operation for the rest."""
-        if isinstance(message, ListGroups):
-            return tuple(self._state.groups.values())
-        if isinstance(message, ListTopics):
-            return tuple(self._state.topics.values())
-        if isinstance(message, IsTopic):
-            record = self._state.topics.get(message.topic_id)
-            return record is not None and not record.deleting
         match message:
+            case ListGroups():
+                return tuple(self._state.groups.values())
+            case ListTopics():
+                return tuple(self._state.topics.values())
+            case IsTopic(topic_id):
+                record = self._state.topics.get(topic_id)
+                return record is not None and not record.deleting
             case CreateTopic() | AlterTopic() | DeleteTopic() | EnableDelays() | EnableOutbox():
                 subject = f"topic {message.name}"
             case AddSchedule() | RemoveSchedule() | PauseSchedule():
                 subject = f"topic {message.name}"
+            case EnsureGroup() | AlterGroup() | SeekGroup() | DeleteGroup():
+                subject = f"group {message.name}"
             case GroupIdle(group_id) | EndGroup(group_id):
                 group = self._state.groups.get(group_id)
                 if group is None:
                     return None
                 subject = f"group {group.name}"
             case _:
-                subject = f"group {message.name}"
+                assert_never(message)
         reply = self.context.defer_reply()
         try:
-            self._operations.begin(subject, partial(self._handlers[type(message)], message), reply)
+            self._operations.begin(subject, partial(self._carry_out, message), reply)
         except MailboxFull as error:
             reply.fail(error)
         return None
 
-    async def _decide(self, decide: Decide) -> None:
-        """What `decide` makes of the state is journalled, then applied: from here on it is decided (K2).
-
-        Raises what `decide` raises, and `StorageError`.
-        """
-        decision = _Decision(decide)
-        self._undecided.append(decision)
-        async with self._deciding:
-            while not decision.is_taken:
-                count = min(len(self._undecided), DECISIONS_AT_ONCE)
-                await self._decide_together([self._undecided.popleft() for _ in range(count)])
-        if decision.error is not None:
-            raise decision.error
-        if not decision.is_stored:
-            raise InternalError("the catalog broke off before it had decided", invariant="K2")
-
-    async def _decide_together(self, decisions: Sequence[_Decision]) -> None:
-        draft, records = self._state.copy(), []
-        for decision in decisions:
-            decision.is_taken = True
-            try:
-                events = decision.decide(draft)
-            except InternalError:
-                raise
-            except CallboardError as refusal:
-                decision.error = refusal
-                continue
-            for event in events:
-                draft.apply(event)
-                records.append(state.encode(event))
-        try:
-            if records:
-                await self._store([*records, *self._made.records(draft)])
-                self._made.noted()
-        except StorageError as error:
-            for decision in decisions:
-                decision.error = decision.error or error.again()
-            return
-        self._state = draft
-        for decision in decisions:
-            decision.is_stored = True
-        await self._maintain_journal()
-
-    async def _store(self, records: Sequence[bytes]) -> None:
-        await self._heal()
-        try:
-            await self._journal.append(records, sync=True)
-        except StorageError as error:
-            self._is_in_doubt = error.indefinite
-            raise
-
-    async def _heal(self) -> None:
-        if self._journal.needs_healing:
-            await store_losses(self._losses)
-            await self._journal.heal(self._state.snapshot())
-            self._is_in_doubt = False
-
-    async def _confirm(self) -> None:
-        """What was decided stays decided, whatever a decision that failed has left in the journal.
-
-        Raises `StorageError` when that cannot be written.
-        """
-        if self._is_in_doubt:
-            async with self._deciding:
-                await self._heal()
-
-    async def _maintain_journal(self) -> None:
-        """Keep the journal short, and its reserve. What the disk refuses now is tried again at the next decision."""
-        journal = self._journal
-        try:
-            await store_losses(self._losses)
-            if journal.bytes_since_snapshot > self.context.limits.catalog_snapshot_every_bytes:
-                await journal.snapshot(self._state.snapshot())
-                await journal.prune()
-            elif journal.needs_maintenance:
-                await journal.maintain()
-        except StorageError as error:
-            self.context.emit(notices.CatalogUnmaintained(self.context.path, str(error)))
+    async def _carry_out(self, message: CatalogOperation) -> object:
+        match message:
+            case CreateTopic():
+                return await self._create_topic(message)
+            case AlterTopic():
+                return await self._alter_topic(message)
+            case DeleteTopic():
+                await self._delete(self._known(message.name))
+            case EnableDelays():
+                return await self._enable_delays(message)
+            case EnableOutbox():
+                return await self._enable_outbox(message)
+            case AddSchedule():
+                return await self._schedules.add(message)
+            case RemoveSchedule() | PauseSchedule():
+                await self._schedules.change(message)
+            case EnsureGroup():
+                return await self._ensure_group(message)
+            case AlterGroup():
+                return await self._alter_group(message)
+            case SeekGroup():
+                return await self._seek_group(message)
+            case GroupIdle():
+                await self._group_idle(message)
+            case DeleteGroup():
+                return await self._delete_group(message)
+            case EndGroup():
+                return await self._end_group(message)
+            case _:
+                assert_never(message)
+        return None
 
     def _operation_failed(self, subject: str, error: CallboardError) -> None:
         self.context.emit(notices.OperationFailed(subject, str(error)))
@@ -374,7 +249,7 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
                     "Name them as they are, or name no settings.",
                 )
                 raise TopicExists(f"{where} {told}", topic=name)
-            await self._confirm()
+            await self._decisions.confirm()
             return self._launch(record).topic_id
         check_not_own(name, "topic")
         topic_id: str = self.context.entropy.bytes(8).hex()
@@ -394,11 +269,11 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
             created = (state.TOPIC_CREATED, name, topic_id, state.changed(wanted))
             return after(draft, created, lambda then: [then.topics[topic_id]])
 
-        await self._decide(decide)
+        await self._decisions.decide(decide)
         record = self._state.topics[topic_id]
-        self._tell_found(record)
+        self._patterns.tell_found(record)
         live = self._launch(record)
-        self._read_patterns()
+        self._patterns.read()
         lack = await self._directory.opened(live)
         if lack is not None:
             fate = "The topic was deleted again. Free space, then create it."
@@ -416,8 +291,8 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
     def _launch(self, record: TopicRecord) -> LiveTopic:
         live = self._directory.by_id(record.topic_id)
         if live is None:
-            live = self._directory.launch_topic(record, self._groups_of(record.topic_id))
-            self.context.start_task(self._close_forgotten_groups, live, name=f"groups of {record.name}")
+            live = self._directory.launch_topic(record, self._groups.reading(record.topic_id))
+            self.context.start_task(self._groups.close_forgotten, live, name=f"groups of {record.name}")
         if record.delays:
             waiting = self._directory.waiting
             waiting.run = waiting.run or int.from_bytes(self.context.entropy.bytes(8), "little")
@@ -432,7 +307,7 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
     async def _launch_later(self, record: TopicRecord) -> None:
         """The topic of the same name that was deleted before has ended."""
         self._launch(record)
-        self._read_patterns()
+        self._patterns.read()
         await trio.lowlevel.checkpoint()
 
     def _known(self, name: str, found: CatalogState | None = None) -> TopicRecord:
@@ -444,7 +319,7 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
     async def _alter_topic(self, message: AlterTopic) -> str:
         record = self._known(message.name)
         altered = topic_settings(message.given, f"topic {message.name!r}", record.settings)
-        await self._decide(
+        await self._decisions.decide(
             lambda _: [(state.TOPIC_ALTERED, record.topic_id, state.stored_settings(record, altered))]
         )
         live = self._launch(record)
@@ -468,8 +343,8 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
     async def _enable_delays(self, message: EnableDelays) -> str:
         record = self._known(message.name)
         if not record.delays:
-            await self._decide(lambda _: [(state.TOPIC_DELAYS, record.topic_id)])
-        await self._confirm()
+            await self._decisions.decide(lambda _: [(state.TOPIC_DELAYS, record.topic_id)])
+        await self._decisions.confirm()
         live = self._launch(self._state.topics[record.topic_id])
         for port in live.waiting:
             await self._calls.ask(port, OPEN_WAITING)
@@ -482,8 +357,8 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
         if message.delays and not record.outbox_delays:
             missing.append((state.TOPIC_OUTBOX_DELAYS, record.topic_id))
         if missing:
-            await self._decide(lambda _: missing)
-        await self._confirm()
+            await self._decisions.decide(lambda _: missing)
+        await self._decisions.confirm()
         record = self._state.topics[record.topic_id]
         live = self._launch(record)
         for outbox in live.outboxes:
@@ -492,11 +367,8 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
             outbox.takes_delayed = record.outbox_delays
         return live.topic_id
 
-    async def _delete_topic(self, message: DeleteTopic) -> None:
-        await self._delete(self._known(message.name))
-
     async def _delete(self, record: TopicRecord) -> None:
-        await self._decide(lambda _: [(state.TOPIC_DELETING, record.topic_id)])
+        await self._decisions.decide(lambda _: [(state.TOPIC_DELETING, record.topic_id)])
         try:
             await self._finish_deleting(record)
         except StorageError as error:
@@ -513,12 +385,12 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
             if outbox.pending:
                 self.context.emit(notices.OutboxDropped(outbox.source.label, record.topic_id, outbox.pending))
         await self._directory.retire_topic(record)
-        self._read_patterns()
+        self._patterns.read()
         path = f"topics/{record.topic_id}"
         await remove_tree(await self._disk.incarnate(path), path)
         deleted = (state.TOPIC_DELETED, record.topic_id)
-        await self._decide(lambda draft: after(draft, deleted, left_out))
-        self._read_patterns()
+        await self._decisions.decide(lambda draft: after(draft, deleted, left_out))
+        self._patterns.read()
         await self._disk.forget(path)
         for folder in folders_of([record]):
             await self._disk.forget(folder.directory)
@@ -529,16 +401,16 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
         check_name(message.name, "group")
         wanted = group_settings(message.given, f"group {message.name!r}")
         while self._joining(message, wanted, self._state):
-            await self._decide(partial(self._joining, message, wanted))
+            await self._decisions.decide(partial(self._joining, message, wanted))
             if (made := self._state.group(message.name)) is not None:
                 # Also when a topic was deleted meanwhile, and no consumer joins: the coordinator lets it end.
-                self._read_patterns()
+                self._patterns.read()
                 await self._directory.launch_coordinator(made)
                 if made.pattern is not None and not made.found:
                     for passed in passed_over(self._state, self._state.topics.values()):
                         if passed.group == made.name:
                             self.context.emit(passed)
-        await self._confirm()
+        await self._decisions.confirm()
         consumer, self._next_consumer = self._next_consumer, self._next_consumer + 1
         record = self._state.group(message.name)
         if record is None:
@@ -596,12 +468,12 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
         record = self._known_group(message.name)
         altered = group_settings(message.given, f"group {message.name!r}", record.settings)
         check_dead_letter_topic(self._state, record, (), altered)
-        await self._decide(
+        await self._decisions.decide(
             lambda _: [(state.GROUP_ALTERED, record.group_id, state.stored_settings(record, altered))]
         )
         if "dead_letter_topic" in message.given:
-            await self._find_topics_again()
-            self._read_patterns()
+            await self._patterns.find_again()
+            self._patterns.read()
         await self._tell_settings(self._known_group(message.name))
         return altered
 
@@ -634,17 +506,17 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
 
     async def _group_idle(self, message: GroupIdle) -> None:
         idle = (state.GROUP_IDLE, message.group_id, message.since_us)
-        await self._decide(lambda draft: [idle] if message.group_id in draft.groups else [])
+        await self._decisions.decide(lambda draft: [idle] if message.group_id in draft.groups else [])
 
     async def _delete_group(self, message: DeleteGroup) -> Afterwards:
         if not message.drop_dead_letters:
-            await self._check_dead_letters(self._known_group(message.name))
+            await self._groups.check_dead_letters(self._known_group(message.name))
         return await self._forget_group(self._known_group(message.name))
 
     async def _end_group(self, message: EndGroup) -> Afterwards | int | None:
         record = self._ending_group(message)
         if record is not None and record.settings.durable:
-            if kept := await self._kept_letters(record):
+            if kept := await self._groups.kept_letters(record):
                 return sum(kept.values())
             record = self._ending_group(message)
         if record is None:
@@ -676,10 +548,10 @@ class Catalog(ForgetsGroups, FindsTopics, ChangesSchedules, Actor[CatalogCommand
             latest = draft.groups[record.group_id]  # a topic may have been found just now
             return [(state.GROUP_DELETED, record.group_id)]
 
-        await self._decide(decide)
+        await self._decisions.decide(decide)
         # The coordinator first: it would open the group again for its members.
         await self._directory.retire_coordinator(record)
-        return Afterwards(partial(self._close_group, latest))
+        return Afterwards(partial(self._groups.close, latest))
 
     def _known_group(self, name: str) -> GroupRecord:
         record = self._state.group(name)

@@ -179,13 +179,12 @@ class ListTopics(Question[tuple[TopicRecord, ...]]):
     """Answered at once with a tuple of `TopicRecord`s, also of topics that are being deleted."""
 
 
-CatalogCommand = (
+CatalogOperation = (
     CreateTopic
     | AlterTopic
     | DeleteTopic
     | EnableDelays
     | EnableOutbox
-    | IsTopic
     | AddSchedule
     | RemoveSchedule
     | PauseSchedule
@@ -195,9 +194,9 @@ CatalogCommand = (
     | GroupIdle
     | EndGroup
     | DeleteGroup
-    | ListGroups
-    | ListTopics
 )
+"""What is carried out beside the catalog's loop."""
+CatalogCommand = CatalogOperation | IsTopic | ListGroups | ListTopics
 
 
 ROUTER: Final = "dead-letters"

@@ -1,4 +1,4 @@
-"""What the catalog's actor does so that partitions know which groups read them, and nothing more of others."""
+"""What partitions know of groups: the catalog sees to it that they know those that read them, and no others."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from callboard.actors.notices import OperationFailed
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.kept_letters import kept_letters
 from callboard.actors.partition.spec import ReadingGroups
 from callboard.log.errors import ActorCrashed, ActorStopped, CallboardError, DeadLettersKept
 
 if TYPE_CHECKING:
+    from callboard.actors.catalog.decisions import Decisions
     from callboard.actors.catalog.directory import Directory, LiveTopic
-    from callboard.actors.catalog.state import CatalogState, GroupRecord
+    from callboard.actors.catalog.state import GroupRecord
+    from callboard.actors.kernel import Context
     from callboard.actors.partition.calls import PartitionCalls
     from callboard.actors.partition.port import PartitionPort
 
@@ -23,21 +26,20 @@ COUNT_TIMEOUT_S: Final = 5.0
 PLACES_TOLD: Final = 5
 
 
-class ForgetsGroups:
-    """See the module. The rest is the catalog's."""
+class PartitionGroups:
+    """See the module."""
 
-    context: Any
-    _directory: Directory
-    _state: CatalogState
-    _calls: PartitionCalls
+    def __init__(
+        self, context: Context[Any], directory: Directory, decisions: Decisions, calls: PartitionCalls
+    ) -> None:
+        self._context = context
+        self._directory = directory
+        self._decisions = decisions
+        self._calls = calls
 
-    if TYPE_CHECKING:
-
-        def _operation_failed(self, subject: str, error: CallboardError) -> None: ...
-
-    def _groups_of(self, topic_id: str) -> ReadingGroups:
+    def reading(self, topic_id: str) -> ReadingGroups:
         """The groups that read a topic which is to be launched."""
-        groups = [each for each in self._state.groups.values() if topic_id in each.topic_ids]
+        groups = [each for each in self._decisions.state.groups.values() if topic_id in each.topic_ids]
         openings = [
             self._directory.membership(each).opening(each.group_id, each.start_in(topic_id))
             for each in groups
@@ -46,25 +48,25 @@ class ForgetsGroups:
         keep_expired = [each.group_id for each in groups if each.settings.dead_letter_expired]
         return ReadingGroups(readers, frozenset(keep_expired))
 
-    async def _check_dead_letters(self, record: GroupRecord) -> None:
+    async def check_dead_letters(self, record: GroupRecord) -> None:
         """Raise `DeadLettersKept` if partitions keep dead letters of the group."""
-        if kept := await self._kept_letters(record):
+        if kept := await self.kept_letters(record):
             raise _dead_letters_kept(record, kept)
 
-    async def _kept_letters(self, record: GroupRecord) -> dict[str, int]:
+    async def kept_letters(self, record: GroupRecord) -> dict[str, int]:
         """The dead letters that partitions keep of the group, by their labels, as far as they answer in time."""
         kept: dict[str, int] = {}
         with trio.move_on_after(COUNT_TIMEOUT_S):
             await kept_letters(self._calls, self._directory.ports(record), record.group_id, kept)
         return kept
 
-    async def _close_group(self, record: GroupRecord) -> None:
+    async def close(self, record: GroupRecord) -> None:
         """Have every partition of its topics forget the group."""
         async with trio.open_nursery() as nursery:
             for port in self._directory.ports(record):
-                nursery.start_soon(self._close_group_at, port, record.group_id, record.name)
+                nursery.start_soon(self.close_at, port, record.group_id, record.name)
 
-    async def _close_group_at(self, port: PartitionPort, group_id: int, name: str = "") -> None:
+    async def close_at(self, port: PartitionPort, group_id: int, name: str = "") -> None:
         """Have a partition forget a group. One that cannot do it now does it at the next start."""
         while True:
             try:
@@ -74,10 +76,11 @@ class ForgetsGroups:
             except ActorStopped:
                 return  # its topic was deleted, or the runtime closes: the next opening sees to it
             except CallboardError as error:
-                self._operation_failed(f"forgetting group {group_id} at {port.label}", error)
+                subject = f"forgetting group {group_id} at {port.label}"
+                self._context.emit(OperationFailed(subject, str(error)))
             return
 
-    async def _close_forgotten_groups(self, live: LiveTopic) -> None:
+    async def close_forgotten(self, live: LiveTopic) -> None:
         """Delivery states of groups that do not read the topic any more would hold retention back for ever."""
         async with trio.open_nursery() as nursery:
             for port in live.ports:
@@ -90,10 +93,10 @@ class ForgetsGroups:
         except CallboardError:
             return
         for group in statistics.groups:
-            record = self._state.groups.get(group.group_id)
+            record = self._decisions.state.groups.get(group.group_id)
             is_read = record is not None and (record.pattern is None or port.topic_id in record.topic_ids)
             if not is_read:
-                await self._close_group_at(port, group.group_id)
+                await self.close_at(port, group.group_id)
 
 
 def _dead_letters_kept(record: GroupRecord, kept: dict[str, int]) -> DeadLettersKept:

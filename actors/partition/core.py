@@ -10,6 +10,18 @@ publisher and notifies consumers that wait. A consumer's `fetch` leases it; a co
 (`queues`); `journalled` has the records read and delivered. `ack`, `nack`, `reject` and `release`
 change the delivery state at once and are answered by `journalled`.
 
+That much is in this class. The rest is in its parts, each of which alone writes what it is about:
+
+``deliveries``      what all parts share: the groups, the ends of the log, and what is to follow from a step
+``settings``        settings of groups
+``group_openings``  groups that begin and end
+``seeks``           groups that go on from another offset
+``members``         members that own the partition, leave, or begin a new generation
+``choice``          records that are read before they are leased
+``expiry``          records that have expired
+``dead_letters``    dead letters, and those that went with their groups
+``outbox``          acks that publish, and what they leave to be forwarded
+
 Vocabulary
 ----------
 *notified*    a consumer has a notice that something is ready and has not fetched since. It may be gone or busy: after
@@ -33,11 +45,10 @@ P6  What `Carried` holds is what a successor in the same process needs, and noth
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from callboard.actors.delivery.failing import LIMIT_REACHED, PROCESS_ENDED
-from callboard.actors.delivery.receipts import Lease, OffsetRange, Settlement, between
+from callboard.actors.delivery.failing import PROCESS_ENDED
+from callboard.actors.delivery.receipts import Lease, OffsetRange, Settlement
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
 from callboard.actors.partition.beside.outbox_rules import OutboxRules
@@ -48,17 +59,17 @@ from callboard.actors.partition.choice.record_window import WindowBudget
 from callboard.actors.partition.choice.rules import ChoiceRules
 from callboard.actors.partition.commands import Token
 from callboard.actors.partition.dead_letter_rules import DeadLetterRules
+from callboard.actors.partition.deliveries import PartitionDeliveries
 from callboard.actors.partition.group_states import DELAY_MAX_S, Group, GroupStates, PendingLease
 from callboard.actors.partition.member_rules import MemberRules
 from callboard.actors.partition.opening_rules import OpeningRules
-from callboard.actors.partition.ownership import Ownership
-from callboard.actors.partition.queues import LINGER_S, NEVER, Appends, JournalQueue, JournalWork, Sequencer
+from callboard.actors.partition.queues import LINGER_S, Appends, JournalWork, Sequencer
 from callboard.actors.partition.seek_rules import SeekRules
+from callboard.actors.partition.settings_rules import SettingsRules
 from callboard.log.errors import (
     CallboardError,
     ConsumerFenced,
     DeadLettersFull,
-    GroupNotFound,
     InvalidArgument,
     OffsetOutOfRange,
     OutboxFull,
@@ -71,17 +82,13 @@ if TYPE_CHECKING:
 
 REFUSALS: Final = (InvalidArgument, DeadLettersFull, OffsetOutOfRange, OutboxFull)
 """Raised before anything has changed."""
-NOTICE_LASTS_S: Final = 0.05
-"""How long a notified consumer may take to fetch before the next one is notified."""
 LATE: Final = 1 / 8
 """A lease that is handed over after this part of its visibility timeout begins anew."""
 READERS_SIFT_AT: Final = 64
 """Readers that gave up waiting are looked for when this many wait, or twice as many as were left."""
 
 
-class PartitionCore(
-    ChoiceRules, DeadLetterRules, ExpiryRules, MemberRules, OpeningRules, OutboxRules, SeekRules
-):
+class PartitionCore:
     """See the module. `is_abandoned` tells whether an asker waits no more, `load` how busy a waiting one is."""
 
     def __init__(
@@ -100,37 +107,61 @@ class PartitionCore(
         draw: Draw = lambda: 0.0,
     ) -> None:
         self.label = label
+        self.deliveries = deliveries = PartitionDeliveries(
+            states,
+            carried,
+            label=label,
+            start_offset=start_offset,
+            visible_end=visible_end,
+            limits=limits,
+            load=load,
+            draw=draw,
+        )
         self.states = states
+        self.journal = deliveries.journal
+        self.stamps = carried.stamps
+        self._groups = states.groups
+        self._carried = carried
+        self._limits = limits
+        self._is_abandoned = is_abandoned
         self.sequencer = Sequencer(limits, is_abandoned)
         self.publish_one = self.sequencer.add_one
         self.publish_many = self.sequencer.add_many
         self.begin_producer = self.sequencer.add_begin
-        self.dropped_dead = 0
-        """Dead letters that went with their groups."""
-        self.start_offset = start_offset
-        self.visible_end = self.durable_end = visible_end
-        self.wall_offset_s = states.wall_offset_s
-        """Wall time minus monotonic time, by which it knows how long records have waited. The shell says
-        what it is now."""
-        self.effects: list[e.Effect] = []
-        """What to do, in order."""
-        self.journal = JournalQueue()
-        self._behind_drop: list[tuple[Token, int | c.Opened]] | None = None
         self.readers: dict[Token, None] = {}
         """Who waits for the visible end to move."""
         self._readers_sift_at = READERS_SIFT_AT
-        self._carried = carried
-        self.stamps = carried.stamps
-        self._groups = states.groups
-        self._is_abandoned = is_abandoned
-        self._load, self._draw = load, draw
-        self._armed = NEVER
-        self._limits = limits
-        self._has_priorities = has_priorities
-        self._windows = WindowBudget(limits.window_bytes) if windows is None else windows
+        windows = WindowBudget(limits.window_bytes) if windows is None else windows
+        self.choice = ChoiceRules(
+            deliveries, self.fetch, is_abandoned, windows, has_priorities=has_priorities
+        )
+        self.expiry = ExpiryRules(deliveries)
+        self.dead_letters = DeadLetterRules(deliveries, self.expiry)
+        self.members = MemberRules(deliveries)
+        self.outbox = OutboxRules(deliveries)
+        self.settings = SettingsRules(deliveries, self.choice, self.expiry, self.dead_letters)
+        self.group_openings = OpeningRules(
+            deliveries, self.settings, self.dead_letters, self.members, self.expiry
+        )
+        self.seeks = SeekRules(deliveries, self.choice, self.expiry, self.group_openings)
         for group_id, settings in list(carried.settings.items()):
             if group_id in self._groups:
-                self._set(group_id, settings, 0.0)
+                self.settings.set(group_id, settings, 0.0)
+
+    @property
+    def effects(self) -> Sequence[e.Effect]:
+        """What to do, in order."""
+        return self.deliveries.effects
+
+    @property
+    def start_offset(self) -> int:
+        """Where the log begins."""
+        return self.deliveries.start_offset
+
+    @property
+    def visible_end(self) -> int:
+        """Where what can be leased ends."""
+        return self.deliveries.visible_end
 
     # -- beginning and ending -------------------------------------------------------------------------------
 
@@ -146,7 +177,7 @@ class PartitionCore(
     ) -> Generator[None, None, None]:
         """The same, yielding now and then where there is much to do: the core takes nothing else until its end."""
         carried = self._carried
-        self.open_implied(numbering)
+        self.group_openings.open_implied(numbering)
         for group in self._groups.values():
             delivery = group.delivery
             group.dead_told = delivery.dead_lettered
@@ -172,11 +203,11 @@ class PartitionCore(
             if not place % self._limits.step_items:
                 yield
         for group in self._groups.values():
-            self._has_changed(group, now, urgent=False)
-            self.look_for_expired(group, now)
-            self._died_in(group, now)
-        self._arm(self.next_deadline())
-        self.look_at_outbox()
+            self.deliveries.has_changed(group, now, urgent=False)
+            self.expiry.look_for_expired(group, now)
+            self.deliveries.died_in(group, now)
+        self.deliveries.arm(self.next_deadline())
+        self.outbox.look_at_outbox()
 
     def end(self) -> None:
         """The core is given up. Its leases are carried on: to be released, if they were not handed over."""
@@ -193,7 +224,7 @@ class PartitionCore(
         """Answer once all that was published before is durable, or has failed; acks are answered by themselves."""
         self.journal.sync_lazy()
         if token is not None and message.acks_only:
-            self.effects.append(e.Answer([(token, None)]))
+            self.deliveries.effects.append(e.Answer([(token, None)]))
         elif token is not None:
             self.sequencer.add_flush(token)
 
@@ -201,13 +232,13 @@ class PartitionCore(
         """`appends` are not stored, or may not be. Flushes try again; with a log that takes nothing now they fail, if
         something visible is not durable.
         """
-        self.effects += e.failed(appends, error)
+        self.deliveries.effects += e.failed(appends, error)
         if appends.flushes and not refused:
             self.sequencer.put_back(appends.flushes)
-        elif appends.flushes and self.visible_end > self.durable_end:
-            self.effects.append(e.Refuse(appends.flushes, error))
+        elif appends.flushes and self.visible_end > self.deliveries.durable_end:
+            self.deliveries.effects.append(e.Refuse(appends.flushes, error))
         elif appends.flushes:
-            self.effects.append(e.Answer([(token, None) for token in appends.flushes]))
+            self.deliveries.effects.append(e.Answer([(token, None) for token in appends.flushes]))
 
     def log_moved(
         self,
@@ -219,20 +250,16 @@ class PartitionCore(
         base_offsets: Sequence[int] = (),
     ) -> None:
         """The log begins, ends or is durable elsewhere than before; `appends` were written, and synced if durable."""
-        effects = self.effects
+        effects = self.deliveries.effects
         if appends is not None:
             effects += e.stored(appends, base_offsets)
-        self.durable_end = durable_end
-        if start_offset > self.start_offset:
-            self.start_offset = start_offset
-        if visible_end > self.visible_end:
-            self.visible_end = visible_end
+        if self.deliveries.moved(start_offset, visible_end, durable_end):
             if self.readers:
                 readers, self.readers = self.readers, {}
                 effects.append(e.Answer([(token, True) for token in readers]))
             for group in self._groups.values():
                 if group.waiting:
-                    self._notify(group, now)
+                    self.deliveries.notify(group, now)
 
     # -- the delivery journal -------------------------------------------------------------------------------
 
@@ -241,7 +268,7 @@ class PartitionCore(
         if self._carried.journalled(work.leases, synced=work.sync):
             self.journal.answer(None, None, must_sync=True)
         if work.answers or work.leases:
-            self.effects.append(e.Journalled(work.answers, work.leases))
+            self.deliveries.effects.append(e.Journalled(work.answers, work.leases))
 
     def journal_failed(self, work: JournalWork, error: CallboardError, now: float) -> None:
         """`work` is not written, or may not be; in memory it stands (P3)."""
@@ -249,40 +276,14 @@ class PartitionCore(
         for pending in work.leases:
             self.not_delivered(pending, now)
             tokens.append(pending.token)
-        self.effects.append(e.Refuse(tokens, error))
+        self.deliveries.effects.append(e.Refuse(tokens, error))
 
     # -- groups ---------------------------------------------------------------------------------------------
-
-    def alter_delivery(self, message: c.AlterDelivery, token: Token, now: float) -> None:
-        """From now on the group has these settings, also when it is not open here yet."""
-        self._set(message.group_id, message.settings, now)
-        if (group := self._groups.get(message.group_id)) is not None:
-            self._judge(group, now, LIMIT_REACHED)
-        if token is not None:
-            self.effects.append(e.Answer([(token, None)]))
-
-    def _set(self, group_id: int, settings: c.DeliverySettings, now: float) -> None:
-        latest = self._carried.set(group_id, settings, now)
-        group = self._groups.get(group_id)
-        if group is not None:
-            group.settings, group.visibility_timeout = latest, latest.visibility_timeout
-            group.delivery.judge_by(latest.max_deliveries, self._limits.dead_letters)
-            if latest.is_exclusive and group.ownership is None:
-                group.ownership = self._carried.owners.setdefault(group_id, Ownership())
-                group.is_handing_over = True
-            self._choose_by(group, latest)
-            if group.is_expired_full and not latest.keeps_expired:
-                self._has_room_again(group, now)
 
     def list_numberings(self, _: c.ListNumberings, token: Token, now: float) -> None:
         """Answer with the numberings of what others take elsewhere."""
         dead = [(group.group_id, group.delivery.numbering) for group in self._groups.values()]
-        self.effects.append(e.Answer([(token, c.Numberings(dead, self.states.outbox.numbering))]))
-
-    def _refuse_unknown(self, group_id: int, token: Token) -> None:
-        told = f"partition {self.label} knows no group with id {group_id}: it was deleted or expired. Subscribe again."
-        if token is not None:
-            self.effects.append(e.Refuse([token], GroupNotFound(told, group=group_id)))
+        self.deliveries.effects.append(e.Answer([(token, c.Numberings(dead, self.states.outbox.numbering))]))
 
     # -- leases ---------------------------------------------------------------------------------------------
 
@@ -296,7 +297,7 @@ class PartitionCore(
         group_id, consumer, max_records, max_bytes, generation, name = message
         group = self._groups.get(group_id)
         if group is None or group.settings is None:
-            self._refuse_unknown(group_id, token)
+            self.deliveries.refuse_unknown(group_id, token)
             return None
         fences = self._carried.fences
         if fences and generation < fences.get((group_id, consumer), 0):
@@ -305,23 +306,25 @@ class PartitionCore(
                 " it was; its leases are released. Nothing was leased. Join again."
             )
             fenced = ConsumerFenced(told, consumer=consumer, generation=generation)
-            self.effects.append(e.Refuse([token], fenced))
+            self.deliveries.effects.append(e.Refuse([token], fenced))
             return None
         if self._is_abandoned(token):
             # A lease would only keep the records from those who come after it.
-            self.effects.append(e.Answer([(token, None)]))
+            self.deliveries.effects.append(e.Answer([(token, None)]))
             return None
         last = group.fetching.get(consumer)
         if last is not None and self._is_abandoned(last.token):
             group.holds_back(consumer)
-            self.effects.append(e.Answer([(token, None)]))
+            self.deliveries.effects.append(e.Answer([(token, None)]))
             return None
-        if group.is_expired_full or (group.ownership is not None and not self._may_lease(group, consumer)):
-            self.effects.append(e.Answer([(token, None)]))
+        if group.is_expired_full or (
+            group.ownership is not None and not self.members.may_lease(group, consumer)
+        ):
+            self.deliveries.effects.append(e.Answer([(token, None)]))
             return None
         deadline = now + group.visibility_timeout
         if group.choice is not None:
-            group.choice.wall_offset_s = self.wall_offset_s
+            group.choice.wall_offset_s = self.deliveries.wall_offset_s
             group.choice.stamps = self.stamps
             lease = group.choice.lease(now, deadline, consumer, max_records, self.visible_end)
         else:
@@ -333,11 +336,11 @@ class PartitionCore(
                 visible_end=self.visible_end,
             )
         if lease is None:
-            if group.choice is not None and self._reads_window(group):
+            if group.choice is not None and self.deliveries.reads_window(group):
                 group.choice.fetches.append((message, token))
                 return None
-            self.effects.append(e.Answer([(token, None)]))
-            self._arm(group.delivery.next_deadline())
+            self.deliveries.effects.append(e.Answer([(token, None)]))
+            self.deliveries.arm(group.delivery.next_deadline())
         else:
             pending = PendingLease(token, group, lease, max_bytes)
             group.fetches(pending)
@@ -347,14 +350,14 @@ class PartitionCore(
             journal = self.journal
             journal.leases.append(pending)
             journal.changed[group_id] = group
-            if lease.ranges[-1][1] > self.durable_end:
+            if lease.ranges[-1][1] > self.deliveries.durable_end:
                 journal.must_sync = True
             journal.due.at = 0.0
-            if deadline < self._armed:
-                self._arm(deadline)
+            if deadline < self.deliveries.armed:
+                self.deliveries.arm(deadline)
         group.has_fetched(consumer)
         if group.waiting:
-            self._notify(group, now)
+            self.deliveries.notify(group, now)
         return lease
 
     # -- leased records -------------------------------------------------------------------------------------
@@ -366,21 +369,21 @@ class PartitionCore(
         if is_part and self._groups.get(group.group_id) is group:
             delivery = group.delivery
             if rest:
-                self._give_back(group, lease, rest, now)
+                self.deliveries.give_back(group, lease, rest, now)
             for start, stop in reading.lost:
-                self.records_lost(start, stop, now)
+                self.deliveries.records_lost(start, stop, now)
             if reading.expired:
-                self.settle_expired(group, lease, reading.expired, now)
+                self.expiry.settle_expired(group, lease, reading.expired, now)
             for start, stop in reading.filtered:
                 group.filtered_records += delivery.skip(start, stop)
-                self._settled_in(group, [(start, stop)], now)
-            self._has_changed(group, now, urgent=False)
+                self.deliveries.settled_in(group, [(start, stop)], now)
+            self.deliveries.has_changed(group, now, urgent=False)
             left = delivery.lease_of(lease.lease_id)
             if left is None:  # the lease ran out while the records were read, or there are none
                 lease, batches = lease._replace(ranges=()), []
             else:
                 lease = left
-            self._notify(group, now)
+            self.deliveries.notify(group, now)
         return c.LeasedRecords(lease.lease_id, self.handed_over(pending, now), lease.ranges, batches, is_part)
 
     def handed_over(self, pending: PendingLease, now: float) -> float:
@@ -393,14 +396,14 @@ class PartitionCore(
         deadline = now + timeout
         is_late = deadline - lease.deadline > timeout * LATE
         if is_late and group.delivery.extend(lease.lease_id, deadline, now):
-            self._arm(deadline)
+            self.deliveries.arm(deadline)
             return deadline
         return lease.deadline
 
     def lease_not_read(self, pending: PendingLease, error: CallboardError, now: float) -> None:
         """The records of a lease cannot be read now: it is taken back."""
         self.not_delivered(pending, now)
-        self.effects.append(e.Refuse([pending.token], error))
+        self.deliveries.effects.append(e.Refuse([pending.token], error))
 
     def delivered(self, pending: PendingLease) -> None:
         """The lease is no longer pending: the consumer has the records, or it was taken back."""
@@ -419,24 +422,9 @@ class PartitionCore(
         self.delivered(pending)
         group, lease = pending.group, pending.lease
         if self._groups.get(group.group_id) is group:
-            self._give_back(group, lease, _offsets(lease), now)
-            self._has_changed(group, now, urgent=False)
-            self._notify(group, now)
-
-    def _give_back(self, group: Group, lease: Lease, ranges: list[OffsetRange], now: float) -> None:
-        """Release what no consumer has heard of. Until that is journalled, another core has to do it again."""
-        group.delivery.release(lease.lease_id, ranges, now)
-        self._carried.released.append((group.group_id, lease.lease_id, ranges))
-
-    def records_lost(self, start: int, stop: int, now: float) -> None:
-        """The log holds nothing at these offsets: settle them for every group, except where a consumer has them."""
-        for group in self._groups.values():
-            kept = group.delivery.leased_in(start, stop, besides=group.pending)
-            for first, last in between(start, stop, kept):
-                group.lost_records += group.delivery.skip(first, last)
-                self._settled_in(group, [(first, last)], now)
-            if group.delivery.events:
-                self._has_changed(group, now, urgent=False)
+            self.deliveries.give_back(group, lease, _offsets(lease), now)
+            self.deliveries.has_changed(group, now, urgent=False)
+            self.deliveries.notify(group, now)
 
     def drops_unread(self, group: Group) -> bool:
         """Whether the log begins behind what the group has not settled, and that is to be settled now.
@@ -451,17 +439,11 @@ class PartitionCore(
         dropped = group.delivery.skip(0, self.start_offset)
         group.lost_records += dropped
         self._carried.dropped_below[group.group_id] = self.start_offset
-        self.leases_ended(group.group_id)
-        self._settled_in(group, [(0, self.start_offset)], now)
-        self._has_changed(group, now, urgent=False)
+        self.deliveries.leases_ended(group.group_id)
+        self.deliveries.settled_in(group, [(0, self.start_offset)], now)
+        self.deliveries.has_changed(group, now, urgent=False)
         if not self.states.lost_sequences:  # else it is unknown, and that is reported
-            self.effects.append(e.DroppedUnread(group.group_id, dropped))
-
-    def leases_ended(self, group_id: int) -> None:
-        """Have clients know which leases of the group a seek, or retention, has ended."""
-        sought, dropped = self._carried.first_sought, self._carried.dropped_below
-        news = c.LeasesEnded(group_id, sought.get(group_id, 0), dropped.get(group_id, 0))
-        self.effects.append(e.TellClients(news))
+            self.deliveries.effects.append(e.DroppedUnread(group.group_id, dropped))
 
     # -- settling -------------------------------------------------------------------------------------------
 
@@ -470,12 +452,12 @@ class PartitionCore(
         group_id, lease_id, ranges, lazy, again = message
         group = self._groups.get(group_id)
         if group is None:
-            self._refuse_unknown(group_id, token)
+            self.deliveries.refuse_unknown(group_id, token)
             return None
         delivery = group.delivery
         settlement = delivery.ack(lease_id, ranges, now)
         if group.choice is not None:
-            self._settled_in(group, settlement.accepted, now)
+            self.deliveries.settled_in(group, settlement.accepted, now)
         if again and settlement.lost:
             settlement = settlement._replace(lost=delivery.unsettled(settlement.lost))
         if lazy and token is not None:
@@ -495,13 +477,13 @@ class PartitionCore(
         group_id, lease_id, ranges, delay_s, reason, again = message
         group = self._groups.get(group_id)
         if group is None:
-            self._refuse_unknown(group_id, token)
+            self.deliveries.refuse_unknown(group_id, token)
             return None
         settlement = group.nack(lease_id, ranges, delay_s, reason, now, chance)
         if settlement.accepted:
             nacked = Nacked(lease_id, settlement.accepted, delay_s, reason, now, chance)
             self._carried.failed.append((group_id, nacked))
-        self._died_in(group, now)
+        self.deliveries.died_in(group, now)
         if again:
             settlement = settlement._replace(lost=())
         self._answer_journalled(group, token, settlement, now, must_sync=False)
@@ -513,10 +495,10 @@ class PartitionCore(
         group_id, lease_id, ranges, reason, again = message
         group = self._groups.get(group_id)
         if group is None:
-            self._refuse_unknown(group_id, token)
+            self.deliveries.refuse_unknown(group_id, token)
             return None
         settlement = group.delivery.reject(lease_id, ranges, now, reason)
-        self._died_in(group, now)
+        self.deliveries.died_in(group, now)
         if again and settlement.lost:
             settlement = settlement._replace(lost=group.delivery.unsettled(settlement.lost))
         self._answer_journalled(group, token, settlement, now, must_sync=True)
@@ -528,7 +510,7 @@ class PartitionCore(
         group_id, lease_id, ranges, again = message
         group = self._groups.get(group_id)
         if group is None:
-            self._refuse_unknown(group_id, token)
+            self.deliveries.refuse_unknown(group_id, token)
             return None
         settlement = group.delivery.release(lease_id, ranges, now)
         if settlement.accepted:
@@ -556,8 +538,8 @@ class PartitionCore(
 
     def _look_again(self, group: Group, now: float) -> None:
         """Something else may be ready now, or due."""
-        self._arm(group.delivery.next_deadline())
-        self._notify(group, now)
+        self.deliveries.arm(group.delivery.next_deadline())
+        self.deliveries.notify(group, now)
 
     def extend(self, message: c.Extend, token: Token, now: float) -> bool:
         """Move a lease's deadline; a successor must not end it earlier than its consumer knows.
@@ -566,7 +548,7 @@ class PartitionCore(
         """
         group = self._groups.get(message.group_id)
         if group is None:
-            self._refuse_unknown(message.group_id, token)
+            self.deliveries.refuse_unknown(message.group_id, token)
             return False
         if not 0 <= message.seconds <= DELAY_MAX_S:
             raise InvalidArgument(
@@ -575,14 +557,14 @@ class PartitionCore(
         deadline, key = now + message.seconds, (message.group_id, message.lease_id)
         kept = group.delivery.extend(message.lease_id, deadline, now)
         if kept:
-            self._arm(deadline)
+            self.deliveries.arm(deadline)
             timeout = group.visibility_timeout
             if message.seconds > timeout:
                 self._carried.extend(key, deadline, now)
             else:
                 self._carried.extended.pop(key, None)
         if token is not None:
-            self.effects.append(e.Answer([(token, kept)]))
+            self.deliveries.effects.append(e.Answer([(token, kept)]))
         return kept
 
     # -- waiting --------------------------------------------------------------------------------------------
@@ -593,7 +575,7 @@ class PartitionCore(
             return
         group = self._groups.get(message.group_id)
         if group is None or group.settings is None:
-            self.effects.append(e.Answer([(token, True)]))  # it asks, and hears why
+            self.deliveries.effects.append(e.Answer([(token, True)]))  # it asks, and hears why
             return
         group.has_fetched(message.consumer)
         group.waiting.pop(message.consumer, None)
@@ -601,41 +583,20 @@ class PartitionCore(
             group.returning[message.consumer] = token
             return
         group.waiting[message.consumer] = token
-        self._notify(group, now)
-
-    def _notify(self, group: Group, now: float) -> None:
-        """Notify as many waiting consumers as there are records ready, less those that are notified already (P4)."""
-        if (group.is_handing_over and not self._is_handed_over(group)) or group.is_expired_full:
-            return
-        waiting, notified = group.waiting, len(group.notified)
-        if not waiting:
-            return
-        if group.choice is not None:
-            wanted = len(waiting) + notified
-            ready = group.choice.ready_count(now, wanted)
-            if ready < wanted:
-                self._reads_window(group)
-        else:
-            ready = group.delivery.leasable_count(now, self.visible_end, len(waiting) + notified)
-        told = group.to_be_told(now, self.visible_end, self._load, self._draw)
-        for consumer in list(islice(told, max(0, ready - notified))):
-            group.notifies(consumer, now + NOTICE_LASTS_S)
-            self.effects.append(e.Notify(waiting.pop(consumer), group.group_id, consumer))
-        if waiting and group.notified:
-            self._arm(next(iter(group.notified.values())))
+        self.deliveries.notify(group, now)
 
     def not_notified(self, group_id: int, consumer: int, now: float) -> None:
         """The consumer was not waiting any more: tell the next one."""
         group = self._groups.get(group_id)
         if group is not None and group.has_fetched(consumer):
-            self._notify(group, now)
+            self.deliveries.notify(group, now)
 
     def wait_for_visible(self, message: c.WaitForVisible, token: Token, now: float) -> None:
         """Answer when the visible end lies beyond an offset."""
         if token is None:
             return
         if message.offset < self.visible_end:
-            self.effects.append(e.Answer([(token, True)]))
+            self.deliveries.effects.append(e.Answer([(token, True)]))
             return
         self.readers[token] = None
         if len(self.readers) >= self._readers_sift_at:
@@ -649,11 +610,11 @@ class PartitionCore(
             *(token for group in self._groups.values() for token in group.stop_waiting()),
         ]
         self.readers = {}
-        self.effects.append(e.Answer([(token, True) for token in tokens]))
+        self.deliveries.effects.append(e.Answer([(token, True) for token in tokens]))
         for group in self._groups.values():
-            self._end_hand_over(group)
+            self.members.end_hand_over(group)
             if group.choice is not None:
-                self.effects.append(e.Answer([(token, None) for token in group.choice.close()]))
+                self.deliveries.effects.append(e.Answer([(token, None) for token in group.choice.close()]))
 
     # -- time -----------------------------------------------------------------------------------------------
 
@@ -670,17 +631,16 @@ class PartitionCore(
                 ended = group.delivery.expire(now, self._limits.step_items)
                 ran_out += [(group.group_id, lease) for lease in ended]
                 self._carried.has_run_out(group, ended, now)
-                self._died_in(group, now)
-                self._has_changed(group, now)
+                self.deliveries.died_in(group, now)
+                self.deliveries.has_changed(group, now)
             if group.releases:
-                self.release_some(group, now)
+                self.members.release_some(group, now)
             if group.expires_at is not None and group.expires_at <= now:
-                self._skip_expired(group)
+                self.expiry.skip_expired(group)
             if group.notified:
                 group.notified = {key: until for key, until in group.notified.items() if until > now}
-            self._notify(group, now)
-        self._armed = NEVER
-        self._arm(self.next_deadline())
+            self.deliveries.notify(group, now)
+        self.deliveries.arm_anew(self.next_deadline())
         return ran_out
 
     def next_deadline(self) -> float | None:
@@ -695,24 +655,6 @@ class PartitionCore(
             if group.releases:
                 due = 0.0
         return due
-
-    def _arm(self, at: float | None) -> None:
-        if at is not None and at < self._armed:
-            self._armed = at
-            self.effects.append(e.Arm(at))
-
-    # -- parts of the above ---------------------------------------------------------------------------------
-
-    def _has_changed(self, group: Group, now: float, *, urgent: bool = True) -> None:
-        """What changed in `group` goes into the next commit (P3).
-
-        Late steps of a group that was closed meanwhile are not journalled: nothing may follow its closing.
-        """
-        if not group.delivery.events or self._groups.get(group.group_id) is not group:
-            return
-        journal = self.journal
-        journal.changed[group.group_id] = group
-        journal.due.at = min(journal.due.at, 0.0 if urgent else now + LINGER_S)
 
 
 def _offsets(lease: Lease) -> list[OffsetRange]:

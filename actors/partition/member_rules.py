@@ -29,43 +29,32 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from callboard.actors.partition import commands as c
-    from callboard.actors.partition.carried import Carried
     from callboard.actors.partition.commands import Token
+    from callboard.actors.partition.deliveries import PartitionDeliveries
     from callboard.actors.partition.group_states import Group
-    from callboard.actors.partition.queues import JournalQueue
-    from callboard.log.limits import Limits
 
 
 class MemberRules:
-    """Members that own a partition, leave, or begin a new generation. The rest is the core's."""
+    """Members that own a partition, leave, or begin a new generation."""
 
-    journal: JournalQueue
-    effects: list[e.Effect]
-    _groups: dict[int, Group]
-    _carried: Carried
-    _limits: Limits
-
-    if TYPE_CHECKING:
-
-        def _arm(self, at: float | None) -> None: ...
-        def _has_changed(self, group: Group, now: float, *, urgent: bool = True) -> None: ...
-        def _notify(self, group: Group, now: float) -> None: ...
+    def __init__(self, deliveries: PartitionDeliveries) -> None:
+        self._deliveries = deliveries
 
     def assign_partition(self, message: c.AssignPartition, token: Token, now: float) -> None:
         """The partition has another owner from now on; answered when no other consumer has leases (O3).
 
         With `is_forced` the leases of others end now.
         """
-        ownership = self._carried.owners.setdefault(message.group_id, Ownership())
-        group = self._groups.get(message.group_id)
+        ownership = self._deliveries.carried.owners.setdefault(message.group_id, Ownership())
+        group = self._deliveries.groups.get(message.group_id)
         if not ownership.assign(message.consumer, message.epoch):
-            self.effects.append(e.Answer([(token, False)]))
+            self._deliveries.effects.append(e.Answer([(token, False)]))
             return
         if group is None:
-            self.effects.append(e.Answer([(token, True)]))  # it has no leases
+            self._deliveries.effects.append(e.Answer([(token, True)]))  # it has no leases
             return
         stale = [waits[1] for waits in group.handing_over if waits[0] < message.epoch]
-        self.effects.append(e.Answer([(waiting, False) for waiting in stale]))
+        self._deliveries.effects.append(e.Answer([(waiting, False) for waiting in stale]))
         group.handing_over = [waits for waits in group.handing_over if waits[0] == message.epoch]
         group.handing_over.append((message.epoch, token))
         group.is_handing_over = True
@@ -75,62 +64,53 @@ class MemberRules:
             for other in sorted(group.delivery.holders() - {message.consumer}):
                 self._gives_back(group, group.delivery.lease_ids(other), None)
             self.release_some(group, now)
-        self._notify(group, now)
+        self._deliveries.notify(group, now)
 
     def list_holders(self, message: c.ListHolders, token: Token, now: float) -> None:
         """Answer with what each consumer has leased; nothing of a group that is not known here."""
-        group = self._groups.get(message.group_id)
+        group = self._deliveries.groups.get(message.group_id)
         held = {} if group is None else group.delivery.holdings(now, HOLDERS_MAX)
         answer = [Holder(consumer, each.leased, now - each.since) for consumer, each in sorted(held.items())]
-        self.effects.append(e.Answer([(token, answer)]))
+        self._deliveries.effects.append(e.Answer([(token, answer)]))
 
-    def _is_handed_over(self, group: Group) -> bool:
-        """Whether only the owner has leases; those that wait for that hear of it."""
-        if not group.is_handing_over:
-            return True
-        if group.is_held_by_others():
-            return False
-        group.is_handing_over = False
-        waiting, group.handing_over = group.handing_over, NOTHING
-        self.effects.append(e.Answer([(token, True) for _, token in waiting]))
-        return True
-
-    def _end_hand_over(self, group: Group) -> None:
+    def end_hand_over(self, group: Group) -> None:
         """The group, or the partition, ends: who waits for a hand-over asks again, and hears that. Nothing is left that
         is to be given back.
         """
         waiting, group.handing_over = group.handing_over, NOTHING
-        self.effects.append(e.Answer([(token, False) for _, token in waiting]))
+        self._deliveries.effects.append(e.Answer([(token, False) for _, token in waiting]))
         for waits in group.releases:
-            self.journal.answer(waits.token, None, must_sync=False)
+            self._deliveries.journal.answer(waits.token, None, must_sync=False)
         group.releases = NOTHING
 
-    def _may_lease(self, group: Group, consumer: int) -> bool:
+    def may_lease(self, group: Group, consumer: int) -> bool:
         """Whether a member may be leased something now (O1, O2)."""
         ownership = group.ownership
-        return ownership is None or (ownership.owner == consumer and self._is_handed_over(group))
+        return ownership is None or (ownership.owner == consumer and self._deliveries.is_handed_over(group))
 
     def release_consumer(self, message: c.ReleaseConsumer, token: Token, now: float) -> None:
         """A consumer leaves: release all that it has leased, and pass its notice on."""
-        self._carried.fences.pop((message.group_id, message.consumer), None)
-        self._carried.names.pop((message.group_id, message.consumer), None)
+        self._deliveries.carried.fences.pop((message.group_id, message.consumer), None)
+        self._deliveries.carried.names.pop((message.group_id, message.consumer), None)
         self._release_consumer(message.group_id, message.consumer, token, now)
 
     def release_others(self, message: c.RemainingMembers, _: Token, now: float) -> None:
         """Consumers have left that the partition has not heard of: release what they have leased."""
         group_id, remaining = message.group_id, frozenset(message.consumers)
         gone = {
-            consumer for known, consumer in (*self._carried.fences, *self._carried.names) if known == group_id
+            consumer
+            for known, consumer in (*self._deliveries.carried.fences, *self._deliveries.carried.names)
+            if known == group_id
         }
-        if (group := self._groups.get(group_id)) is not None:
+        if (group := self._deliveries.groups.get(group_id)) is not None:
             gone |= group.delivery.holders()
         for consumer in sorted(gone - remaining):
-            self._carried.fences.pop((group_id, consumer), None)
-            self._carried.names.pop((group_id, consumer), None)
+            self._deliveries.carried.fences.pop((group_id, consumer), None)
+            self._deliveries.carried.names.pop((group_id, consumer), None)
             self._release_consumer(group_id, consumer, None, now)
 
     def _release_consumer(self, group_id: int, consumer: int, token: Token, now: float) -> None:
-        group = self._groups.get(group_id)
+        group = self._deliveries.groups.get(group_id)
         if group is not None:
             group.waiting.pop(consumer, None)
             group.has_fetched(consumer)
@@ -138,12 +118,12 @@ class MemberRules:
                 group.returning.pop(consumer, None)
             if group.choice is not None:
                 tokens = group.choice.take_fetches_of(consumer)
-                self.effects.append(e.Answer([(token, None) for token in tokens]))
+                self._deliveries.effects.append(e.Answer([(token, None) for token in tokens]))
             self._gives_back(group, group.delivery.lease_ids(consumer), token)
             self.release_some(group, now)
-            self._notify(group, now)
+            self._deliveries.notify(group, now)
         else:
-            self.journal.answer(token, None, must_sync=False)
+            self._deliveries.journal.answer(token, None, must_sync=False)
 
     @staticmethod
     def _gives_back(group: Group, lease_ids: list[int], token: Token) -> None:
@@ -156,7 +136,7 @@ class MemberRules:
         """The partition stops: what is to be given back is, before that, and `all_leases` when the runtime closes and
         its consumers end with it.
         """
-        for group in self._groups.values():
+        for group in self._deliveries.groups.values():
             if all_leases:
                 self._gives_back(group, group.delivery.lease_ids(), None)
             while group.releases:
@@ -166,22 +146,22 @@ class MemberRules:
     def release_some(self, group: Group, now: float) -> None:
         """Give back a part of what consumers had that have left (O4). The rest is due at once."""
         before = len(group.delivery.events)
-        released, done = group.releases_some(self._limits.step_items)
+        released, done = group.releases_some(self._deliveries.limits.step_items)
         if released:
-            self._carried.has_released(group, before)
-            self._has_changed(group, now)
+            self._deliveries.carried.has_released(group, before)
+            self._deliveries.has_changed(group, now)
         for token in done:
-            self.journal.answer(token, None, must_sync=False)
+            self._deliveries.journal.answer(token, None, must_sync=False)
         if group.releases:
-            self._arm(now)
+            self._deliveries.arm(now)
 
     def fence_consumer(self, message: c.FenceConsumer, token: Token, now: float) -> None:
         """A member begins a new generation: release what it leased as an earlier one. Fetches of that are refused."""
-        group = self._groups.get(message.group_id)
-        fences = self._carried.fences
+        group = self._deliveries.groups.get(message.group_id)
+        fences = self._deliveries.carried.fences
         key = message.group_id, message.consumer
         if group is not None and message.generation > fences.get(key, 0):
             fences[key] = message.generation
         if group is not None and message.consumer in group.waiting:
-            self.effects.append(e.Answer([(group.waiting.pop(message.consumer), True)]))
+            self._deliveries.effects.append(e.Answer([(group.waiting.pop(message.consumer), True)]))
         self._release_consumer(message.group_id, message.consumer, token, now)

@@ -23,74 +23,74 @@ from callboard.actors.partition.commands import Opened
 
 if TYPE_CHECKING:
     from callboard.actors.partition import commands as c
-    from callboard.actors.partition.carried import Carried
-    from callboard.actors.partition.commands import DeliverySettings, Token
-    from callboard.actors.partition.group_states import Group, GroupStates
-    from callboard.actors.partition.queues import JournalQueue
+    from callboard.actors.partition.choice.expiry import ExpiryRules
+    from callboard.actors.partition.commands import Token
+    from callboard.actors.partition.dead_letter_rules import DeadLetterRules
+    from callboard.actors.partition.deliveries import PartitionDeliveries
+    from callboard.actors.partition.group_states import Group
+    from callboard.actors.partition.member_rules import MemberRules
+    from callboard.actors.partition.settings_rules import SettingsRules
 
 
 class OpeningRules:
-    """Groups that are opened and closed. The rest is the core's."""
+    """Groups that are opened and closed."""
 
-    effects: list[e.Effect]
-    journal: JournalQueue
-    states: GroupStates
-    start_offset: int
-    visible_end: int
-    wall_offset_s: float
-    _carried: Carried
-    _groups: dict[int, Group]
-    _behind_drop: list[tuple[Token, int | Opened]] | None
-    """Groups that joined or sought while retention drops, with the answer; None while it drops nothing."""
-
-    if TYPE_CHECKING:
-
-        def _set(self, group_id: int, settings: DeliverySettings, now: float) -> None: ...
-        def _judge(self, group: Group, now: float, reason: str) -> None: ...
-        def _drop_dead(self, group: Group, name: str) -> None: ...
-        def _end_hand_over(self, group: Group) -> None: ...
-        def _refuse_unknown(self, group_id: int, token: Token) -> None: ...
-        def look_for_expired(self, group: Group, now: float) -> None: ...
-        def leases_ended(self, group_id: int) -> None: ...
+    def __init__(
+        self,
+        deliveries: PartitionDeliveries,
+        settings: SettingsRules,
+        dead_letters: DeadLetterRules,
+        members: MemberRules,
+        expiry: ExpiryRules,
+    ) -> None:
+        self._deliveries = deliveries
+        self._settings = settings
+        self._dead_letters = dead_letters
+        self._members = members
+        self._expiry = expiry
+        self._behind_drop: list[tuple[Token, int | Opened]] | None = None
+        """Groups that joined or sought while retention drops, with the answer; None while it drops nothing."""
 
     def open_implied(self, numbering: int) -> None:
         """Open the groups that the catalog knows and the journal does not (B1); they begin the `numbering`."""
-        for group_id, message in self._carried.readers.items():
+        for group_id, message in self._deliveries.carried.readers.items():
             birth = message.birth
             if not message.is_implied or self._known(group_id, birth) is not None:
                 continue
-            group = self.states.add(group_id, message.durable, self.start_offset, numbering, birth, birth)
-            if self.states.lost_sequences:
+            group = self._deliveries.states.add(
+                group_id, message.durable, self._deliveries.start_offset, numbering, birth, birth
+            )
+            if self._deliveries.states.lost_sequences:
                 self._pass_given_leases(group)
-                self.journal.open(group)
-                self.journal.answer(None, None, must_sync=True)
-            if (settings := self._carried.settings.get(group_id)) is not None:
-                self._set(group_id, settings, 0.0)
+                self._deliveries.journal.open(group)
+                self._deliveries.journal.answer(None, None, must_sync=True)
+            if (settings := self._deliveries.carried.settings.get(group_id)) is not None:
+                self._settings.set(group_id, settings, 0.0)
 
     def open_group(
         self, message: c.OpenGroup, token: Token, now: float, start: int | None = None, *, numbering: int = 0
     ) -> None:
         """Answer with `Opened`; a new group starts where it says, or at `start`, and begins the `numbering`."""
         group_id, durable, birth = message.group_id, message.durable, message.birth
-        self._carried.opened(message)
+        self._deliveries.carried.opened(message)
         group = self._known(group_id, birth)
         if group is None:
             start = self._start_offset(message.start) if start is None else start
-            since_us = max(0, round((now + self.wall_offset_s) * 1e6))
-            group = self.states.add(group_id, durable, start, numbering, birth, since_us)
+            since_us = max(0, round((now + self._deliveries.wall_offset_s) * 1e6))
+            group = self._deliveries.states.add(group_id, durable, start, numbering, birth, since_us)
             self._pass_given_leases(group)
-        self._set(group_id, message.settings, now)
-        self._judge(group, now, PROCESS_ENDED)
-        self.look_for_expired(group, now)
+        self._settings.set(group_id, message.settings, now)
+        self._dead_letters.judge(group, now, PROCESS_ENDED)
+        self._expiry.look_for_expired(group, now)
         if not message.is_implied:
-            self.journal.open(group)
+            self._deliveries.journal.open(group)
         floor = group.delivery.floor
-        opened = Opened(floor, self.visible_end > floor)
+        opened = Opened(floor, self._deliveries.visible_end > floor)
         # Who joins hears what keeps the journal from being healed.
-        if not message.is_implied or not self.journal.is_healthy or self._behind_drop is not None:
-            self._answer_behind_drop(token, opened)
+        if not message.is_implied or not self._deliveries.journal.is_healthy or self._behind_drop is not None:
+            self.answer_behind_drop(token, opened)
         elif token is not None:
-            self.effects.append(e.Answer([(token, opened)]))
+            self._deliveries.effects.append(e.Answer([(token, opened)]))
 
     def begin_drop(self) -> None:
         """Retention asks the groups that are open what may go."""
@@ -101,21 +101,21 @@ class OpeningRules:
         behind, self._behind_drop = self._behind_drop or (), None
         for token, answer in behind:
             if isinstance(answer, Opened):
-                answer = answer._replace(floor=max(answer.floor, self.start_offset))
+                answer = answer._replace(floor=max(answer.floor, self._deliveries.start_offset))
             else:
-                answer = max(answer, self.start_offset)
-            self._answer_behind_drop(token, answer)
+                answer = max(answer, self._deliveries.start_offset)
+            self.answer_behind_drop(token, answer)
 
-    def _answer_behind_drop(self, token: Token, answer: int | Opened) -> None:
+    def answer_behind_drop(self, token: Token, answer: int | Opened) -> None:
         """Say where the group goes on, when the journal has that and nothing is being dropped."""
         if self._behind_drop is None:
-            self.journal.answer(token, answer, must_sync=True)
+            self._deliveries.journal.answer(token, answer, must_sync=True)
         else:
             self._behind_drop.append((token, answer))
 
     def _known(self, group_id: int, birth: int) -> Group | None:
         """The group, if it is open; another one that had its id is closed."""
-        group = self._groups.get(group_id)
+        group = self._deliveries.groups.get(group_id)
         if group is not None and group.is_of_another(birth):
             self._close(group, "")
             return None
@@ -123,29 +123,30 @@ class OpeningRules:
 
     def _pass_given_leases(self, group: Group) -> None:
         """The journal may have lost the group in this process: consumers still have receipts of it."""
-        given = self._carried.next_leases.get(group.group_id, 0)
+        given = self._deliveries.carried.next_leases.get(group.group_id, 0)
         group.delivery.next_lease_id = max(group.delivery.next_lease_id, given)
 
     def _start_offset(self, start: Any) -> int:
-        start = {"beginning": self.start_offset, "end": self.visible_end}.get(start, start)
-        return min(max(int(start), self.start_offset), self.visible_end)
+        begin, end = self._deliveries.start_offset, self._deliveries.visible_end
+        start = {"beginning": begin, "end": end}.get(start, start)
+        return min(max(int(start), begin), end)
 
     def close_group(self, message: c.CloseGroup, token: Token, now: float) -> None:
         """Forget the group. Whoever waits for it looks again, and hears that it is gone."""
-        if (group := self._groups.get(message.group_id)) is not None:
+        if (group := self._deliveries.groups.get(message.group_id)) is not None:
             self._close(group, message.name)
-        self._carried.forget(message.group_id)
-        self.leases_ended(message.group_id)  # none: clients forget it
-        self.journal.answer(token, None, must_sync=True)
+        self._deliveries.carried.forget(message.group_id)
+        self._deliveries.leases_ended(message.group_id)  # none: clients forget it
+        self._deliveries.journal.answer(token, None, must_sync=True)
 
     def _close(self, group: Group, name: str) -> None:
-        self.journal.close(group)
-        self._drop_dead(group, name)
-        self.effects.append(e.Answer([(token, True) for token in group.stop_waiting()]))
-        self._end_hand_over(group)
+        self._deliveries.journal.close(group)
+        self._dead_letters.drop(group, name)
+        self._deliveries.effects.append(e.Answer([(token, True) for token in group.stop_waiting()]))
+        self._members.end_hand_over(group)
         if group.choice is not None:
             for token in group.choice.close():
-                self._refuse_unknown(group.group_id, token)
-        closed = self.states.close(group.group_id)
+                self._deliveries.refuse_unknown(group.group_id, token)
+        closed = self._deliveries.states.close(group.group_id)
         if group.unwritten_since_us is None:
-            self.journal.entries.append(closed)
+            self._deliveries.journal.entries.append(closed)

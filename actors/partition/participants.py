@@ -190,7 +190,7 @@ class LogParticipant:
                 now_us = self._clock.wall_us() if now_us is None else now_us
                 first_us = stamp(appends.batches, now_us, self.default_ttl_us)
                 if first_us is not None:
-                    self._core.expires((first_us - now_us) / 1e6, now)
+                    self._core.expiry.expires((first_us - now_us) / 1e6, now)
             return log.stage(appends.batches, durable=appends.durable or must_sync, now_us=now_us)
         if log.visible_end > log.durable_end and (must_sync or (appends is not None and appends.durable)):
             return StagedSync(log.stage_sync())

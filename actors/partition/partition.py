@@ -283,7 +283,7 @@ class Partition(Actor[c.PartitionCommand]):
         self._rest()
         if self._has_started:
             now = self.context.clock.monotonic()
-            await in_steps(self._core.release_in_steps(now, all_leases=self._port.is_closing))
+            await in_steps(self._core.members.release_in_steps(now, all_leases=self._port.is_closing))
             self._core.notify_all()
             self._perform()
             await self._committer.closed()
@@ -325,7 +325,7 @@ class Partition(Actor[c.PartitionCommand]):
         left, handle = self.context.limits.step_items, self._handle
         now = self.context.clock.monotonic()
         if self._spec.settings.priorities:
-            self._core.wall_offset_s = wall_offset(self.context.clock)
+            self._core.deliveries.wall_offset_s = wall_offset(self.context.clock)
         for message, reply in batch:
             try:
                 left -= handle(message, reply, now)
@@ -380,7 +380,7 @@ class Partition(Actor[c.PartitionCommand]):
             case c.Extend():
                 core.extend(message, reply, now)
             case c.AckAndPublish():
-                core.ack_and_publish(message, reply, now)
+                core.outbox.ack_and_publish(message, reply, now)
             case c.Join(client):
                 notify(self.context.ref, client, c.StateChanged(self._port.state))
             case c.Wanted():
@@ -403,42 +403,42 @@ class Partition(Actor[c.PartitionCommand]):
                 self._publishers.forget_sources(message)
                 _answer(reply, None)
             case c.ListOutbox():
-                core.list_outbox(message, reply, now)
+                core.outbox.list_outbox(message, reply, now)
             case c.ForgetOutbox():
-                core.forget_outbox(message, reply, now)
+                core.outbox.forget_outbox(message, reply, now)
             case c.ListDead(group_id):
                 self._dead_letters.asked(group_id)
-                core.list_dead(message, reply, now)
+                core.dead_letters.list_dead(message, reply, now)
             case c.CountDead():
-                core.count_dead(message, reply, now)
+                core.dead_letters.count_dead(message, reply, now)
             case c.ForgetDead():
-                core.forget_dead(message, reply, now)
+                core.dead_letters.forget_dead(message, reply, now)
             case c.SetAside():
-                core.set_aside(message, reply, now)
+                core.dead_letters.set_aside(message, reply, now)
             case c.ListNumberings():
                 core.list_numberings(message, reply, now)
             case c.ListUnsettled():
-                core.list_unsettled(message, reply, now)
+                core.dead_letters.list_unsettled(message, reply, now)
             case c.SettleOffsets():
-                core.settle_offsets(message, reply, now)
+                core.dead_letters.settle_offsets(message, reply, now)
             case c.ListHolders():
-                core.list_holders(message, reply, now)
+                core.members.list_holders(message, reply, now)
             case c.AssignPartition():
-                core.assign_partition(message, reply, now)
+                core.members.assign_partition(message, reply, now)
             case c.FenceConsumer():
-                core.fence_consumer(message, reply, now)
+                core.members.fence_consumer(message, reply, now)
             case c.ReleaseConsumer():
-                core.release_consumer(message, reply, now)
+                core.members.release_consumer(message, reply, now)
             case c.RemainingMembers():
-                core.release_others(message, reply, now)
+                core.members.release_others(message, reply, now)
             case c.OpenGroup():
                 self._open_group(message, reply, now)
             case c.CloseGroup():
-                core.close_group(message, reply, now)
+                core.group_openings.close_group(message, reply, now)
             case c.SeekGroup():
-                core.seek_group(message, reply, now)
+                core.seeks.seek_group(message, reply, now)
             case c.AlterDelivery():
-                core.alter_delivery(message, reply, now)
+                core.settings.alter_delivery(message, reply, now)
             case c.Alter(settings):
                 self._alter(settings)
                 _answer(reply, None)
@@ -466,7 +466,7 @@ class Partition(Actor[c.PartitionCommand]):
         """Carry out what the core wants done, and have the committer look for what it wants written."""
         core = self._core
         while core.effects:
-            effects, core.effects = core.effects, []
+            effects = core.deliveries.take_effects()
             for effect in effects:
                 match effect:
                     case e.Answer(answers):
@@ -510,14 +510,14 @@ class Partition(Actor[c.PartitionCommand]):
     def _open_group(self, message: c.OpenGroup, reply: Reply | None, now: float) -> None:
         def opens(start: int) -> None:
             now = self.context.clock.monotonic()
-            self._core.open_group(message, reply, now, start, numbering=self._journal.next_id)
+            self._core.group_openings.open_group(message, reply, now, start, numbering=self._journal.next_id)
             self._perform()
 
         if isinstance(message.start, datetime):
             time_us = round(message.start.timestamp() * 1e6)
             self.context.start_task(self._find_offset, time_us, reply, opens, name="open group")
         else:
-            self._core.open_group(message, reply, now, numbering=self._journal.next_id)
+            self._core.group_openings.open_group(message, reply, now, numbering=self._journal.next_id)
 
     def _offset_at(self, time_us: int, reply: Reply | None) -> None:
         if reply is not None:
@@ -593,7 +593,7 @@ class Partition(Actor[c.PartitionCommand]):
             cancelled_records=core.sequencer.cancelled,
             **self._publishers.admission.statistics(),
             outbox=len(core.states.outbox),
-            dropped_dead_letters=core.dropped_dead,
+            dropped_dead_letters=core.dead_letters.dropped,
             is_recovery_owed=log.owed_for is not None,
             stamps_ahead=self._port.carried.stamps.count,
             history_bytes=self._journal.history_bytes,

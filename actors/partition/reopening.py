@@ -27,7 +27,7 @@ async def open_lost(
     """
     for message in carried.lost_readers(core.states.groups):
         start = await _start(message, core, log, clock)
-        core.open_group(message, None, clock.monotonic(), start, numbering=numbering)
+        core.group_openings.open_group(message, None, clock.monotonic(), start, numbering=numbering)
 
 
 async def _start(message: OpenGroup, core: PartitionCore, log: PartitionLog, clock: Clock) -> int | None:

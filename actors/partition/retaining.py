@@ -59,7 +59,7 @@ class Retaining:
         """
         log, settings = self.log, self.spec.settings
         failure: StorageError | None = None
-        self.core.begin_drop()
+        self.core.group_openings.begin_drop()
         floors = {group.group_id: group.delivery.floor for group in self.core.states}
         try:
             await log.retain(
@@ -71,7 +71,7 @@ class Retaining:
         except StorageError as error:
             failure = error
         self._tell(floors)
-        self.core.end_drop()
+        self.core.group_openings.end_drop()
         if failure is not None:
             raise failure
         return self.spec.topic_full(log.size_bytes) if log.is_over_limit else None
@@ -93,5 +93,5 @@ class Retaining:
             if floors.get(group.group_id, OFFSET_END) < log.start_offset:
                 core.drop_unread(group, now)
             else:
-                core.begin_behind_dropped(group, now)
+                core.seeks.begin_behind_dropped(group, now)
         self.dropped()

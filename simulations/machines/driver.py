@@ -522,14 +522,14 @@ class FastPathDriver:
         """A consumer leaves, and what it had is given back, step by step."""
         core, delivery, now = partition.core, group.delivery, self.now
         before = len(delivery.events)
-        core.release_consumer(ReleaseConsumer(group.group_id, consumer), None, now)
+        core.members.release_consumer(ReleaseConsumer(group.group_id, consumer), None, now)
         while True:
             if words := short_steps.too_many_given_back(delivery.events[before:], STEP_LEASES):
                 raise Violation(short_steps.PROMISE, f"{partition.path}: {words}")
             if not core.states.groups[group.group_id].releases:
                 break
             before = len(delivery.events)
-            core.release_some(core.states.groups[group.group_id], now)
+            core.members.release_some(core.states.groups[group.group_id], now)
         partition.perform(now)
 
     # -- the end --------------------------------------------------------------------------------------------

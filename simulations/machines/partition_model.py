@@ -215,7 +215,7 @@ class PartitionModel:
         """Carry out what the core wants done."""
         core = self.core
         while core.effects:
-            effects, core.effects = core.effects, []
+            effects = core.deliveries.take_effects()
             effect: Any
             for effect in effects:
                 kind = type(effect)

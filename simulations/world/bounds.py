@@ -205,8 +205,8 @@ def _of_partition(label: str, partition: Partition, largest_bytes: int) -> Itera
             yield f"the tail cache of {label} has {proven} bytes that are durable, of {tail.limit_bytes}"
     now = partition.context.clock.monotonic()
     due = core.states.next_deadline()
-    if due is not None and min(core._armed, partition._due.deadline) > max(due, now) + SLACK_S:
-        yield f"something is due in {label} at {due:.3f} s, and nothing is watched before {core._armed:.3f} s"
+    if due is not None and min(core.deliveries.armed, partition._due.deadline) > max(due, now) + SLACK_S:
+        yield f"something is due in {label} at {due:.3f} s, and nothing is watched before {core.deliveries.armed:.3f} s"
     for group in core.states:
         yield from _of_group(label, group, core.visible_end)
 

@@ -1,4 +1,4 @@
-"""What a partition's core does with acks that publish: the part of `core` that only outboxes need. Pure."""
+"""Acks that publish: the part of a partition's core that only outboxes need. Pure."""
 
 from __future__ import annotations
 
@@ -10,39 +10,23 @@ from callboard.actors.partition import effects as e
 from callboard.log.errors import OutboxFull
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from callboard.actors.delivery.receipts import OffsetRange
     from callboard.actors.partition import commands as c
     from callboard.actors.partition.commands import Token
-    from callboard.actors.partition.group_states import Group, GroupStates
-    from callboard.actors.partition.queues import JournalQueue
-    from callboard.log.limits import Limits
+    from callboard.actors.partition.deliveries import PartitionDeliveries
 
 
 class OutboxRules:
-    """Acks with publishes, and the entries that they leave. The rest is the core's."""
+    """Acks with publishes, and the entries that they leave."""
 
-    label: str
-    effects: list[e.Effect]
-    journal: JournalQueue
-    states: GroupStates
-    _groups: dict[int, Group]
-    _limits: Limits
-
-    if TYPE_CHECKING:
-
-        def _refuse_unknown(self, group_id: int, token: Token) -> None: ...
-        def _settled_in(self, group: Group, ranges: Sequence[OffsetRange], now: float) -> None: ...
-        def _has_changed(self, group: Group, now: float, *, urgent: bool = True) -> None: ...
-        def _notify(self, group: Group, now: float) -> None: ...
-        def _arm(self, at: float | None) -> None: ...
+    def __init__(self, deliveries: PartitionDeliveries) -> None:
+        self._deliveries = deliveries
 
     def ack_and_publish(self, message: c.AckAndPublish, token: Token, now: float) -> None:
         """Ack all of it and name the payloads, in one record of the journal; or do nothing, when a lease is lost."""
-        group, outbox = self._groups.get(message.group_id), self.states.outbox
+        group, outbox = self._deliveries.groups.get(message.group_id), self._deliveries.states.outbox
         if group is None:
-            self._refuse_unknown(message.group_id, token)
+            self._deliveries.refuse_unknown(message.group_id, token)
             return
         delivery = group.delivery
         lost = [
@@ -54,15 +38,15 @@ class OutboxRules:
         if lost:
             if message.again and outbox.names(message.start):
                 lost = []  # the first try has done it
-            self.journal.answer(token, Settlement((), tuple(lost)), must_sync=True)
+            self._deliveries.journal.answer(token, Settlement((), tuple(lost)), must_sync=True)
             return
-        count, limit = message.stop - message.start, self._limits.outbox
+        count, limit = message.stop - message.start, self._deliveries.limits.outbox
         if len(outbox) + count > limit:
             raise OutboxFull(
-                f"partition {self.label} keeps {len(outbox)} messages that acks have published and that could not be"
-                f" forwarded yet, {count} are to be added, and {limit} are allowed. Nothing was acked, and nothing will"
-                " be published. `stats().outbox` tells which topics hold them up; then ack again.",
-                partition=self.label,
+                f"partition {self._deliveries.label} keeps {len(outbox)} messages that acks have published and that"
+                f" could not be forwarded yet, {count} are to be added, and {limit} are allowed. Nothing was acked,"
+                " and nothing will be published. `stats().outbox` tells which topics hold them up; then ack again.",
+                partition=self._deliveries.label,
             )
         accepted: list[OffsetRange] = []
         for lease_id, ranges in message.parts:
@@ -71,29 +55,29 @@ class OutboxRules:
         outbox.add(first, message.group_id, lease_id, message.start, message.stop, delivery.numbering)
         delivery.events.append(PublishEvent("O", first, lease_id, message.start, message.stop))
         if group.choice is not None:
-            self._settled_in(group, accepted, now)
-        self._has_changed(group, now)
-        self.journal.answer(token, Settlement(tuple(accepted), ()), must_sync=True)
-        self._arm(delivery.next_deadline())
-        self._notify(group, now)
+            self._deliveries.settled_in(group, accepted, now)
+        self._deliveries.has_changed(group, now)
+        self._deliveries.journal.answer(token, Settlement(tuple(accepted), ()), must_sync=True)
+        self._deliveries.arm(delivery.next_deadline())
+        self._deliveries.notify(group, now)
         self.look_at_outbox()
 
     def look_at_outbox(self) -> None:
         """There may be entries to be forwarded."""
-        if len(self.states.outbox):
-            self.effects.append(e.OutboxMoved(len(self.states.outbox), has_new=True))
+        if len(self._deliveries.states.outbox):
+            self._deliveries.effects.append(e.OutboxMoved(len(self._deliveries.states.outbox), has_new=True))
 
     def list_outbox(self, message: c.ListOutbox, token: Token, now: float) -> None:
         """Answer with what is to be forwarded; what a power loss could undo is not reported."""
-        outbox = self.states.outbox
+        outbox = self._deliveries.states.outbox
         after = message.after if message.numbering == outbox.numbering else -1
-        self.journal.answer(token, outbox.after(after), must_sync=True)
+        self._deliveries.journal.answer(token, outbox.after(after), must_sync=True)
 
     def forget_outbox(self, message: c.ForgetOutbox, token: Token, now: float) -> None:
         """Entries are forwarded: there is room for others. Forgotten by a power loss, they are forwarded again."""
-        is_current = message.numbering == self.states.outbox.numbering
-        record = self.states.forget_sent(message.numbers) if is_current else None
+        is_current = message.numbering == self._deliveries.states.outbox.numbering
+        record = self._deliveries.states.forget_sent(message.numbers) if is_current else None
         if record is not None:
-            self.journal.entries.append(record)
-            self.effects.append(e.OutboxMoved(len(self.states.outbox), has_new=False))
-        self.journal.answer(token, None, must_sync=False)
+            self._deliveries.journal.entries.append(record)
+            self._deliveries.effects.append(e.OutboxMoved(len(self._deliveries.states.outbox), has_new=False))
+        self._deliveries.journal.answer(token, None, must_sync=False)

@@ -33,8 +33,8 @@ from callboard.log.format.stamps import Stamps, is_ahead
 
 if TYPE_CHECKING:
     from callboard.actors.delivery.receipts import Lease
-    from callboard.actors.partition.carried import Carried
     from callboard.actors.partition.choice.record_window import WindowRecords
+    from callboard.actors.partition.deliveries import PartitionDeliveries
     from callboard.actors.partition.group_states import Group
     from callboard.log.seams.clock import Clock
 
@@ -138,33 +138,20 @@ def without(
 
 
 class ExpiryRules:
-    """How a partition's core gets past what has expired. The rest is the core's."""
+    """How a partition's core gets past what has expired."""
 
-    effects: list[e.Effect]
-    visible_end: int
-    start_offset: int
-    _groups: dict[int, Group]
-    _carried: Carried
-
-    if TYPE_CHECKING:
-
-        def records_lost(self, start: int, stop: int, now: float) -> None: ...
-        def _settled_in(self, group: Group, ranges: Sequence[OffsetRange], now: float) -> None: ...
-        def _has_changed(self, group: Group, now: float, *, urgent: bool = True) -> None: ...
-        def _notify(self, group: Group, now: float) -> None: ...
-        def _arm(self, at: float | None) -> None: ...
-        def _died_in(self, group: Group, now: float) -> None: ...
-        def _give_back(self, group: Group, lease: Lease, ranges: list[OffsetRange], now: float) -> None: ...
+    def __init__(self, deliveries: PartitionDeliveries) -> None:
+        self._deliveries = deliveries
 
     def expires(self, first_s: float, now: float) -> None:
         """Records are appended of which the first expires in `first_s` seconds: every group has a deadline (T4)."""
-        self._carried.has_expiries = True
-        for group in self._groups.values():
+        self._deliveries.carried.has_expiries = True
+        for group in self._deliveries.groups.values():
             self._look_in(group, first_s, now)
 
     def look_for_expired(self, group: Group, now: float) -> None:
         """The group may begin at expired records: it is looked at, if the partition knows that some expire."""
-        if self._carried.has_expiries:
+        if self._deliveries.carried.has_expiries:
             self._look_in(group, 0.0, now)
 
     def _look_in(self, group: Group, seconds: float, now: float) -> None:
@@ -172,28 +159,32 @@ class ExpiryRules:
         at = now + min(max(seconds, LOOK_LEAST_S), LOOK_MOST_S)
         if group.expires_at is None and not group.is_skipping:
             group.expires_at = at
-            self._arm(at)
+            self._deliveries.arm(at)
 
-    def _skip_expired(self, group: Group) -> None:
+    def skip_expired(self, group: Group) -> None:
         """Have what the group has not seen yet looked at."""
         group.expires_at = None
-        if not group.is_skipping and group.delivery.floor < self.visible_end and not group.is_expired_full:
+        if (
+            not group.is_skipping
+            and group.delivery.floor < self._deliveries.visible_end
+            and not group.is_expired_full
+        ):
             group.is_skipping = True
-            self.effects.append(e.SkipExpired(group.group_id))
+            self._deliveries.effects.append(e.SkipExpired(group.group_id))
 
     def keeps_expired(self, group: Group) -> bool:
         """Whether what expires in the group is a dead letter."""
         if group.settings is None:
-            return group.group_id in self._carried.keep_expired
+            return group.group_id in self._deliveries.carried.keep_expired
         return group.settings.keeps_expired
 
     def settle_expired(self, group: Group, lease: Lease, ranges: Sequence[OffsetRange], now: float) -> None:
         """Records that were leased, and read for no consumer, have expired: settle them, and look at what follows."""
-        self._carried.has_expiries = True
+        self._deliveries.carried.has_expiries = True
         left = self._settle_aged(group, ranges, now)
         if left:
-            self._give_back(group, lease, left, now)
-        self._skip_expired(group)
+            self._deliveries.give_back(group, lease, left, now)
+        self.skip_expired(group)
 
     def _settle_aged(self, group: Group, ranges: Sequence[OffsetRange], now: float) -> list[OffsetRange]:
         """The time to live of these records is over. Returns those that stay, for want of room for dead letters."""
@@ -203,27 +194,27 @@ class ExpiryRules:
             left = delivery.die_of_age(ranges, now)
             group.is_expired_full = bool(left)
             group.expired_records += delivery.dead_lettered - before
-            self._died_in(group, now)
+            self._deliveries.died_in(group, now)
         else:
             for start, stop in ranges:
                 group.expired_records += delivery.skip(start, stop)
         stays = merged(sorted(left))
         for start, stop in ranges:
             inside = [row for row in stays if start <= row[0] < stop]
-            self._settled_in(group, between(start, stop, inside), now)
+            self._deliveries.settled_in(group, between(start, stop, inside), now)
         return left
 
-    def _has_room_again(self, group: Group, now: float) -> None:
+    def has_room_again(self, group: Group, now: float) -> None:
         """What expires may be settled again: go on with it, and deliver what follows."""
         group.is_expired_full = False
-        self._skip_expired(group)
-        self._notify(group, now)
+        self.skip_expired(group)
+        self._deliveries.notify(group, now)
 
     def unseen(self, group_id: int, now: float) -> OffsetRange | None:
         """What is to be read for expired records: what was given back, then what the group has not seen yet; None when
         that is nothing.
         """
-        group = self._groups.get(group_id)
+        group = self._deliveries.groups.get(group_id)
         if group is None or not group.is_skipping:
             return None
         if group.again == "to do":
@@ -231,12 +222,12 @@ class ExpiryRules:
             group.again = "done" if given_back is None else "reading"
             if given_back is not None:
                 return given_back
-        start = max(group.delivery.next, self.start_offset)
-        return (start, self.visible_end) if start < self.visible_end else None
+        start = max(group.delivery.next, self._deliveries.start_offset)
+        return (start, self._deliveries.visible_end) if start < self._deliveries.visible_end else None
 
     def _given_back(self, group: Group, now: float) -> OffsetRange | None:
         """From the first record on that may be leased again; a look goes on where the last one ended."""
-        delivery, begin = group.delivery, max(group.again_to, self.start_offset)
+        delivery, begin = group.delivery, max(group.again_to, self._deliveries.start_offset)
         group.again_to = 0
         first = next(delivery.ready_ranges(now, delivery.next, begin), None)
         return None if first is None else (first[0], delivery.next)
@@ -270,9 +261,9 @@ class ExpiryRules:
                 for first, last in skipped:
                     group.filtered_records += delivery.skip(first, last)
                 if skipped:
-                    self._settled_in(group, skipped, now)
+                    self._deliveries.settled_in(group, skipped, now)
         left = self._settle_aged(group, list(aged), now)
-        self._has_changed(group, now, urgent=False)
+        self._deliveries.has_changed(group, now, urgent=False)
         if left:
             self.skipped(group.group_id, now)
 
@@ -288,7 +279,7 @@ class ExpiryRules:
 
         What is `theirs`, sorted, is for other groups only.
         """
-        group = self._groups.get(group_id)
+        group = self._deliveries.groups.get(group_id)
         if group is None:
             return
         if group.again == "reading":
@@ -299,7 +290,7 @@ class ExpiryRules:
         end = records.next_offset if index is None else records.offsets[index]
         for start, stop in records.lost:
             if start < end:
-                self.records_lost(start, min(stop, end), now)
+                self._deliveries.records_lost(start, min(stop, end), now)
         first = max(records.start, group.delivery.next)
         if first < end and self.keeps_expired(group):
             for start, stop in theirs:
@@ -312,17 +303,17 @@ class ExpiryRules:
         elif first < end:
             group.expired_records += group.delivery.skip(first, end)
         if first < end:
-            self._settled_in(group, [(first, end)], now)
-        self._has_changed(group, now, urgent=False)
+            self._deliveries.settled_in(group, [(first, end)], now)
+        self._deliveries.has_changed(group, now, urgent=False)
         if index is not None:
             self.skipped(group_id, now, (instants[index] - now_us) / 1e6)
 
     def skipped(self, group_id: int, now: float, left_s: float = LOOK_MOST_S) -> None:
         """The looking has ended, at a record that expires in so many seconds, or because the disk refused."""
-        group = self._groups.get(group_id)
+        group = self._deliveries.groups.get(group_id)
         if group is not None and group.is_skipping:
             left_s = min(left_s, group.again_left_s)
             group.is_skipping, group.again, group.again_left_s = False, "to do", math.inf
-            if group.delivery.floor < self.visible_end:
+            if group.delivery.floor < self._deliveries.visible_end:
                 self._look_in(group, left_s, now)
-            self._notify(group, now)
+            self._deliveries.notify(group, now)

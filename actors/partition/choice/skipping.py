@@ -37,7 +37,7 @@ class Skipping:
     async def run(self, group_id: int) -> None:
         """Read what was given back, then what the group has not seen yet, as long as it has expired."""
         core, log, clock = self.core, self.log, self.clock
-        while (span := core.unseen(group_id, clock.monotonic())) is not None:
+        while (span := core.expiry.unseen(group_id, clock.monotonic())) is not None:
             start, stop = span
 
             def taken(found: Reading, start: int = start) -> None:
@@ -45,11 +45,11 @@ class Skipping:
                 batches = believed_expiries(found.batches, core.stamps, clock.wall_us())
                 records = window_records(start, end, batches, ("expiry_us",))
                 theirs = addressed_to(found.batches, group_id)[1] if may_be_addressed(found.batches) else ()
-                core.unseen_read(group_id, records, clock.monotonic(), clock.wall_us(), theirs)
+                core.expiry.unseen_read(group_id, records, clock.monotonic(), clock.wall_us(), theirs)
 
             reading = log.read(start, max_records=min(stop - start, RECORDS))
             if not await self.from_disk(reading, taken, lambda _: None):
                 break
             self.perform()
-        core.skipped(group_id, clock.monotonic())
+        core.expiry.skipped(group_id, clock.monotonic())
         self.perform()

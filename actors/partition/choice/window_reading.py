@@ -70,7 +70,7 @@ class WindowReading:
             self._taken(effect, found.batches, found.next_offset)
 
         def fails(error: StorageError) -> None:
-            self.core.window_not_read(effect.group_id, error, self.clock.monotonic())
+            self.core.choice.window_not_read(effect.group_id, error, self.clock.monotonic())
 
         log = self.log
         reading = log.read(max(start, log.start_offset), max_records=effect.stop - start)
@@ -81,4 +81,4 @@ class WindowReading:
         group_id, start, stop, names, unless_uniform = effect
         end = read_up_to(start, stop, next_offset)
         records = window_records(start, end, batches, names, unless_uniform=unless_uniform)
-        self.core.window_read(group_id, records, self.clock.monotonic())
+        self.core.choice.window_read(group_id, records, self.clock.monotonic())

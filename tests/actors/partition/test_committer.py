@@ -140,7 +140,7 @@ class Bench:
 
     def perform(self) -> None:
         """Carry out what the core wants done."""
-        effects, self.core.effects = self.core.effects, []
+        effects = self.core.deliveries.take_effects()
         for effect in effects:
             self._perform(effect)
         self.committer.wake()
@@ -429,7 +429,7 @@ async def test_lazy_acks_force_no_sync_before_their_linger_is_over(autojump_cloc
     """They are written with what is written anyway, and answered by the first sync: of their linger, or of a flush."""
     async with on_bench() as bench:
         core = bench.core
-        core.open_group(OpenGroup(1, True, "beginning"), Asker(), 0.0)
+        core.group_openings.open_group(OpenGroup(1, True, "beginning"), Asker(), 0.0)
         bench.publish(count=10)
         await trio.sleep(1.0)
 
@@ -463,7 +463,7 @@ async def test_lazy_acks_force_no_sync_before_their_linger_is_over(autojump_cloc
 async def test_a_lease_of_unsynced_records_syncs_them_beside_lazy_acks(autojump_clock: Any) -> None:
     """What a consumer is to know of is durable first, whatever lingers (P2)."""
     async with on_bench() as bench:
-        bench.core.open_group(OpenGroup(1, True, "beginning"), Asker(), 0.0)
+        bench.core.group_openings.open_group(OpenGroup(1, True, "beginning"), Asker(), 0.0)
         await trio.sleep(1.0)
         bench.publish(level=Level.LEADER)
         await trio.sleep(0.1)

@@ -18,7 +18,8 @@ from callboard.actors.partition.choice.keys import KeyOrder
 from callboard.actors.partition.choice.lease_reading import LeaseReading
 from callboard.actors.partition.choice.record_window import window_records
 from callboard.actors.partition.commands import JITTER
-from callboard.actors.partition.core import NOTICE_LASTS_S, PartitionCore
+from callboard.actors.partition.core import PartitionCore
+from callboard.actors.partition.deliveries import NOTICE_LASTS_S
 from callboard.actors.partition.group_states import GroupStates
 from callboard.log.errors import InvalidArgument, StorageError
 from callboard.log.format.columns import Columns
@@ -36,7 +37,9 @@ def core_with(
         is_abandoned=lambda token: token in gone,
     )
     for group in groups or (1,):
-        core.open_group(c.OpenGroup(group, True, "beginning", c.DeliverySettings(**settings)), "opens", 0.0)
+        core.group_openings.open_group(
+            c.OpenGroup(group, True, "beginning", c.DeliverySettings(**settings)), "opens", 0.0
+        )
     commit(core)
     core.effects.clear()
     return core
@@ -51,7 +54,7 @@ def commit(core: PartitionCore) -> None:
 
 def of_kind(core: PartitionCore, kind: type) -> list[Any]:
     """The effects of one kind since the last look."""
-    effects, core.effects = core.effects, []
+    effects = core.deliveries.take_effects()
     return [effect for effect in effects if isinstance(effect, kind)]
 
 
@@ -71,7 +74,9 @@ def test_a_group_that_has_leased_nothing_is_small() -> None:
     tracemalloc.start()
     try:
         for group in range(2, count + 2):
-            core.open_group(c.OpenGroup(group, True, "beginning", c.DeliverySettings()), None, 0.0)
+            core.group_openings.open_group(
+                c.OpenGroup(group, True, "beginning", c.DeliverySettings()), None, 0.0
+            )
             core.fetch(c.Fetch(group, 7, 10, 1 << 20), "fetches", 0.0)
         commit(core)
         core.effects.clear()
@@ -107,7 +112,9 @@ def test_a_nack_without_a_delay_waits_as_the_settings_of_its_group_say() -> None
         now = due
         core.time_has_come(now)
     assert delays == pytest.approx([1.0, 2.0, 4.0, 5.0, 5.0 * (1 - JITTER)])
-    core.alter_delivery(c.AlterDelivery(1, c.DeliverySettings(backoff=0.5, max_backoff=0.5)), "alters", now)
+    core.settings.alter_delivery(
+        c.AlterDelivery(1, c.DeliverySettings(backoff=0.5, max_backoff=0.5)), "alters", now
+    )
     lease = core.fetch(c.Fetch(1, 7, 1, 1000), "fetches", now)
     assert lease is not None
     core.nack(c.Nack(1, lease.lease_id, [(0, 1)]), "nacks", now)
@@ -168,7 +175,7 @@ def test_what_a_consumer_has_is_not_lost_under_it() -> None:
     core = core_with(10)
     pending = leased(core)
     core.delivered(pending)
-    core.records_lost(0, 5, 0.0)
+    core.deliveries.records_lost(0, 5, 0.0)
     settlement = core.ack(c.Ack(1, pending.lease.lease_id, [(0, 1)]), "acks", 0.0)
     assert settlement is not None
     assert (settlement.lost, core.states.groups[1].delivery.floor) == ((), 5)
@@ -193,7 +200,7 @@ def test_a_notice_is_passed_on(vanishes: str) -> None:
     core.log_moved(0, 1, 1, 0.0)
     assert [notice.consumer for notice in of_kind(core, e.Notify)] == [1]
     if vanishes == "leaves":
-        core.release_consumer(c.ReleaseConsumer(1, 1), "leaves", 0.0)
+        core.members.release_consumer(c.ReleaseConsumer(1, 1), "leaves", 0.0)
     elif vanishes == "does not listen":
         core.not_notified(1, 1, 0.0)
     else:
@@ -275,7 +282,7 @@ def test_a_crash_at_the_opening_gives_no_time_to_leases_of_the_process_before() 
         opened = successor(restarted)
         assert [group.delivery.leased for group in opened.states] == [0]
     core = opened
-    core.alter_delivery(c.AlterDelivery(1, c.DeliverySettings()), "alters", 100.0)
+    core.settings.alter_delivery(c.AlterDelivery(1, c.DeliverySettings()), "alters", 100.0)
     leased(core, now=100.0)
     assert [group.delivery.leased for group in successor(True).states] == [1]
 
@@ -317,7 +324,7 @@ def test_members_that_left_without_a_core_have_their_leases_released_by_the_next
         [group] = later.states
         if hears:
             assert group.delivery.leased_in(0, 3) == [(0, 1), (1, 2)]
-            later.release_others(c.RemainingMembers(1, [8, 9]), None, 1.0)
+            later.members.release_others(c.RemainingMembers(1, [8, 9]), None, 1.0)
         assert group.delivery.leased_in(0, 3) == [(1, 2)]
         later.end()
 
@@ -334,7 +341,7 @@ def window_of(core: PartitionCore, *keys: bytes | None, start: int = 0) -> None:
     columns = Columns.build([b""] * len(keys), keys)
     columns.base_offset = start
     stop = start + len(keys)
-    core.window_read(wanted.group_id, window_records(start, stop, [columns], KeyOrder.columns), 0.0)
+    core.choice.window_read(wanted.group_id, window_records(start, stop, [columns], KeyOrder.columns), 0.0)
 
 
 def fetched(core: PartitionCore, count: int = 10, consumer: int = 7, token: str = "fetches") -> Any:
@@ -397,7 +404,7 @@ def test_no_consumer_is_notified_of_a_record_that_was_settled_behind_another() -
         core.wait_for_ready(c.WaitForReady(1, consumer), f"{consumer} waits", 0.0)
     assert [effect.token for effect in of_kind(core, e.Notify)] == ["8 waits", "9 waits"]
 
-    core.records_lost(2, 3, 0.0)
+    core.deliveries.records_lost(2, 3, 0.0)
     for consumer in (8, 9):
         core.wait_for_ready(c.WaitForReady(1, consumer), f"{consumer} waits again", 0.0)
     assert [effect.token for effect in of_kind(core, e.Notify)] == ["8 waits again"]
@@ -410,7 +417,7 @@ def test_records_that_cannot_be_read_are_refused_to_those_who_wait() -> None:
     fetched(core)
     assert len(of_kind(core, e.ReadWindow)) == 1
     error = StorageError("the disk refuses")
-    core.window_not_read(1, error, 0.0)
+    core.choice.window_not_read(1, error, 0.0)
     refused, told = core.effects
     assert refused == e.Refuse(["fetches"], error)
     assert told == e.Answer([("waits", True)])
@@ -425,15 +432,15 @@ def test_who_has_gone_while_records_were_read_gets_no_lease() -> None:
     fetched(core, 1, consumer=7, token="gives up")
     fetched(core, 1, consumer=8, token="leaves")
     fetched(core, 1, consumer=9, token="stays")
-    core.release_consumer(c.ReleaseConsumer(1, 8), "releases", 0.0)
+    core.members.release_consumer(c.ReleaseConsumer(1, 8), "releases", 0.0)
     window_of(core, b"a", b"b", b"c")
     commit(core)
     assert [pending.token for effect in of_kind(core, e.Journalled) for pending in effect.leases] == ["stays"]
     closing = keyed_core(b"a")
     fetched(closing)
-    closing.close_group(c.CloseGroup(1), "closes", 0.0)
+    closing.group_openings.close_group(c.CloseGroup(1), "closes", 0.0)
     assert [effect.tokens for effect in of_kind(closing, e.Refuse)] == [["fetches"]]
-    closing.window_read(1, window_records(0, 1, [], KeyOrder.columns), 0.0)
+    closing.choice.window_read(1, window_records(0, 1, [], KeyOrder.columns), 0.0)
     assert closing.effects == []
 
 
@@ -444,7 +451,7 @@ def test_where_the_log_holds_nothing_a_choice_waits_for_nothing() -> None:
     assert of_kind(core, e.ReadWindow)
     sparse = Columns.build([b""], [b"a"])
     sparse.base_offset, sparse.span, sparse.offset_deltas = 2, 2, array("I", [1])
-    core.window_read(1, window_records(0, 6, [sparse], KeyOrder.columns), 0.0)
+    core.choice.window_read(1, window_records(0, 6, [sparse], KeyOrder.columns), 0.0)
     group = core.states.groups[1]
     assert (group.delivery.floor, group.lost_records) == (3, 3)
     [lease] = group.pending.values()
@@ -498,7 +505,7 @@ def test_leases_of_an_ended_process_end_again_where_the_journal_lost_that(is_del
     states = GroupStates()
     states.restore(journal)
     core = PartitionCore(states, Carried(), label="orders/0", visible_end=2)
-    core._set(1, c.DeliverySettings(), 0.0)
+    core.settings.set(1, c.DeliverySettings(), 0.0)
     core.begin(0.0, restarted=False)
     pending = leased(core, count=1, consumer=8)
     if is_delivered:
@@ -629,7 +636,7 @@ def test_what_was_released_stays_so_when_the_journal_has_lost_that(leaves: bool)
     core.delivered(first)
     opened = core.states.snapshot(0.0)
     if leaves:
-        core.release_consumer(c.ReleaseConsumer(1, 7), "leaves", 1.0)
+        core.members.release_consumer(c.ReleaseConsumer(1, 7), "leaves", 1.0)
     else:
         core.release(c.Release(1, first.lease.lease_id, [(0, 2)]), None, 1.0)
     for _ in range(3):

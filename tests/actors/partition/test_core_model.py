@@ -13,7 +13,8 @@ from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
 from callboard.actors.partition.carried import Carried
 from callboard.actors.partition.choice.lease_reading import LeaseReading
-from callboard.actors.partition.core import NOTICE_LASTS_S, PartitionCore
+from callboard.actors.partition.core import PartitionCore
+from callboard.actors.partition.deliveries import NOTICE_LASTS_S
 from callboard.actors.partition.group_states import GroupStates, PendingLease
 from callboard.log.errors import PublishFailed, StorageError
 from callboard.log.format.columns import Columns
@@ -52,7 +53,7 @@ class CoreModel(RuleBasedStateMachine):
         self.appends: Any = None
         self.core = self._core(GroupStates())
         for group in GROUPS:
-            self.core.open_group(
+            self.core.group_openings.open_group(
                 c.OpenGroup(group, True, "beginning", c.DeliverySettings(TIMEOUT_S, 1.0, 4.0)),
                 self._asker("open"),
                 self.now,
@@ -139,7 +140,7 @@ class CoreModel(RuleBasedStateMachine):
         for asker in self.askers:
             if asker.about == (group, consumer):
                 asker.listens = False
-        self.core.release_consumer(c.ReleaseConsumer(group, consumer), self._asker("leave"), self.now)
+        self.core.members.release_consumer(c.ReleaseConsumer(group, consumer), self._asker("leave"), self.now)
         self._perform()
 
     @precondition(lambda self: any(not asker.heard for asker in self.askers))
@@ -219,7 +220,7 @@ class CoreModel(RuleBasedStateMachine):
 
     def _perform(self) -> None:
         while self.core.effects:
-            effects, self.core.effects = self.core.effects, []
+            effects = self.core.deliveries.take_effects()
             for effect in effects:
                 self._carry_out(effect)
 

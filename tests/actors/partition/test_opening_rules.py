@@ -35,7 +35,9 @@ def join(
     core: PartitionCore, *, is_implied: bool = True, start: str = "beginning", birth: int = BIRTH
 ) -> None:
     """A consumer joins the group."""
-    core.open_group(c.OpenGroup(GROUP, True, start, birth=birth, is_implied=is_implied), "joins", 0.0)
+    core.group_openings.open_group(
+        c.OpenGroup(GROUP, True, start, birth=birth, is_implied=is_implied), "joins", 0.0
+    )
 
 
 def fetch(core: PartitionCore, count: int = 2) -> Any:
@@ -101,8 +103,8 @@ def test_the_opening_is_written_before_the_first_event_and_once() -> None:
 def test_the_opening_says_since_when_the_group_is_open() -> None:
     """What waited for the group before its first lease is known from the journal."""
     core = core_of(Carried())
-    core.wall_offset_s = 1_700_000_000.0
-    core.open_group(c.OpenGroup(GROUP, True, "beginning", is_implied=True), None, 2.5)
+    core.deliveries.wall_offset_s = 1_700_000_000.0
+    core.group_openings.open_group(c.OpenGroup(GROUP, True, "beginning", is_implied=True), None, 2.5)
     fetch(core)
     _, _, (*_, since_us), _ = core.states.parsed(written(core)[0])
     assert since_us == 1_700_000_002_500_000
@@ -187,7 +189,7 @@ def test_a_group_that_ends_before_its_first_event_leaves_nothing() -> None:
     carried = Carried()
     core = core_of(carried)
     join(core)
-    core.close_group(c.CloseGroup(GROUP), "closes", 0.0)
+    core.group_openings.close_group(c.CloseGroup(GROUP), "closes", 0.0)
     assert written(core) == []
     assert not core_of(carried).states.groups
 
@@ -197,7 +199,7 @@ def test_a_group_that_ends_with_an_event_unwritten_is_written_whole() -> None:
     core = core_of(Carried())
     join(core)
     fetch(core)
-    core.close_group(c.CloseGroup(GROUP), "closes", 0.0)
+    core.group_openings.close_group(c.CloseGroup(GROUP), "closes", 0.0)
     records = written(core)
     assert kinds(core, records)[:2] == [OPEN, 0]
     states = GroupStates()

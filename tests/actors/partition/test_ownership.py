@@ -23,7 +23,7 @@ class Exclusive:
     def __init__(self, records: int = 0) -> None:
         self.carried = Carried()
         self.core = PartitionCore(GroupStates(), self.carried, label="orders/0", visible_end=records)
-        self.core.open_group(c.OpenGroup(GROUP, True, "beginning", SETTINGS), "opens", 0.0)
+        self.core.group_openings.open_group(c.OpenGroup(GROUP, True, "beginning", SETTINGS), "opens", 0.0)
         self.now = 0.0
         self.answers: dict[Any, Any] = {}
         self.notified: list[int] = []
@@ -38,7 +38,7 @@ class Exclusive:
             for pending in work.leases:
                 core.delivered(pending)
         while core.effects:
-            effects, core.effects = core.effects, []
+            effects = core.deliveries.take_effects()
             for effect in effects:
                 if isinstance(effect, e.Answer):
                     self.answers.update(effect.answers)
@@ -48,7 +48,9 @@ class Exclusive:
     def assign(self, consumer: int | None, epoch: int, *, is_forced: bool = False) -> str:
         """Assign the partition; returns the question's token."""
         token = f"assigns {epoch}{' again' * is_forced}"
-        self.core.assign_partition(c.AssignPartition(GROUP, consumer, epoch, is_forced), token, self.now)
+        self.core.members.assign_partition(
+            c.AssignPartition(GROUP, consumer, epoch, is_forced), token, self.now
+        )
         self.commit()
         return token
 
@@ -202,7 +204,9 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(consumer=st.integers(1, 3))
     def leave(self, consumer: int) -> None:
-        self.partition.core.release_consumer(c.ReleaseConsumer(GROUP, consumer), "leaves", self.partition.now)
+        self.partition.core.members.release_consumer(
+            c.ReleaseConsumer(GROUP, consumer), "leaves", self.partition.now
+        )
         self.partition.commit()
 
     @rule(seconds=st.sampled_from([1.0, 5.0, 11.0]))

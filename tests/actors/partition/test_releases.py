@@ -23,7 +23,9 @@ def core_with(records: int, **settings: Any) -> PartitionCore:
     core = PartitionCore(
         GroupStates(), Carried(), label="orders/0", visible_end=records, limits=Limits(step_items=STEP)
     )
-    core.open_group(c.OpenGroup(1, True, "beginning", c.DeliverySettings(**settings)), "opens", 0.0)
+    core.group_openings.open_group(
+        c.OpenGroup(1, True, "beginning", c.DeliverySettings(**settings)), "opens", 0.0
+    )
     commit(core)
     return core
 
@@ -61,7 +63,7 @@ def test_who_leaves_gives_back_a_part_in_each_step_and_is_answered_in_the_end() 
     """The first part is given back at once; the rest is due at once, and whoever asked waits for all of it."""
     core = core_with(MANY)
     lease_singly(core, 7, MANY)
-    core.release_consumer(c.ReleaseConsumer(1, 7), "leaves", 1.0)
+    core.members.release_consumer(c.ReleaseConsumer(1, 7), "leaves", 1.0)
     left = [held(core, 7)]
     while left[-1]:
         assert commit(core) == []
@@ -82,7 +84,7 @@ def test_what_is_given_back_is_leased_before_the_rest_is() -> None:
     lease_singly(core, 7, MANY)
     core.wait_for_ready(c.WaitForReady(1, 8), "waits", 0.5)
     core.effects.clear()
-    core.release_consumer(c.ReleaseConsumer(1, 7), "leaves", 1.0)
+    core.members.release_consumer(c.ReleaseConsumer(1, 7), "leaves", 1.0)
     assert [effect.consumer for effect in core.effects if isinstance(effect, e.Notify)] == [8]
     lease = core.fetch(c.Fetch(1, 8, 100, 1 << 20), "fetches", 1.0)
     assert lease is not None
@@ -96,7 +98,7 @@ def test_what_a_fenced_member_leases_as_a_new_generation_it_keeps() -> None:
     """Only what it had when it was fenced is given back, however long that takes."""
     core = core_with(MANY + 1)
     lease_singly(core, 7, MANY)
-    core.fence_consumer(c.FenceConsumer(1, 7, 2), "fences", 1.0)
+    core.members.fence_consumer(c.FenceConsumer(1, 7, 2), "fences", 1.0)
     lease = core.fetch(c.Fetch(1, 7, 100, 1 << 20, 2), "fetches", 1.0)
     assert lease is not None
     commit(core)
@@ -110,9 +112,9 @@ def test_what_a_fenced_member_leases_as_a_new_generation_it_keeps() -> None:
 def test_an_owner_gets_nothing_until_all_is_given_back() -> None:
     """In an exclusive group a forced hand-over ends when the last lease of the others has."""
     core = core_with(MANY, is_exclusive=True)
-    core.assign_partition(c.AssignPartition(1, 7, 1), "assigns", 0.0)
+    core.members.assign_partition(c.AssignPartition(1, 7, 1), "assigns", 0.0)
     lease_singly(core, 7, MANY)
-    core.assign_partition(c.AssignPartition(1, 8, 2, is_forced=True), "forces", 1.0)
+    core.members.assign_partition(c.AssignPartition(1, 8, 2, is_forced=True), "forces", 1.0)
     assert core.fetch(c.Fetch(1, 8, 100, 1 << 20), "fetches", 1.0) is None
     answered: list[Any] = []
     while held(core, 7):
@@ -135,14 +137,14 @@ def test_whoever_waits_is_answered_when_the_leases_go_otherwise(how: str) -> Non
     """The group is closed, or sought elsewhere, or the partition stops, in the middle of it."""
     core = core_with(MANY)
     lease_singly(core, 7, MANY)
-    core.release_consumer(c.ReleaseConsumer(1, 7), "leaves", 1.0)
+    core.members.release_consumer(c.ReleaseConsumer(1, 7), "leaves", 1.0)
     if how == "closes":
-        core.close_group(c.CloseGroup(1), "closes", 1.0)
+        core.group_openings.close_group(c.CloseGroup(1), "closes", 1.0)
     elif how == "seeks":
-        core.seek_group(c.SeekGroup(1, 0), "seeks", 1.0)
+        core.seeks.seek_group(c.SeekGroup(1, 0), "seeks", 1.0)
         core.time_has_come(1.0)
     else:
-        for _ in core.release_in_steps(1.0, all_leases=False):
+        for _ in core.members.release_in_steps(1.0, all_leases=False):
             pass
         assert core.states.groups[1].delivery.released == MANY
     assert "leaves" in commit(core)
@@ -164,7 +166,7 @@ def test_a_crash_between_two_steps_loses_nothing_and_counts_nothing() -> None:
     for _ in range(MANY):
         core.fetch(c.Fetch(1, 7, 1, 1 << 20), "fetches", 0.0)
     journal()
-    core.release_consumer(c.ReleaseConsumer(1, 7), "leaves", 1.0)
+    core.members.release_consumer(c.ReleaseConsumer(1, 7), "leaves", 1.0)
     journal()
     core.end()
     states = GroupStates()
@@ -176,7 +178,7 @@ def test_a_crash_between_two_steps_loses_nothing_and_counts_nothing() -> None:
     )
     successor.begin(2.0, restarted=True)
     assert held(successor, 7) == MANY - STEP
-    successor.release_consumer(c.ReleaseConsumer(1, 7), "leaves again", 2.0)
+    successor.members.release_consumer(c.ReleaseConsumer(1, 7), "leaves again", 2.0)
     while held(successor, 7):
         successor.time_has_come(2.0)
     lease = successor.fetch(c.Fetch(1, 8, 100, 1 << 20), "fetches", 2.0)

@@ -66,11 +66,11 @@ async def test_a_lease_that_runs_out_unnoticed_is_told(busy: Any) -> None:
     assert "run out unnoticed" in bounds.inside(busy.life, 100)
     group.delivery._expiry = expiry
     heapify(expiry)
-    armed, busy.core._armed = busy.core._armed, 1e9
+    armed, busy.core.deliveries.armed = busy.core.deliveries.armed, 1e9
     alarm = busy.port.ref._cell.incarnation._actor._due
     deadline, alarm.deadline = alarm.deadline, 1e9
     assert "nothing is watched" in bounds.inside(busy.life, 100)
-    busy.core._armed, alarm.deadline = armed, deadline
+    busy.core.deliveries.armed, alarm.deadline = armed, deadline
 
 
 async def test_a_timer_that_never_comes_is_told(busy: Any) -> None:

@@ -37,7 +37,7 @@ def core_of(states: GroupStates | None = None, *, outbox: int = 10) -> Partition
         states, Carried(), label="orders/0", visible_end=VISIBLE, limits=Limits(outbox=outbox)
     )
     core.begin(0.0, restarted=False)
-    core.open_group(c.OpenGroup(1, durable=True, start="beginning"), "open", 0.0)
+    core.group_openings.open_group(c.OpenGroup(1, durable=True, start="beginning"), "open", 0.0)
     return core
 
 
@@ -57,7 +57,7 @@ def answers(core: PartitionCore) -> dict[Any, Any]:
             entry if isinstance(entry, bytes) else entry.record(0.0) for entry in work.entries
         ]
         core.journalled(work)
-    effects, core.effects = core.effects, []
+    effects = core.deliveries.take_effects()
     for effect in effects:
         if isinstance(effect, e.Journalled):
             found |= dict(effect.answers)
@@ -73,17 +73,17 @@ def test_an_ack_and_what_it_publishes_are_one_record() -> None:
     core = core_of()
     lease_id = leased(core, 3)
     answers(core)
-    core.ack_and_publish(c.AckAndPublish(1, [(lease_id, [(0, 2)])], 7, 9), "ack", 1.0)
+    core.outbox.ack_and_publish(c.AckAndPublish(1, [(lease_id, [(0, 2)])], 7, 9), "ack", 1.0)
     found = answers(core)
     assert found["ack"].lost == ()
     assert found["moved"] == (2, True)
     (record,) = found["records"]
     assert cbor2.loads(record) == [0, 1, [["A", lease_id, [0, 2]], ["O", 0, lease_id, 7, 9]]]
-    core.list_outbox(c.ListOutbox(-1, 0), "list", 1.0)
+    core.outbox.list_outbox(c.ListOutbox(-1, 0), "list", 1.0)
     assert answers(core)["list"] == (Entry(0, 7, 1, lease_id), Entry(1, 8, 1, lease_id))
-    core.list_outbox(c.ListOutbox(0, 0), "list", 1.0)
+    core.outbox.list_outbox(c.ListOutbox(0, 0), "list", 1.0)
     assert [entry.number for entry in answers(core)["list"]] == [1]
-    core.list_outbox(c.ListOutbox(0, 8), "list", 1.0)
+    core.outbox.list_outbox(c.ListOutbox(0, 8), "list", 1.0)
     assert [entry.number for entry in answers(core)["list"]] == [0, 1]
 
 
@@ -94,7 +94,7 @@ def test_a_stale_receipt_does_nothing_at_all() -> None:
     core.release(c.Release(1, second, [(3, 4)]), "release", 0.0)
     answers(core)
     parts = [(first, [(0, 2)]), (second, [(2, 4)])]
-    core.ack_and_publish(c.AckAndPublish(1, parts, 0, 1), "ack", 1.0)
+    core.outbox.ack_and_publish(c.AckAndPublish(1, parts, 0, 1), "ack", 1.0)
     found = answers(core)
     assert found["ack"].lost == ((2, 4),)
     assert found["records"] == []
@@ -110,8 +110,8 @@ def test_a_late_ack_counts_until_the_message_is_leased_again() -> None:
     again = core.fetch(c.Fetch(1, 6, 1, 1000), object(), 100.0)
     assert again is not None
     assert again.ranges == ((0, 1, 2),)
-    core.ack_and_publish(c.AckAndPublish(1, [(lost, [(1, 2)])], 0, 1), "counts", 100.0)
-    core.ack_and_publish(c.AckAndPublish(1, [(late, [(0, 1)])], 1, 2), "lost", 100.0)
+    core.outbox.ack_and_publish(c.AckAndPublish(1, [(lost, [(1, 2)])], 0, 1), "counts", 100.0)
+    core.outbox.ack_and_publish(c.AckAndPublish(1, [(late, [(0, 1)])], 1, 2), "lost", 100.0)
     found = answers(core)
     assert (found["counts"].lost, found["lost"].lost) == ((), ((0, 1),))
     assert [entry.offset for entry in core.states.outbox.after(-1)] == [0]
@@ -122,9 +122,9 @@ def test_an_ack_that_is_asked_again_is_done_once() -> None:
     core = core_of()
     lease_id = leased(core)
     message = c.AckAndPublish(1, [(lease_id, [(0, 1)])], 4, 5)
-    core.ack_and_publish(message, "first", 1.0)
-    core.ack_and_publish(message._replace(again=True), "again", 1.0)
-    core.ack_and_publish(message._replace(start=5, stop=6, again=True), "other", 1.0)
+    core.outbox.ack_and_publish(message, "first", 1.0)
+    core.outbox.ack_and_publish(message._replace(again=True), "again", 1.0)
+    core.outbox.ack_and_publish(message._replace(start=5, stop=6, again=True), "other", 1.0)
     found = answers(core)
     assert (found["again"].lost, found["other"].lost) == ((), ((0, 1),))
     assert len(core.states.outbox) == 1
@@ -134,19 +134,19 @@ def test_a_full_outbox_refuses_before_anything_has_changed() -> None:
     """And no other ack."""
     core = core_of(outbox=2)
     lease_id = leased(core, 3)
-    core.ack_and_publish(c.AckAndPublish(1, [(lease_id, [(0, 1)])], 0, 2), "first", 1.0)
+    core.outbox.ack_and_publish(c.AckAndPublish(1, [(lease_id, [(0, 1)])], 0, 2), "first", 1.0)
     answers(core)
     with pytest.raises(OutboxFull, match="2 are allowed"):
-        core.ack_and_publish(c.AckAndPublish(1, [(lease_id, [(1, 2)])], 2, 3), "second", 1.0)
+        core.outbox.ack_and_publish(c.AckAndPublish(1, [(lease_id, [(1, 2)])], 2, 3), "second", 1.0)
     core.ack(c.Ack(1, lease_id, [(2, 3)]), "plain", 1.0)
     assert answers(core)["plain"].lost == ()
-    core.forget_outbox(c.ForgetOutbox([1], 8), "forget", 1.0)
+    core.outbox.forget_outbox(c.ForgetOutbox([1], 8), "forget", 1.0)
     assert "moved" not in answers(core)
-    core.forget_outbox(c.ForgetOutbox([1], 0), "forget", 1.0)
+    core.outbox.forget_outbox(c.ForgetOutbox([1], 0), "forget", 1.0)
     found = answers(core)
     assert found["moved"] == (1, False)
     assert [cbor2.loads(record) for record in found["records"]] == [{"kind": SENT, "numbers": [1, 2]}]
-    core.ack_and_publish(c.AckAndPublish(1, [(lease_id, [(1, 2)])], 2, 3), "second", 1.0)
+    core.outbox.ack_and_publish(c.AckAndPublish(1, [(lease_id, [(1, 2)])], 2, 3), "second", 1.0)
     assert [entry.number for entry in core.states.outbox.after(-1)] == [0, 2]
 
 
@@ -156,9 +156,9 @@ def test_entries_outlive_their_group_and_a_restart() -> None:
     records = answers(core)["records"]
     lease_id = leased(core)
     records += answers(core)["records"]
-    core.ack_and_publish(c.AckAndPublish(1, [(lease_id, [(0, 1)])], 0, 2), "ack", 1.0)
-    core.seek_group(c.SeekGroup(1, 0), "seek", 1.0)
-    core.close_group(c.CloseGroup(1), "close", 1.0)
+    core.outbox.ack_and_publish(c.AckAndPublish(1, [(lease_id, [(0, 1)])], 0, 2), "ack", 1.0)
+    core.seeks.seek_group(c.SeekGroup(1, 0), "seek", 1.0)
+    core.group_openings.close_group(c.CloseGroup(1), "close", 1.0)
     records += answers(core)["records"]
     for source in (records, None):
         states = GroupStates()
@@ -174,7 +174,7 @@ def test_numbers_are_not_used_again_after_a_loss() -> None:
     """The lost records may have used some."""
     core = core_of()
     lease_id = leased(core, 2)
-    core.ack_and_publish(c.AckAndPublish(1, [(lease_id, [(0, 1)])], 0, 2), "ack", 1.0)
+    core.outbox.ack_and_publish(c.AckAndPublish(1, [(lease_id, [(0, 1)])], 0, 2), "ack", 1.0)
     states = core.states
     states.lost(3, 4)
     states.replayed(7, 9)

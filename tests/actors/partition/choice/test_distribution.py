@@ -95,17 +95,17 @@ def waiting_core(distribution: str, draw: Any = lambda: 0.0, *, consumers: int =
         GroupStates(), Carried(), label="orders/0", load=lambda token: int(token[1:]), draw=draw
     )
     settings = c.DeliverySettings(distribution=distribution)
-    core.open_group(c.OpenGroup(1, True, "beginning", settings), "opens", 0.0)
+    core.group_openings.open_group(c.OpenGroup(1, True, "beginning", settings), "opens", 0.0)
     for consumer in range(1, consumers + 1):
         core.wait_for_ready(c.WaitForReady(1, consumer), f"t{10 * (consumers - consumer)}", 0.0)
-    core.effects = []
+    core.deliveries.take_effects()
     return core
 
 
 def told_of(core: PartitionCore, messages: int) -> list[int]:
     """Who hears that so many messages have come."""
     core.log_moved(0, core.visible_end + messages, core.visible_end + messages, 1.0)
-    effects, core.effects = core.effects, []
+    effects = core.deliveries.take_effects()
     return [effect.consumer for effect in effects if isinstance(effect, e.Notify)]
 
 
@@ -129,7 +129,7 @@ def test_who_does_not_wait_any_more_passes_the_turn_on() -> None:
 def test_an_altered_order_holds_for_those_who_wait() -> None:
     """The setting can be changed while consumers wait."""
     core = waiting_core("round-robin")
-    core.alter_delivery(
+    core.settings.alter_delivery(
         c.AlterDelivery(1, c.DeliverySettings(version=1, distribution="least-busy")), None, 0.0
     )
     assert told_of(core, 1) == [4]

@@ -72,23 +72,23 @@ def test_a_group_has_one_look_ahead_of_it() -> None:
     """No sooner than a second, no later than a minute, and the first that was asked for."""
     core = core_with(0)
     assert core.next_deadline() is None
-    core.expires(1000.0, 5.0)
+    core.expiry.expires(1000.0, 5.0)
     assert core.next_deadline() == 5.0 + LOOK_MOST_S
     other = core_with(0)
-    other.expires(0.0, 5.0)
-    other.expires(30.0, 5.1)
+    other.expiry.expires(0.0, 5.0)
+    other.expiry.expires(30.0, 5.1)
     assert other.next_deadline() == 5.0 + LOOK_LEAST_S
 
 
 def test_a_look_that_the_disk_refuses_is_repeated() -> None:
     """Nothing is settled, and the group is looked at again within a minute."""
     core = core_with(3)
-    core.expires(0.0, 0.0)
+    core.expiry.expires(0.0, 0.0)
     core.time_has_come(1.0)
-    assert core.unseen(1, 2.0) == (0, 3)
+    assert core.expiry.unseen(1, 2.0) == (0, 3)
     assert core.next_deadline() is None
-    core.skipped(1, 2.0)
-    assert core.unseen(1, 2.0) is None
+    core.expiry.skipped(1, 2.0)
+    assert core.expiry.unseen(1, 2.0) is None
     assert core.next_deadline() == 2.0 + LOOK_MOST_S
     assert core.states.groups[1].delivery.floor == 0
 

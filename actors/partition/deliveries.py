@@ -1,0 +1,189 @@
+"""The deliveries of a partition to its groups, as the parts of its core share them. Pure.
+
+Here is what each part needs of the others: the groups, where the log begins and ends, and what is to follow from a
+step, which is effects, entries of the journal, and the next deadline. What only one part knows is in that part.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from callboard.actors.delivery.intervals import NOTHING
+from callboard.actors.delivery.receipts import between
+from callboard.actors.partition import commands as c
+from callboard.actors.partition import effects as e
+from callboard.actors.partition.choice.distribution import Draw, Load, load_of
+from callboard.actors.partition.queues import LINGER_S, NEVER, JournalQueue
+from callboard.log.errors import GroupNotFound
+from callboard.log.limits import USUAL, Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from callboard.actors.delivery.receipts import Lease, OffsetRange
+    from callboard.actors.partition.carried import Carried
+    from callboard.actors.partition.group_states import Group, GroupStates
+
+NOTICE_LASTS_S: Final = 0.05
+"""How long a notified consumer may take to fetch before the next one is notified."""
+
+
+class PartitionDeliveries:
+    """See the module. `load` tells how busy a waiting asker is."""
+
+    def __init__(
+        self,
+        states: GroupStates,
+        carried: Carried,
+        *,
+        label: str,
+        start_offset: int = 0,
+        visible_end: int = 0,
+        limits: Limits = USUAL,
+        load: Load = load_of,
+        draw: Draw = lambda: 0.0,
+    ) -> None:
+        self.label = label
+        self.states = states
+        self.groups = states.groups
+        self.carried = carried
+        self.limits = limits
+        self.start_offset = start_offset
+        """Where the log begins."""
+        self.visible_end = self.durable_end = visible_end
+        """Where what may be leased ends, and what is synced."""
+        self.wall_offset_s = states.wall_offset_s
+        """Wall time minus monotonic time, by which it is known how long records have waited."""
+        self.effects: list[e.Effect] = []
+        """What to do, in order."""
+        self.journal = JournalQueue()
+        self.armed = NEVER
+        """The earliest deadline that is watched."""
+        self._load, self._draw = load, draw
+
+    def take_effects(self) -> list[e.Effect]:
+        """What there is to do by now."""
+        taken, self.effects = self.effects, []
+        return taken
+
+    def moved(self, start_offset: int, visible_end: int, durable_end: int) -> bool:
+        """The log begins, ends or is durable elsewhere. Returns whether more of it is visible."""
+        self.durable_end = durable_end
+        if start_offset > self.start_offset:
+            self.start_offset = start_offset
+        if visible_end <= self.visible_end:
+            return False
+        self.visible_end = visible_end
+        return True
+
+    def refuse_unknown(self, group_id: int, token: c.Token) -> None:
+        """Nothing is known here of the group that was named: say so."""
+        told = f"partition {self.label} knows no group with id {group_id}: it was deleted or expired. Subscribe again."
+        if token is not None:
+            self.effects.append(e.Refuse([token], GroupNotFound(told, group=group_id)))
+
+    # -- what a step changes ------------------------------------------------------------------------------------
+
+    def has_changed(self, group: Group, now: float, *, urgent: bool = True) -> None:
+        """What changed in `group` goes into the next commit (P3).
+
+        Late steps of a group that was closed meanwhile are not journalled: nothing may follow its closing.
+        """
+        if not group.delivery.events or self.groups.get(group.group_id) is not group:
+            return
+        journal = self.journal
+        journal.changed[group.group_id] = group
+        journal.due.at = min(journal.due.at, 0.0 if urgent else now + LINGER_S)
+
+    def settled_in(self, group: Group, ranges: Sequence[OffsetRange], now: float) -> None:
+        """Offsets of a group with a choice are settled: others may be free now."""
+        if group.choice is not None:
+            group.choice.settled(ranges)
+        if group.choice is not None or group.is_handing_over:
+            self.notify(group, now)
+
+    def died_in(self, group: Group, now: float) -> None:
+        """Records of `group` may have become dead letters: they are settled."""
+        if group.choice is not None and (died := group.delivery.just_died()):
+            self.settled_in(group, died, now)
+        delivery = group.delivery
+        if delivery.dead:
+            count, group.dead_told = delivery.dead_lettered - group.dead_told, delivery.dead_lettered
+            self.effects.append(e.HasDead(group.group_id, count, delivery.last_dead().reason))
+
+    def give_back(self, group: Group, lease: Lease, ranges: list[OffsetRange], now: float) -> None:
+        """Release what no consumer has heard of. Until that is journalled, another core has to do it again."""
+        group.delivery.release(lease.lease_id, ranges, now)
+        self.carried.released.append((group.group_id, lease.lease_id, ranges))
+
+    def leases_ended(self, group_id: int) -> None:
+        """Have clients know which leases of the group a seek, or retention, has ended."""
+        sought, dropped = self.carried.first_sought, self.carried.dropped_below
+        news = c.LeasesEnded(group_id, sought.get(group_id, 0), dropped.get(group_id, 0))
+        self.effects.append(e.TellClients(news))
+
+    def records_lost(self, start: int, stop: int, now: float) -> None:
+        """The log holds nothing at these offsets: settle them for every group, except where a consumer has them."""
+        for group in self.groups.values():
+            kept = group.delivery.leased_in(start, stop, besides=group.pending)
+            for first, last in between(start, stop, kept):
+                group.lost_records += group.delivery.skip(first, last)
+                self.settled_in(group, [(first, last)], now)
+            if group.delivery.events:
+                self.has_changed(group, now, urgent=False)
+
+    # -- what follows ---------------------------------------------------------------------------------------
+
+    def notify(self, group: Group, now: float) -> None:
+        """Notify as many waiting consumers as there are records ready, less those that are notified already (P4)."""
+        if (group.is_handing_over and not self.is_handed_over(group)) or group.is_expired_full:
+            return
+        waiting, notified = group.waiting, len(group.notified)
+        if not waiting:
+            return
+        if group.choice is not None:
+            wanted = len(waiting) + notified
+            ready = group.choice.ready_count(now, wanted)
+            if ready < wanted:
+                self.reads_window(group)
+        else:
+            ready = group.delivery.leasable_count(now, self.visible_end, len(waiting) + notified)
+        told = group.to_be_told(now, self.visible_end, self._load, self._draw)
+        for consumer in list(islice(told, max(0, ready - notified))):
+            group.notifies(consumer, now + NOTICE_LASTS_S)
+            self.effects.append(e.Notify(waiting.pop(consumer), group.group_id, consumer))
+        if waiting and group.notified:
+            self.arm(next(iter(group.notified.values())))
+
+    def reads_window(self, group: Group) -> bool:
+        """Have more records read for the group's choice; False when there are none, or no room for them."""
+        choice = group.choice
+        if choice is None:
+            return False
+        span = choice.begin_reading(self.visible_end)
+        if span is not None:
+            self.effects.append(e.ReadWindow(group.group_id, *span, choice.columns, choice.is_uniform))
+        return choice.is_reading
+
+    def is_handed_over(self, group: Group) -> bool:
+        """Whether only the owner has leases; those that wait for that hear of it."""
+        if not group.is_handing_over:
+            return True
+        if group.is_held_by_others():
+            return False
+        group.is_handing_over = False
+        waiting, group.handing_over = group.handing_over, NOTHING
+        self.effects.append(e.Answer([(token, True) for _, token in waiting]))
+        return True
+
+    def arm(self, at: float | None) -> None:
+        """Something is due by itself at this time."""
+        if at is not None and at < self.armed:
+            self.armed = at
+            self.effects.append(e.Arm(at))
+
+    def arm_anew(self, at: float | None) -> None:
+        """The deadline that was watched has come: this one is next."""
+        self.armed = NEVER
+        self.arm(at)

@@ -16,6 +16,7 @@ That much is in this class. The rest is in its parts, each of which alone writes
 ``settings``        settings of groups
 ``group_openings``  groups that begin and end
 ``seeks``           groups that go on from another offset
+``retention``       groups that join or seek while retention drops records, and those that lose some
 ``members``         members that own the partition, leave, or begin a new generation
 ``choice``          records that are read before they are leased
 ``expiry``          records that have expired
@@ -64,6 +65,7 @@ from callboard.actors.partition.group_states import DELAY_MAX_S, Group, GroupSta
 from callboard.actors.partition.member_rules import MemberRules
 from callboard.actors.partition.opening_rules import OpeningRules
 from callboard.actors.partition.queues import LINGER_S, Appends, JournalWork, Sequencer
+from callboard.actors.partition.retention_rules import RetentionRules
 from callboard.actors.partition.seek_rules import SeekRules
 from callboard.actors.partition.settings_rules import SettingsRules
 from callboard.log.errors import (
@@ -139,11 +141,12 @@ class PartitionCore:
         self.dead_letters = DeadLetterRules(deliveries, self.expiry)
         self.members = MemberRules(deliveries)
         self.outbox = OutboxRules(deliveries)
+        self.retention = RetentionRules(deliveries)
         self.settings = SettingsRules(deliveries, self.choice, self.expiry, self.dead_letters)
         self.group_openings = OpeningRules(
-            deliveries, self.settings, self.dead_letters, self.members, self.expiry
+            deliveries, self.settings, self.dead_letters, self.members, self.expiry, self.retention
         )
-        self.seeks = SeekRules(deliveries, self.choice, self.expiry, self.group_openings)
+        self.seeks = SeekRules(deliveries, self.choice, self.expiry, self.retention)
         for group_id, settings in list(carried.settings.items()):
             if group_id in self._groups:
                 self.settings.set(group_id, settings, 0.0)
@@ -194,8 +197,8 @@ class PartitionCore:
                 for (group_id, lease_id), deadline in carried.extended.items():
                     if group_id == group.group_id and deadline > now + timeout:
                         delivery.extend(lease_id, deadline, now)
-            if self.drops_unread(group):
-                self.drop_unread(group, now)
+            if self.retention.drops_unread(group):
+                self.retention.drop_unread(group, now)
             delivery.judge(now, PROCESS_ENDED)
         carried.begun(self._groups)
         for place, (group_id, lease_id, ranges) in enumerate(carried.released, 1):
@@ -425,25 +428,6 @@ class PartitionCore:
             self.deliveries.give_back(group, lease, _offsets(lease), now)
             self.deliveries.has_changed(group, now, urgent=False)
             self.deliveries.notify(group, now)
-
-    def drops_unread(self, group: Group) -> bool:
-        """Whether the log begins behind what the group has not settled, and that is to be settled now.
-
-        Not in a group of the broker's own, unless it is unknown what it has settled (`OWN_GROUP`).
-        """
-        is_counted = group.group_id == c.OWN_GROUP and not self.states.lost_sequences
-        return group.delivery.floor < self.start_offset and not is_counted
-
-    def drop_unread(self, group: Group, now: float) -> None:
-        """Retention has dropped what `group` had not settled, by now or before a crash that hid it."""
-        dropped = group.delivery.skip(0, self.start_offset)
-        group.lost_records += dropped
-        self._carried.dropped_below[group.group_id] = self.start_offset
-        self.deliveries.leases_ended(group.group_id)
-        self.deliveries.settled_in(group, [(0, self.start_offset)], now)
-        self.deliveries.has_changed(group, now, urgent=False)
-        if not self.states.lost_sequences:  # else it is unknown, and that is reported
-            self.deliveries.effects.append(e.DroppedUnread(group.group_id, dropped))
 
     # -- settling -------------------------------------------------------------------------------------------
 

@@ -9,8 +9,6 @@ B1  A group that a core begins with is where its journal says or, when that does
     the log's beginning: no record was dropped since it was opened.
 B2  The record of a group's opening is journalled before anything else of the group, before the log's beginning moves,
     and at once where the journal lost records: that leases have ended with those must not be forgotten.
-B3  While retention drops records, a group that it did not ask holds none of them back. One that joins or seeks then
-    is answered when they are gone, so that from the answer on nothing unread is dropped.
 """
 
 from __future__ import annotations
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
     from callboard.actors.partition.deliveries import PartitionDeliveries
     from callboard.actors.partition.group_states import Group
     from callboard.actors.partition.member_rules import MemberRules
+    from callboard.actors.partition.retention_rules import RetentionRules
     from callboard.actors.partition.settings_rules import SettingsRules
 
 
@@ -42,14 +41,14 @@ class OpeningRules:
         dead_letters: DeadLetterRules,
         members: MemberRules,
         expiry: ExpiryRules,
+        retention: RetentionRules,
     ) -> None:
         self._deliveries = deliveries
         self._settings = settings
         self._dead_letters = dead_letters
         self._members = members
         self._expiry = expiry
-        self._behind_drop: list[tuple[Token, int | Opened]] | None = None
-        """Groups that joined or sought while retention drops, with the answer; None while it drops nothing."""
+        self._retention = retention
 
     def open_implied(self, numbering: int) -> None:
         """Open the groups that the catalog knows and the journal does not (B1); they begin the `numbering`."""
@@ -87,31 +86,10 @@ class OpeningRules:
         floor = group.delivery.floor
         opened = Opened(floor, self._deliveries.visible_end > floor)
         # Who joins hears what keeps the journal from being healed.
-        if not message.is_implied or not self._deliveries.journal.is_healthy or self._behind_drop is not None:
-            self.answer_behind_drop(token, opened)
+        if not message.is_implied or not self._deliveries.journal.is_healthy or self._retention.is_dropping:
+            self._retention.answer_behind(token, opened)
         elif token is not None:
             self._deliveries.effects.append(e.Answer([(token, opened)]))
-
-    def begin_drop(self) -> None:
-        """Retention asks the groups that are open what may go."""
-        self._behind_drop = []
-
-    def end_drop(self) -> None:
-        """What it drops is gone: answer groups that joined or sought meanwhile (B3)."""
-        behind, self._behind_drop = self._behind_drop or (), None
-        for token, answer in behind:
-            if isinstance(answer, Opened):
-                answer = answer._replace(floor=max(answer.floor, self._deliveries.start_offset))
-            else:
-                answer = max(answer, self._deliveries.start_offset)
-            self.answer_behind_drop(token, answer)
-
-    def answer_behind_drop(self, token: Token, answer: int | Opened) -> None:
-        """Say where the group goes on, when the journal has that and nothing is being dropped."""
-        if self._behind_drop is None:
-            self._deliveries.journal.answer(token, answer, must_sync=True)
-        else:
-            self._behind_drop.append((token, answer))
 
     def _known(self, group_id: int, birth: int) -> Group | None:
         """The group, if it is open; another one that had its id is closed."""

@@ -59,7 +59,7 @@ class Retaining:
         """
         log, settings = self.log, self.spec.settings
         failure: StorageError | None = None
-        self.core.group_openings.begin_drop()
+        self.core.retention.begin()
         floors = {group.group_id: group.delivery.floor for group in self.core.states}
         try:
             await log.retain(
@@ -71,7 +71,7 @@ class Retaining:
         except StorageError as error:
             failure = error
         self._tell(floors)
-        self.core.group_openings.end_drop()
+        self.core.retention.end()
         if failure is not None:
             raise failure
         return self.spec.topic_full(log.size_bytes) if log.is_over_limit else None
@@ -88,10 +88,10 @@ class Retaining:
             limit = self.spec.settings.retention_bytes or 0
             context.emit(notices.PartitionFull(context.path, log.size_bytes, limit, hand_over.is_full))
         for group in core.states:
-            if not core.drops_unread(group):
+            if not core.retention.drops_unread(group):
                 continue
             if floors.get(group.group_id, OFFSET_END) < log.start_offset:
-                core.drop_unread(group, now)
+                core.retention.drop_unread(group, now)
             else:
-                core.seeks.begin_behind_dropped(group, now)
+                core.retention.begin_behind_dropped(group, now)
         self.dropped()

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from callboard.actors.partition.choice.rules import ChoiceRules
     from callboard.actors.partition.commands import Token
     from callboard.actors.partition.deliveries import PartitionDeliveries
-    from callboard.actors.partition.group_states import Group
-    from callboard.actors.partition.opening_rules import OpeningRules
+    from callboard.actors.partition.retention_rules import RetentionRules
 
 
 class SeekRules:
@@ -25,12 +24,12 @@ class SeekRules:
         deliveries: PartitionDeliveries,
         choice: ChoiceRules,
         expiry: ExpiryRules,
-        openings: OpeningRules,
+        retention: RetentionRules,
     ) -> None:
         self._deliveries = deliveries
         self._choice = choice
         self._expiry = expiry
-        self._openings = openings
+        self._retention = retention
 
     def seek_group(self, message: c.SeekGroup, token: Token, now: float) -> None:
         """Go on from an offset; leases that were given before are over, also those that no consumer has heard of."""
@@ -39,44 +38,31 @@ class SeekRules:
         if group is None:
             self._deliveries.refuse_unknown(group_id, token)
             return
-        label, start, end = (
-            self._deliveries.label,
-            self._deliveries.start_offset,
-            self._deliveries.visible_end,
-        )
+        deliveries = self._deliveries
+        start, end = deliveries.start_offset, deliveries.visible_end
         if message.takes_nearest:
             offset = min(max(offset, start), end)
         elif not start <= offset <= end:
             raise OffsetOutOfRange(
-                f"partition {label} has the offsets {start} to {end - 1}, and {end} comes next: the group cannot go on"
-                f" from {offset}. Nothing was changed.",
+                f"partition {deliveries.label} has the offsets {start} to {end - 1}, and {end} comes next: the group"
+                f" cannot go on from {offset}. Nothing was changed.",
                 offset=offset,
                 start=start,
                 end=end,
             )
         delivery = group.delivery
-        self._deliveries.states.salvaged_end = max(self._deliveries.states.salvaged_end, delivery.next)
-        self._deliveries.carried.first_sought[group_id] = delivery.next_lease_id
-        self._deliveries.leases_ended(group_id)
+        deliveries.states.salvaged_end = max(deliveries.states.salvaged_end, delivery.next)
+        deliveries.carried.first_sought[group_id] = delivery.next_lease_id
+        deliveries.leases_ended(group_id)
         delivery.seek(offset)
         tokens = [pending.token for pending in group.pending.values()]
         if group.choice is not None and group.settings is not None:
             tokens += group.choice.close()
             group.choice = None
             self._choice.choose_by(group, group.settings)
-        self._deliveries.effects.append(e.Answer([(waiting, None) for waiting in tokens]))
-        self._deliveries.is_handed_over(group)
-        self._deliveries.has_changed(group, now)
+        deliveries.effects.append(e.Answer([(waiting, None) for waiting in tokens]))
+        deliveries.is_handed_over(group)
+        deliveries.has_changed(group, now)
         self._expiry.look_for_expired(group, now)
-        self._deliveries.notify(group, now)
-        self._openings.answer_behind_drop(token, offset)
-
-    def begin_behind_dropped(self, group: Group, now: float) -> None:
-        """The group was opened, or sought, at records that retention was dropping: it goes on behind them, and has lost
-        none.
-        """
-        group.delivery.skip(0, self._deliveries.start_offset)
-        self._deliveries.carried.dropped_below[group.group_id] = self._deliveries.start_offset
-        self._deliveries.leases_ended(group.group_id)
-        self._deliveries.settled_in(group, [(0, self._deliveries.start_offset)], now)
-        self._deliveries.has_changed(group, now, urgent=False)
+        deliveries.notify(group, now)
+        self._retention.answer_behind(token, offset)

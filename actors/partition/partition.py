@@ -464,10 +464,9 @@ class Partition(Actor[c.PartitionCommand]):
 
     def _perform(self) -> None:
         """Carry out what the core wants done, and have the committer look for what it wants written."""
-        core = self._core
-        while core.effects:
-            effects = core.deliveries.take_effects()
-            for effect in effects:
+        deliveries = self._core.deliveries
+        while deliveries.effects:
+            for effect in deliveries.take_effects():
                 match effect:
                     case e.Answer(answers):
                         for token, value in answers:

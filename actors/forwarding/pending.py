@@ -14,7 +14,7 @@ from typing import Final
 from callboard.actors.forwarding.schedule import Schedule
 from callboard.actors.partition.beside.delayed_records import INSTANT
 from callboard.actors.timers.commands import NEVER, TICKS, tick_at
-from callboard.log.format.stamps import Stamps
+from callboard.log.format.stamps import Stamps, is_ahead
 
 TICK_US: Final = 1_000_000 // TICKS
 SHIFT: Final = 1 << 52
@@ -24,7 +24,7 @@ before the monotonic clock began, and keeps its place among the others. It leave
 
 class Pending:
     """See the module. `run` is the number of this opening of the directory. A delay of an earlier one that a clock has
-    stamped which was ahead counts from when its partition noticed that (`stamps`).
+    stamped which was ahead counts from when its partition noticed that (`stamps`): it is asked for those `ahead`.
     """
 
     def __init__(self, run: int, stamps: Stamps | None = None) -> None:
@@ -43,6 +43,16 @@ class Pending:
             return delays or instants
         found = {*delays, *instants}
         return [each for each in schedule_ids if each in found]
+
+    def ahead(self, moments: Iterable[tuple[int, ...]], now_us: int) -> tuple[int, ...]:
+        """The stamps of earlier runs that are later than now: the partition notices them before they are added."""
+        run = self._run
+        found = {
+            due_us - delay_us
+            for kind, due_us, _, begun, delay_us in moments
+            if begun != run and kind != INSTANT and is_ahead(due_us - delay_us, now_us)
+        }
+        return tuple(sorted(found, reverse=True))
 
     def add(
         self, ids: Sequence[int], moments: Iterable[tuple[int, ...]], *, now_s: float, now_us: int

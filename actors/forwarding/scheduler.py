@@ -53,6 +53,7 @@ from callboard.actors.partition.publishing.source_ids import of_delays
 from callboard.actors.retry_pauses import PAUSE_S
 from callboard.actors.timing import Flag, Timers
 from callboard.log.errors import ActorCrashed, ActorStopped, CallboardError
+from callboard.log.format.stamps import Stamps
 from callboard.log.limits import BATCH_RECORDS_MAX, READ_BYTES_DEFAULT
 
 if TYPE_CHECKING:
@@ -120,7 +121,9 @@ class DelayedLine:
         self._waiting = waiting
         self._timers = scheduler.timers
         self._calls = PartitionCalls(scheduler.timers)
-        self._pending = Pending(directory.waiting.run, waiting.port.carried.stamps)
+        self._stamps = Stamps()
+        """What the partition has noticed of them."""
+        self._pending = Pending(directory.waiting.run, self._stamps)
         self._questions: deque[tuple[DelayedQuestion, Reply]] = deque()
         self._read_to = 0
         self._flag = Flag()
@@ -187,7 +190,7 @@ class DelayedLine:
         await calls.ask(port, OPEN_WAITING)
         await calls.ask(port, c.Alter(waiting.settings))
         statistics: c.PartitionStatistics = await calls.ask(port, c.Describe())
-        self._pending = Pending(self._directory.waiting.run, self._waiting.port.carried.stamps)
+        self._pending = Pending(self._directory.waiting.run, self._stamps)
         at = min([group.floor for group in statistics.groups], default=0)
         self._read_to = end = max(statistics.visible_end, at)
         missing: list[OffsetRange] = []
@@ -206,7 +209,7 @@ class DelayedLine:
             answer = await self._calls.ask(self._waiting.port, _reading(start, stop - start))
             batches, end, _ = ((), stop, 0) if answer is None else answer
             for columns in batches:
-                self._add(*unread.take(columns))
+                await self._add(*unread.take(columns))
             await self._compact()
             unread.pass_over(end)
 
@@ -216,12 +219,14 @@ class DelayedLine:
         while (answer := await self._calls.ask(port, _reading(self._read_to))) is not None:
             batches, self._read_to, _ = answer
             for columns in batches:
-                self._add(columns.offset_list(), moments_of(columns))
+                await self._add(columns.offset_list(), moments_of(columns))
             await self._compact()
         self._count()
 
-    def _add(self, ids: Sequence[int], moments: Sequence[tuple[int, ...]]) -> None:
+    async def _add(self, ids: Sequence[int], moments: Sequence[tuple[int, ...]]) -> None:
         clock = self._context.clock
+        if ahead := self._pending.ahead(moments, clock.wall_us()):
+            self._stamps.replace(await self._calls.ask(self._waiting.port, c.NoticeStamps(ahead)))
         self._pending.add(ids, moments, now_s=clock.monotonic(), now_us=clock.wall_us())
 
     async def _compact(self) -> None:

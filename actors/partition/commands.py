@@ -157,6 +157,15 @@ class BeginProducer(Question[tuple[int, int]]):
 
 
 @attrs.frozen
+class ProducerChanges:
+    """A notice of a producer: it was entered (True) or left (False), by id, in this order. While one is entered, the
+    partition remembers which life of the name began last.
+    """
+
+    changes: tuple[tuple[int, bool], ...]
+
+
+@attrs.frozen
 class ForgetProducer(Question[None]):
     """A producer will publish no more: its id may be forgotten. After a crash it may be known again."""
 
@@ -723,6 +732,15 @@ class ListHolders(Question[Sequence[Holder]]):
 
 
 @attrs.frozen
+class NoticeStamps(Question[tuple[tuple[int, int], ...]]):
+    """These stamps of records are ahead of the clock. Answered with what the partition has noticed of such stamps,
+    these included: each, and as of when it counts.
+    """
+
+    stamps_us: tuple[int, ...]
+
+
+@attrs.frozen
 class SettleOffsets(Question[None]):
     """Settle offsets for a group without delivering them, except what a consumer has. Answered when synced."""
 
@@ -756,6 +774,7 @@ PartitionCommand = (
     PublishOne
     | PublishMany
     | BeginProducer
+    | ProducerChanges
     | ForgetProducer
     | KeepSchedules
     | LastSequence
@@ -779,6 +798,7 @@ PartitionCommand = (
     | ListNumberings
     | ListUnsettled
     | ListHolders
+    | NoticeStamps
     | SettleOffsets
     | SetAside
     | SeekGroup

@@ -54,7 +54,7 @@ async def open_delivery_journal(
         context.emit(JournalSalvaged(context.path, str(damage or "; ".join(states.losses))))
         journal.needs_healing = True  # with the next records, unless it is healed here
         # Groups that are opened anew are such records: until they are written, the journal says that it has losses.
-        if not spec.port.carried.lost_readers(states.groups):
+        if not spec.hand_over.carried.lost_readers(states.groups):
             try:
                 pieces = states.snapshot_in_pieces(wall_offset(context.clock))
                 await journal.heal(await made_in_steps(pieces, context.limits))
@@ -62,7 +62,7 @@ async def open_delivery_journal(
                 journal.lack = obstacle
             except StorageError:
                 pass
-    if journal.next_sequence > 0 or spec.port.carried.readers:
+    if journal.next_sequence > 0 or spec.hand_over.carried.readers:
         # It may be a copy from before the first record of a group that the catalog knows.
         states.begin_life()
     return journal, states
@@ -72,7 +72,7 @@ async def _opened(
     files: Incarnation, spec: PartitionSpec, context: Context[Any], *, is_damaged: bool = False
 ) -> tuple[Journal, GroupStates]:
     offset_s, now_us = wall_offset(context.clock), context.clock.wall_us()
-    states = GroupStates(offset_s, opened_us=now_us, stamps=spec.port.carried.stamps)
+    states = GroupStates(offset_s, opened_us=now_us, stamps=spec.hand_over.carried.stamps)
     owner = Owner(
         states.restore_in_steps,
         states.apply_in_steps,

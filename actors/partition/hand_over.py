@@ -1,4 +1,4 @@
-"""What one incarnation of a partition's actor hands on to the next, apart from its core (`carried`).
+"""What one incarnation of a partition's actor hands on to the next.
 
 It is made with the partition's specification. Only the partition writes it.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 import attrs
 
 from callboard.actors.notices import PartitionLacksSpace
+from callboard.actors.partition.carried import Carried
+from callboard.actors.partition.publishing.producers import Begun
 from callboard.log.journal.journal import ProvenEnd
 
 
@@ -15,6 +17,10 @@ from callboard.log.journal.journal import ProvenEnd
 class HandOver:
     """See the module."""
 
+    carried: Carried = attrs.field(factory=Carried)
+    """What its core hands on."""
+    producers_begun: Begun = attrs.field(factory=Begun)
+    """The lives of producers that began in this process."""
     journal_end: ProvenEnd = attrs.field(factory=ProvenEnd)
     """How far the delivery journal was proven, whatever the disk says of it after a restart."""
     is_full: bool = False

@@ -113,7 +113,8 @@ class Partition(Actor[c.PartitionCommand]):
         """
         context, port = self.context, self._port
         self._enter("recovering")
-        port.carried.begin_with(self._spec.groups.openings, self._spec.groups.keep_expired)
+        carried = self._spec.hand_over.carried
+        carried.begin_with(self._spec.groups.openings, self._spec.groups.keep_expired)
         turn = await self._turn_after(0.0)
         while turn is not None and not await self._has_recovered(turn):
             turn = await self._turn_after(SPACE_RETRY_S)
@@ -122,10 +123,10 @@ class Partition(Actor[c.PartitionCommand]):
         self._has_started = True
         self._dead_letters, self._outbox = DeadLetterNotices(context, self._spec), OutboxNotices(self._spec)
         core = self._core
-        port.carried.has_expiries |= self._spec.settings.default_ttl is not None
+        carried.has_expiries |= self._spec.settings.default_ttl is not None
         now, numbering = context.clock.monotonic(), self._journal.next_id
         await in_steps(core.begin_in_steps(now, restarted=port.opened_before, numbering=numbering))
-        await open_lost(core, port.carried, self._log, context.clock, numbering)
+        await open_lost(core, carried, self._log, context.clock, numbering)
         self._perform()
         self._arm_upkeep()
         context.start_task(self._committer.run, name="committer")
@@ -210,7 +211,7 @@ class Partition(Actor[c.PartitionCommand]):
         files = await context.disk.incarnate(spec.directory)
         journal, folder = await files.list(spec.journal_directory), await files.list(spec.directory)
         await spec.openings.hold(turn, OPENING_BYTES_LEAST + sum([entry.size_bytes for entry in journal]))
-        stamps = spec.port.carried.stamps
+        stamps = spec.hand_over.carried.stamps
         stamps.report = lambda *told: context.emit(notices.ClockWasAhead(context.path, *told))
         stamps.changed = lambda: None
         noticed = self._noticed = NoticedStamps(files, spec.journal_directory, stamps)
@@ -241,10 +242,10 @@ class Partition(Actor[c.PartitionCommand]):
         await publishers.catch_up(log)
         await noticed.keep()
         for group_id, settings in spec.groups.altered.items():
-            spec.port.carried.set(group_id, settings, context.clock.monotonic())
+            spec.hand_over.carried.set(group_id, settings, context.clock.monotonic())
         core = self._core = PartitionCore(
             states,
-            spec.port.carried,
+            spec.hand_over.carried,
             label=self._port.label,
             start_offset=log.start_offset,
             visible_end=log.visible_end,
@@ -389,12 +390,16 @@ class Partition(Actor[c.PartitionCommand]):
                 core.flush(message, reply)
             case c.BeginProducer():
                 core.begin_producer(message, reply, now)
+            case c.ProducerChanges(changes):
+                self._spec.hand_over.producers_begun.follow(changes)
             case c.ForgetProducer():
                 self._publishers.forget(message)
                 _answer(reply, None)
             case c.KeepSchedules():
                 self._publishers.keep_schedules(message)
                 _answer(reply, None)
+            case c.NoticeStamps(stamps_us):
+                _answer(reply, core.stamps.noticed_of(stamps_us, self.context.clock.wall_us()))
             case c.LastSequence():
                 _answer(reply, self._publishers.last(message))
             case c.ListSources():
@@ -594,7 +599,7 @@ class Partition(Actor[c.PartitionCommand]):
             outbox=len(core.states.outbox),
             dropped_dead_letters=core.dead_letters.dropped,
             is_recovery_owed=log.owed_for is not None,
-            stamps_ahead=self._port.carried.stamps.count,
+            stamps_ahead=core.stamps.count,
             history_bytes=self._journal.history_bytes,
             dropped_history_bytes=self._journal.dropped_history_bytes,
             gaps=tuple(str(gap) for gap in log.gaps),
@@ -656,7 +661,7 @@ class Partition(Actor[c.PartitionCommand]):
                 hot = self._read_hot(start, stop - start, max_bytes)
             end = hot[-1].base_offset + hot[-1].span + 1 if hot else start
             is_whole = hot and end == stop and sum([found.count for found in hot]) == stop - start
-            is_aged = hot and has_expired(hot, self._port.carried.stamps, self.context.clock)
+            is_aged = hot and has_expired(hot, core.stamps, self.context.clock)
             if not hot or not is_whole or is_aged or may_be_addressed(hot):
                 self._read_leased(pending, hot, is_read=is_read)  # some records are missing, or not delivered
             elif token.answer(c.LeasedRecords(lease_id, core.handed_over(pending, now), ranges, hot)):
@@ -708,7 +713,7 @@ class Partition(Actor[c.PartitionCommand]):
 
     def _deliver(self, pending: PendingLease, reading: LeaseReading) -> None:
         core, token, now = self._core, pending.token, self.context.clock.monotonic()
-        reading.filter(pending.group.group_id, self.context.clock.wall_us(), self._port.carried.stamps)
+        reading.filter(pending.group.group_id, self.context.clock.wall_us(), core.stamps)
         if not token.done and token.answer(core.lease_read(pending, reading, now)):
             core.delivered(pending)
         else:

@@ -1,7 +1,7 @@
 """The port: what a partition shows to the publishers and consumers of its topic.
 
-A port outlives the incarnations of its partition's actor. It holds the ref, the partition's state for a quick refusal,
-and what one incarnation's core hands on to the next.
+A port outlives the incarnations of its partition's actor. It holds the ref, and the partition's state for a quick
+refusal.
 """
 
 from __future__ import annotations
@@ -10,9 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 from weakref import WeakKeyDictionary
 
-from callboard.actors.partition.carried import Carried
 from callboard.actors.partition.commands import PartitionCommand
-from callboard.actors.partition.publishing.producers import Begun
 from callboard.log.errors import CallboardError, PartitionUnavailable, StorageError
 from callboard.log.limits import PENDING_BYTES_MAX
 from callboard.log.seams.disk import Entry
@@ -89,9 +87,6 @@ class PartitionPort:
         """The credit of each client."""
         self._restart_waiters: WeakKeyDictionary[RestartWaiter, None] = WeakKeyDictionary()
         """Held weakly: a consumer that gave up leaves nothing behind."""
-        self.carried = Carried()
-        self.producers_begun = Begun()
-        """The lives of producers that began in this process."""
 
     @property
     def label(self) -> str:

@@ -17,8 +17,17 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import attrs
 import trio
 
+from callboard.actors.kernel import Gathering
 from callboard.actors.names import check_name
-from callboard.actors.partition.commands import Acks, BeginProducer, Guard, Level, PublishMany
+from callboard.actors.partition.commands import (
+    Acks,
+    BeginProducer,
+    Guard,
+    Level,
+    PartitionCommand,
+    ProducerChanges,
+    PublishMany,
+)
 from callboard.actors.partition.port import PartitionPort
 from callboard.log.errors import (
     CallboardError,
@@ -56,6 +65,8 @@ class _Line:
     """What goes to one partition, one after the other."""
 
     port: PartitionPort
+    changes: Gathering[tuple[int, bool], PartitionCommand]
+    """That its producer is entered, or left."""
     lock: trio.Lock = attrs.Factory(trio.Lock)
     epoch: int | None = None
     """Of the present life, or the last one."""
@@ -77,7 +88,7 @@ class Producer:
         """What its records carry."""
         self._session = session
         self._publisher = publisher
-        self._lines = [_Line(port) for port in publisher.live.ports]
+        self._lines = [_Line(port, Gathering(port.ref, ProducerChanges)) for port in publisher.live.ports]
         self._owner = publisher.next_owner()
         self._is_open = False
 
@@ -113,13 +124,13 @@ class Producer:
         if not self._is_open:
             self._is_open = True
             for line in self._lines:
-                line.port.producers_begun.opened(self.producer_id)
+                line.changes.add((self.producer_id, True))
 
     def _close(self) -> None:
         if self._is_open:
             self._is_open = False
             for line in self._lines:
-                line.port.producers_begun.closed(self.producer_id)
+                line.changes.add((self.producer_id, False))
 
     async def publish(
         self,

@@ -50,6 +50,16 @@ class Stamps:
         if not self._noticed:
             self._noticed = list(pairs)[-STAMPS_NOTICED_MAX:]
 
+    def noticed_of(self, stamps_us: Iterable[int], now_us: int) -> tuple[tuple[int, int], ...]:
+        """What is noticed, these stamps included: for others who read them."""
+        for stamp_us in stamps_us:
+            self.believed(stamp_us, now_us)
+        return self.pairs
+
+    def replace(self, pairs: Iterable[tuple[int, int]]) -> None:
+        """Those who stamp have noticed these."""
+        self._noticed = list(pairs)
+
     def notice(self, stamp_us: int, now_us: int) -> None:
         """This was stamped last, or is read now; what is ahead up to there was stamped before now."""
         noticed = self._noticed

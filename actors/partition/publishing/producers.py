@@ -34,7 +34,7 @@ T5  No epoch is given out twice to one producer in a process.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import pairwise
 from typing import Final
 
@@ -121,15 +121,12 @@ class Begun:
     def __len__(self) -> int:
         return len(self._lives)
 
-    def opened(self, producer_id: int) -> None:
-        """Somebody is going to publish under the id."""
-        self._open[producer_id] = self._open.get(producer_id, 0) + 1
-
-    def closed(self, producer_id: int) -> None:
-        """The same publishes no more."""
-        left = self._open.pop(producer_id, 0) - 1
-        if left > 0:
-            self._open[producer_id] = left
+    def follow(self, changes: Iterable[tuple[int, bool]]) -> None:
+        """Producers of these ids are entered (True) or left (False), in this order."""
+        for producer_id, is_entered in changes:
+            count = self._open.pop(producer_id, 0) + (1 if is_entered else -1)
+            if count > 0:
+                self._open[producer_id] = count
 
     def latest(self, producer_id: int) -> tuple[int, int]:
         """The latest epoch of a producer, and its owner; (0, 0) when none is known."""

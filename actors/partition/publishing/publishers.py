@@ -339,10 +339,10 @@ def publishers_of(files: Incarnation, spec: PartitionSpec, context: Context[Any]
     """Those of a partition; `load` them."""
     admission = Admission(
         spec.port.label,
-        begun=spec.port.producers_begun,
+        begun=spec.hand_over.producers_begun,
         window_us=spec.settings.dedup_window_us,
         void_below=spec.hand_over.ids_void_below,
-        stamps=spec.port.carried.stamps,
+        stamps=spec.hand_over.carried.stamps,
         limits=context.limits,
     )
     return Publishers(

@@ -397,15 +397,15 @@ def test_begun_epochs_are_bounded() -> None:
     """Only of those that nobody publishes as: what is forgotten is not given out again."""
     begun = Begun()
     table = ProducerTable(2, begun)
-    begun.opened(1)
-    begun.opened(1)
-    begun.closed(1)
+    begun.follow([(1, True)])
+    begun.follow([(1, True)])
+    begun.follow([(1, False)])
     for producer_id in (1, 2, 3, 1, 4):
         table.begin(producer_id, None, owner=5)
     assert len(begun) == 2
     assert begun.latest(1) == (2, 5)
     assert begun.latest(2) == begun.latest(3) == (0, 0)
-    begun.closed(1)
+    begun.follow([(1, False)])
     table.begin(5, None)
     table.begin(6, None)
     assert begun.latest(1) == (0, 0)
@@ -417,11 +417,11 @@ def test_looking_for_a_life_to_forget_ends_when_all_are_open() -> None:
     begun = Begun()
     table = ProducerTable(2, begun)
     for producer_id in range(1, 201):
-        begun.opened(producer_id)
+        begun.follow([(producer_id, True)])
         table.begin(producer_id, None)
     assert len(begun) == 200
     for producer_id in range(1, 201):
-        begun.closed(producer_id)
+        begun.follow([(producer_id, False)])
     for producer_id in range(201, 211):
         table.begin(producer_id, None)
     assert len(begun) == 2

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from callboard.actors.kernel import Reply
     from callboard.actors.partition.commands import LeasedRecords
     from callboard.actors.partition.port import PartitionPort
-    from callboard.consumer.leases import Asked
-    from callboard.consumer.messages import ConsumerLeases
+    from callboard.consumer.leases import Asked, ConsumerLeases
     from callboard.consumer.notices import AwaitedPartitions
     from callboard.session import Session
 

@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from callboard.consumer.messages import ConsumerLeases, ReceivedBatch
+from callboard.consumer.arguments import check_batch_size, patience_of
+from callboard.consumer.messages import ReceivedBatch
 from callboard.consumer.mixed_batch import MixedBatch
-from callboard.consumer.settlements import check_batch_size, patience_of
 
 if TYPE_CHECKING:
     from callboard.actors.partition.port import PartitionPort
     from callboard.actors.settings import GroupSettings
-    from callboard.consumer.leases import Asked, ConsumerLease, LeasedPart
+    from callboard.consumer.leases import Asked, ConsumerLease, ConsumerLeases, LeasedPart
     from callboard.consumer.messages import ReceivedMessage
     from callboard.consumer.notices import AwaitedPartitions
+    from callboard.consumer.settlements import Settlements
     from callboard.session import Session
 
 FILL_AT: Final = 1 / 3
@@ -35,6 +36,7 @@ class TakesBatches:
 
     session: Session
     leases: ConsumerLeases
+    settlements: Settlements
     settings: GroupSettings
     _awaited: AwaitedPartitions[PartitionPort]
     _turns: dict[str, dict[PartitionPort, None]]
@@ -75,11 +77,11 @@ class TakesBatches:
         if not parts:
             return None
         if not mixed:
-            return ReceivedBatch(self.leases, parts)
+            return ReceivedBatch(self.settlements, parts)
         by_port: dict[PartitionPort, list[LeasedPart]] = {}
         for part in parts:
             by_port.setdefault(part.lease.port, []).append(part)
-        return MixedBatch([ReceivedBatch(self.leases, parts) for parts in by_port.values()])
+        return MixedBatch([ReceivedBatch(self.settlements, parts) for parts in by_port.values()])
 
     async def _take_parts(
         self, max_records: int, max_wait: float, until: float, *, mixed: bool

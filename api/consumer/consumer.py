@@ -9,11 +9,11 @@ from typing import Any, Literal, Self, overload
 
 from callboard.actors.settings import GroupSettings
 from callboard.arguments import check_flag
+from callboard.consumer.arguments import check_batch_size
 from callboard.consumer.contexts import Batches, Receiving
 from callboard.consumer.fetcher import Fetcher
 from callboard.consumer.messages import ReceivedBatch, ReceivedMessage
 from callboard.consumer.mixed_batch import MixedBatch
-from callboard.consumer.settlements import check_batch_size
 from callboard.log.errors import ConsumerDrained
 from callboard.log.plain import refuse_copy
 

@@ -13,14 +13,16 @@ import trio
 
 from callboard.actors.groups.renewals import RENEW_AT, RenewedLease
 from callboard.actors.kernel.failures import describe
+from callboard.consumer.arguments import REASON_CHARACTERS
+from callboard.consumer.losses import loss_of
 from callboard.consumer.messages import hand_over_ack, hand_over_nack
-from callboard.consumer.settlements import REASON_CHARACTERS, loss_of
 from callboard.log.errors import CallboardError, ConsumerDrained, InvalidArgument, LeaseLost
 from callboard.log.plain import refuse_copy
 
 if TYPE_CHECKING:
     from callboard.actors.settings import GroupSettings
-    from callboard.consumer.messages import ConsumerLeases, ReceivedBatch, ReceivedMessage
+    from callboard.consumer.leases import ConsumerLeases
+    from callboard.consumer.messages import ReceivedBatch, ReceivedMessage
     from callboard.session import Session
 
 M = TypeVar("M", bound="ReceivedMessage | None", covariant=True)

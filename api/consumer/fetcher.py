@@ -42,12 +42,13 @@ from callboard.actors.settings import GroupSettings, check_group
 from callboard.actors.timers.commands import NEVER
 from callboard.actors.timing import Callback
 from callboard.actors.topic_patterns import TopicPattern
+from callboard.consumer.arguments import patience_of
 from callboard.consumer.assignment import FollowsAssignment, leased_by
 from callboard.consumer.batches import TakesBatches
-from callboard.consumer.leases import Asked, ConsumerLease, LeasedPart
-from callboard.consumer.messages import ConsumerLeases, ReceivedMessage
+from callboard.consumer.leases import Asked, ConsumerLease, ConsumerLeases, LeasedPart
+from callboard.consumer.messages import ReceivedMessage, messages_of
 from callboard.consumer.notices import AwaitedPartitions
-from callboard.consumer.settlements import patience_of
+from callboard.consumer.settlements import Settlements
 from callboard.consumer.topics import FollowsTopics
 from callboard.log.errors import (
     ActorCrashed,
@@ -95,6 +96,8 @@ class Fetcher(TakesBatches, FollowsTopics, FollowsAssignment):
         self.settings = GroupSettings()
         self.session = session
         self.leases = ConsumerLeases(session, self.group, lambda: self.let_go())
+        self.settlements = Settlements(self.leases)
+        self.lazy_acks = self.settlements.lazy_acks
         self._lives = list(lives)
         for live in lives:
             self.leases.begin_with(live)
@@ -204,16 +207,16 @@ class Fetcher(TakesBatches, FollowsTopics, FollowsAssignment):
         self.leases.end()
         self._drop_fetched()
         if error is not None:
-            if not self.leases.send_gathered():
+            if not self.lazy_acks.send():
                 # A mailbox has no room: the acks come before the release of what is leased, unless that takes long.
                 scope = trio.CancelScope(deadline=trio.current_time() + LATE_S, shield=True)
                 with scope, suppress(CallboardError):
-                    await self.leases.send_waiting()
+                    await self.lazy_acks.send_waiting()
             self._participation.depart()
             await trio.lowlevel.cancel_shielded_checkpoint()
             return
         try:
-            await self.leases.flush(is_leaving=True)
+            await self.lazy_acks.flush(is_leaving=True)
             await self._leave()
             self._participation.close()
         except BaseException:
@@ -294,7 +297,7 @@ class Fetcher(TakesBatches, FollowsTopics, FollowsAssignment):
     async def flush(self) -> None:
         """See `Consumer.flush`."""
         self.check_open()
-        await self.leases.flush()
+        await self.lazy_acks.flush()
 
     # -- one by one
 
@@ -328,7 +331,7 @@ class Fetcher(TakesBatches, FollowsTopics, FollowsAssignment):
                         if lease is None:
                             return None
                         self._untaken = None
-                        self._buffer += self._in_order(self.leases.take_messages(lease))
+                        self._buffer += self._in_order(messages_of(self.settlements, lease))
                 finally:
                     self._turn.release()
             # From here on there is no checkpoint (U1).
@@ -362,7 +365,7 @@ class Fetcher(TakesBatches, FollowsTopics, FollowsAssignment):
             return
         else:
             await trio.lowlevel.checkpoint()
-        self.leases.has_waited = False
+        self.leases.looked()
         self._messages_in_pass = 0
         self._pass_until = self.session.clock.monotonic() + PASS_S
 
@@ -446,8 +449,8 @@ class Fetcher(TakesBatches, FollowsTopics, FollowsAssignment):
 
     async def _fetch(self, unit: int, until: float) -> ConsumerLease | None:
         """Lease what comes next for a caller that takes `unit` at a time; None when nothing was ready by `until`."""
-        if self.leases.gathered:
-            self.leases.send_gathered()
+        if self.lazy_acks.gathered:
+            self.lazy_acks.send()
         is_early = self._asked is not None  # by an earlier call
         while True:
             self._check_taking()

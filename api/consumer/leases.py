@@ -1,17 +1,34 @@
-"""A lease as its consumer counts it, and the parts of it that are handed over."""
+"""Leases as their consumer counts them, and the parts of them that are handed over.
+
+Invariants
+----------
+H1  `in_flight` is the number of messages that were delivered and neither settled, given back nor, once somebody
+    waited for room, found to have run out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+import trio
 
 from callboard.actors.delivery.intervals import IntervalSet
-from callboard.actors.kernel import Reply
+from callboard.actors.delivery.receipts import merged
+from callboard.actors.kernel import Gathering, Reply
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.account import Account
 from callboard.actors.partition.port import PartitionPort
+from callboard.consumer.losses import causes_of, lease_lost, stopped
+from callboard.log.errors import ActorCrashed, ActorStopped, RuntimeClosed
 from callboard.log.format.columns import first_expiry
 from callboard.message import Span
+from callboard.publishing.publisher import publisher_of
+
+if TYPE_CHECKING:
+    from callboard.actors.catalog.directory import LiveTopic
+    from callboard.session import Session
 
 UNSURE_MAX: Final = 100
 """Ranges of a lease whose acks were cut off that are remembered; another ack of more may be reported as lost."""
@@ -150,3 +167,224 @@ class ConsumerLease:
                 self._ranges = tuple([(max(row[0], end), row[1], row[2]) for row in ranges if row[1] > end])
                 ranges = tuple([(row[0], min(row[1], end), row[2]) for row in ranges if row[0] < end])
         return LeasedPart(self, ranges, spans)
+
+
+Settled = Sequence[tuple[ConsumerLease, Sequence[tuple[int, int]]]]
+"""Ranges by lease."""
+
+
+class LeasedMessage(Protocol):
+    """A message, as far as its lease is concerned."""
+
+    lease: ConsumerLease
+    offset: int
+
+
+class ConsumerLeases:
+    """The leases of one consumer: what is in flight in them, and what becomes of it."""
+
+    def __init__(self, session: Session, group: str, let_go: Callable[[], object]) -> None:
+        self.session = session
+        self.group = group
+        self.group_id = 0
+        self.accounts: dict[PartitionPort, Account] = {}
+        """With the partitions of the topics that the consumer reads."""
+        self.in_flight = 0
+        self.max_in_flight = 1
+        self.is_over = False
+        """The consumer has left: all that it had leased is released."""
+        self.has_waited = False
+        """Something was settled, and waited for, since the consumer looked last: other tasks have run meanwhile."""
+        self._let_go = let_go
+        """Called when a lease is about to end earlier than was known: what was not handed over goes back before."""
+        self._leases: dict[ConsumerLease, None] = {}
+        self._freed = trio.Event()
+        self._unawaited: dict[PartitionPort, Gathering[c.SettleCommand, c.PartitionCommand]] = {}
+        """What the partitions are to settle without being awaited: no more than was in flight."""
+
+    def begin_with(self, live: LiveTopic) -> None:
+        """The consumer is to read the topic: from now on it hears which leases end there."""
+        publisher = publisher_of(live)
+        accounts = {port: account for port, account in self.accounts.items() if not port.is_deleted}
+        self.accounts = accounts | {port: publisher.account_of(port) for port in live.ports}
+
+    # -- counting
+
+    def accept(self, port: PartitionPort, leased: c.LeasedRecords) -> ConsumerLease | None:
+        """Count what was delivered; None when it is nothing, or the topic is gone."""
+        count = sum([columns.count for columns in leased.batches])
+        account = self.accounts.get(port)
+        if count == 0 or account is None:
+            return None
+        lease = ConsumerLease(account, leased, count)
+        self._leases[lease] = None
+        self.in_flight += count
+        return lease
+
+    def joined(self, group_id: int) -> None:
+        """The consumer is a member of its group, which has this id."""
+        self.group_id = group_id
+
+    def alter(self, max_in_flight: int) -> None:
+        """Allow this many messages in flight."""
+        self.max_in_flight = max_in_flight
+        self._freed.set()
+
+    def next_stale(self, now: float) -> float:
+        """When the next of the leases is half over; infinity for none."""
+        return min([lease.stale_at for lease in self._leases if lease.stale_at > now], default=math.inf)
+
+    def room(self) -> int:
+        """How many more messages the consumer may have."""
+        return self.max_in_flight - self.in_flight
+
+    async def wait_for_room(self, ports: Iterable[PartitionPort]) -> None:
+        """Wait until something in flight is settled, its lease has run out, or the topic of one of `ports` is deleted.
+
+        May also return before.
+        """
+        now = self.session.clock.monotonic()
+        for lease in [lease for lease in self._leases if lease.deadline <= now]:
+            self.count_out(lease, lease.left)
+        if self.room() > 0 or self.is_over:
+            await trio.lowlevel.checkpoint()
+            return
+        self._freed = trio.Event()
+        for port in ports:
+            port.add_restart_waiter(self)
+        with trio.move_on_at(min([lease.deadline for lease in self._leases], default=now)):
+            await self._freed.wait()
+
+    def noticed(self, _: PartitionPort) -> None:
+        """A partition has restarted, or its topic is deleted: tasks that wait for room look again."""
+        self._freed.set()
+
+    def end(self) -> None:
+        """The consumer leaves."""
+        self.is_over = True
+        self._freed.set()
+
+    def forget_where(self, is_gone: Callable[[PartitionPort], bool]) -> None:
+        """What was leased of these partitions is in flight no more: it is deleted, or another's by now."""
+        for lease in [lease for lease in self._leases if is_gone(lease.port)]:
+            self.count_out(lease, lease.left)
+        for port in [port for port in self._unawaited if is_gone(port)]:
+            del self._unawaited[port]  # what it has not taken still comes
+
+    def forget(self) -> None:
+        """What was leased is another consumer's by now, or free: its receipts are void."""
+        for lease in self._leases:
+            lease.left = 0
+        self._leases.clear()
+        self.in_flight = 0
+        self._freed.set()
+
+    def count_out(self, lease: ConsumerLease, count: int) -> bool:
+        """Count messages of a lease as no longer in flight; whether it was counted and had not run out."""
+        left = lease.left
+        if not left:
+            return False
+        if count >= left:
+            count = left
+            del self._leases[lease]
+        lease.left = left - count
+        self.in_flight -= count
+        self._freed.set()
+        return lease.deadline > self.session.clock.monotonic()
+
+    def count_in_again(self, lease: ConsumerLease, count: int) -> None:
+        """Count messages of a lease as in flight once more, unless their lease has ended."""
+        if count and not self.is_over and not lease.port.is_deleted:
+            self._leases[lease] = None
+            lease.left += count
+            self.in_flight += count
+
+    # -- settling
+
+    async def settle(
+        self, port: PartitionPort, message: c.SettleCommand, valid: bool, crashed: bool = False
+    ) -> c.Ranges:
+        """Settle, through restarts of the partition; returns what was lost.
+
+        `valid`: when this began the lease had not run out, and these were not given back. If the partition crashed in
+        between, it may be the first try that has settled them.
+        """
+        while True:
+            if crashed and valid and not message.again:
+                message = message._replace(again=True)
+            try:
+                lost: c.Ranges = (await port.ref.ask(message)).lost
+                self.waited()
+            except ActorCrashed:
+                crashed = True
+                continue
+            except ActorStopped as error:
+                raise stopped(port) from error
+            return lost
+
+    def causes(self, port: PartitionPort, lease_id: int, lost: c.Ranges) -> set[str | None]:
+        """Why a receipt does not hold these ranges any more."""
+        account = self.accounts.get(port)
+        return {None} if account is None else causes_of(account, self.group_id, lease_id, lost)
+
+    def give_back(self, parts: Iterable[LeasedPart]) -> None:
+        """Release what did not reach the caller, without waiting."""
+        for lease, ranges, _ in parts:
+            self.hand_over(lease, c.Release(self.group_id, lease.lease_id, [row[:2] for row in ranges]))
+
+    def give_back_messages(self, messages: Iterable[LeasedMessage]) -> None:
+        """Release messages, without waiting; without effect on those whose lease has run out."""
+        by_lease: dict[ConsumerLease, list[tuple[int, int]]] = {}
+        for message in messages:
+            by_lease.setdefault(message.lease, []).append((message.offset, message.offset + 1))
+        for lease, offsets in by_lease.items():
+            self.hand_over(lease, c.Release(self.group_id, lease.lease_id, merged(sorted(offsets))))
+
+    def hand_over(self, lease: ConsumerLease, message: c.SettleCommand) -> None:
+        """Settle without waiting, also for room in the mailbox; a release has no effect when the lease has run out."""
+        if not isinstance(message, c.Ack):
+            lease.gives_back(message.ranges)
+        self.count_out(lease, sum([stop - start for start, stop in message.ranges]))
+        port = lease.port
+        unawaited = self._unawaited.get(port)
+        if unawaited is None:
+            unawaited = self._unawaited[port] = Gathering(port.ref, c.SettleUnawaited)
+        unawaited.add(message)
+
+    def waited(self) -> None:
+        """Something was settled, and waited for."""
+        self.has_waited = True
+
+    def looked(self) -> None:
+        """The consumer looks now."""
+        self.has_waited = False
+
+    # -- leases that go on
+
+    async def extend(self, lease: ConsumerLease, offset: int, seconds: float) -> None:
+        """See `ReceivedMessage.extend`. Raises `LeaseLost`."""
+        self.session.check_open()
+        if self.is_over:
+            raise RuntimeClosed("the consumer is closed: it has no leases any more. Subscribe again.")
+        while True:
+            asked_at = self.session.clock.monotonic()
+            # It may end sooner than before, also when the answer does not come.
+            if asked_at + seconds < lease.deadline:
+                lease.deadline = asked_at + seconds
+                lease.stale_at = asked_at  # nothing more of it is handed over: too little may be left
+                self.session.renewed_leases.move(self, lease.port, lease.lease_id, asked_at, seconds)
+                self._let_go()
+            self._freed.set()  # tasks that wait for room wait for the earliest deadline
+            try:
+                kept = await lease.port.ref.ask(c.Extend(self.group_id, lease.lease_id, seconds))
+            except ActorCrashed:
+                continue
+            except ActorStopped as error:
+                raise stopped(lease.port) from error
+            break
+        if not kept:
+            lost = [(offset, offset + 1)]
+            causes = self.causes(lease.port, lease.lease_id, lost)
+            raise lease_lost({lease.port: lost}, "extend", self.group, causes)
+        lease.deadline = asked_at + seconds
+        self.session.renewed_leases.move(self, lease.port, lease.lease_id, asked_at, seconds)

@@ -1,6 +1,6 @@
 """Acks that publish: what a message publishes is kept in memory until it is acked, and goes with the ack or not at all.
 
-`StagedPublishes` is what one message, or batch, publishes. When the message is acked, `AcksWithPublishes` stores the
+`StagedPublishes` is what one message, or batch, publishes. When the message is acked, `PublishingAcks` stores the
 payloads in the outbox of the message's partition, synced. It then asks the partition to ack and to name them, which is
 one record of the partition's journal. A message that is nacked, rejected or released, or whose lease is lost, writes
 nothing.
@@ -19,8 +19,7 @@ from callboard.actors.partition import commands as c
 from callboard.actors.partition.beside.delayed_records import check_no_due, with_due
 from callboard.actors.partition.beside.outbox import OUTBOX
 from callboard.actors.partition.beside.outbox_records import Payload, Target, payload_columns
-from callboard.consumer.leases import ConsumerLease
-from callboard.consumer.settlements import causes_of, lease_lost
+from callboard.consumer.losses import lease_lost, stopped
 from callboard.log.errors import (
     ActorCrashed,
     ActorStopped,
@@ -28,12 +27,11 @@ from callboard.log.errors import (
     InvalidArgument,
     MessageTooLarge,
     OutboxFull,
-    RuntimeClosed,
     TopicFull,
     TopicNotFound,
 )
 from callboard.log.limits import HEADERS_COUNT_MAX, PUBLISHES_BYTES_MAX, PUBLISHES_MAX
-from callboard.log.plain import refuse_copy, shown, text
+from callboard.log.plain import shown, text
 from callboard.message import is_delayed
 from callboard.publishing.delaying import DelayedPublisher
 from callboard.publishing.publisher import publisher_of
@@ -42,17 +40,13 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from callboard.actors.catalog.directory import LiveTopic
-    from callboard.actors.partition.account import Account
     from callboard.actors.partition.beside.outbox import Outbox
     from callboard.actors.partition.port import PartitionPort
+    from callboard.consumer.leases import ConsumerLease, ConsumerLeases, Settled
     from callboard.message import Headers, Message
     from callboard.session import Session
 
 ATTRIBUTES: Final = ("headers", "timestamp", "ttl", "priority")
-
-
-Settled = Sequence[tuple[ConsumerLease, Sequence[tuple[int, int]]]]
-"""Ranges by lease."""
 
 
 @attrs.define(eq=False)
@@ -101,61 +95,59 @@ class NamedTopic(Protocol):
         """The id that names its files."""
 
 
-class PublishesWithAck:
-    """The part of a received message, or batch, that publishes."""
+class Publishing(Protocol):
+    """A received message, or batch: `publish` is a method of both."""
 
-    __slots__ = ()
-    __reduce_ex__ = refuse_copy
+    _settlements: Any
 
-    if TYPE_CHECKING:
-        _leases: Any
+    def _staging(self) -> StagedPublishes:
+        """What its ack publishes. Raises `InvalidArgument` when it is settled."""
 
-        def _staging(self) -> StagedPublishes: ...
 
-    async def publish(
-        self,
-        topic: str | NamedTopic,
-        value: bytes | Message,
-        *,
-        key: bytes | None = None,
-        headers: Headers | None = None,
-        timestamp: datetime | None = None,
-        ttl: float | None = None,
-        priority: int | None = None,
-        partition: int | None = None,
-        delay: float | None = None,
-        deliver_at: datetime | None = None,
-    ) -> None:
-        """Publish to a topic of the same runtime, or to the one of that name, together with the ack: both, or neither.
+async def publish(
+    self: Publishing,
+    topic: str | NamedTopic,
+    value: bytes | Message,
+    *,
+    key: bytes | None = None,
+    headers: Headers | None = None,
+    timestamp: datetime | None = None,
+    ttl: float | None = None,
+    priority: int | None = None,
+    partition: int | None = None,
+    delay: float | None = None,
+    deliver_at: datetime | None = None,
+) -> None:
+    """Publish to a topic of the same runtime, or to the one of that name, together with the ack: both, or neither.
 
-        Nothing is written before the ack, which then waits until both are synced. What is nacked, rejected, released,
-        or whose lease is lost, publishes nothing; nor does a body of `receive`, or a handler, that fails. After the ack
-        the message comes to its topic once, whatever crashes, soon and not at once. The partition is chosen now.
+    Nothing is written before the ack, which then waits until both are synced. What is nacked, rejected, released,
+    or whose lease is lost, publishes nothing; nor does a body of `receive`, or a handler, that fails. After the ack
+    the message comes to its topic once, whatever crashes, soon and not at once. The partition is chosen now.
 
-        With a `delay`, which begins now, or with `deliver_at`, it waits beside its topic until it is due, as what
-        `Topic.publish` delays: it comes once, after the ack and not before it is due. A `Message` with a `dedup_id` or
-        an `expected_offset` is refused.
+    With a `delay`, which begins now, or with `deliver_at`, it waits beside its topic until it is due, as what
+    `Topic.publish` delays: it comes once, after the ack and not before it is due. A `Message` with a `dedup_id` or
+    an `expected_offset` is refused.
 
-        Raises `InvalidArgument`, `MessageTooLarge`, `TopicNotFound`. Acking raises `OutboxFull` when too much that was
-        published so waits for its topics.
-        """
-        session: Session = self._leases.session
-        live = _target(session, topic)
-        given = dict(zip(ATTRIBUTES, (headers, timestamp, ttl, priority), strict=True))
-        found: Mapping[str, Any] | None = given if any(item is not None for item in given.values()) else None
-        due = None
-        if is_delayed(value, delay, deliver_at):
-            delaying = DelayedPublisher(session, publisher_of(live))
-            value, due = delaying.opened(value, delay, deliver_at)
-        index, size, plain, key, stored = live.publisher.placed(value, key, found, partition)
-        if due is not None:
-            check_no_due(stored.get("headers"))
-            self._staging()
-            live = await delaying.ready()
-            stored = with_due(stored, due._replace(run=live.run))
-        target = Target(live.topic_id, index, waits=due is not None)
-        self._staging().add(Payload(target, plain, key, stored), size)
-        await trio.lowlevel.checkpoint_if_cancelled()
+    Raises `InvalidArgument`, `MessageTooLarge`, `TopicNotFound`. Acking raises `OutboxFull` when too much that was
+    published so waits for its topics.
+    """
+    session: Session = self._settlements.session
+    live = _target(session, topic)
+    given = dict(zip(ATTRIBUTES, (headers, timestamp, ttl, priority), strict=True))
+    found: Mapping[str, Any] | None = given if any(item is not None for item in given.values()) else None
+    due = None
+    if is_delayed(value, delay, deliver_at):
+        delaying = DelayedPublisher(session, publisher_of(live))
+        value, due = delaying.opened(value, delay, deliver_at)
+    index, size, plain, key, stored = live.publisher.placed(value, key, found, partition)
+    if due is not None:
+        check_no_due(stored.get("headers"))
+        self._staging()
+        live = await delaying.ready()
+        stored = with_due(stored, due._replace(run=live.run))
+    target = Target(live.topic_id, index, waits=due is not None)
+    self._staging().add(Payload(target, plain, key, stored), size)
+    await trio.lowlevel.checkpoint_if_cancelled()
 
 
 def _target(session: Session, topic: object) -> LiveTopic:
@@ -176,35 +168,20 @@ def _target(session: Session, topic: object) -> LiveTopic:
     return live
 
 
-class AcksWithPublishes:
-    """The part of a consumer's leases that acks and publishes."""
+class PublishingAcks:
+    """Those of one consumer."""
 
-    if TYPE_CHECKING:
-        session: Session
-        group_id: int
-        has_waited: bool
-        accounts: dict[PartitionPort, Account]
-        _group: str
+    def __init__(self, leases: ConsumerLeases) -> None:
+        self._leases = leases
+        self._session = leases.session
 
-        def _count(self, lease: Any, count: int) -> bool: ...
-        def _count_again(self, lease: Any, count: int) -> None: ...
-
-    @staticmethod
-    def stopped(port: PartitionPort) -> CallboardError:
-        """The error for a partition that has ended for good."""
-        if port.is_deleted:
-            return TopicNotFound(
-                f"topic {port.topic!r} was deleted; its messages can no longer be settled.", topic=port.topic
-            )
-        return RuntimeClosed("the runtime is closed. Open it again.")
-
-    async def ack_and_publish(self, settled: Settled, payloads: Sequence[Payload]) -> None:
+    async def ack(self, settled: Settled, payloads: Sequence[Payload]) -> None:
         """Ack all of it, which is of one partition, and publish these: both, or neither.
 
         Raises `LeaseLost`, `OutboxFull`, `TopicNotFound`, and what the disk refuses with: indefinite once the payloads
         were stored.
         """
-        self.session.check_open()
+        self._session.check_open()
         if not settled:
             raise InvalidArgument(
                 "all messages of the batch are settled, and what the batch publishes goes with an ack. Nothing was"
@@ -212,8 +189,8 @@ class AcksWithPublishes:
             )
         port: PartitionPort = settled[0][0].port
         delays = any(payload.target.waits for payload in payloads)
-        outbox = await self.session.outbox(port, delays=delays)
-        counted: list[tuple[Any, int]] = []
+        outbox = await self._session.outbox(port, delays=delays)
+        counted: list[tuple[ConsumerLease, int]] = []
         is_valid = True
         lost: c.Ranges = ()
         open_ack, is_named = outbox.begin(), False
@@ -221,37 +198,34 @@ class AcksWithPublishes:
             for lease, ranges in settled:
                 count = min(lease.left, sum([stop - start for start, stop in ranges]))
                 counted.append((lease, count))
-                is_valid = self._count(lease, count) and is_valid
+                is_valid = self._leases.count_out(lease, count) and is_valid
             parts = tuple([(lease.lease_id, tuple(ranges)) for lease, ranges in settled])
             start = await self._store(outbox, payloads, parts[0][0])
-            message = c.AckAndPublish(self.group_id, parts, start, start + len(payloads))
+            message = c.AckAndPublish(self._leases.group_id, parts, start, start + len(payloads))
             lost = await self._name(port, outbox, message, is_valid=is_valid)
             is_named = not lost
         except BaseException as error:  # it is there to be settled once more
             for lease, count in counted:
-                self._count_again(lease, count)
+                self._leases.count_in_again(lease, count)
             if isinstance(error, OutboxFull):
                 outbox.refused += 1
             raise
         finally:
             outbox.end(open_ack, is_named=is_named)
         if lost:
-            found = [self._causes(port, lease_id, lost) for lease_id, _ in parts]
-            raise lease_lost({port: lost}, "ack, with what it publishes,", self._group, set().union(*found))
-
-    def _causes(self, port: PartitionPort, lease_id: int, lost: c.Ranges) -> set[str | None]:
-        """Why a receipt does not hold these ranges any more."""
-        account = self.accounts.get(port)
-        return {None} if account is None else causes_of(account, self.group_id, lease_id, lost)
+            found = [self._leases.causes(port, lease_id, lost) for lease_id, _ in parts]
+            raise lease_lost(
+                {port: lost}, "ack, with what it publishes,", self._leases.group, set().union(*found)
+            )
 
     async def _store(self, outbox: Outbox, payloads: Sequence[Payload], lease_id: int) -> int:
         """Have the payloads stored, synced; returns where the first is. Nothing is published by that."""
-        port, columns = outbox.port, payload_columns(payloads, self.group_id, lease_id)
-        account = publisher_of(self.session.topic_of_id(port.topic_id, port.topic)).account_of(port)
+        port, columns = outbox.port, payload_columns(payloads, self._leases.group_id, lease_id)
+        account = publisher_of(self._session.topic_of_id(port.topic_id, port.topic)).account_of(port)
         size = columns.size_bytes
         while True:
             if account.refuses:
-                raise self.stopped(port) if port.is_deleted else account.unavailable()
+                raise stopped(port) if port.is_deleted else account.unavailable()
             account.want()
             if not await account.credit.take(size):
                 continue
@@ -267,7 +241,7 @@ class AcksWithPublishes:
             except ActorCrashed:
                 continue  # if it is there, no ack names it
             except ActorStopped as error:
-                raise self.stopped(port) from error
+                raise stopped(port) from error
             except TopicFull as error:
                 raise OutboxFull(
                     f"what acks of {outbox.source.label} have published fills their outbox: it could not be forwarded"
@@ -291,13 +265,13 @@ class AcksWithPublishes:
         while True:
             try:
                 lost: c.Ranges = (await port.ref.ask(message)).lost
-                self.has_waited = True
+                self._leases.waited()
             except ActorCrashed:
                 crashed = True
                 message = message._replace(again=is_valid)
                 continue
             except ActorStopped as error:
-                told = self.stopped(port)
+                told = stopped(port)
                 told.indefinite = not port.is_deleted  # it may have done it, and ended before it could say so
                 raise told from error
             except OutboxFull:
@@ -317,5 +291,5 @@ class AcksWithPublishes:
                 try:
                     unsettled = await outbox.port.ref.ask(c.ListUnsettled(OUTBOX))
                 except ActorStopped as error:
-                    raise self.stopped(outbox.port) from error
+                    raise stopped(outbox.port) from error
                 return not any(start <= offset < stop for start, stop in unsettled)

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from callboard.actors.groups.commands import Join
+from callboard.consumer.losses import stopped
 from callboard.log.errors import (
     ActorCrashed,
     ActorStopped,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from callboard.actors.kernel import ActorRef
     from callboard.actors.partition.port import PartitionPort
     from callboard.actors.topic_patterns import TopicPattern
-    from callboard.consumer.messages import ConsumerLeases
+    from callboard.consumer.leases import ConsumerLeases
     from callboard.consumer.notices import AwaitedPartitions
     from callboard.session import Session
 
@@ -98,7 +99,8 @@ class FollowsTopics:
                 ) from error
         if not self._open:  # left meanwhile, by another task
             self._participation.depart()
-        self._generation, self.leases.group_id = joined.generation, joined.group_id
+        self._generation = joined.generation
+        self.leases.joined(joined.group_id)
         self._settled = joined.settled
         self._participation.joined(joined)
         self._take_settings()
@@ -157,7 +159,7 @@ class FollowsTopics:
                     self._leave_topic(live)
                 self._end_turn(port)
             else:
-                raise self.leases.stopped(port) from error
+                raise stopped(port) from error
         elif not isinstance(error, ActorCrashed):
             raise error
 

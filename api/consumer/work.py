@@ -41,9 +41,10 @@ from callboard.actors.kernel.failures import (
 from callboard.actors.names import meant
 from callboard.actors.notices import HandlerFailed, WorkHindered
 from callboard.actors.settings import GROUP_FIELDS
+from callboard.consumer.arguments import REASON_CHARACTERS, check_nack, check_seconds
 from callboard.consumer.contexts import renewed_lease
 from callboard.consumer.fetcher import PASS_MESSAGES, Fetcher
-from callboard.consumer.settlements import REASON_CHARACTERS, check_nack, check_seconds, loss_of
+from callboard.consumer.losses import loss_of
 from callboard.log.errors import (
     CallboardError,
     InternalError,
@@ -395,7 +396,7 @@ class Working:
         self._let_next(message)
         if self.consumer.settings.ordering != "none" and not self._ready:
             # In a group with an order, an ack that lingers holds back what comes after its message.
-            self.consumer.leases.send_gathered()
+            self.consumer.lazy_acks.send()
         self._look_for_room()
 
     def _look_for_room(self) -> None:

@@ -249,7 +249,7 @@ class _Calls:
                     await original(held, *args, **given)
                     return
                 with watch.operation() as operation:
-                    fields = {**_place(held), "operation": operation, "group": held._leases._group}
+                    fields = {**_place(held), "operation": operation, "group": held._settlements.leases.group}
                     wait = given.get("wait", True)
                     why = given.get("reason") or ("" if wait else "does not wait")
                     watch.record(verb, **fields, detail=watch.shown(why, 100).strip("'\"") if why else "")

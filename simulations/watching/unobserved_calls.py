@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final
 
-from callboard.consumer.publishing_acks import PublishesWithAck
+from callboard.consumer.messages import ReceivedBatch, ReceivedMessage
 from callboard.dead_letters.topics import DeadLetterTopic
 from callboard.group import Group
 from callboard.publishing.producer import Producer
@@ -69,7 +69,8 @@ TOPICS: Final[tuple[tuple[type, str, Find], ...]] = (
     (Topic, "publish_batch", _topic),
     (Producer, "publish", _of_producer),
     (Producer, "publish_batch", _of_producer),
-    (PublishesWithAck, "publish", _target),
+    (ReceivedMessage, "publish", _target),
+    (ReceivedBatch, "publish", _target),
     (DeadLetterTopic, "purge", _letters),
     (Runtime, "delete_topic", _name),
     (Runtime, "alter_topic", _name),

@@ -107,8 +107,9 @@ def of_consumer(consumer: Consumer) -> str | None:
     left = sum(lease.left for lease in leases._leases)
     if leases.in_flight != left:
         return f"{consumer!r} counts {leases.in_flight} messages in flight, and has {left} (H1)"
-    if len(leases._sent) > fetcher.session.limits.lazy_acks + SIDE_BY_SIDE:
-        return f"{consumer!r} remembers {len(leases._sent)} acks that nobody waits for"
+    acks = fetcher.lazy_acks
+    if len(acks.sent) > fetcher.session.limits.lazy_acks + SIDE_BY_SIDE:
+        return f"{consumer!r} remembers {len(acks.sent)} acks that nobody waits for"
     return None
 
 

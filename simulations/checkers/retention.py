@@ -19,7 +19,7 @@ from callboard.simulations.violations import Violation
 PROMISE = "nothing is dropped, or refused for a full topic, before its time"
 DROPPED: Final = "segment dropped"
 """The kind of entry for a segment that goes. `offsets`: those in it; `attempts`: the bytes of the partition before, the
-append time of its newest record and the latest wall time that there was, in microseconds."""
+time for which its newest record counts as appended and the wall time, in microseconds."""
 FULL: Final = "topic full"
 """The kind of entry for a partition that may have refused the publish of that `operation`. `offsets`: from the
 oldest segment when that began to the end of the oldest now; `attempts`: the entry at which it began, and the most bytes

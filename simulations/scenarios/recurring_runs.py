@@ -7,6 +7,7 @@ firing was missed and its policy leaves it out. Some runs begin moments before t
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from datetime import datetime
 from functools import partial
@@ -556,42 +557,25 @@ class _Recurring:
     def _is_excused(self, made: _Made, expected: list[int], index: int) -> bool:
         """Whether it is right that it has not come."""
         due_us, slack = expected[index], self._slack
-        leaps = self._leaps()
+        forward = [(before, after) for before, after in self._jumps if after > before]
+        leaps = list(self._closings)
+        if sum(after - before for before, after in forward) > LEAP_US:
+            leaps += [_Leap(before - slack, after, after + LEAP_US + slack) for before, after in forward]
+        published_us = published_by(due_us, expected, forward, slack)
+        passed = [leap for leap in leaps if leap.before < published_us and due_us <= leap.high]
         # What a leap passed by was there to be published from when somebody looked again.
-        seen_us = max([due_us, *(leap.high for leap in leaps if leap.before - slack < due_us <= leap.high)])
-        if made.end_called is not None and seen_us > made.end_called - slack:
+        published_us = max([published_us, *(leap.high + slack for leap in passed)])
+        if made.end_called is not None and published_us > made.end_called:
             return True
         for pause in made.pauses:
-            if pause.called - slack < seen_us and (pause.resumed is None or due_us <= pause.resumed):
+            if pause.called < published_us and (pause.resumed is None or due_us <= pause.resumed):
                 return True
         for before, after in self._jumps:
-            if after - slack < due_us <= before + LEAP_US + slack:
+            if after < before and after - slack < due_us <= before + LEAP_US + slack:
                 return True
         beyond = {"skip": 0, "latest": 1, "all": CATCH_UP_MAX}[made.missed]
         later = expected[index + beyond] if index + beyond < len(expected) else None
-        return later is not None and any(
-            leap.before - slack < due_us and later <= leap.high for leap in leaps
-        )
-
-    def _leaps(self) -> list[_Leap]:
-        slack = self._slack
-        forward = [(before, after) for before, after in self._jumps if after > before]
-        # What the clock leapt over just before the closing had no time to be published.
-        leaps = [
-            attrs.evolve(
-                leap,
-                before=min(
-                    [
-                        leap.before,
-                        *(shown for shown, after in forward if after <= leap.before <= after + slack),
-                    ]
-                ),
-            )
-            for leap in self._closings
-        ]
-        if sum(after - before for before, after in forward) > LEAP_US:
-            leaps += [_Leap(before, after, after + LEAP_US + slack) for before, after in forward]
-        return leaps
+        return later is not None and any(later <= leap.high for leap in passed)
 
     def end(self) -> None:
         """Nothing went wrong inside."""
@@ -608,6 +592,23 @@ class _Recurring:
 
     def _broken(self, words: str) -> Violation:
         return self.world.broken(Violation(PROMISE, words))
+
+
+def published_by(due_us: int, expected: list[int], forward: list[tuple[int, int]], slack_us: int) -> int:
+    """When that due instant has been published at the latest, in an open directory, as the wall clock shows it then.
+
+    `expected`: all of the schedule, rising. A wall clock that is set forward wakes nobody: the schedule sleeps on until
+    what was due next would have come, a minute at most, and finds then what is due by now.
+    """
+    published_us, looks_us = due_us + slack_us, 0
+    for before, after in forward:
+        following = bisect_right(expected, before)
+        if looks_us <= before:  # it is awake, or sleeps until what is due next
+            looks_us = expected[following] if following < len(expected) else before + LEAP_US
+        looks_us = after + min(looks_us - before, LEAP_US)
+        if published_us > before and due_us <= looks_us:
+            published_us = looks_us + slack_us
+    return published_us
 
 
 def _due_us(record: Any) -> int:

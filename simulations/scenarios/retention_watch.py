@@ -17,7 +17,7 @@ from callboard.simulations.checkers import retention
 from callboard.simulations.disk.inodes import Inode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from callboard.log.format.columns import Columns
     from callboard.simulations.world import World
@@ -45,13 +45,11 @@ class RetentionWatch:
         self._world = world
         self._places = places
         self._observer = world.disk.observer
-        self._latest_us = 0
         self._dropped_bytes: dict[str, int] = {}
         """By directory: of all segments dropped so far."""
         world.disk.observer = self._observe
 
     def _observe(self, owner: str, verb: str, path: str) -> None:
-        self._latest_us = max(self._latest_us, self._world.clock.wall_us())
         if verb == "unlink" and path.endswith(".log"):
             self._unlinked(path)
         if self._observer is not None:
@@ -84,7 +82,9 @@ class RetentionWatch:
         content = bytes(self._world.disk.tree.inode(segment_path(directory, base)).volatile)
         self._dropped_bytes[directory] = self._dropped_bytes.get(directory, 0) + len(content)
         times_us = [frame.max_time_us for frame in _frames(content, sizes.bases[1])]
-        age_us = min(map(self._age_us, times_us), default=self._latest_us)
+        clock = self._world.clock
+        now_us = clock.wall_us()
+        age_us = min((oldest_us(stamp_us, now_us, clock.jumps) for stamp_us in times_us), default=now_us)
         topic, partition = self._places[directory]
         self._world.history.record(
             0,
@@ -94,26 +94,8 @@ class RetentionWatch:
             topic,
             partition,
             offsets=tuple(range(base, sizes.bases[1])),
-            attempts=(sizes.size_bytes, self._latest_us - age_us, self._latest_us),
+            attempts=(sizes.size_bytes, now_us - age_us, now_us),
         )
-
-    def _age_us(self, stamp_us: int) -> int:
-        """How old what was stamped then may count as: by the latest wall time that there was, or if the clock was wrong
-        that stamped it, from when it was set back, which is when that can be noticed.
-        """
-        clock, was_shown = self._world.clock, False
-        now_us, believed_us = clock.wall_us(), stamp_us
-        if not is_ahead(stamp_us, now_us):
-            return self._latest_us - stamp_us
-        for before_us, after_us in clock.jumps:
-            was_shown = was_shown or before_us >= stamp_us
-            if was_shown and is_ahead(believed_us, after_us):
-                believed_us = after_us
-        age_us = now_us - believed_us
-        before_us, after_us = clock.jumps[-1] if clock.jumps else (stamp_us, now_us)
-        if not is_ahead(stamp_us, before_us) and 0 <= now_us - after_us <= DECIDED_US:
-            age_us = max(age_us, before_us - stamp_us)  # it was decided before the clock was set back
-        return age_us
 
     # -- publishes that are refused
 
@@ -152,6 +134,34 @@ class RetentionWatch:
             content = bytes(self._world.disk.tree.inode(segment_path(directory, sizes.bases[0])).volatile)
             ends += [frame.last_offset + 1 for frame in _frames(content, None)]
         return max(ends)
+
+
+def oldest_us(stamp_us: int, now_us: int, jumps: Sequence[tuple[int, int]]) -> int:
+    """How old what was stamped then may count as when its segment is unlinked, at most.
+
+    That was decided by the clock of now, or by the one before a jump of the last moment.
+    """
+    ages_us, left_us = [_age_us(stamp_us, now_us, jumps)], DECIDED_US
+    for number in reversed(range(len(jumps))):
+        before_us, after_us = jumps[number]
+        left_us -= now_us - after_us
+        if left_us < 0:
+            break
+        now_us = before_us
+        ages_us.append(_age_us(stamp_us, now_us, jumps[:number]))
+    return max(ages_us)
+
+
+def _age_us(stamp_us: int, now_us: int, jumps: Sequence[tuple[int, int]]) -> int:
+    """By the clock of now. A stamp of a clock that was wrong counts as of when that is noticed, or as of when the
+    segment behind it was begun, both of which may follow another jump back. So it is no older than the earliest time
+    that the clock was set to since.
+    """
+    if not is_ahead(stamp_us, now_us):
+        return now_us - stamp_us
+    since = next((number for number, (before_us, _) in enumerate(jumps) if before_us >= stamp_us), len(jumps))
+    noticed_us = (after_us for _, after_us in jumps[since:] if is_ahead(stamp_us, after_us))
+    return now_us - min(noticed_us, default=stamp_us)
 
 
 class DroppedRecords:

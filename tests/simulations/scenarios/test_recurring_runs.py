@@ -13,7 +13,7 @@ from callboard.simulations.faults.plan import Plan
 from callboard.simulations.faults.when import After
 from callboard.simulations.scenarios import SCENARIOS, run_scenario
 from callboard.simulations.scenarios.due_instants import CRONS, STARTS, CronInstants, SpacedInstants
-from callboard.simulations.scenarios.recurring_runs import RecurringTraffic
+from callboard.simulations.scenarios.recurring_runs import LEAP_US, RecurringTraffic, published_by
 from callboard.simulations.search.replay import words_of
 from callboard.simulations.world import Settings
 
@@ -48,6 +48,21 @@ def test_so_many_seconds_apart() -> None:
     """Also before the schedule was made, for clocks that are set back."""
     assert SpacedInstants(10).dues(100, 85, 120) == [90, 100, 110, 120]
     assert SpacedInstants(10).dues(100, 100, 109) == []
+
+
+def test_what_a_clock_leapt_over_is_published_when_the_schedule_wakes() -> None:
+    """When what was due next at the jump would have come, a minute later at most; a second jump wakes it no earlier."""
+    every_5, one = [5, 10, 15, 20], [(4, 15)]
+    assert [published_by(due, every_5, one, 0) for due in every_5] == [16, 16, 16, 20]
+    assert published_by(5, every_5, [(4, 9), (9, 14)], 0) == 15
+    assert published_by(10, [5, 10, 15, 20], [(9, 14), (14, 19)], 0) == 20
+    assert published_by(4, every_5, one, 1) == 17
+    assert published_by(2, every_5, one, 1) == 3
+    far = 10 * LEAP_US
+    assert [published_by(due, [far], [(4, far)], 0) for due in (far, far + LEAP_US + 1)] == [
+        far + LEAP_US,
+        far + LEAP_US + 1,
+    ]
 
 
 @pytest.mark.parametrize("probe", ["disk.write", "disk.sync", "fired", "did"])

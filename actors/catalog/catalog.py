@@ -25,11 +25,11 @@ from callboard.actors import notices
 from callboard.actors.catalog import state
 from callboard.actors.catalog.commands import (
     AddSchedule,
-    Admission,
     AlterGroup,
     AlterTopic,
     CatalogCommand,
     CatalogOperation,
+    ConsumerAdmission,
     CreateTopic,
     DeleteGroup,
     DeleteTopic,
@@ -397,7 +397,7 @@ class Catalog(Actor[CatalogCommand]):
 
     # -- groups
 
-    async def _ensure_group(self, message: EnsureGroup) -> Admission:
+    async def _ensure_group(self, message: EnsureGroup) -> ConsumerAdmission:
         check_name(message.name, "group")
         wanted = group_settings(message.given, f"group {message.name!r}")
         while self._joining(message, wanted, self._state):
@@ -416,7 +416,7 @@ class Catalog(Actor[CatalogCommand]):
         if record is None:
             raise InternalError(f"group {message.name!r} went while it was joined", invariant="K2")
         await self._directory.launch_coordinator(record)
-        return Admission(record.group_id, consumer)
+        return ConsumerAdmission(record.group_id, consumer)
 
     def _joining(self, message: EnsureGroup, wanted: GroupSettings, found: CatalogState) -> list[state.Event]:
         """What has to be decided before another consumer joins the group with its topics; refuses what cannot be."""

@@ -94,7 +94,7 @@ class PauseSchedule(Question[None]):
 
 
 @attrs.frozen(eq=False)
-class Admission:
+class ConsumerAdmission:
     """The group that a consumer may join, and the consumer's id, which no other was or will be given."""
 
     group_id: int
@@ -102,8 +102,8 @@ class Admission:
 
 
 @attrs.frozen(eq=False)
-class EnsureGroup(Question[Admission]):
-    """A new consumer wants to join with topics, or with all that match a pattern. Answered with an `Admission`."""
+class EnsureGroup(Question[ConsumerAdmission]):
+    """A new consumer wants to join with topics, or with all that match a pattern."""
 
     name: str
     topics: Sequence[str]

@@ -54,7 +54,7 @@ async def seek_group(
                 offset = found.start_offset if offset == "beginning" else found.visible_end
             else:
                 takes_nearest = to is None
-            sought = c.SeekGroup(group_id, offset, takes_nearest)
+            sought = c.SeekOffset(group_id, offset, takes_nearest)
             places[port.topic, port.index] = await calls.ask(port, sought)
         except CallboardError as error:
             failed.append((port, error))

@@ -78,7 +78,7 @@ EXPIRED: Final = "expired"
 """Reasons of dead letters that no consumer gave one for."""
 
 
-class DeadLetter(NamedTuple):
+class StoredLetter(NamedTuple):
     """A record that was settled because it failed."""
 
     number: int
@@ -139,7 +139,7 @@ class FailingState(DeliveryState):
         """Records that died, since the group began."""
         self.dead = 0
         """Dead letters that are kept."""
-        self._dead: list[DeadLetter] = NOTHING
+        self._dead: list[StoredLetter] = NOTHING
         self._expired_rows = 0
         self._isolated: frozenset[int] = NO_LEASES
         """Leases of suspect records, and some that are gone."""
@@ -158,13 +158,13 @@ class FailingState(DeliveryState):
         """Whether further records that expire may be kept as dead letters."""
         return self._expired_rows < self.dead_max
 
-    def dead_rows(self) -> list[DeadLetter]:
+    def dead_rows(self) -> list[StoredLetter]:
         """All that are kept, in the order of failure, expired neighbours as one."""
         return list(self._dead)
 
-    def dead_letters(self, limit: int | None = None, above: int = -1) -> list[DeadLetter]:
+    def dead_letters(self, limit: int | None = None, above: int = -1) -> list[StoredLetter]:
         """Those with numbers above `above`, in the order of failure; the first `limit` of them, or all."""
-        found: list[DeadLetter] = []
+        found: list[StoredLetter] = []
         for row in self._dead:
             if row.number + max(row.expired, 1) <= above + 1:
                 continue
@@ -180,7 +180,7 @@ class FailingState(DeliveryState):
                 )
         return found
 
-    def _name_in(self, letter: DeadLetter) -> str | None:
+    def _name_in(self, letter: StoredLetter) -> str | None:
         """The name of the consumer that failed last, which outlives its process."""
         who = letter.consumer
         if who is None:
@@ -190,7 +190,7 @@ class FailingState(DeliveryState):
             name = letter.consumers[0]
         return None if name == str(who) else name
 
-    def last_dead(self) -> DeadLetter:
+    def last_dead(self) -> StoredLetter:
         """The latest that is kept; there is one."""
         return self._dead[-1]
 
@@ -421,13 +421,13 @@ class FailingState(DeliveryState):
             self._settle(start, stop)
             for first, last, since, names in told:
                 for offset in range(first, last):
-                    letter = DeadLetter(number, offset, attempts, now, consumer, reason, since, names)
+                    letter = StoredLetter(number, offset, attempts, now, consumer, reason, since, names)
                     self._keep(letter)
                     number += 1
             self._count_dead(stop - start)
         self.next_dead = number
 
-    def _keep(self, letter: DeadLetter) -> None:
+    def _keep(self, letter: StoredLetter) -> None:
         if self._dead is NOTHING:
             self._dead = []
         self._dead.append(letter)
@@ -488,7 +488,7 @@ class FailingState(DeliveryState):
             self._settle(start, stop)
             for first, last, attempts, since, names in told:
                 self._keep(
-                    DeadLetter(number, first, attempts, now, None, EXPIRED, since, names, last - first)
+                    StoredLetter(number, first, attempts, now, None, EXPIRED, since, names, last - first)
                 )
                 self._expired_rows += 1
                 number += last - first
@@ -584,7 +584,7 @@ class FailingState(DeliveryState):
         if number >= self.next_dead:
             for start, stop, attempts in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
                 for offset in range(start, stop):
-                    self._keep(DeadLetter(number, offset, attempts, failed_at, consumer, reason))
+                    self._keep(StoredLetter(number, offset, attempts, failed_at, consumer, reason))
                     number += 1
                 self._count_dead(stop - start)
             self.next_dead = number
@@ -594,14 +594,14 @@ class FailingState(DeliveryState):
         _, number, failed_at, flat = event
         if number >= self.next_dead:
             for start, stop in zip(flat[::2], flat[1::2], strict=True):
-                row = DeadLetter(number, start, 0, failed_at, None, EXPIRED, None, (), stop - start)
+                row = StoredLetter(number, start, 0, failed_at, None, EXPIRED, None, (), stop - start)
                 self._keep(row)
                 self._expired_rows += 1
                 number += stop - start
                 self._count_dead(stop - start)
             self.next_dead = number
 
-    def restore_dead(self, rows: Iterable[DeadLetter]) -> None:
+    def restore_dead(self, rows: Iterable[StoredLetter]) -> None:
         """These are kept; for a state that keeps none."""
         self._dead = list(rows) or NOTHING
         self._expired_rows = sum([row.expired > 0 for row in self._dead])

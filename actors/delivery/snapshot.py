@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any, Final
 
 from callboard.actors.delivery.events import REASON_CHARACTERS_MAX
-from callboard.actors.delivery.failing import DeadLetter, FailingState, since_untold
+from callboard.actors.delivery.failing import FailingState, StoredLetter, since_untold
 from callboard.actors.delivery.failures import are_names
 from callboard.actors.delivery.intervals import CHUNKS_PER_STEP, NUMBER_BYTES, IntervalMap, length_of
 from callboard.actors.delivery.pieces import Later, Long, Many, weighed
@@ -191,7 +191,7 @@ def _restore_dead(state: FailingState, snapshot: dict[str, Any], wall_offset_s: 
             raise ValueError("the reason of a dead letter is no text, or too long")
         who = None if consumer is None else number(consumer)
         place = index, number(offset), number(attempts), failed_at - wall_offset_s
-        letter = DeadLetter(*place, who, reason, expired=counts.get(index, 0))
+        letter = StoredLetter(*place, who, reason, expired=counts.get(index, 0))
         first_failed_at, consumers = _untold(letter)
         if index in told:
             since, names = told[index]
@@ -216,7 +216,7 @@ def _rows(found: Any, width: int) -> list[list[Any]]:
     return found
 
 
-def _untold(letter: DeadLetter) -> tuple[float | None, tuple[str, ...]]:
+def _untold(letter: StoredLetter) -> tuple[float | None, tuple[str, ...]]:
     """First failure and consumers of a letter of which nothing else is stored."""
     who = letter.consumer
     return since_untold(letter.attempts, letter.failed_at, who), () if who is None else (str(who),)

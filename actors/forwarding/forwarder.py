@@ -49,7 +49,7 @@ from callboard.log.errors import ActorStopped, CallboardError, TopicNotFound
 
 if TYPE_CHECKING:
     from callboard.actors.catalog.directory import Directory
-    from callboard.actors.partition.beside.outbox_entries import Entry
+    from callboard.actors.partition.beside.outbox_entries import OutboxEntry
     from callboard.actors.partition.port import PartitionPort
     from callboard.log.format.columns import Columns
 
@@ -103,7 +103,7 @@ class PartitionLine:
     """What is to be published to one partition."""
 
     target: Target
-    entries: deque[Entry] = attrs.Factory(deque)
+    entries: deque[OutboxEntry] = attrs.Factory(deque)
     is_held: bool = False
 
 
@@ -162,7 +162,7 @@ class OutboxLines:
     async def _take(self) -> None:
         """Put what the source names into lines; what cannot be read is forwarded already, or lost."""
         listing = c.ListOutbox(self._last, self._numbering)
-        entries: Sequence[Entry] = await self._ask(self._outbox.source, listing)
+        entries: Sequence[OutboxEntry] = await self._ask(self._outbox.source, listing)
         while entries:
             found = await self._found(entries)
             gone = [entry for entry, record in found if record is None]
@@ -175,14 +175,14 @@ class OutboxLines:
             self._last, self._numbering = last.number, last.numbering
             entries = entries[len(found) :]
 
-    def _give(self, entry: Entry, target: Target) -> None:
+    def _give(self, entry: OutboxEntry, target: Target) -> None:
         line = self._lines.get(target)
         if line is None:
             line = self._lines[target] = PartitionLine(target)
             self._context.start_task(self._forward, line, name=f"to {target}")
         line.entries.append(entry)
 
-    async def _found(self, entries: Sequence[Entry]) -> list[tuple[Entry, StoredPayload | None]]:
+    async def _found(self, entries: Sequence[OutboxEntry]) -> list[tuple[OutboxEntry, StoredPayload | None]]:
         """The first of these with their payloads, as many as fit."""
         found = await first_records(self._calls, self._outbox.port, entries)
         return [(entry, None if place is None else _payload(entry, *place)) for entry, place in found]
@@ -250,19 +250,19 @@ class OutboxLines:
         for _ in entries:
             line.entries.popleft()
 
-    async def _forget(self, entries: Sequence[Entry]) -> None:
+    async def _forget(self, entries: Sequence[OutboxEntry]) -> None:
         """The payloads first: an entry whose payload is settled is done (B2)."""
         offsets = merged([(offset, offset + 1) for offset in sorted(entry.offset for entry in entries)])
         await self._ask(self._outbox.port, c.SettleOffsets(OUTBOX, offsets))
         await self._forget_named(entries)
 
-    async def _forget_named(self, entries: Sequence[Entry]) -> None:
+    async def _forget_named(self, entries: Sequence[OutboxEntry]) -> None:
         """Have the source forget these. What it named in an earlier numbering it has lost."""
         numbering = entries[-1].numbering
         numbers = [entry.number for entry in entries if entry.numbering == numbering]
         await self._ask(self._outbox.source, c.ForgetOutbox(numbers, numbering))
 
-    async def _gone(self, entries: Sequence[Entry]) -> None:
+    async def _gone(self, entries: Sequence[OutboxEntry]) -> None:
         """There is no such payload: it is forwarded, and the source has not heard of it; or it is lost.
 
         An outbox whose journal is gone tells of no payload whether it was forwarded: what it lacks counts as lost. What
@@ -289,7 +289,7 @@ class OutboxLines:
             return
         statistics: c.PartitionStatistics = await self._ask(outbox.port, c.Describe())
         below = outbox.unclaimed_below(statistics.visible_end)
-        entries: Sequence[Entry] = await self._ask(outbox.source, c.ListOutbox(-1, self._numbering))
+        entries: Sequence[OutboxEntry] = await self._ask(outbox.source, c.ListOutbox(-1, self._numbering))
         named = merged([(offset, offset + 1) for offset in sorted(entry.offset for entry in entries)])
         unsettled: list[OffsetRange] = await self._ask(outbox.port, c.ListUnsettled(OUTBOX))
         unnamed: list[OffsetRange] = []
@@ -306,7 +306,7 @@ class OutboxLines:
         outbox.swept(below)
 
 
-def _payload(entry: Entry, columns: Columns, index: int) -> StoredPayload | None:
+def _payload(entry: OutboxEntry, columns: Columns, index: int) -> StoredPayload | None:
     """The payload of the entry; None when the record is not it."""
     head = addressed(columns.headers(index).get(HEADER))
     return (

@@ -1,4 +1,4 @@
-"""What is pending in one waiting partition: a schedule for each of the two clocks. Pure.
+"""What is pending in one waiting partition: an index by tick for each of the two clocks. Pure.
 
 A delay ends at a deadline of the monotonic clock, which no jump of the wall clock moves. That clock begins anew with
 each process, so a delay that began in an earlier run is what is left of it by the wall clock when it is read: never
@@ -11,7 +11,7 @@ from collections.abc import Collection, Generator, Iterable, Sequence
 from heapq import merge
 from typing import Final
 
-from callboard.actors.forwarding.schedule import Schedule
+from callboard.actors.forwarding.due_index import DueIndex
 from callboard.actors.partition.beside.delayed_records import INSTANT
 from callboard.actors.timers.commands import NEVER, TICKS, tick_at
 from callboard.log.format.stamps import Stamps, is_ahead
@@ -30,8 +30,8 @@ class Pending:
     def __init__(self, run: int, stamps: Stamps | None = None) -> None:
         self._run = run
         self._stamps = Stamps() if stamps is None else stamps
-        self._delays = Schedule()
-        self._instants = Schedule()
+        self._delays = DueIndex()
+        self._instants = DueIndex()
 
     def __len__(self) -> int:
         return len(self._delays) + len(self._instants)
@@ -87,8 +87,8 @@ class Pending:
     def moved(self, schedule_ids: Iterable[int]) -> None:
         """These are in their topic."""
         for schedule_id in schedule_ids:
-            schedule = self._delays if self._delays.is_moving(schedule_id) else self._instants
-            schedule.moved((schedule_id,))
+            index = self._delays if self._delays.is_moving(schedule_id) else self._instants
+            index.moved((schedule_id,))
 
     def cancel(self, schedule_ids: Iterable[int]) -> None:
         """These do not wait any more."""

@@ -26,7 +26,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
 
 from callboard.actors.catalog.commands import RouteGroup, SourcesEnded
-from callboard.actors.delivery.failing import DeadLetter
+from callboard.actors.delivery.failing import StoredLetter
 from callboard.actors.forwarding.commands import CountForwarded, Forwarded, RouterCommand
 from callboard.actors.forwarding.ended_sources import EndedSources
 from callboard.actors.forwarding.held import Attempts
@@ -176,7 +176,7 @@ class DeadLetterRouter(Actor[RouterCommand]):
                 self._give(source)
                 return
             try:
-                letters: list[DeadLetter] = await self._calls.ask(
+                letters: list[StoredLetter] = await self._calls.ask(
                     port, c.ListDead(source.group_id, AT_A_TIME)
                 )
             except GroupNotFound:
@@ -190,7 +190,7 @@ class DeadLetterRouter(Actor[RouterCommand]):
             forget = c.ForgetDead(source.group_id, stored + 1, letters[0].numbering)
             self._counts[topic_id] += await self._calls.ask(port, forget)
 
-    async def _publish(self, source: Source, topic: str, letters: list[DeadLetter]) -> tuple[str, int]:
+    async def _publish(self, source: Source, topic: str, letters: list[StoredLetter]) -> tuple[str, int]:
         """Publish the first of them, to the partition of the same number, or where counting goes on from the beginning.
 
         Returns the topic's id, and the number of the last that is stored.
@@ -217,7 +217,7 @@ class DeadLetterRouter(Actor[RouterCommand]):
         return not source.port.is_deleted and self._directory.is_live_group(source.group_id)
 
 
-def _found(letter: DeadLetter, place: Place | None) -> Found:
+def _found(letter: StoredLetter, place: Place | None) -> Found:
     who = letter.name or (None if letter.consumer is None else str(letter.consumer))
     return Found(letter, who) if place is None else Found(letter, who, *place)
 

@@ -58,7 +58,7 @@ from callboard.log.limits import BATCH_RECORDS_MAX, READ_BYTES_DEFAULT
 
 if TYPE_CHECKING:
     from callboard.actors.catalog.directory import Directory
-    from callboard.actors.delivery.failing import DeadLetter
+    from callboard.actors.delivery.failing import StoredLetter
     from callboard.actors.partition.port import PartitionPort
     from callboard.log.format.columns import Columns
 
@@ -305,7 +305,7 @@ class DelayedLine:
 
     # -- moving
 
-    async def _move(self, letters: Sequence[DeadLetter]) -> None:
+    async def _move(self, letters: Sequence[StoredLetter]) -> None:
         """Publish what is set aside, and have it forgotten (W2)."""
         port, target = self._waiting.port, self._waiting.target
         while letters:

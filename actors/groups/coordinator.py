@@ -444,7 +444,7 @@ def _is_settled(asking: Reply | None) -> bool:
     if asking is None or not asking.has_answer:
         return False
     with suppress(CallboardError):
-        opened: c.Opened = asking.value()
+        opened: c.GroupOpened = asking.value()
         return not opened.has_unsettled
     return False
 

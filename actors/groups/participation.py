@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from callboard.actors.kernel import ActorRef
 
 
-class News(enum.Enum):
+class ConsumerNews(enum.Enum):
     """What a consumer has news of, for the coordinator."""
 
     DEPARTED = enum.auto()
@@ -74,7 +74,7 @@ class Participation:
         """Of a group of a pattern: what it reads."""
         self.is_stopped = False
         """The coordinator has ended: the group is gone, or the runtime closes."""
-        self._peer: Peer[News, Departed | Acted] = Peer(ref, self)
+        self._peer: Peer[ConsumerNews, Departed | Acted] = Peer(ref, self)
         self.number = self._peer.number
 
     def open(self) -> None:
@@ -88,7 +88,7 @@ class Participation:
     def depart(self) -> None:
         """The consumer has gone. Never waits, never fails; departing twice is departing once."""
         self._has_departed = True
-        self._peer.mark(News.DEPARTED)
+        self._peer.mark(ConsumerNews.DEPARTED)
 
     def close(self) -> None:
         """The consumer has left, and the coordinator knows."""
@@ -101,9 +101,9 @@ class Participation:
 
     # -- to the coordinator, and from it
 
-    def compose(self, news: News) -> Departed | Acted:
+    def compose(self, news: ConsumerNews) -> Departed | Acted:
         """What there is to say."""
-        if news is News.ACTIVITY:
+        if news is ConsumerNews.ACTIVITY:
             return Acted(self._consumer, self._activity())
         self._peer.close()
         return Departed(self._consumer)
@@ -128,11 +128,11 @@ class Participation:
             case TopicsRead(topic_ids):
                 self.topic_ids = topic_ids
             case ShowActivity():
-                self._peer.mark(News.ACTIVITY)
+                self._peer.mark(ConsumerNews.ACTIVITY)
                 return
             case Began():
                 if self._has_departed:
-                    self._peer.mark(News.DEPARTED)
+                    self._peer.mark(ConsumerNews.DEPARTED)
                 return
             case Failed():
                 return

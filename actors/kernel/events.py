@@ -197,7 +197,7 @@ def call_guarded(
 
 
 @attrs.frozen
-class DeadLetter:
+class UndeliveredMessage:
     """A message that was sent to an actor and was not handled, or not completely."""
 
     wall_us: int
@@ -212,15 +212,15 @@ class DeadLetters:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._kept: deque[DeadLetter] = deque(maxlen=DEAD_LETTERS_KEPT)
+        self._kept: deque[UndeliveredMessage] = deque(maxlen=DEAD_LETTERS_KEPT)
         self._by_reason: Counter[str] = Counter()
 
     def add(self, path: str, message: Any, reason: str) -> None:
         """Add a dead letter."""
         self._by_reason[reason] += 1
-        self._kept.append(DeadLetter(self._clock.wall_us(), path, message, reason))
+        self._kept.append(UndeliveredMessage(self._clock.wall_us(), path, message, reason))
 
-    def recent(self) -> tuple[DeadLetter, ...]:
+    def recent(self) -> tuple[UndeliveredMessage, ...]:
         """The dead letters that are kept, oldest first."""
         return tuple(self._kept)
 

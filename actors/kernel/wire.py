@@ -99,7 +99,7 @@ class NotData(Exception):
         return self
 
 
-class Record(NamedTuple):
+class WireForm(NamedTuple):
     """How objects of a class are taken apart and made."""
 
     kind: type
@@ -227,7 +227,7 @@ class Wire:
 
         return encode
 
-    def _record(self, name: str, record: Record) -> Callable[[Any, int], Any]:
+    def _record(self, name: str, record: WireForm) -> Callable[[Any, int], Any]:
         def encode(value: Any, depth: int) -> list[Any]:
             encoded: list[Any] = [int(Code.RECORD), name]
             for field in record.names:
@@ -309,9 +309,9 @@ def _bytes_of(plain: Any) -> bytes:
         raise NotData(f"cannot be encoded: {problem}") from None
 
 
-def _record_of(kind: type) -> Record:
+def _record_of(kind: type) -> WireForm:
     if not attrs.has(kind):
-        return Record(kind, kind._fields, kind._make)  # type: ignore[attr-defined]
+        return WireForm(kind, kind._fields, kind._make)  # type: ignore[attr-defined]
     fields = attrs.fields(kind)
     given = [(index, field.alias or field.name) for index, field in enumerate(fields) if field.init]
     derived = [(index, field.name) for index, field in enumerate(fields) if not field.init]
@@ -322,7 +322,7 @@ def _record_of(kind: type) -> Record:
             object.__setattr__(found, name, items[index])
         return found
 
-    return Record(kind, tuple(field.name for field in fields), make)
+    return WireForm(kind, tuple(field.name for field in fields), make)
 
 
 def _member(name: str) -> Callable[[Any, int], Any]:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final
 
 from callboard.actors.kernel import Began, Failed, Peer, Terminated
 from callboard.actors.partition.budget import Budget
-from callboard.actors.partition.commands import Join, LeasesEnded, Returned, StateChanged, Wanted
+from callboard.actors.partition.commands import LeasesEnded, OpenAccount, Returned, StateChanged, Wanted
 from callboard.actors.partition.port import REFUSING, unavailable
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from callboard.log.errors import CallboardError
 
 
-class News(enum.Enum):
+class ClientNews(enum.Enum):
     """What a client has news of, for the partition."""
 
     JOINED = enum.auto()
@@ -84,11 +84,11 @@ class Account:
         """By group's id, of those that were sought elsewhere: the first lease since then."""
         self._dropped_below: dict[int, int] = {}
         """By group's id, of those of which retention has dropped unread records: the first offset that it has left."""
-        self._peer: Peer[News, PartitionCommand] = Peer(port.ref, self)
+        self._peer: Peer[ClientNews, PartitionCommand] = Peer(port.ref, self)
         self.number = self._peer.number
         """What names the client in its publishes."""
         self._peer.open()
-        self._peer.mark(News.JOINED)
+        self._peer.mark(ClientNews.JOINED)
 
     @property
     def index(self) -> int:
@@ -109,7 +109,7 @@ class Account:
         needs.
         """
         if self.state in OPENING:
-            self._peer.mark(News.WANTED)
+            self._peer.mark(ClientNews.WANTED)
 
     def unavailable(self) -> CallboardError:
         """The error for an operation that the partition's state refuses."""
@@ -154,9 +154,9 @@ class Account:
 
     # -- to the partition, and from it
 
-    def compose(self, news: News) -> PartitionCommand:
+    def compose(self, news: ClientNews) -> PartitionCommand:
         """What there is to say."""
-        return Wanted() if news is News.WANTED else Join(self.number)
+        return Wanted() if news is ClientNews.WANTED else OpenAccount(self.number)
 
     def hear(self, message: Returned | StateChanged | LeasesEnded | Began | Failed | Terminated) -> None:
         """The partition says this."""
@@ -170,7 +170,7 @@ class Account:
                 if state in REFUSING:
                     self.credit.interrupt()
                 elif state == "recovering" and self.credit.waiting_bytes:
-                    self._peer.mark(News.WANTED)
+                    self._peer.mark(ClientNews.WANTED)
             case LeasesEnded(group_id, first_lease, start_offset):
                 self._leases_ended(group_id, first_lease, start_offset)
             case Failed(cause):

@@ -15,7 +15,7 @@ import attrs
 from callboard.actors.delivery.events import ReleaseEvent
 from callboard.actors.delivery.receipts import Lease, OffsetRange, merged
 from callboard.actors.partition.commands import OWN_GROUP, DeliverySettings, OpenGroup, Ranges
-from callboard.actors.partition.group_states import Group, PendingLease
+from callboard.actors.partition.group_states import GroupState, PendingLease
 from callboard.actors.partition.ownership import Ownership
 from callboard.log.format.stamps import Stamps
 
@@ -26,7 +26,7 @@ syncs."""
 
 
 class Nacked(NamedTuple):
-    """A nack as it was made; the parameters of `Group.nack`."""
+    """A nack as it was made; the parameters of `GroupState.nack`."""
 
     lease_id: int
     ranges: Ranges
@@ -35,7 +35,7 @@ class Nacked(NamedTuple):
     now: float
     chance: float
 
-    def fail_again(self, group: Group) -> None:
+    def fail_again(self, group: GroupState) -> None:
         """Make it once more; what the receipt has no longer is not affected."""
         group.nack(*self)
 
@@ -47,7 +47,7 @@ class RanOut(NamedTuple):
     ranges: Ranges
     now: float
 
-    def fail_again(self, group: Group) -> None:
+    def fail_again(self, group: GroupState) -> None:
         """Let it run out once more, if it is held."""
         group.delivery.run_out(*self)
 
@@ -129,7 +129,7 @@ class Carried:
         """How to open those that read the partition and are not among the `groups` of its journal."""
         return [message for group_id, message in self.readers.items() if group_id not in groups]
 
-    def ended(self, groups: Iterable[Group]) -> None:
+    def ended(self, groups: Iterable[GroupState]) -> None:
         """A core is given up: what was not handed over is released, what consumers have is theirs."""
         for group in groups:
             self.released += [
@@ -143,7 +143,7 @@ class Carried:
                 self.unsynced[group.group_id][lease_id] = lease._replace(ranges=claimed)
             self.next_leases[group.group_id] = group.delivery.next_lease_id
 
-    def resume(self, group: Group, now: float) -> None:
+    def resume(self, group: GroupState, now: float) -> None:
         """Give consumers the leases back that the journal lost, with what they may have acked since: they ask again.
 
         What of them has failed fails again, where the journal lost that: a later lease counts on it.
@@ -162,7 +162,7 @@ class Carried:
                     failure.fail_again(group)
         delivery.next_lease_id = max(delivery.next_lease_id, self.next_leases.get(group.group_id, 0))
 
-    def _failures_of(self, group: Group) -> dict[int, list[Nacked | RanOut]]:
+    def _failures_of(self, group: GroupState) -> dict[int, list[Nacked | RanOut]]:
         """By lease, in the order in which they happened."""
         found: dict[int, list[Nacked | RanOut]] = {}
         for group_id, failure in self.failed:
@@ -176,14 +176,14 @@ class Carried:
         self.failed = [row for row in self.failed if row[0] in groups]
         self._released_before = self._failed_before = 0
 
-    def has_released(self, group: Group, since: int) -> None:
+    def has_released(self, group: GroupState, since: int) -> None:
         """The group's delivery has given back what its events from this one on tell."""
         for event in group.delivery.events[since:]:
             if isinstance(event, ReleaseEvent):
                 ranges = list(zip(event.ranges[::2], event.ranges[1::2], strict=True))
                 self.released.append((group.group_id, event.lease_id, ranges))
 
-    def has_run_out(self, group: Group, leases: Iterable[Lease], now: float) -> None:
+    def has_run_out(self, group: GroupState, leases: Iterable[Lease], now: float) -> None:
         """These leases have ended, with what they held."""
         self.failed += [
             (group.group_id, RanOut(lease.lease_id, merged(lease.ranges), now)) for lease in leases

@@ -21,10 +21,10 @@ from typing import Any, Final, Literal, NamedTuple
 
 import attrs
 
-from callboard.actors.delivery.failing import DeadLetter
+from callboard.actors.delivery.failing import StoredLetter
 from callboard.actors.delivery.receipts import OffsetRange, Settlement
 from callboard.actors.kernel import Question
-from callboard.actors.partition.beside.outbox_entries import Entry
+from callboard.actors.partition.beside.outbox_entries import OutboxEntry
 from callboard.actors.settings import TopicSettings
 from callboard.log.errors import CallboardError
 from callboard.log.format.columns import Columns
@@ -93,7 +93,7 @@ class PublishMany(NamedTuple):
 
 
 @attrs.frozen
-class Join:
+class OpenAccount:
     """A client has opened an account, and hears the partition's state (`StateChanged`)."""
 
     client: int
@@ -333,9 +333,9 @@ class AckAndPublish(_AckAndPublish, Question[Settlement]):
 
 
 @attrs.frozen
-class ListOutbox(Question[Sequence[Entry]]):
-    """Answered, once synced, with the entries of the outbox (`outbox_entries.Entry`) whose numbers are above `after`,
-    or with all of them when that is a number of another numbering.
+class ListOutbox(Question[Sequence[OutboxEntry]]):
+    """Answered, once synced, with the entries of the outbox whose numbers are above `after`, or with all of them when
+    that is a number of another numbering.
     """
 
     after: int
@@ -383,8 +383,8 @@ class PublishesWait:
 
 
 @attrs.frozen
-class ListDead(Question[list[DeadLetter]]):
-    """Answered with the dead letters of a group (`delivery.failing.DeadLetter`), once they are synced: those with
+class ListDead(Question[list[StoredLetter]]):
+    """Answered with the dead letters of a group (`delivery.failing.StoredLetter`), once they are synced: those with
     numbers above `above`, the first `limit` of them.
     """
 
@@ -467,7 +467,7 @@ settled before the consumer that takes its messages has counted it.
 """
 
 
-class Opened(NamedTuple):
+class GroupOpened(NamedTuple):
     """The answer to `OpenGroup`."""
 
     floor: int
@@ -477,7 +477,7 @@ class Opened(NamedTuple):
 
 
 @attrs.frozen
-class OpenGroup(Question[Opened]):
+class OpenGroup(Question[GroupOpened]):
     """Make sure that the group's delivery state exists, with these settings."""
 
     group_id: int
@@ -749,7 +749,7 @@ class SettleOffsets(Question[None]):
 
 
 @attrs.frozen
-class SeekGroup(Question[int]):
+class SeekOffset(Question[int]):
     """Have the group go on from an offset. Answered with it when synced.
 
     Raises `OffsetOutOfRange` for one before the first or after the next, unless the nearest of these will do.
@@ -761,7 +761,7 @@ class SeekGroup(Question[int]):
 
 
 @attrs.frozen
-class SetAside(Question[list[DeadLetter]]):
+class SetAside(Question[list[StoredLetter]]):
     """Settle offsets that no consumer has, and keep them as dead letters in this order, as far as there is room.
     Answered when synced, with all dead letters of the group. What is settled already stays as it is.
     """
@@ -801,7 +801,7 @@ PartitionCommand = (
     | NoticeStamps
     | SettleOffsets
     | SetAside
-    | SeekGroup
+    | SeekOffset
     | OpenGroup
     | AlterDelivery
     | CloseGroup
@@ -814,7 +814,7 @@ PartitionCommand = (
     | OffsetAt
     | Alter
     | Describe
-    | Join
+    | OpenAccount
     | Wanted
 )
 

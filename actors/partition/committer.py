@@ -32,7 +32,7 @@ from typing import Any, NamedTuple, Protocol
 
 import trio
 
-from callboard.actors.partition.queues import NEVER, Due
+from callboard.actors.partition.queues import NEVER, NextWrite
 from callboard.log.errors import PlanFailed
 from callboard.log.limits import STUCK_AFTER_S
 from callboard.log.seams.clock import Clock
@@ -54,7 +54,7 @@ class Staged(Protocol):
 class Participant(Protocol):
     """A part that writes in commits. Only `healed` and `upkeep` may wait. It keeps its attributes right itself."""
 
-    due: Due
+    due: NextWrite
     """When it next has something to stage."""
     is_healthy: bool
     """Whether `healed` has nothing to do."""

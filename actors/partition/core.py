@@ -61,7 +61,7 @@ from callboard.actors.partition.choice.rules import ChoiceRules
 from callboard.actors.partition.commands import Token
 from callboard.actors.partition.dead_letter_rules import DeadLetterRules
 from callboard.actors.partition.deliveries import PartitionDeliveries
-from callboard.actors.partition.group_states import DELAY_MAX_S, Group, GroupStates, PendingLease
+from callboard.actors.partition.group_states import DELAY_MAX_S, GroupState, GroupStates, PendingLease
 from callboard.actors.partition.member_rules import MemberRules
 from callboard.actors.partition.opening_rules import OpeningRules
 from callboard.actors.partition.queues import LINGER_S, Appends, JournalWork, Sequencer
@@ -506,7 +506,7 @@ class PartitionCore:
         return settlement
 
     def _answer_journalled(
-        self, group: Group, token: Token, settlement: Settlement, now: float, *, must_sync: bool
+        self, group: GroupState, token: Token, settlement: Settlement, now: float, *, must_sync: bool
     ) -> None:
         """Answer with the next commit, which is due at once when the answer is awaited."""
         journal = self.journal
@@ -520,7 +520,7 @@ class PartitionCore:
         elif now + LINGER_S < journal.due.at:
             journal.due.at = now + LINGER_S
 
-    def _look_again(self, group: Group, now: float) -> None:
+    def _look_again(self, group: GroupState, now: float) -> None:
         """Something else may be ready now, or due."""
         self.deliveries.arm(group.delivery.next_deadline())
         self.deliveries.notify(group, now)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from callboard.actors.partition.choice.expiry import ExpiryRules
     from callboard.actors.partition.commands import Token
     from callboard.actors.partition.deliveries import PartitionDeliveries
-    from callboard.actors.partition.group_states import Group
+    from callboard.actors.partition.group_states import GroupState
 
 
 class DeadLetterRules:
@@ -25,7 +25,7 @@ class DeadLetterRules:
         self.dropped = 0
         """Those that went with their groups."""
 
-    def judge(self, group: Group, now: float, reason: str) -> None:
+    def judge(self, group: GroupState, now: float, reason: str) -> None:
         """Settle what is proved to fail, for this `reason`."""
         group.delivery.judge(now, reason)
         self._deliveries.died_in(group, now)
@@ -46,7 +46,7 @@ class DeadLetterRules:
         group = self._deliveries.groups.get(message.group_id)
         self._deliveries.effects.append(e.Answer([(token, 0 if group is None else group.delivery.dead)]))
 
-    def drop(self, group: Group, name: str) -> None:
+    def drop(self, group: GroupState, name: str) -> None:
         """The group is forgotten, and what is kept of it: that is counted, and reported."""
         if dead := group.delivery.dead:
             self.dropped += dead

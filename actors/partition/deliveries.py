@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from callboard.actors.delivery.receipts import Lease, OffsetRange
     from callboard.actors.partition.carried import Carried
-    from callboard.actors.partition.group_states import Group, GroupStates
+    from callboard.actors.partition.group_states import GroupState, GroupStates
 
 NOTICE_LASTS_S: Final = 0.05
 """How long a notified consumer may take to fetch before the next one is notified."""
@@ -85,7 +85,7 @@ class PartitionDeliveries:
 
     # -- what a step changes ------------------------------------------------------------------------------------
 
-    def has_changed(self, group: Group, now: float, *, urgent: bool = True) -> None:
+    def has_changed(self, group: GroupState, now: float, *, urgent: bool = True) -> None:
         """What changed in `group` goes into the next commit (P3).
 
         Late steps of a group that was closed meanwhile are not journalled: nothing may follow its closing.
@@ -96,14 +96,14 @@ class PartitionDeliveries:
         journal.changed[group.group_id] = group
         journal.due.at = min(journal.due.at, 0.0 if urgent else now + LINGER_S)
 
-    def settled_in(self, group: Group, ranges: Sequence[OffsetRange], now: float) -> None:
+    def settled_in(self, group: GroupState, ranges: Sequence[OffsetRange], now: float) -> None:
         """Offsets of a group with a choice are settled: others may be free now."""
         if group.choice is not None:
             group.choice.settled(ranges)
         if group.choice is not None or group.is_handing_over:
             self.notify(group, now)
 
-    def died_in(self, group: Group, now: float) -> None:
+    def died_in(self, group: GroupState, now: float) -> None:
         """Records of `group` may have become dead letters: they are settled."""
         if group.choice is not None and (died := group.delivery.just_died()):
             self.settled_in(group, died, now)
@@ -112,7 +112,7 @@ class PartitionDeliveries:
             count, group.dead_told = delivery.dead_lettered - group.dead_told, delivery.dead_lettered
             self.effects.append(e.HasDead(group.group_id, count, delivery.last_dead().reason))
 
-    def give_back(self, group: Group, lease: Lease, ranges: list[OffsetRange], now: float) -> None:
+    def give_back(self, group: GroupState, lease: Lease, ranges: list[OffsetRange], now: float) -> None:
         """Release what no consumer has heard of. Until that is journalled, another core has to do it again."""
         group.delivery.release(lease.lease_id, ranges, now)
         self.carried.released.append((group.group_id, lease.lease_id, ranges))
@@ -135,7 +135,7 @@ class PartitionDeliveries:
 
     # -- what follows ---------------------------------------------------------------------------------------
 
-    def notify(self, group: Group, now: float) -> None:
+    def notify(self, group: GroupState, now: float) -> None:
         """Notify as many waiting consumers as there are records ready, less those that are notified already (P4)."""
         if (group.is_handing_over and not self.is_handed_over(group)) or group.is_expired_full:
             return
@@ -156,7 +156,7 @@ class PartitionDeliveries:
         if waiting and group.notified:
             self.arm(next(iter(group.notified.values())))
 
-    def reads_window(self, group: Group) -> bool:
+    def reads_window(self, group: GroupState) -> bool:
         """Have more records read for the group's choice; False when there are none, or no room for them."""
         choice = group.choice
         if choice is None:
@@ -166,7 +166,7 @@ class PartitionDeliveries:
             self.effects.append(e.ReadWindow(group.group_id, *span, choice.columns, choice.is_uniform))
         return choice.is_reading
 
-    def is_handed_over(self, group: Group) -> bool:
+    def is_handed_over(self, group: GroupState) -> bool:
         """Whether only the owner has leases; those that wait for that hear of it."""
         if not group.is_handing_over:
             return True
@@ -181,7 +181,7 @@ class PartitionDeliveries:
         """Something is due by itself at this time."""
         if at is not None and at < self.armed:
             self.armed = at
-            self.effects.append(e.Arm(at))
+            self.effects.append(e.ArmTimer(at))
 
     def arm_anew(self, at: float | None) -> None:
         """The deadline that was watched has come: this one is next."""

@@ -68,7 +68,7 @@ class Notify(NamedTuple):
     consumer: int
 
 
-class Arm(NamedTuple):
+class ArmTimer(NamedTuple):
     """Call `time_has_come` at this monotonic time, or soon after; it replaces any later one."""
 
     at: float
@@ -131,7 +131,7 @@ Effect = (
     | ReadWindow
     | SkipExpired
     | Notify
-    | Arm
+    | ArmTimer
 )
 
 

@@ -113,7 +113,7 @@ when it is open), and fields not known here."""
 
 
 @attrs.define(eq=False)
-class Group:
+class GroupState:
     """One group in this partition: its settings and delivery state, and the consumers that wait for something ready."""
 
     group_id: int
@@ -332,7 +332,7 @@ class PendingLease(NamedTuple):
     """A lease whose records its consumer waits for."""
 
     token: Token
-    group: Group
+    group: GroupState
     lease: Lease
     max_bytes: int
     """How much it wants of it, or one batch."""
@@ -348,7 +348,7 @@ class GroupStates:
         self._stamps = Stamps() if stamps is None else stamps
         self.wall_offset_s = wall_offset_s
         """Wall time minus monotonic time when the partition was opened."""
-        self.groups: dict[int, Group] = {}
+        self.groups: dict[int, GroupState] = {}
         self.outbox = OutboxEntries()
         self.lost_sequences: list[tuple[int, int]] = []
         """First and last sequence of the records that the journal lost."""
@@ -366,16 +366,16 @@ class GroupStates:
 
     def open(
         self, group_id: int, durable: bool, start: int, numbering: int = 0, birth: int = 0
-    ) -> tuple[Group, bytes]:
+    ) -> tuple[GroupState, bytes]:
         """Add a group whose floor is `start` and which begins `numbering`; returns it and the record to journal."""
         group = self.add(group_id, durable, start, numbering, birth)
         return group, group.opening()
 
     def add(
         self, group_id: int, durable: bool, start: int, numbering: int = 0, birth: int = 0, since_us: int = 0
-    ) -> Group:
+    ) -> GroupState:
         """The same, for a record that is journalled later."""
-        group = Group(group_id, durable, Delivery(start), opened_at=start, birth=birth)
+        group = GroupState(group_id, durable, Delivery(start), opened_at=start, birth=birth)
         group.unwritten_since_us = since_us
         group.delivery.numbering, group.delivery.first_dead = numbering, self._first_number
         self.groups[group_id] = group
@@ -505,7 +505,7 @@ class GroupStates:
         if group is None:
             if not self.lost_sequences:
                 raise _invalid(f"events name group {group_id}, which was never opened", group_id)
-            group = self.groups[group_id] = Group(group_id, True, Delivery(0))
+            group = self.groups[group_id] = GroupState(group_id, True, Delivery(0))
             self._salvaged.add(group_id)
             self._unnumbered.add(group_id)
         for event in events:
@@ -526,7 +526,7 @@ class GroupStates:
                 self._salvaged.add(group_id)
                 self._salvage(group.delivery, event)
 
-    def _publish(self, group: Group, event: PublishEvent) -> None:
+    def _publish(self, group: GroupState, event: PublishEvent) -> None:
         _, first, lease_id, start, stop = event
         try:
             self.outbox.add(first, group.group_id, lease_id, start, stop, group.delivery.numbering)
@@ -570,7 +570,7 @@ class GroupStates:
                 self.outbox.pass_over(event.number, event.stop - event.start)
 
     def snapshot(self, wall_offset_s: float) -> bytes:
-        """Everything, as one CBOR map; `wall_offset_s` as for `Group.events_record`."""
+        """Everything, as one CBOR map; `wall_offset_s` as for `GroupState.events_record`."""
         return b"".join(self.snapshot_in_pieces(wall_offset_s))
 
     def snapshot_in_pieces(self, wall_offset_s: float) -> Iterator[bytes]:
@@ -621,7 +621,7 @@ class GroupStates:
         except (DeliveryEventInvalid, ValueError, TypeError, KeyError, AttributeError) as error:
             raise _invalid(f"a snapshot does not parse: {error}", None) from error
 
-    def _restored(self, group_id: int, stored: Any) -> Generator[None, None, Group]:
+    def _restored(self, group_id: int, stored: Any) -> Generator[None, None, GroupState]:
         unknown, delivery = unknown_fields(stored, GROUP_FIELDS, "a group's state"), Delivery(0)
         try:
             yield from delivery.restore_in_steps(stored["delivery"], wall_offset_s=self._wall_offset_s)
@@ -629,7 +629,7 @@ class GroupStates:
         except DeliveryEventInvalid as error:
             raise _invalid(f"the state of group {group_id} makes no sense: {error}", group_id) from error
         durable = _flag(stored["durable"])
-        return Group(group_id, durable, delivery, birth=birth, unknown_fields=unknown or NO_FIELDS)
+        return GroupState(group_id, durable, delivery, birth=birth, unknown_fields=unknown or NO_FIELDS)
 
     def named_end(self) -> int:
         """One above the highest offset that any group names."""
@@ -644,7 +644,7 @@ class GroupStates:
         deadlines = (group.delivery.next_deadline() for group in self.groups.values())
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
-    def __iter__(self) -> Iterator[Group]:
+    def __iter__(self) -> Iterator[GroupState]:
         return iter(self.groups.values())
 
 

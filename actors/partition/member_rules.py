@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from callboard.actors.partition import commands as c
     from callboard.actors.partition.commands import Token
     from callboard.actors.partition.deliveries import PartitionDeliveries
-    from callboard.actors.partition.group_states import Group
+    from callboard.actors.partition.group_states import GroupState
 
 
 class MemberRules:
@@ -73,7 +73,7 @@ class MemberRules:
         answer = [Holder(consumer, each.leased, now - each.since) for consumer, each in sorted(held.items())]
         self._deliveries.effects.append(e.Answer([(token, answer)]))
 
-    def end_hand_over(self, group: Group) -> None:
+    def end_hand_over(self, group: GroupState) -> None:
         """The group, or the partition, ends: who waits for a hand-over asks again, and hears that. Nothing is left that
         is to be given back.
         """
@@ -83,7 +83,7 @@ class MemberRules:
             self._deliveries.journal.answer(waits.token, None, must_sync=False)
         group.releases = NOTHING
 
-    def may_lease(self, group: Group, consumer: int) -> bool:
+    def may_lease(self, group: GroupState, consumer: int) -> bool:
         """Whether a member may be leased something now (O1, O2)."""
         ownership = group.ownership
         return ownership is None or (ownership.owner == consumer and self._deliveries.is_handed_over(group))
@@ -126,7 +126,7 @@ class MemberRules:
             self._deliveries.journal.answer(token, None, must_sync=False)
 
     @staticmethod
-    def _gives_back(group: Group, lease_ids: list[int], token: Token) -> None:
+    def _gives_back(group: GroupState, lease_ids: list[int], token: Token) -> None:
         """These leases are to be given back; then `token` is answered."""
         if group.releases is NOTHING:
             group.releases = []
@@ -143,7 +143,7 @@ class MemberRules:
                 self.release_some(group, now)
                 yield
 
-    def release_some(self, group: Group, now: float) -> None:
+    def release_some(self, group: GroupState, now: float) -> None:
         """Give back a part of what consumers had that have left (O4). The rest is due at once."""
         before = len(group.delivery.events)
         released, done = group.releases_some(self._deliveries.limits.step_items)

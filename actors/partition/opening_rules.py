@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.actors.delivery.failing import PROCESS_ENDED
 from callboard.actors.partition import effects as e
-from callboard.actors.partition.commands import Opened
+from callboard.actors.partition.commands import GroupOpened
 
 if TYPE_CHECKING:
     from callboard.actors.partition import commands as c
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from callboard.actors.partition.commands import Token
     from callboard.actors.partition.dead_letter_rules import DeadLetterRules
     from callboard.actors.partition.deliveries import PartitionDeliveries
-    from callboard.actors.partition.group_states import Group
+    from callboard.actors.partition.group_states import GroupState
     from callboard.actors.partition.member_rules import MemberRules
     from callboard.actors.partition.retention_rules import RetentionRules
     from callboard.actors.partition.settings_rules import SettingsRules
@@ -69,7 +69,7 @@ class OpeningRules:
     def open_group(
         self, message: c.OpenGroup, token: Token, now: float, start: int | None = None, *, numbering: int = 0
     ) -> None:
-        """Answer with `Opened`; a new group starts where it says, or at `start`, and begins the `numbering`."""
+        """Answer with `GroupOpened`; a new group starts where it says, or at `start`, and begins the `numbering`."""
         group_id, durable, birth = message.group_id, message.durable, message.birth
         self._deliveries.carried.opened(message)
         group = self._known(group_id, birth)
@@ -84,14 +84,14 @@ class OpeningRules:
         if not message.is_implied:
             self._deliveries.journal.open(group)
         floor = group.delivery.floor
-        opened = Opened(floor, self._deliveries.visible_end > floor)
+        opened = GroupOpened(floor, self._deliveries.visible_end > floor)
         # Who joins hears what keeps the journal from being healed.
         if not message.is_implied or not self._deliveries.journal.is_healthy or self._retention.is_dropping:
             self._retention.answer_behind(token, opened)
         elif token is not None:
             self._deliveries.effects.append(e.Answer([(token, opened)]))
 
-    def _known(self, group_id: int, birth: int) -> Group | None:
+    def _known(self, group_id: int, birth: int) -> GroupState | None:
         """The group, if it is open; another one that had its id is closed."""
         group = self._deliveries.groups.get(group_id)
         if group is not None and group.is_of_another(birth):
@@ -99,7 +99,7 @@ class OpeningRules:
             return None
         return group
 
-    def _pass_given_leases(self, group: Group) -> None:
+    def _pass_given_leases(self, group: GroupState) -> None:
         """The journal may have lost the group in this process: consumers still have receipts of it."""
         given = self._deliveries.carried.next_leases.get(group.group_id, 0)
         group.delivery.next_lease_id = max(group.delivery.next_lease_id, given)
@@ -117,7 +117,7 @@ class OpeningRules:
         self._deliveries.leases_ended(message.group_id)  # none: clients forget it
         self._deliveries.journal.answer(token, None, must_sync=True)
 
-    def _close(self, group: Group, name: str) -> None:
+    def _close(self, group: GroupState, name: str) -> None:
         self._deliveries.journal.close(group)
         self._dead_letters.drop(group, name)
         self._deliveries.effects.append(e.Answer([(token, True) for token in group.stop_waiting()]))

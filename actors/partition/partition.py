@@ -28,7 +28,7 @@ from callboard.actors.kernel.failures import describe
 from callboard.actors.kernel.steps import in_steps
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
-from callboard.actors.partition.account import News
+from callboard.actors.partition.account import ClientNews
 from callboard.actors.partition.beside.outbox_notices import OutboxNotices
 from callboard.actors.partition.choice.addressing import may_be_addressed
 from callboard.actors.partition.choice.expiry import has_expired
@@ -147,7 +147,7 @@ class Partition(Actor[c.PartitionCommand]):
             openings.add(turn)
 
             def marked(mark: object) -> None:
-                if mark is News.WANTED:
+                if mark is ClientNews.WANTED:
                     openings.need(turn)
 
             watch_marks(ref, marked)
@@ -382,7 +382,7 @@ class Partition(Actor[c.PartitionCommand]):
                 core.extend(message, reply, now)
             case c.AckAndPublish():
                 core.outbox.ack_and_publish(message, reply, now)
-            case c.Join(client):
+            case c.OpenAccount(client):
                 notify(self.context.ref, client, c.StateChanged(self._port.state))
             case c.Wanted():
                 pass
@@ -440,7 +440,7 @@ class Partition(Actor[c.PartitionCommand]):
                 self._open_group(message, reply, now)
             case c.CloseGroup():
                 core.group_openings.close_group(message, reply, now)
-            case c.SeekGroup():
+            case c.SeekOffset():
                 core.seeks.seek_group(message, reply, now)
             case c.AlterDelivery():
                 core.settings.alter_delivery(message, reply, now)
@@ -482,7 +482,7 @@ class Partition(Actor[c.PartitionCommand]):
                         self._journalled(effect)
                     case e.Notify():
                         self._notify(effect)
-                    case e.Arm(at):
+                    case e.ArmTimer(at):
                         if at < self._due.deadline:
                             self._due.arm(at)
                     case e.Refuse(tokens, error):

@@ -33,7 +33,7 @@ from callboard.actors.partition.commands import (
     PublishOne,
     Token,
 )
-from callboard.actors.partition.group_states import Group, PendingLease
+from callboard.actors.partition.group_states import GroupState, PendingLease
 from callboard.log.errors import CallboardError
 from callboard.log.format.columns import Columns
 from callboard.log.limits import USUAL, Limits
@@ -46,7 +46,7 @@ NEVER: Final = float("inf")
 
 
 @attrs.define(eq=False)
-class Due:
+class NextWrite:
     """When there is next something to write, in monotonic seconds. Its owner keeps `at` right."""
 
     at: float = NEVER
@@ -176,7 +176,7 @@ class Sequencer:
         self._frame_records = limits.frame_records
         self._gather_bytes = limits.gather_bytes
         self._sift_bytes = limits.cancelled_sift_bytes
-        self.due = Due()
+        self.due = NextWrite()
         """At once when an asker waits for what is queued; `NEVER` when nothing is."""
         self._is_abandoned = is_abandoned
         self._parts: deque[Singles | PublishedBatch] = deque()
@@ -333,8 +333,8 @@ class JournalQueue:
     """
 
     def __init__(self) -> None:
-        self.due = Due()
-        self.changed: dict[int, Group] = {}
+        self.due = NextWrite()
+        self.changed: dict[int, GroupState] = {}
         """Groups whose deliveries have events to be journalled, by id."""
         self.entries: list[bytes | GroupEvents] = []
         """What comes before them."""
@@ -369,19 +369,19 @@ class JournalQueue:
             self.must_sync = True
             self.due.at = 0.0
 
-    def close(self, group: Group) -> None:
+    def close(self, group: GroupState) -> None:
         """Nothing of the group may follow what is journalled next."""
         events = group.delivery.take_events()
         if self.changed.pop(group.group_id, None) is not None and events:
             self._add(group, events)
 
-    def open(self, group: Group) -> None:
+    def open(self, group: GroupState) -> None:
         """Have the journal tell of the group, if it does not."""
         if group.unwritten_since_us is not None:
             self.entries.append(group.opening())
             self.due.at = 0.0
 
-    def _add(self, group: Group, events: list[Event]) -> None:
+    def _add(self, group: GroupState, events: list[Event]) -> None:
         if group.unwritten_since_us is not None:
             self.entries.append(group.opening())
         self.entries.append(GroupEvents(group.group_id, events))

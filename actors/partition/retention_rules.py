@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
-from callboard.actors.partition.commands import Opened
+from callboard.actors.partition.commands import GroupOpened
 
 if TYPE_CHECKING:
     from callboard.actors.partition.commands import Token
     from callboard.actors.partition.deliveries import PartitionDeliveries
-    from callboard.actors.partition.group_states import Group
+    from callboard.actors.partition.group_states import GroupState
 
 
 class RetentionRules:
@@ -25,7 +25,7 @@ class RetentionRules:
 
     def __init__(self, deliveries: PartitionDeliveries) -> None:
         self._deliveries = deliveries
-        self._behind: list[tuple[Token, int | Opened]] | None = None
+        self._behind: list[tuple[Token, int | GroupOpened]] | None = None
         """Groups that joined or sought while retention drops, with the answer; None while it drops nothing."""
 
     @property
@@ -41,20 +41,20 @@ class RetentionRules:
         """What it drops is gone: answer groups that joined or sought meanwhile (R1)."""
         behind, self._behind = self._behind or (), None
         for token, answer in behind:
-            if isinstance(answer, Opened):
+            if isinstance(answer, GroupOpened):
                 answer = answer._replace(floor=max(answer.floor, self._deliveries.start_offset))
             else:
                 answer = max(answer, self._deliveries.start_offset)
             self.answer_behind(token, answer)
 
-    def answer_behind(self, token: Token, answer: int | Opened) -> None:
+    def answer_behind(self, token: Token, answer: int | GroupOpened) -> None:
         """Say where the group goes on, when the journal has that and nothing is being dropped."""
         if self._behind is None:
             self._deliveries.journal.answer(token, answer, must_sync=True)
         else:
             self._behind.append((token, answer))
 
-    def drops_unread(self, group: Group) -> bool:
+    def drops_unread(self, group: GroupState) -> bool:
         """Whether the log begins behind what the group has not settled, and that is to be settled now.
 
         Not in a group of the broker's own, unless it is unknown what it has settled (`OWN_GROUP`).
@@ -62,7 +62,7 @@ class RetentionRules:
         is_counted = group.group_id == c.OWN_GROUP and not self._deliveries.states.lost_sequences
         return group.delivery.floor < self._deliveries.start_offset and not is_counted
 
-    def drop_unread(self, group: Group, now: float) -> None:
+    def drop_unread(self, group: GroupState, now: float) -> None:
         """Retention has dropped what `group` had not settled, by now or before a crash that hid it."""
         dropped = group.delivery.skip(0, self._deliveries.start_offset)
         group.lost_records += dropped
@@ -73,7 +73,7 @@ class RetentionRules:
         if not self._deliveries.states.lost_sequences:  # else it is unknown, and that is reported
             self._deliveries.effects.append(e.DroppedUnread(group.group_id, dropped))
 
-    def begin_behind_dropped(self, group: Group, now: float) -> None:
+    def begin_behind_dropped(self, group: GroupState, now: float) -> None:
         """The group was opened, or sought, at records that retention was dropping: it goes on behind them, and has lost
         none.
         """

@@ -31,7 +31,7 @@ class SeekRules:
         self._expiry = expiry
         self._retention = retention
 
-    def seek_group(self, message: c.SeekGroup, token: Token, now: float) -> None:
+    def seek_group(self, message: c.SeekOffset, token: Token, now: float) -> None:
         """Go on from an offset; leases that were given before are over, also those that no consumer has heard of."""
         group_id, offset = message.group_id, message.offset
         group = self._deliveries.groups.get(group_id)

@@ -86,7 +86,7 @@ def acknowledged_events(lines: Iterable[str]) -> Iterator[int]:
 
 
 @attrs.define(kw_only=True)
-class Account:
+class DemoAccount:
     """The sums. It balances when `problems` is empty."""
 
     events: int
@@ -159,7 +159,7 @@ class DemoHistory:
 
     def __init__(self, digests: Sequence[int], delayed: Collection[int] = ()) -> None:
         """`digests` of all input events, in the order of the input; the numbers of those that were to be `delayed`."""
-        self._sums = Account(events=len(digests))
+        self._sums = DemoAccount(events=len(digests))
         self._digests = digests
         self._stored: dict[tuple[int, int], int | None] = {}
         """By partition and offset, the event; None is no event of the input."""
@@ -330,7 +330,7 @@ class DemoHistory:
         else:
             sums.redelivered_otherwise += 1
 
-    def account(self, left: Left = _NOTHING) -> Account:
+    def account(self, left: Left = _NOTHING) -> DemoAccount:
         """Add everything up, where so much is `left` undone. Call it once, at the end."""
         sums = self._sums
         in_doubt_stored = set()
@@ -418,7 +418,7 @@ def percentiles(values_us: Sequence[int]) -> tuple[float | None, float | None]:
 
 
 def account_table(
-    title: str, account: Account, bad: str, timings: Sequence[dict[str, Any]]
+    title: str, account: DemoAccount, bad: str, timings: Sequence[dict[str, Any]]
 ) -> RenderableType:
     """The account for people: three sums, what went wrong, and the times."""
     a = account

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 
 import trio
 
-from callboard.actors.catalog.commands import Admission, EnsureGroup
+from callboard.actors.catalog.commands import ConsumerAdmission, EnsureGroup
 from callboard.actors.catalog.directory import LiveGroup, LiveTopic
 from callboard.actors.groups.assignment import Place
 from callboard.actors.groups.commands import Leave
@@ -176,7 +176,7 @@ class Fetcher(TakesBatches, FollowsTopics, FollowsAssignment):
             if live.deleted:
                 raise TopicNotFound(f"topic {live.name!r} was deleted.", topic=live.name)
         names = tuple(live.name for live in self._lives)
-        admission: Admission = await self.session.ask_catalog(
+        admission: ConsumerAdmission = await self.session.ask_catalog(
             EnsureGroup(self.group, names, check_group(self.group, self._given), self.pattern)
         )
         group = self.session.group_of_id(admission.group_id, self.group)

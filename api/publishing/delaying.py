@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from callboard.actors.catalog.commands import EnableDelays
-from callboard.actors.partition.beside.delayed_records import Due, check_no_due, waiting_columns
+from callboard.actors.partition.beside.delayed_records import DueTime, check_no_due, waiting_columns
 from callboard.actors.partition.commands import PublishMany
 from callboard.log.errors import CallboardError, InvalidArgument, TopicNotFound
 from callboard.log.limits import HEADERS_COUNT_MAX, YEAR_MAX
@@ -111,7 +111,7 @@ class DelayedPublisher:
 
     def opened(
         self, value: bytes | Message, delay: float | None, deliver_at: datetime | None
-    ) -> tuple[bytes | Message, Due | None]:
+    ) -> tuple[bytes | Message, DueTime | None]:
         """What of it is published with an ack, and when it is due."""
         if isinstance(value, Message):
             check_alone(delay, deliver_at)
@@ -119,7 +119,7 @@ class DelayedPublisher:
             value = attrs.evolve(value, delay=None, deliver_at=None)
         return value, self._due(delay, deliver_at)
 
-    def _due(self, delay: float | None, deliver_at: datetime | None) -> Due | None:
+    def _due(self, delay: float | None, deliver_at: datetime | None) -> DueTime | None:
         """When a message is due; None for one that is not delayed."""
         if delay is None and deliver_at is None:
             return None
@@ -134,11 +134,11 @@ class DelayedPublisher:
                     f"deliver_at is {shown(deliver_at)}, later than the year {DELIVER_AT_MOST.year}. Nothing was"
                     " written."
                 )
-            return Due(due_us)
+            return DueTime(due_us)
         clock = self._session.clock
         delay_us = round(check_delay(delay) * 1e6)
         deadline_us = round(clock.monotonic() * 1e6) + delay_us
-        return Due(clock.wall_us() + delay_us, deadline_us, delay_us=delay_us)
+        return DueTime(clock.wall_us() + delay_us, deadline_us, delay_us=delay_us)
 
     async def _publish(
         self,
@@ -146,7 +146,7 @@ class DelayedPublisher:
         given: Mapping[str, Column],
         partition: int | None,
         acks: str,
-        dues: Sequence[Due | None],
+        dues: Sequence[DueTime | None],
     ) -> Receipts:
         publisher = self._publisher
         waits = [due is not None for due in dues]
@@ -197,7 +197,7 @@ def _check_headers(part: Part) -> None:
             check_no_due(headers, index)
 
 
-def _waiting(outcome: Outcome, dues: Sequence[Due | None], topic_id: str) -> Outcome:
+def _waiting(outcome: Outcome, dues: Sequence[DueTime | None], topic_id: str) -> Outcome:
     """What came of a part that waits: it was given ids, and has no offsets yet."""
     if isinstance(outcome, CallboardError):
         return outcome

@@ -146,7 +146,7 @@ def runs_of_kept(kept: Iterable[bool]) -> list[tuple[int, int]]:
     return runs
 
 
-class Gathering:
+class RecordGathering:
     """Makes batches of records that are picked one by one, or run by run. `add` returns those that are full."""
 
     def __init__(self) -> None:
@@ -206,7 +206,7 @@ class Picked(RecordedBatches):
     def __init__(self, batches: RecordedBatches, chosen: RecordFilter | None) -> None:
         self._batches = batches
         self._chosen = chosen
-        self._gathering = Gathering()
+        self._gathering = RecordGathering()
         self._ready: deque[Columns] = deque()
         self._is_over = False
 
@@ -239,7 +239,7 @@ class Merged(RecordedBatches):
     def __init__(self, batches: Sequence[RecordedBatches]) -> None:
         self._batches = list(batches)
         self._heads: list[_MergedHead] | None = None
-        self._gathering = Gathering()
+        self._gathering = RecordGathering()
         self._ready: deque[Columns] = deque()
         self._is_over = False
 

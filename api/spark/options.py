@@ -12,7 +12,7 @@ from callboard.log.errors import InvalidArgument
 from callboard.message import parse_instant, to_us
 from callboard.recordings.reader import Span
 from callboard.spark.arrow import FIELDS, TIMES, arrow_schema
-from callboard.spark.slices import Division, Wanted
+from callboard.spark.slices import Division, WantedRecords
 
 OPTIONS: Final = frozenset(
     {"path", "topic", "columns", "partitions", "startOffset", "endOffset", "from", "to", "appendedFrom"}
@@ -144,7 +144,7 @@ def _number(name: str, text: str) -> int:
 class ReadOptions:
     """A batch read."""
 
-    wanted: Wanted
+    wanted: WantedRecords
     names: tuple[str, ...]
     instants: frozenset[str] = frozenset()
     """Which of the columns are instants, not numbers."""
@@ -182,7 +182,7 @@ class ReadOptions:
                 f"endOffset {stop} is not above startOffset {start}: nothing lies between them."
             )
         return cls(
-            wanted=Wanted(
+            wanted=WantedRecords(
                 path=found.path(),
                 topic=found.text("topic"),
                 partitions=found.partitions(),
@@ -230,7 +230,7 @@ class StreamOptions:
                 "maxRecordsPerTrigger is 0, and the stream would stand still. Give a number from 1."
             )
         reads = ReadOptions(
-            wanted=Wanted(path=found.path(), topic=found.text("topic"), partitions=found.partitions()),
+            wanted=WantedRecords(path=found.path(), topic=found.text("topic"), partitions=found.partitions()),
             names=found.names(),
             instants=found.instants(),
             losses=found.losses(),

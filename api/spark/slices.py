@@ -123,7 +123,7 @@ def _cut(slices: Sequence[Slice], parts: Sequence[int]) -> list[Slice]:
 
 
 @attrs.frozen(kw_only=True)
-class Wanted:
+class WantedRecords:
     """What of a recording or a topic is to be read."""
 
     path: str
@@ -171,7 +171,7 @@ class SliceOrigin:
 
 
 @asynccontextmanager
-async def origin_of(wanted: Wanted) -> AsyncIterator[SliceOrigin]:
+async def origin_of(wanted: WantedRecords) -> AsyncIterator[SliceOrigin]:
     """What `wanted` names.
 
     Raises `TopicNotFound`, `RecordingInvalid`, `StorageError`, `LogCorrupt`; `InvalidArgument` for a partition that is
@@ -213,7 +213,7 @@ def read_manifest(path: str) -> Manifest:
     return trio.run(read)
 
 
-async def plan(wanted: Wanted) -> list[Slice]:
+async def plan(wanted: WantedRecords) -> list[Slice]:
     """The slices of all segments that hold something wanted, by partition and offset. Raises as `origin_of`."""
     async with origin_of(wanted) as origin:
         slices: list[Slice] = []
@@ -224,7 +224,7 @@ async def plan(wanted: Wanted) -> list[Slice]:
         return slices
 
 
-async def _of_partition(origin: SliceOrigin, partition: int, wanted: Wanted) -> list[Slice]:
+async def _of_partition(origin: SliceOrigin, partition: int, wanted: WantedRecords) -> list[Slice]:
     reader = await origin.open_log(partition)
     is_recorded, directory = origin.recording is not None, origin.directories[partition]
     try:

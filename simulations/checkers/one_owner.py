@@ -12,7 +12,7 @@ from callboard.simulations.world.bounds import running
 
 if TYPE_CHECKING:
     from callboard.actors.groups.assignment import Place
-    from callboard.actors.partition.group_states import Group
+    from callboard.actors.partition.group_states import GroupState
     from callboard.runtime import Runtime
 
 PROMISE: Final = (
@@ -70,7 +70,7 @@ class OwnershipWatch:
                         return f"partition {index} does not come to {row.owner}, although its old owner had its time"
         return None
 
-    def _of_leases(self, label: str, group: Group) -> str | None:
+    def _of_leases(self, label: str, group: GroupState) -> str | None:
         holders = {lease.consumer for lease in group.delivery.leases()}
         if group.ownership is None:
             return None

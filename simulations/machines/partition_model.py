@@ -29,7 +29,7 @@ from callboard.actors.partition.core import PartitionCore
 from callboard.actors.partition.effects import (
     AppendsFailed,
     AppendsStored,
-    Arm,
+    ArmTimer,
     Journalled,
 )
 from callboard.actors.partition.group_states import GroupStates, PendingLease
@@ -219,7 +219,7 @@ class PartitionModel:
             effect: Any
             for effect in effects:
                 kind = type(effect)
-                if kind is Arm:
+                if kind is ArmTimer:
                     self.due = min(self.due, effect.at)
                 elif kind is Journalled:
                     self.answered += len(effect.answers)

@@ -72,7 +72,7 @@ Place = tuple[str, str, int, int]
 """Group, topic, partition, offset."""
 
 
-class Attempts:
+class AttemptsSeen:
     """What handlers of all calls of `work` have seen of each message."""
 
     def __init__(self, world: World) -> None:
@@ -102,7 +102,7 @@ class Attempts:
 class Handlers:
     """The handlers of one call of `work`, as they are called."""
 
-    def __init__(self, world: World, group: str, concurrency: int, attempts: Attempts) -> None:
+    def __init__(self, world: World, group: str, concurrency: int, attempts: AttemptsSeen) -> None:
         self._world = world
         self._group = group
         self._concurrency = concurrency
@@ -210,7 +210,7 @@ class HandlerWorkload(BrokerWorkload):
     def __init__(self, world: World, traffic: HandlerTraffic) -> None:
         super().__init__(world, traffic)
         self.terms = attrs.evolve(self.terms, gives_back=True)
-        self._attempts = Attempts(world)
+        self._attempts = AttemptsSeen(world)
         self._left: set[Place] = set()
 
     async def _consumer(self, machine: Machine, topic: Any, group: str, style: str, who: str) -> None:

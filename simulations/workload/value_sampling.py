@@ -17,7 +17,7 @@ from callboard.recordings.manifest import Manifest
 from callboard.simulations.workload.json_values import closed
 from callboard.simulations.workload.value_learning import Sampled, learn
 from callboard.simulations.workload.value_model import ValueModel
-from callboard.spark.slices import Wanted, plan, read_slice
+from callboard.spark.slices import WantedRecords, plan, read_slice
 
 STRETCHES: Final = 16
 STRETCH_BYTES: Final = 64 * 1024
@@ -62,13 +62,13 @@ def stretches_of(manifest: Manifest) -> list[tuple[int, int, int]]:
 
 
 def _read(path: str, partition: int, start: int, stop: int, first_us: int) -> Sampled:
-    wanted = Wanted(path=path, partitions=frozenset({partition}), start_offset=start, stop_offset=stop)
+    wanted = WantedRecords(path=path, partitions=frozenset({partition}), start_offset=start, stop_offset=stop)
     records = list(_records(wanted))
     at_us = max(records[0][0] - first_us, 0) if records else 0
     return Sampled(at_us, [(key, value) for _, key, value in records])
 
 
-def _records(wanted: Wanted) -> Iterator[tuple[int, bytes | None, bytes]]:
+def _records(wanted: WantedRecords) -> Iterator[tuple[int, bytes | None, bytes]]:
     for piece in trio.run(plan, wanted):
         for columns in read_slice(piece):
             for index in range(columns.count):

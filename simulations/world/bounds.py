@@ -19,7 +19,7 @@ from callboard.log.errors import CallboardError
 
 if TYPE_CHECKING:
     from callboard.actors.partition.choice.keys import KeyOrder
-    from callboard.actors.partition.group_states import Group
+    from callboard.actors.partition.group_states import GroupState
     from callboard.actors.partition.partition import Partition
     from callboard.consumer.consumer import Consumer
     from callboard.runtime import Runtime
@@ -212,7 +212,7 @@ def _of_partition(label: str, partition: Partition, largest_bytes: int) -> Itera
         yield from _of_group(label, group, core.visible_end)
 
 
-def _of_group(label: str, group: Group, visible_end: int) -> Iterator[str]:
+def _of_group(label: str, group: GroupState, visible_end: int) -> Iterator[str]:
     delivery, name = group.delivery, f"group {group.group_id} in {label}"
     delivery.check_invariants()
     if group.choice is not None:

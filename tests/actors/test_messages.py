@@ -53,7 +53,7 @@ def test_commands_are_frozen():
 def test_answers_are_known():
     """What the broker's actors answer is known: it follows from the commands."""
     names = {kind.__name__ for kind in broker_wire().known}
-    assert {"LeasedRecords", "Settlement", "PartitionStatistics", "GroupRecord", "DeadLetter"} <= names
+    assert {"LeasedRecords", "Settlement", "PartitionStatistics", "GroupRecord", "StoredLetter"} <= names
 
 
 def test_commands_that_are_asked_name_their_answers():
@@ -64,7 +64,7 @@ def test_commands_that_are_asked_name_their_answers():
         *("WaitForReady", "WaitForVisible"),  # answered by notices, which say nothing
         *("SettleUnawaited", "RemainingMembers", "Arm", "Cancel", "DeadLettersWait", "RouteGroup"),  # told
         *("SourcesEnded", "OutboxOpened", "WaitingOpened", "PublishesWait"),  # told
-        *("Join", "Wanted", "Departed", "Acted"),  # told
+        *("OpenAccount", "Wanted", "Departed", "Acted"),  # told
     }
 
 

@@ -18,7 +18,7 @@ import pytest
 from callboard.actors.catalog import state as catalog
 from callboard.actors.catalog.state import CatalogState
 from callboard.actors.delivery.events import FIELDS, KINDS, GroupEvents
-from callboard.actors.partition.beside.delayed_records import Due, due_of
+from callboard.actors.partition.beside.delayed_records import DueTime, due_of
 from callboard.actors.partition.beside.outbox_records import Addressed, Target, addressed
 from callboard.actors.partition.group_states import GroupStates
 from callboard.log.errors import FormatTooNew
@@ -211,7 +211,11 @@ def delivery_outbox() -> list[bytes]:
 
 
 def delayed_headers() -> list[bytes]:
-    dues = [Due(NOON_US), Due(NOON_US + 1, 2, 2**64 - 1, 7, 3, 4), Due(NOON_US, 5, 6, 8, None, FOREVER)]
+    dues = [
+        DueTime(NOON_US),
+        DueTime(NOON_US + 1, 2, 2**64 - 1, 7, 3, 4),
+        DueTime(NOON_US, 5, 6, 8, None, FOREVER),
+    ]
     return [cbor2.dumps(due.packed()) for due in dues]
 
 
@@ -393,9 +397,9 @@ def test_a_topic_with_delayed_messages_is_read() -> None:
     assert state.topics["00ff"].delays
     assert cbor2.loads(stored)["topics"][0]["must"] == ["delays"]
     headers = [due_of(cbor2.loads(header)) for header in golden("delayed_headers")]
-    assert headers[0] == Due(NOON_US)
-    assert headers[1] == Due(NOON_US + 1, 2, 2**64 - 1, 7, 3, 4)
-    assert headers[2] == Due(NOON_US, 5, 6, 8, None, FOREVER)
+    assert headers[0] == DueTime(NOON_US)
+    assert headers[1] == DueTime(NOON_US + 1, 2, 2**64 - 1, 7, 3, 4)
+    assert headers[2] == DueTime(NOON_US, 5, 6, 8, None, FOREVER)
 
 
 def test_what_a_later_release_adds_to_the_catalog_is_kept() -> None:

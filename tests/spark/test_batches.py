@@ -18,7 +18,7 @@ from callboard.log.format.compression import Compression
 from callboard.log.limits import MIB
 from callboard.offline import files_below
 from callboard.recordings.writer import new_recording
-from callboard.spark.slices import Division, Slice, Wanted, plan
+from callboard.spark.slices import Division, Slice, WantedRecords, plan
 
 LARGE = 1 * MIB
 
@@ -34,7 +34,7 @@ def recording(folder: Path, frames: int, value: bytes, **source: str) -> list[Sl
         ):
             for number in range(frames):
                 await writer.append(0, Columns.build([value], [b"%d" % number], event_times=[number]))
-        return await plan(Wanted(path=str(folder / "day")))
+        return await plan(WantedRecords(path=str(folder / "day")))
 
     return trio.run(make)
 
@@ -150,7 +150,7 @@ def test_what_retention_removed_is_passed_over_and_reported(options: Any, read: 
                     await topic.publish(bytes(20_000))
 
     trio.run(publish, 12)
-    pieces = trio.run(plan, Wanted(path=directory, topic="web"))
+    pieces = trio.run(plan, WantedRecords(path=directory, topic="web"))
     trio.run(partial(publish, 0, retention_bytes=131_072))
     report = tmp_path / "report"
     with pytest.raises(OffsetOutOfRange, match="'failOnDataLoss', 'false'"):
@@ -182,7 +182,7 @@ def test_a_topic_that_was_deleted_is_removed_to_the_end(read: Any, tmp_path: Pat
             await runtime.delete_topic("web")
 
     trio.run(story)
-    (piece,) = trio.run(plan, Wanted(path=directory, topic="web"))
+    (piece,) = trio.run(plan, WantedRecords(path=directory, topic="web"))
     trio.run(delete)
     with pytest.raises(OffsetOutOfRange, match="the topic was deleted"):
         list(read(piece))

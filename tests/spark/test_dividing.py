@@ -20,7 +20,7 @@ from callboard.log.format.index import SegmentIndex
 from callboard.log.segments.index_file import decode_stored
 from callboard.offline import files_below
 from callboard.recordings.writer import new_recording
-from callboard.spark.slices import Division, Slice, Wanted, plan, read_slice
+from callboard.spark.slices import Division, Slice, WantedRecords, plan, read_slice
 
 SEGMENT = 256 * 1024
 Rows = list[tuple[int, bytes]]
@@ -78,7 +78,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Slice]:
         folder = tmp_path_factory.mktemp(kind)
         sizes = [1 + each % 20 for each in range(100)] + [400] + [7] * 100
         trio.run(record, folder, sizes, [10, 900, 0, 200], kind)
-        (whole[kind],) = trio.run(plan, Wanted(path=str(folder / "day")))
+        (whole[kind],) = trio.run(plan, WantedRecords(path=str(folder / "day")))
     return whole
 
 
@@ -191,7 +191,7 @@ async def test_a_task_reads_its_part_of_the_segment(tmp_path: Path) -> None:
         topic = await runtime.create_topic("web")
         for first in range(0, 32_000, 400):
             await topic.publish_batch([b"%d " % (first + each) + bytes(1_000) for each in range(400)])
-    (piece,) = await plan(Wanted(path=path, topic="web"))
+    (piece,) = await plan(WantedRecords(path=path, topic="web"))
     size = 32_000_000
     parts = Division(None, 16).divide([piece])
     assert len(parts) == 16
@@ -215,7 +215,7 @@ async def test_a_divided_read_goes_on_beside_a_writer(tmp_path: Path) -> None:
         topic = await runtime.create_topic("web", segment_bytes=SEGMENT)
         end = 0
         for _ in range(10):
-            pieces = await plan(Wanted(path=path, topic="web"))
+            pieces = await plan(WantedRecords(path=path, topic="web"))
             await topic.publish_batch([b"%d " % each + bytes(500) for each in range(150)])
             parts = Division(37, 8).divide(pieces)
             rows, lost = await trio.to_thread.run_sync(found_in, parts)

@@ -15,7 +15,7 @@ from callboard.message import to_us
 from callboard.offline import files_below
 from callboard.recordings.reader import Span
 from callboard.recordings.writer import new_recording
-from callboard.spark.slices import Slice, Wanted, plan, read_manifest, read_slice
+from callboard.spark.slices import Slice, WantedRecords, plan, read_manifest, read_slice
 
 SEGMENT = 65_536
 VALUE = bytes(1_000)
@@ -68,7 +68,7 @@ def _offsets(pieces: list[Slice], **options: Any) -> list[int]:
 
 async def test_a_slice_is_a_segment(directory: str) -> None:
     """Together they hold everything, once."""
-    pieces = await plan(Wanted(path=directory, topic="web"))
+    pieces = await plan(WantedRecords(path=directory, topic="web"))
     assert len(pieces) > 4
     assert await offsets([piece for piece in pieces if piece.partition == 0]) == list(range(300))
     assert await offsets([piece for piece in pieces if piece.partition == 1]) == list(range(5))
@@ -80,7 +80,7 @@ async def test_a_slice_is_a_segment(directory: str) -> None:
 )
 async def test_offsets_choose_segments_and_records(directory: str, start: int, stop: int) -> None:
     """Also within a batch; segments without a wanted record are no slices."""
-    wanted = Wanted(
+    wanted = WantedRecords(
         path=directory, topic="web", partitions=frozenset({0}), start_offset=start, stop_offset=stop
     )
     pieces = await plan(wanted)
@@ -90,17 +90,17 @@ async def test_offsets_choose_segments_and_records(directory: str, start: int, s
 
 async def test_a_read_ends_where_the_partition_ended_when_it_was_planned(directory: str) -> None:
     """What is published meanwhile is for the next read."""
-    pieces = await plan(Wanted(path=directory, topic="web", partitions=frozenset({1})))
+    pieces = await plan(WantedRecords(path=directory, topic="web", partitions=frozenset({1})))
     async with callboard.open_runtime(directory) as runtime:
         await runtime.topic("web").publish_batch([b"x"] * 10, partition=1)
         assert await offsets(pieces) == list(range(5))
-        pieces = await plan(Wanted(path=directory, topic="web", partitions=frozenset({1})))
+        pieces = await plan(WantedRecords(path=directory, topic="web", partitions=frozenset({1})))
         assert await offsets(pieces) == list(range(15))
 
 
 async def test_damage_is_refused_by_offset_or_named(directory: str) -> None:
     """Strictly it raises; told whom to tell, it goes on."""
-    pieces = await plan(Wanted(path=directory, topic="web", partitions=frozenset({0})))
+    pieces = await plan(WantedRecords(path=directory, topic="web", partitions=frozenset({0})))
     overwrite(pieces[1], 15_000, b"\xff\x00\xff")
     with pytest.raises(LogCorrupt, match=r"web/0: offsets \d+ to \d+ are damaged") as caught:
         await offsets(pieces)
@@ -118,7 +118,7 @@ async def test_damage_is_refused_by_offset_or_named(directory: str) -> None:
 
 async def test_a_segment_that_retention_removed_has_a_name(directory: str) -> None:
     """The error says what happened, and what to do."""
-    pieces = await plan(Wanted(path=directory, topic="web"))
+    pieces = await plan(WantedRecords(path=directory, topic="web"))
     remove(pieces[0])
     with pytest.raises(OffsetOutOfRange, match="retention removed it"):
         await offsets(pieces)
@@ -127,17 +127,17 @@ async def test_a_segment_that_retention_removed_has_a_name(directory: str) -> No
 async def test_what_is_not_there_is_refused_when_the_read_is_planned(directory: str, tmp_path: Path) -> None:
     """A topic, a partition, a directory; a directory without the name of a topic."""
     with pytest.raises(callboard.TopicNotFound, match="Did you mean 'web'"):
-        await plan(Wanted(path=directory, topic="wep"))
+        await plan(WantedRecords(path=directory, topic="wep"))
     with pytest.raises(InvalidArgument, match="no partition 2"):
-        await plan(Wanted(path=directory, topic="web", partitions=frozenset({2})))
+        await plan(WantedRecords(path=directory, topic="web", partitions=frozenset({2})))
     with pytest.raises(InvalidArgument, match=r"\.option\('topic'"):
-        await plan(Wanted(path=directory))
+        await plan(WantedRecords(path=directory))
     with pytest.raises(callboard.StorageError, match="no directory"):
-        await plan(Wanted(path=str(tmp_path / "nowhere"), topic="web"))
+        await plan(WantedRecords(path=str(tmp_path / "nowhere"), topic="web"))
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "recording.json").write_text("{}")
     with pytest.raises(RecordingInvalid):
-        await plan(Wanted(path=str(tmp_path / "broken")))
+        await plan(WantedRecords(path=str(tmp_path / "broken")))
 
 
 async def test_what_was_moved_since_it_was_planned_is_found(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ async def test_what_was_moved_since_it_was_planned_is_found(tmp_path: Path) -> N
         topic = await runtime.create_topic("web")
         for values in batches:
             await topic.publish_batch(values)
-    (piece,) = await plan(Wanted(path=path, topic="web"))
+    (piece,) = await plan(WantedRecords(path=path, topic="web"))
     async with (
         files_below(str(tmp_path), writable=True) as files,
         new_recording(files, "same", partitions=1, segment_bytes=SEGMENT) as writer,
@@ -160,15 +160,15 @@ async def test_what_was_moved_since_it_was_planned_is_found(tmp_path: Path) -> N
     remove(piece)
     for file in (tmp_path / "same" / "0").glob("*.log"):
         file.rename(Path(piece.path).with_name(file.name))
-    assert len(await plan(Wanted(path=path, topic="web"))) > 3
+    assert len(await plan(WantedRecords(path=path, topic="web"))) > 3
     assert await offsets([piece]) == list(range(300))
 
 
 async def test_a_file_of_another_segment_is_no_part_of_the_log(directory: str) -> None:
     """Its name says where it begins, and its header says something else."""
-    pieces = await plan(Wanted(path=directory, topic="web", partitions=frozenset({0})))
+    pieces = await plan(WantedRecords(path=directory, topic="web", partitions=frozenset({0})))
     copy(pieces[0], f"{pieces[1].base_offset + 10:020}.log")
-    again = await plan(Wanted(path=directory, topic="web", partitions=frozenset({0})))
+    again = await plan(WantedRecords(path=directory, topic="web", partitions=frozenset({0})))
     assert [piece.path for piece in again] == [piece.path for piece in pieces]
     assert await offsets(again) == list(range(300))
 
@@ -189,7 +189,7 @@ async def test_time_passes_over_partitions_of_a_recording(tmp_path: Path) -> Non
     """Its manifest knows their first and last times."""
     path = await make_recording(tmp_path)
     spans = [Span(None, 5_000_000), Span(3_600_000_000, None), Span(10_000_000, 20_000_000), Span()]
-    found = [[piece.partition for piece in await plan(Wanted(path=path, span=span))] for span in spans]
+    found = [[piece.partition for piece in await plan(WantedRecords(path=path, span=span))] for span in spans]
     assert found == [[0], [1], [], [0, 1]]
 
 
@@ -200,7 +200,9 @@ async def test_append_times_pass_over_what_was_appended_before(directory: str) -
         async for record in topic.read(start=100, partition=0):
             middle = record.append_time
             break
-    wanted = Wanted(path=directory, topic="web", partitions=frozenset({0}), appended=Span(to_us(middle)))
+    wanted = WantedRecords(
+        path=directory, topic="web", partitions=frozenset({0}), appended=Span(to_us(middle))
+    )
     first, *_ = await offsets(await plan(wanted))
     assert 0 < first <= 100
 
@@ -208,7 +210,7 @@ async def test_append_times_pass_over_what_was_appended_before(directory: str) -
 async def test_a_recording_that_lacks_a_file_is_not_whole(tmp_path: Path) -> None:
     """Retention has no part in it: nothing removes files of a recording."""
     path = await make_recording(tmp_path)
-    pieces = await plan(Wanted(path=path))
+    pieces = await plan(WantedRecords(path=path))
     remove(pieces[0])
     with pytest.raises(RecordingInvalid, match=r"is missing: the recording is not whole"):
         await offsets(pieces)
@@ -223,13 +225,13 @@ async def test_a_partition_without_its_end_is_not_empty(tmp_path: Path) -> None:
     with pytest.raises(
         RecordingInvalid, match=r"partition 0 is to hold offsets 0 to \d+.*0/committed, is gone"
     ):
-        await plan(Wanted(path=path))
+        await plan(WantedRecords(path=path))
 
 
 async def test_damage_of_a_recording_is_not_to_be_repaired(tmp_path: Path) -> None:
     """The advice is one that can be followed."""
     path = await make_recording(tmp_path)
-    pieces = await plan(Wanted(path=path))
+    pieces = await plan(WantedRecords(path=path))
     overwrite(pieces[0], 200, b"\xff\x00\xff")
     with pytest.raises(LogCorrupt, match="Take another copy of the recording, or read what is left"):
         await offsets(pieces)

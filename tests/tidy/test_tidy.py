@@ -159,6 +159,16 @@ def _documented_methods(house: Any) -> set[str]:
     }
 
 
+def test_class_names_stand_for_one_class(house: Any) -> None:
+    """No two classes of the project have the same name, wherever they are."""
+    places: dict[str, list[str]] = {}
+    for source in house.sources:
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(f"{source.path}:{node.lineno}")
+    house.demand_none([f"{name}: {', '.join(found)}" for name, found in places.items() if len(found) > 1])
+
+
 COMMAND_IN_WORDS = re.compile(r"(?<=\w)\W+callboard ([a-z-]+)\b(?![-:.]\w)")
 
 

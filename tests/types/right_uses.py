@@ -10,7 +10,7 @@ from typing import Any, assert_type
 import attrs
 
 import callboard
-from callboard.actors.catalog.commands import Admission, EnsureGroup, ListGroups
+from callboard.actors.catalog.commands import ConsumerAdmission, EnsureGroup, ListGroups
 from callboard.actors.catalog.state import GroupRecord
 from callboard.actors.delivery.receipts import Settlement
 from callboard.actors.kernel import ActorRef
@@ -300,4 +300,4 @@ async def knows_what_the_broker_answers(ref: ActorRef[Any]) -> None:
     assert_type(await ref.ask(c.Extend(1, 2, 3.0)), bool)
     assert_type(await ref.ask(c.Ack(1, 2, [(3, 4)])), Settlement)
     assert_type(await ref.ask(ListGroups()), tuple[GroupRecord, ...])
-    assert_type(await ref.ask(EnsureGroup("billing", ("orders",), {})), Admission)
+    assert_type(await ref.ask(EnsureGroup("billing", ("orders",), {})), ConsumerAdmission)

@@ -14,7 +14,7 @@ from typing import Final
 
 import attrs
 
-from callboard.actors.delivery.failing import DeadLetter
+from callboard.actors.delivery.failing import StoredLetter
 from callboard.actors.partition.choice.addressing import FOR_GROUP
 from callboard.actors.partition.publishing.producers import SOURCE_EPOCH
 from callboard.actors.partition.publishing.source_ids import of_dead_letters
@@ -73,7 +73,7 @@ class Origin:
 class Found:
     """A dead letter with its record: the columns and the index of it, or None when it is gone."""
 
-    letter: DeadLetter
+    letter: StoredLetter
     consumer: str | None
     """The name of the consumer that failed, else its id; None when neither is known."""
     columns: Columns | None = None

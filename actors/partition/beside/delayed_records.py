@@ -38,7 +38,7 @@ DELAY: Final = 1
 INSTANT: Final = 2
 
 
-class Due(NamedTuple):
+class DueTime(NamedTuple):
     """When a record is due, and what takes effect then."""
 
     due_us: int
@@ -64,14 +64,14 @@ class Due(NamedTuple):
         return FORM.pack(kind, self.due_us, self.deadline_us or 0, self.run, self.delay_us, *rest)
 
 
-def due_of(header: bytes | None) -> Due | None:
+def due_of(header: bytes | None) -> DueTime | None:
     """What a header says; None when it says nothing."""
     if header is None or len(header) != FORM.size:
         return None
     kind, due_us, deadline_us, run, delay_us, *rest = FORM.unpack(header)
     if kind not in (DELAY, INSTANT):
         return None
-    return Due(due_us, deadline_us if kind == DELAY else None, run, delay_us, *unpacked(*rest))
+    return DueTime(due_us, deadline_us if kind == DELAY else None, run, delay_us, *unpacked(*rest))
 
 
 def moments_of(columns: Columns) -> Sequence[tuple[int, ...]]:
@@ -85,14 +85,14 @@ def moments_of(columns: Columns) -> Sequence[tuple[int, ...]]:
         rows = list(FORM.iter_unpack(values))
         if {row[0] for row in rows} <= {DELAY, INSTANT}:
             return [row[:5] for row in rows]
-    dues = [due_of(headers.get(DELAYED)) or Due(0) for headers in columns.header_list()]
+    dues = [due_of(headers.get(DELAYED)) or DueTime(0) for headers in columns.header_list()]
     return [
         (INSTANT if due.is_instant else DELAY, due.due_us, due.deadline_us or 0, due.run, due.delay_us)
         for due in dues
     ]
 
 
-def waiting_columns(columns: Columns, dues: Sequence[Due], run: int) -> Columns:
+def waiting_columns(columns: Columns, dues: Sequence[DueTime], run: int) -> Columns:
     """Records as they are stored while they wait, of what is to be published; their deadlines belong to `run`."""
     headers = columns.header_list()
     ttls = columns.ttls or [None] * columns.count
@@ -104,7 +104,7 @@ def waiting_columns(columns: Columns, dues: Sequence[Due], run: int) -> Columns:
     return columns
 
 
-def with_due(attributes: Mapping[str, Any], due: Due) -> dict[str, Any]:
+def with_due(attributes: Mapping[str, Any], due: DueTime) -> dict[str, Any]:
     """The attributes of one record that waits, by the names of `Columns.build`, of those of what is to be published."""
     rest = {name: item for name, item in attributes.items() if name not in ("event_times", "ttls")}
     header = due._replace(time_us=attributes.get("event_times"), ttl_us=attributes.get("ttls")).packed()

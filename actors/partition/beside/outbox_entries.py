@@ -22,7 +22,7 @@ from callboard.actors.delivery.receipts import OFFSET_END, merged
 from callboard.actors.delivery.snapshot import number
 
 
-class Entry(NamedTuple):
+class OutboxEntry(NamedTuple):
     """A payload that an ack has named."""
 
     number: int
@@ -47,7 +47,7 @@ class OutboxEntries:
         self.numbering = 0
         """The id of this count of entries: that of the group which was the first to publish. 0 for one that an older
         version began."""
-        self._entries: dict[int, Entry] = {}
+        self._entries: dict[int, OutboxEntry] = {}
         """By number; the numbers rise."""
         self._offsets: set[int] = set()
 
@@ -63,7 +63,7 @@ class OutboxEntries:
         """Whether the payload at an offset is that of an entry."""
         return offset in self._offsets
 
-    def after(self, last: int) -> tuple[Entry, ...]:
+    def after(self, last: int) -> tuple[OutboxEntry, ...]:
         """The entries with numbers above `last`, the lowest first."""
         return tuple([entry for entry in self._entries.values() if entry.number > last])
 
@@ -78,7 +78,7 @@ class OutboxEntries:
         if not self.next:
             self.numbering = numbering
         for offset in range(start, stop):
-            entry = Entry(first + offset - start, offset, group_id, lease_id, self.numbering)
+            entry = OutboxEntry(first + offset - start, offset, group_id, lease_id, self.numbering)
             self._entries[entry.number] = entry
             self._offsets.add(offset)
         self.next = first + stop - start

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from callboard.actors.delivery.receipts import Lease
     from callboard.actors.partition.choice.record_window import WindowRecords
     from callboard.actors.partition.deliveries import PartitionDeliveries
-    from callboard.actors.partition.group_states import Group
+    from callboard.actors.partition.group_states import GroupState
     from callboard.log.seams.clock import Clock
 
 LOOK_LEAST_S: Final = 1.0
@@ -149,19 +149,19 @@ class ExpiryRules:
         for group in self._deliveries.groups.values():
             self._look_in(group, first_s, now)
 
-    def look_for_expired(self, group: Group, now: float) -> None:
+    def look_for_expired(self, group: GroupState, now: float) -> None:
         """The group may begin at expired records: it is looked at, if the partition knows that some expire."""
         if self._deliveries.carried.has_expiries:
             self._look_in(group, 0.0, now)
 
-    def _look_in(self, group: Group, seconds: float, now: float) -> None:
+    def _look_in(self, group: GroupState, seconds: float, now: float) -> None:
         """Look at the group in so many seconds, unless that is to be done before."""
         at = now + min(max(seconds, LOOK_LEAST_S), LOOK_MOST_S)
         if group.expires_at is None and not group.is_skipping:
             group.expires_at = at
             self._deliveries.arm(at)
 
-    def skip_expired(self, group: Group) -> None:
+    def skip_expired(self, group: GroupState) -> None:
         """Have what the group has not seen yet looked at."""
         group.expires_at = None
         if (
@@ -172,13 +172,15 @@ class ExpiryRules:
             group.is_skipping = True
             self._deliveries.effects.append(e.SkipExpired(group.group_id))
 
-    def keeps_expired(self, group: Group) -> bool:
+    def keeps_expired(self, group: GroupState) -> bool:
         """Whether what expires in the group is a dead letter."""
         if group.settings is None:
             return group.group_id in self._deliveries.carried.keep_expired
         return group.settings.keeps_expired
 
-    def settle_expired(self, group: Group, lease: Lease, ranges: Sequence[OffsetRange], now: float) -> None:
+    def settle_expired(
+        self, group: GroupState, lease: Lease, ranges: Sequence[OffsetRange], now: float
+    ) -> None:
         """Records that were leased, and read for no consumer, have expired: settle them, and look at what follows."""
         self._deliveries.carried.has_expiries = True
         left = self._settle_aged(group, ranges, now)
@@ -186,7 +188,7 @@ class ExpiryRules:
             self._deliveries.give_back(group, lease, left, now)
         self.skip_expired(group)
 
-    def _settle_aged(self, group: Group, ranges: Sequence[OffsetRange], now: float) -> list[OffsetRange]:
+    def _settle_aged(self, group: GroupState, ranges: Sequence[OffsetRange], now: float) -> list[OffsetRange]:
         """The time to live of these records is over. Returns those that stay, for want of room for dead letters."""
         delivery, left = group.delivery, list[OffsetRange]()
         if self.keeps_expired(group):
@@ -204,7 +206,7 @@ class ExpiryRules:
             self._deliveries.settled_in(group, between(start, stop, inside), now)
         return left
 
-    def has_room_again(self, group: Group, now: float) -> None:
+    def has_room_again(self, group: GroupState, now: float) -> None:
         """What expires may be settled again: go on with it, and deliver what follows."""
         group.is_expired_full = False
         self.skip_expired(group)
@@ -225,7 +227,7 @@ class ExpiryRules:
         start = max(group.delivery.next, self._deliveries.start_offset)
         return (start, self._deliveries.visible_end) if start < self._deliveries.visible_end else None
 
-    def _given_back(self, group: Group, now: float) -> OffsetRange | None:
+    def _given_back(self, group: GroupState, now: float) -> OffsetRange | None:
         """From the first record on that may be leased again; a look goes on where the last one ended."""
         delivery, begin = group.delivery, max(group.again_to, self._deliveries.start_offset)
         group.again_to = 0
@@ -234,7 +236,7 @@ class ExpiryRules:
 
     def _given_back_read(
         self,
-        group: Group,
+        group: GroupState,
         records: WindowRecords,
         now: float,
         now_us: int,

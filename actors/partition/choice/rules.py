@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from callboard.actors.partition.choice.record_window import WindowBudget, WindowRecords
     from callboard.actors.partition.commands import Token
     from callboard.actors.partition.deliveries import PartitionDeliveries
-    from callboard.actors.partition.group_states import Group
+    from callboard.actors.partition.group_states import GroupState
     from callboard.log.errors import CallboardError
 
 
@@ -36,7 +36,7 @@ class ChoiceRules:
         self._windows = windows
         self._has_priorities = has_priorities
 
-    def choose_by(self, group: Group, settings: c.DeliverySettings) -> None:
+    def choose_by(self, group: GroupState, settings: c.DeliverySettings) -> None:
         """Give the group the choice that its settings, and the topic, want."""
         if group.choice is None:
             group.choice = choice_of(

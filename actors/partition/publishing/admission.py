@@ -34,7 +34,7 @@ import attrs
 
 from callboard.actors.partition.commands import BeginProducer, Guard, Offsets
 from callboard.actors.partition.publishing.dedup import DedupTable, Placed
-from callboard.actors.partition.publishing.producers import Begun, Producer, ProducerTable, heard
+from callboard.actors.partition.publishing.producers import Begun, KnownProducer, ProducerTable, heard
 from callboard.actors.partition.queues import Appends, Decided, PublishedBatch, Singles
 from callboard.log.errors import CallboardError, InvalidArgument, OffsetMismatch
 from callboard.log.format.columns import Columns, ProducerRun
@@ -49,7 +49,7 @@ RECORD_BYTES: Final = 64
 class Draft:
     """What a commit, or one part of it, adds to the tables."""
 
-    producers: dict[int, Producer] = attrs.Factory(dict)
+    producers: dict[int, KnownProducer] = attrs.Factory(dict)
     ids: dict[bytes, Placed] = attrs.Factory(dict)
 
     def add(self, later: Draft) -> None:
@@ -226,7 +226,7 @@ class Admission:
             offsets.append(offset)
         return offsets
 
-    def _producer(self, producer_id: int) -> Producer | None:
+    def _producer(self, producer_id: int) -> KnownProducer | None:
         return self._draft.producers.get(producer_id) or self.producers.get(producer_id)
 
     # -- following the log ----------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ Run = tuple[int, int, int]
 
 
 @attrs.frozen
-class Producer:
+class KnownProducer:
     """What is known of one producer."""
 
     epoch: int
@@ -91,7 +91,7 @@ class Producer:
         """Whether it lacks any."""
         return any(one[0] + one[1] != other[0] for one, other in pairwise(self.runs))
 
-    def with_run(self, epoch: int, run: Run, time_us: int) -> Producer:
+    def with_run(self, epoch: int, run: Run, time_us: int) -> KnownProducer:
         """The same after further records. Whatever they say counts: the log is right."""
         first, count, offset = run
         runs, last = self.runs, first + count - 1
@@ -104,7 +104,7 @@ class Producer:
             runs, last = tuple(sorted((*runs, run))), max(last, self.last)
         else:
             runs = (run,)  # it was forgotten meanwhile, and began anew
-        return Producer(max(epoch, self.epoch), last, time_us, runs[-RUNS_KEPT:])
+        return KnownProducer(max(epoch, self.epoch), last, time_us, runs[-RUNS_KEPT:])
 
 
 @attrs.define(eq=False)
@@ -158,21 +158,21 @@ class ProducerTable:
         self._limit = limit
         self._stamps = Stamps() if stamps is None else stamps
         self._begun = Begun() if begun is None else begun
-        self._others: OrderedDict[int, Producer] = OrderedDict()
+        self._others: OrderedDict[int, KnownProducer] = OrderedDict()
         """By id, in the order in which they were heard of last."""
-        self._sources: dict[int, Producer] = {}
+        self._sources: dict[int, KnownProducer] = {}
         self.forgotten: list[tuple[int, str]] = []
         """Producers that were forgotten, and why, until they are taken away."""
 
     def __len__(self) -> int:
         return len(self._others) + len(self._sources)
 
-    def __iter__(self) -> Iterator[tuple[int, Producer]]:
+    def __iter__(self) -> Iterator[tuple[int, KnownProducer]]:
         """All that are known, those heard of longest ago first, sources before them."""
         yield from self._sources.items()
         yield from self._others.items()
 
-    def get(self, producer_id: int) -> Producer | None:
+    def get(self, producer_id: int) -> KnownProducer | None:
         """What is known of a producer."""
         found = self._others.get(producer_id)
         return self._sources.get(producer_id) if found is None else found
@@ -180,7 +180,7 @@ class ProducerTable:
     # -- deciding -------------------------------------------------------------------------------------------
 
     def begin(
-        self, producer_id: int, known: Producer | None, *, owner: int = 0, epoch: int | None = None
+        self, producer_id: int, known: KnownProducer | None, *, owner: int = 0, epoch: int | None = None
     ) -> tuple[int, int]:
         """Begin another life, which continues that of `epoch`: its epoch, above all others, and the next sequence.
 
@@ -202,10 +202,10 @@ class ProducerTable:
         begun.add(producer_id, (latest + 1, owner), self._limit)
         return latest + 1, 0 if known is None else known.last + 1
 
-    def _latest(self, producer_id: int, known: Producer | None) -> int:
+    def _latest(self, producer_id: int, known: KnownProducer | None) -> int:
         return max(self._begun.latest(producer_id)[0], 0 if known is None else known.epoch)
 
-    def duplicates(self, run: ProducerRun, known: Producer | None, *, rises: bool) -> int:
+    def duplicates(self, run: ProducerRun, known: KnownProducer | None, *, rises: bool) -> int:
         """How many records at the front of `run` the log has already, or lacks; all others come next.
 
         Raises `ProducerFenced`, `SequenceOutOfOrder`, `InvalidArgument`.
@@ -235,7 +235,7 @@ class ProducerTable:
 
     # -- following the log ----------------------------------------------------------------------------------
 
-    def put(self, producer_id: int, producer: Producer, now_us: int) -> None:
+    def put(self, producer_id: int, producer: KnownProducer, now_us: int) -> None:
         """This is known of a producer from now on."""
         others = self._others
         others.pop(producer_id, None)
@@ -283,14 +283,14 @@ class ProducerTable:
                 del self._sources[producer_id]
 
 
-def heard(known: Producer | None, producer_run: ProducerRun, offset: int, time_us: int) -> Producer:
+def heard(known: KnownProducer | None, producer_run: ProducerRun, offset: int, time_us: int) -> KnownProducer:
     """What is known of the producer after the records of `producer_run`, stored from `offset` on."""
     count, _, epoch, sequence = producer_run
     run = sequence, count, offset
     if known is None:
         # Nobody but a source begins elsewhere than at 0: what lies before is lacking.
         before = ((0, 0, offset),) if sequence and epoch < SCHEDULE_EPOCH else ()
-        return Producer(epoch, sequence + count - 1, time_us, (*before, run))
+        return KnownProducer(epoch, sequence + count - 1, time_us, (*before, run))
     return known.with_run(epoch, run, time_us)
 
 

@@ -37,7 +37,7 @@ from callboard.actors.partition.commands import (
     ListSources,
 )
 from callboard.actors.partition.publishing.admission import Admission
-from callboard.actors.partition.publishing.producers import SCHEDULE_EPOCH, SOURCE_EPOCH, Producer, Run
+from callboard.actors.partition.publishing.producers import SCHEDULE_EPOCH, SOURCE_EPOCH, KnownProducer, Run
 from callboard.actors.partition.queues import Appends, Sequencer
 from callboard.actors.partition.spec import PartitionSpec
 from callboard.log.errors import DiskFull, LogCorrupt, PublishFailed, StorageError, lacks_space
@@ -426,7 +426,7 @@ def decode_in_steps(
         kept: list[Run] = [
             (flat[first], flat[first + 1], flat[first + 2]) for first in range(0, 3 * count, 3)
         ]
-        admission.producers.put(producer_id, Producer(epoch, last, time_us, tuple(kept)), now_us)
+        admission.producers.put(producer_id, KnownProducer(epoch, last, time_us, tuple(kept)), now_us)
         if not (place + 1) % STEP_ITEMS:
             yield
     ids, ends = found["ids"], list(accumulate(numbers("I", found["id_lengths"]), initial=0))

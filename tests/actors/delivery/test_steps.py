@@ -18,7 +18,7 @@ from callboard.actors.partition.group_states import GroupStates
 from callboard.actors.partition.participants import made_in_steps
 from callboard.actors.partition.publishing.admission import Admission
 from callboard.actors.partition.publishing.dedup import DedupTable
-from callboard.actors.partition.publishing.producers import Producer
+from callboard.actors.partition.publishing.producers import KnownProducer
 from callboard.actors.partition.publishing.publishers import decode_in_steps, encode_in_steps
 from callboard.log.limits import STEP_ITEMS, USUAL
 
@@ -270,7 +270,7 @@ def with_publishers(count: int) -> Admission:
     admission = Admission("t/0", window_us=10**9)
     for number in range(count):
         runs = ((0, 1, number),)
-        admission.producers.put(number + 1, Producer(1, 0, 0, runs), 0)
+        admission.producers.put(number + 1, KnownProducer(1, 0, 0, runs), 0)
         admission.ids.put(b"%d" % number, (number, 0), 0)
     return admission
 

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from callboard.actors.delivery.receipts import merged
 from callboard.actors.forwarding.unread import Unread
-from callboard.actors.partition.beside.delayed_records import DELAYED, Due, moments_of
+from callboard.actors.partition.beside.delayed_records import DELAYED, DueTime, moments_of
 from callboard.log.format.columns import Columns
 
 
 def batch_of(offsets: list[int], base: int, end: int) -> Columns:
     """A batch from `base` to `end` with records at these offsets, each due at its own."""
-    headers = [{DELAYED: Due(offset).packed()} for offset in offsets]
+    headers = [{DELAYED: DueTime(offset).packed()} for offset in offsets]
     columns = Columns.build([b""] * len(offsets), None, headers)
     columns.base_offset = base
     if offsets != list(range(base, end)):

@@ -35,7 +35,7 @@ from callboard.actors.partition.effects import (
 )
 from callboard.actors.partition.group_states import GroupStates
 from callboard.actors.partition.participants import JournalParticipant, LogParticipant
-from callboard.actors.partition.queues import GATHER_S, LINGER_S, NEVER, Due
+from callboard.actors.partition.queues import GATHER_S, LINGER_S, NEVER, NextWrite
 from callboard.log.errors import (
     DiskFull,
     PlanFailed,
@@ -84,7 +84,7 @@ class Outbox:
     disk: Any
     waiting: list[bytes] = attrs.Factory(list)
     fates: list[str] = attrs.Factory(list)
-    due: Due = attrs.Factory(Due)
+    due: NextWrite = attrs.Factory(NextWrite)
     needs_upkeep: bool = False
     is_healthy: bool = True
 

@@ -63,7 +63,7 @@ def test_joining_is_answered_at_once_and_writes_nothing() -> None:
     """Whoever joins a group that the catalog knows waits for no disk; another group's opening is synced."""
     core = core_of(Carried())
     join(core)
-    assert core.effects == [e.Answer([("joins", c.Opened(0, True))])]
+    assert core.effects == [e.Answer([("joins", c.GroupOpened(0, True))])]
     assert not core.journal.has_work
     core = core_of(Carried())
     join(core, is_implied=False)
@@ -71,7 +71,7 @@ def test_joining_is_answered_at_once_and_writes_nothing() -> None:
     work = core.journal.take()
     assert work is not None
     assert work.sync
-    assert work.answers == [("joins", c.Opened(0, True))]
+    assert work.answers == [("joins", c.GroupOpened(0, True))]
     assert kinds(core, work.entries) == [OPEN]
 
 
@@ -79,12 +79,12 @@ def test_who_joins_is_answered_whether_there_is_something_to_fetch() -> None:
     """A partition in which the group has settled all that is visible says so, and where that ends."""
     core = core_of(Carried(), ends=1)
     join(core)
-    assert core.effects.pop() == e.Answer([("joins", c.Opened(0, True))])
+    assert core.effects.pop() == e.Answer([("joins", c.GroupOpened(0, True))])
     lease = fetch(core)
     core.ack(c.Ack(GROUP, lease.lease_id, ((0, 1),)), "acks", 0.0)
     core.effects.clear()
     join(core)
-    assert core.effects.pop() == e.Answer([("joins", c.Opened(1, False))])
+    assert core.effects.pop() == e.Answer([("joins", c.GroupOpened(1, False))])
 
 
 def test_the_opening_is_written_before_the_first_event_and_once() -> None:

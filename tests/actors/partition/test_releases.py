@@ -141,7 +141,7 @@ def test_whoever_waits_is_answered_when_the_leases_go_otherwise(how: str) -> Non
     if how == "closes":
         core.group_openings.close_group(c.CloseGroup(1), "closes", 1.0)
     elif how == "seeks":
-        core.seeks.seek_group(c.SeekGroup(1, 0), "seeks", 1.0)
+        core.seeks.seek_group(c.SeekOffset(1, 0), "seeks", 1.0)
         core.time_has_come(1.0)
     else:
         for _ in core.members.release_in_steps(1.0, all_leases=False):

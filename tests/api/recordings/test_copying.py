@@ -14,11 +14,11 @@ from callboard.log.errors import InvalidArgument, RecordingInvalid
 from callboard.log.format.columns import Columns
 from callboard.recordings.copying import (
     GATHERED_RECORDS,
-    Gathering,
     HeaderFilter,
     KeyFilter,
     Merged,
     Privacy,
+    RecordGathering,
     check_alike,
     joined,
 )
@@ -70,7 +70,7 @@ def test_records_keep_all_that_they_say_when_batches_are_joined(cuts: list[list[
 
 def test_what_is_gathered_comes_in_batches_of_one_size() -> None:
     """However it was cut before; the last has the rest."""
-    gathering = Gathering()
+    gathering = RecordGathering()
     batches = [full for number in range(7) for full in gathering.add(batch(*range(number, number + 333)))]
     batches += gathering.rest()
     assert [part.count for part in batches] == [GATHERED_RECORDS, GATHERED_RECORDS, 331]

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.actors.delivery.failing import DeadLetter
+from callboard.actors.delivery.failing import StoredLetter
 from callboard.actors.partition.beside.dead_letter_records import Found, Origin, forwarded
 from callboard.actors.partition.publishing.producers import SOURCE_EPOCH
 from callboard.actors.partition.publishing.source_ids import of_dead_letters, of_delays, of_outbox
@@ -30,7 +30,7 @@ def test_a_message_is_forwarded_as_it_was(value: Any, key: Any, headers: Any, ti
     """With its time, which is that of its first append when it had none; and what is ours can be stored."""
     columns = Columns.build([b"other", value], [None, key], [{}, headers], [None, time], priorities=[None, 8])
     columns.append_time_us = 5
-    letter = DeadLetter(41, 9, 3, 10.5, 12, reason, numbering=5)
+    letter = StoredLetter(41, 9, 3, 10.5, 12, reason, numbering=5)
     batch = forwarded(ORIGIN, [Found(letter, "clerk", columns, 1)], 1000.0)
     assert (batch.value(0), batch.key(0), batch.priority(0)) == (value, key, 8)
     assert batch.event_time(0) == (5 if time is None else time)
@@ -47,7 +47,7 @@ def test_a_message_is_forwarded_as_it_was(value: Any, key: Any, headers: Any, ti
 
 def test_a_message_that_is_gone_is_told_of() -> None:
     """Its dead letter has an empty value."""
-    batch = forwarded(ORIGIN, [Found(DeadLetter(0, 9, 1, 0.0, None, "late"), None)], 0.0)
+    batch = forwarded(ORIGIN, [Found(StoredLetter(0, 9, 1, 0.0, None, "late"), None)], 0.0)
     assert (batch.value(0), batch.headers(0)["callboard-lost"]) == (b"", b"1")
     assert "callboard-consumer" not in batch.headers(0)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from callboard.actors.partition.beside.delayed_records import (
     DELAYED,
     INSTANT,
-    Due,
+    DueTime,
     due_of,
     moments_of,
     moved,
@@ -39,7 +39,7 @@ ATTRIBUTES = st.tuples(
 def test_a_message_comes_as_it_was_published(given_records: list[Any]) -> None:
     """With its own time and its time to live, which took no effect while it waited."""
     rows = [row for row, _, _ in given_records]
-    dues = [Due(due_us, deadline_us, delay_us=9) for _, due_us, deadline_us in given_records]
+    dues = [DueTime(due_us, deadline_us, delay_us=9) for _, due_us, deadline_us in given_records]
     values, keys, headers, times, ttls, priorities = (list(column) for column in zip(*rows, strict=True))
     columns = Columns.build(values, keys, headers, times, ttls=ttls, priorities=priorities)
     waiting = waiting_columns(columns, dues, 7)

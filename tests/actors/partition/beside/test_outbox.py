@@ -14,8 +14,8 @@ from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
 from callboard.actors.partition.beside.outbox import Outbox, outbox_settings
 from callboard.actors.partition.beside.outbox_entries import (
-    Entry,
     OutboxEntries,
+    OutboxEntry,
     as_ranges,
     from_ranges,
 )
@@ -80,7 +80,7 @@ def test_an_ack_and_what_it_publishes_are_one_record() -> None:
     (record,) = found["records"]
     assert cbor2.loads(record) == [0, 1, [["A", lease_id, [0, 2]], ["O", 0, lease_id, 7, 9]]]
     core.outbox.list_outbox(c.ListOutbox(-1, 0), "list", 1.0)
-    assert answers(core)["list"] == (Entry(0, 7, 1, lease_id), Entry(1, 8, 1, lease_id))
+    assert answers(core)["list"] == (OutboxEntry(0, 7, 1, lease_id), OutboxEntry(1, 8, 1, lease_id))
     core.outbox.list_outbox(c.ListOutbox(0, 0), "list", 1.0)
     assert [entry.number for entry in answers(core)["list"]] == [1]
     core.outbox.list_outbox(c.ListOutbox(0, 8), "list", 1.0)
@@ -157,7 +157,7 @@ def test_entries_outlive_their_group_and_a_restart() -> None:
     lease_id = leased(core)
     records += answers(core)["records"]
     core.outbox.ack_and_publish(c.AckAndPublish(1, [(lease_id, [(0, 1)])], 0, 2), "ack", 1.0)
-    core.seeks.seek_group(c.SeekGroup(1, 0), "seek", 1.0)
+    core.seeks.seek_group(c.SeekOffset(1, 0), "seek", 1.0)
     core.group_openings.close_group(c.CloseGroup(1), "close", 1.0)
     records += answers(core)["records"]
     for source in (records, None):
@@ -280,7 +280,7 @@ def test_entries_are_there_until_they_are_forgotten(steps: list[Any]) -> None:
                 assert first + at not in used
                 assert first + at > max(used, default=-1)
                 used.add(first + at)
-                model[first + at] = Entry(first + at, start + at, group_id, 9)
+                model[first + at] = OutboxEntry(first + at, start + at, group_id, 9)
         elif kind == "forget":
             assert sorted(entries.forget(rest[0])) == sorted(set(rest[0]) & set(model))
             for number in rest[0]:

@@ -22,7 +22,7 @@ from callboard.actors.partition.publishing.producers import (
     SEQUENCE_END,
     SOURCE_EPOCH,
     Begun,
-    Producer,
+    KnownProducer,
     ProducerTable,
     heard,
 )
@@ -369,12 +369,12 @@ def test_sequences_end_with_64_bits() -> None:
 def test_epochs_end_below_that_of_sources() -> None:
     """Nobody begins more often than that, and nobody begins as a source."""
     table = ProducerTable(10)
-    known = Producer(EPOCH_MAX - 1, 0, 0, ((0, 1, 0),))
+    known = KnownProducer(EPOCH_MAX - 1, 0, 0, ((0, 1, 0),))
     assert table.begin(1, known) == (EPOCH_MAX, 1)
     with pytest.raises(InvalidArgument):
         table.begin(1, known)
     with pytest.raises(InvalidArgument):
-        table.begin(2, Producer(SOURCE_EPOCH, 0, 0, ((0, 1, 0),)))
+        table.begin(2, KnownProducer(SOURCE_EPOCH, 0, 0, ((0, 1, 0),)))
 
 
 def test_the_producer_that_was_silent_longest_is_forgotten_with_words() -> None:
@@ -437,7 +437,7 @@ def test_the_owner_of_the_latest_life_may_not_have_heard_of_it() -> None:
     with pytest.raises(ProducerFenced, match="epoch 4 has begun"):
         table.begin(1, None, owner=5, epoch=3)
     with pytest.raises(ProducerFenced):
-        table.begin(1, Producer(9, 0, 0, ((0, 1, 0),)), owner=6, epoch=4)
+        table.begin(1, KnownProducer(9, 0, 0, ((0, 1, 0),)), owner=6, epoch=4)
 
 
 def test_a_duplicate_that_lies_far_back_is_known_without_its_offset() -> None:
@@ -551,7 +551,7 @@ def test_the_bytes_of_the_file_stay_as_they_are() -> None:
     read = Admission("t/0", window_us=WINDOW_US)
     decode(bytes.fromhex(GOLDEN), read, 0)
     assert (list(read.producers), list(read.ids)) == (
-        [(5, Producer(3, 1, 0, ((0, 2, 4),)))],
+        [(5, KnownProducer(3, 1, 0, ((0, 2, 4),)))],
         [(b"ab", (6, 0))],
     )
 

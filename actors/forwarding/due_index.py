@@ -63,7 +63,7 @@ class Taken(NamedTuple):
     schedule_id: int
 
 
-class Schedule:
+class DueIndex:
     """Pending records by tick. Ids only grow."""
 
     def __init__(self) -> None:

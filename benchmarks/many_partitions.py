@@ -1,8 +1,10 @@
 """What many partitions cost: consuming in batches, joining groups, opening again: `benchmarks/many_partitions.py`.
 
 Consuming: the same messages over one partition and over many, each batch acked without waiting, in interleaved rounds;
-over many, once in batches of one partition and once in mixed ones. Many take longer, since each partition syncs its own
-delivery journal (decision 0020). Joining: a consumer for each of several groups joins, one after the other or all at once, and all leave at once; then
+over many, once in batches of one partition each and once in mixed ones. Many take longer, as each partition writes and
+syncs a delivery journal of its own (docs/decisions/0020-a-journal-per-partition.md).
+
+Joining: a consumer for each of several groups joins, one after the other or all at once, and all leave at once; then
 the directory is opened again, and the last partition takes a publish. Memory is what the process has more than before,
 by its resident set.
 """

@@ -4,7 +4,7 @@ The number that a consumer sees starts at 1, when the message is published, and 
 it has risen, after a release it has not, unless a nack was begun before, which may have happened. It rises by at most
 one per delivery: what was never handed over counts nothing, however slow its consumer. But for leases that opening the
 runtime voided: one per boot, and one per time that it ended, or was closed on a disk that refuses or with a partition
-that crashed, and was opened again: nobody can write there that a lease was released.
+that crashed, and was opened again: no process can write there that a lease was released.
 Leases and nacks are given to the system and not synced, so a power cut may take them, and the number starts where the
 disk says; so may a sync that failed, for another process, or when the runtime is opened again. An actor that crashes
 alone loses none of them.
@@ -36,7 +36,7 @@ class _Last(NamedTuple):
     is_nacked: bool = False
     is_released: bool = False
     is_nack_begun: bool = False
-    """Somebody nacked it: that may have happened, whatever was told, before it was given back."""
+    """A consumer nacked it: that may have happened, whatever was answered, before it was given back."""
     least: int = 0
 
 
@@ -49,7 +49,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     found: list[Violation] = []
     last: dict[tuple[str, str, int, int], _Last] = {}
     published: dict[int, _Last] = {}
-    """By message: when it was first published; nobody can have leased it before."""
+    """By message: when it was first published; no consumer can have leased it before."""
     begun = {entry.operation: entry.number for entry in history.of("nack", "release")}
     opening, sync_failed = 0, False
     for entry in history.of(
@@ -93,7 +93,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
                 place = (group, topic, partition, offset)
                 known = last.get(place, _NEVER)
                 if entry.kind != "nack" and known.number > begun[entry.operation]:
-                    continue  # others were handed the message before this was told
+                    continue  # others were handed the message before this was answered
                 last[place] = _settled(known, entry.kind)
             continue
         for index, (offset, attempt) in enumerate(zip(entry.offsets, entry.attempts, strict=True)):
@@ -112,7 +112,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
 
 
 def _settled(known: _Last, kind: str) -> _Last:
-    """What is known of a message that is nacked, or was told to be nacked or released."""
+    """What is known of a message that is nacked, or is reported as nacked or released."""
     if kind == "nack":
         return known._replace(is_nack_begun=True)
     is_nacked = kind == "nacked"

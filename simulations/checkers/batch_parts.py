@@ -1,7 +1,7 @@
 """A batch is stored in order, and each message in the partition where it belongs.
 
-What of a batch goes to one partition lies there in the batch's order, and its publisher is told so. A message is in the
-partition that its publisher chose, else in the one of its key; one without a key may be in any.
+What of a batch goes to one partition lies there in the batch's order, and its publisher gets those offsets. A message
+is in the partition that its publisher chose, else in the one of its key; one without a key may be in any.
 """
 
 from __future__ import annotations

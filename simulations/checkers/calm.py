@@ -17,7 +17,7 @@ from callboard.simulations.history.entry import HistoryEntry
 from callboard.simulations.history.recorder import History
 
 SPACE_S: Final = 5.5
-"""A recovery for which the disk was too full is tried again after so many seconds, and as long as it was too full."""
+"""A recovery for which the disk was too full is tried again after this many seconds, and as long as it was too full."""
 ENDINGS: Final = ("power cut", "killed", "closed")
 """A machine's end."""
 DISTURBING: Final = (

@@ -53,7 +53,7 @@ class Change:
     result: str = ""
     """The settings that it was answered with."""
     windows: tuple[tuple[int, float], ...] = ()
-    """When it may have happened, if nobody knows: numbers of entries from which, and up to which."""
+    """When it may have happened, if that is unknown: numbers of entries from which, and up to which."""
 
     @property
     def may_be_undone(self) -> bool:
@@ -65,7 +65,7 @@ class Change:
 
     @property
     def has_answer(self) -> bool:
-        """Whether the catalog said how it ended, and not only that nobody heard of it."""
+        """Whether the catalog said how it ended, and not only that its answer was lost."""
         heard = None if self.end is None else self.end.detail
         return heard is not None and heard != "Cancelled" and not heard.startswith("RuntimeClosed")
 
@@ -150,7 +150,7 @@ def _outcome(entry: HistoryEntry, verb: str) -> str | None:
 
 
 class _Closing:
-    """When a change whose end nobody knows may happen."""
+    """When a change whose end is unknown may happen."""
 
     def __init__(self, history: History) -> None:
         self._times = [entry.time for entry in history.entries]
@@ -175,7 +175,7 @@ class _Closing:
         """From which entry up to which: up to there it has happened, or does not any more."""
         begun, end = change.begun.number, change.end
         if end is None or not change.has_answer:
-            # Whoever asked has gone, and what was asked may still wait, until the runtime ends.
+            # The client that asked has gone, and what it asked may still wait, until the runtime ends.
             after = bisect_left(self._booted, begun if end is None else end.number)
             later = after < len(self._booted)
             return ((begun, self._started_after(self._booted[after]) if later else math.inf),)
@@ -333,7 +333,7 @@ class _Follower:
         }
         if not isinstance(subject, Change) or subject.verb != "subscribe" or subject.outcome != DONE:
             return
-        if subject.end is not None:  # who has joined, finds the group there
+        if subject.end is not None:  # a consumer that has joined finds the group there
             life = self._lives.lives[subject.begun.operation]
             if not self._lives.may_be_deleted(life, subject.end):
                 self._positions = {position for position in self._positions if position[0] is not None}

@@ -19,7 +19,7 @@ CLOSED: Final = "runtime closed"
 REFUSED: Final = "the disk had refused something"
 """The `detail` when nothing is promised: what could not be written may have been left."""
 CRASHED: Final = "a partition crashed while it closed"
-"""The same, as nobody is there to start it again."""
+"""The same, as nothing is left to start it again."""
 
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:

@@ -2,11 +2,11 @@
 
 Per group and partition, from the state after recovery and from what clients did:
 
-- below the floor everything is settled: a record there that nobody ever began to ack was lost silently, unless the
-  group counts it as lost, or (beyond the promise) an event had told that it is lost: it may turn up again where the
+- below the floor everything is settled: a record there that no consumer ever began to ack was lost silently, unless the
+  group counts it as lost, or (beyond the promise) an event had reported it as lost: it may turn up again where the
   disk had put it;
-- what is pending is at least what nobody began to ack, and at most what nobody was told to be settled;
-- after recovery nobody holds a lease, and what is ready is part of what is pending.
+- what is pending is at least what no consumer began to ack, and at most what is not known to be settled;
+- after recovery no consumer holds a lease, and what is ready is part of what is pending.
 
 A partition that failed has no groups that could be asked, so no sum of it can be made, not even a weaker one: what its
 records are is for other checkers. But it must not fail: the disk is well when it is recovered. Beyond the promise it
@@ -36,7 +36,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
         if left.label in salvaged:
             continue
         if left.state == "failed" and not (terms.beyond and surviving.problems):
-            words = f"{left.label} failed to recover: nobody can tell what is settled"
+            words = f"{left.label} failed to recover: it is unknown what is settled"
             found.append(Violation(PROMISE, words, None))
         told = _told_lost(history, left) if terms.beyond else set()
         for group in left.groups:
@@ -97,7 +97,7 @@ def _dropped(history: History, left: PartitionLeft, terms: Terms, since: int) ->
 
 
 def _told_lost(history: History, left: PartitionLeft) -> set[int]:
-    """Offsets that were ever told to be lost: a write that the disk had put elsewhere may be found there later."""
+    """Offsets that were ever reported as lost: a write that the disk had put elsewhere may be found there later."""
     told: set[int] = set()
     for entry in history.of("DamageFound"):
         if entry.who == f"topics/{left.label}":

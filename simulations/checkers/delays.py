@@ -1,8 +1,8 @@
 """What was nacked with a delay is not handed out before.
 
 Also when the partition, or the process, has restarted meanwhile. Nacks are given to the system and not synced: a power
-cut may take the delay, and so may a sync that failed, from whoever opens the directory next. Between two processes the
-delay is kept in the time of day, so that a clock that jumps moves it.
+cut may take the delay, and so may a sync that failed, from the next process that opens the directory. Between two
+processes the delay is kept in the time of day, so that a clock that jumps moves it.
 """
 
 from __future__ import annotations

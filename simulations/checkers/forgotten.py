@@ -1,7 +1,7 @@
 """What is deleted leaves nothing: a group that has ended is known to no partition, and a deleted topic has no files.
 
 A partition that could not forget a group does so when the directory is opened again, and so are files removed that
-could not be. And who has left holds nothing: a group without members has nothing leased.
+could not be. And a consumer that has left holds nothing: a group without members has nothing leased.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What is handed over has half of the visibility timeout left, a batch too, however long it waits for company.
 
-Whoever fetched messages ahead and then took long gives them back; nobody is handed one that is about to be another's.
+A consumer that fetched messages ahead and then took long gives them back; none is handed a message that is about to be
+another's.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """When groups had members, and when they may end, or must: read off a history.
 
-A consumer is a member *for certain* from the moment it was told that it joined until it begins to leave; it *may be*
+A consumer is a member *for certain* from the moment its joining was answered until it begins to leave; it *may be*
 one from the moment it asks to join until it is gone.
 """
 
@@ -138,7 +138,7 @@ class GroupLives:
         return self.openings[max(0, bisect_left(self.openings, at) - 1)]
 
     def may_be_deleted(self, life: ConsumerLife, at: HistoryEntry) -> bool:
-        """Whether somebody may have deleted the consumer's group before `at`, and after it asked to join."""
+        """Whether the consumer's group may have been deleted before `at`, and after it asked to join."""
         return any(
             group == life.joining.group and begun < at.number and life.joining.number < ended
             for group, begun, ended in self._deletions

@@ -20,7 +20,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     """Questions that were handled too often, never, or out of order."""
     handled = Counter(number for entry in history.of("handled") for number in entry.ids)
     found = [
-        Violation(PROMISE, f"question {entry.ids[0]} was answered by nobody", entry)
+        Violation(PROMISE, f"question {entry.ids[0]} was never answered", entry)
         for entry in history.of("answered")
         if not handled[entry.ids[0]]
     ]

@@ -15,7 +15,7 @@ PROMISE: Final = "what is made again has an id of its own"
 
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
-    """One violation per listing in which an id is somebody else's, or comes back."""
+    """One violation per listing in which an id belongs to something else, or comes back."""
     return [
         *_check(history, "topics listed", "topics listed", "delete_topic "),
         *_check(history, "groups listed", "list groups", "delete_group "),

@@ -43,7 +43,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
 
 
 def shorten(own: dict[tuple[str, int, int], float], entry: HistoryEntry) -> None:
-    """Let leases of the partition in `own` (until when, by place) end no later than the one that `entry` tells of."""
+    """Let leases of the partition in `own` (until when, by place) end no later than the one in `entry`."""
     for place, until in own.items():
         if place[:2] == (entry.topic, entry.partition) and until > entry.until:
             own[place] = entry.until

@@ -18,7 +18,7 @@ PROMISE: Final = "a fault at one topic leaves the others alone"
 FAILING: Final = "failing"
 """The name of the topic at which things fail."""
 ANSWER_S: Final = 1.0
-"""Whatever is asked of a topic that nothing fails at is answered within so many virtual seconds."""
+"""Whatever is asked of a topic where nothing fails is answered within a number of virtual seconds."""
 ENDS: Final = ("power cut", "killed", "closed")
 
 

@@ -2,7 +2,7 @@
 
 Checkers compare what observed clients were told with what is on the disk. Of what others do they know nothing, so a
 topic into which one of them publishes, and a group in which one of them consumes, is *not judged*: its entries and what
-is left of it are kept from every checker. Nor is an entry that only tells of the program, for the story of a watched
+is left of it are kept from every checker. Nor is an entry that is only about the program, for the story of a watched
 run. So a run is judged in the same way, whether it is watched or not.
 """
 

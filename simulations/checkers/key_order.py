@@ -2,9 +2,9 @@
 
 All messages of a key are in one partition, where offsets keep their order. A group that is one consumer at a time sees
 each message of a key for the first time after all earlier ones of that key. What is delivered again may come later; a
-first attempt whose lease ran out before anybody had it counts as one. A partition that crashes may forget that a lease
-was given back before anybody had it: its messages come when that runs out, so such partitions are left out. And so are
-groups whose consumers give back what they have fetched.
+first attempt whose lease ran out before any consumer had it counts as one. A partition that crashes may forget that a
+lease was given back before anybody had it: its messages come when that runs out, so such partitions are left out. And
+so are groups whose consumers give back what they have fetched.
 
 In a group with order per key a message is delivered, for the first time and again, only after every earlier message of
 its key was delivered and the consumer that had it last has begun to ack it, however many there are, whatever crashes.
@@ -53,7 +53,7 @@ def _keyed_deliveries(history: History, surviving: Surviving, terms: Terms) -> l
     found = []
     salvaged = terms.salvaged(history)
     holders: dict[tuple[str, str, int], dict[int, str]] = {}
-    """By group and partition: who was handed an offset and has not begun to ack it; nobody once that was begun."""
+    """By group and partition: the consumer that was handed an offset and has not begun to ack it; none once it has."""
     for entry in history.of("delivered", "ack"):
         if entry.group not in terms.keyed or f"{entry.topic}/{entry.partition}" in salvaged:
             continue

@@ -1,6 +1,6 @@
 """An ack counts until the message is leased again, and not after that.
 
-Who acks a message that another consumer was handed meanwhile hears that the lease is lost.
+A consumer that acks a message which another was handed meanwhile is answered that the lease is lost.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     salvaged = terms.salvaged(history)
     last: dict[tuple[str, str, int, int], HistoryEntry] = {}
     late: dict[int, dict[int, HistoryEntry]] = {}
-    """By operation and offset: who was handed the message before it was acked."""
+    """By operation and offset: the consumer that was handed the message before it was acked."""
     found = []
     for entry in history.of("delivered", "ack", "acked", "power cut"):
         if entry.kind == "power cut":
@@ -32,8 +32,8 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
             for offset in [offset for offset in entry.offsets if offset in others][:1]:
                 other = others[offset]
                 words = (
-                    f"{entry.who} of {entry.group} was told that its ack of {entry.topic}/{entry.partition}@{offset} is"
-                    f" synced, which it began after {other.who} was handed the message at {other.time:.3f} s"
+                    f"{entry.who} of {entry.group} was answered that its ack of {entry.topic}/{entry.partition}@{offset}"
+                    f" is synced, which it began after {other.who} was handed the message at {other.time:.3f} s"
                 )
                 found.append(Violation(PROMISE, words, entry))
             continue

@@ -1,7 +1,7 @@
-"""An ack that nobody waits for is made all the same.
+"""An ack that is not awaited is made all the same.
 
-It reaches its partition within moments, whatever its consumer does next: who acked in good time does not get, and
-nobody else gets, the message again. This is demanded while nothing goes wrong.
+It reaches its partition within moments, whatever its consumer does next: one that acked in good time does not get, and
+no other gets, the message again. This is demanded while nothing goes wrong.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.violations import Violation
 
-PROMISE = "an ack that nobody waits for is made all the same"
+PROMISE = "an ack that is not awaited is made all the same"
 MOMENTS_S: Final = 0.1
 """Such acks are gathered for 5 ms, and synced within 10 ms more."""
 

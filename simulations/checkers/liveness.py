@@ -1,7 +1,7 @@
 """Liveness: once nothing fails any more, every message is settled by every group within a stated virtual time.
 
 The time runs from healing on, from the last publish, or from the power cut that ends a workload, whichever is latest.
-Acks that nobody was told of may go with the power in the end, and publishes that nobody was told of may come back with
+Acks that were not answered may go with the power in the end, and publishes that were not answered may come back with
 it.
 """
 
@@ -41,7 +41,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
 
 
 def _doubtful(history: History, group: str, left: PartitionLeft) -> int:
-    """How many messages of a partition need not be settled: nobody was told of their publish, or of their ack."""
+    """How many messages of a partition need not be settled: neither their publish nor their ack was answered."""
 
     def offsets(kind: str, who: str) -> set[int]:
         return {

@@ -1,9 +1,9 @@
 """A lease is lost only when its time is over.
 
-A consumer that settles before its lease runs out is not told that the lease is lost, also when the partition crashes
-meanwhile: who was handed a message has until the deadline that it was told. A lease that a failed sync has taken out of
-the journal is given back. What a consumer settled before, or may have settled, and what damage has taken out of the
-journal, is no longer its own.
+A consumer that settles before its lease runs out is never answered that the lease is lost, also when the partition
+crashes meanwhile: a consumer that was handed a message has it until the deadline that came with it. A lease that a
+failed sync has taken out of the journal is given back. What a consumer settled before, or may have settled, and what
+damage has taken out of the journal, is no longer its own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PROMISE = "a lease is lost only when its time is over"
 
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
-    """One violation per settlement that lost its lease before the deadline that the consumer was told."""
+    """One violation per settlement that lost its lease before the deadline that the consumer was given."""
     if terms.beyond or terms.drops_unread:
         return []
     held: dict[tuple[str, str, int, int], HistoryEntry] = {}

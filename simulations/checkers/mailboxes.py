@@ -57,7 +57,7 @@ class _Mailbox:
     waiting: dict[int, _Message] = attrs.Factory(dict)
     """Sent and, for all that is known, neither refused nor handled."""
     told: set[int] = attrs.Factory(set)
-    """Statements of these whose senders were told that they are accepted."""
+    """Statements of these which were accepted, as their senders know."""
     in_hand: dict[int, _Message] = attrs.Factory(dict)
     open: dict[int, _Message] = attrs.Factory(dict)
     """Questions whose askers wait."""
@@ -66,14 +66,14 @@ class _Mailbox:
     life: int = 0
     """The number of its incarnation."""
     stopped_life: int = -1
-    """The incarnation that was told to stop after the message in hand."""
+    """The incarnation that is to stop after the message in hand."""
     is_free_since: float | None = None
     """Since when it has nothing in hand, and is up."""
     latest: int = -1
-    """The number of the entry that tells of the sending of the latest message that was handled."""
+    """The number of the entry for the sending of the latest message that was handled."""
     has_failed: bool = False
     up_since: HistoryEntry | None = None
-    """The start of the incarnation that lives now, and since when nobody has heard of an end."""
+    """The start of the incarnation that lives now, and since when no end of it has been reported."""
 
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
@@ -115,7 +115,7 @@ class _MailboxCheck:
         }
         self._is_closing = False
         self._woken: dict[int, tuple[float, _Message]] = {}
-        """Questions whose askers must hear now."""
+        """Questions whose askers must be answered now."""
 
     def _broken(self, words: str, entry: HistoryEntry) -> None:
         self._found.append(Violation(PROMISE, words, entry))
@@ -167,7 +167,7 @@ class _MailboxCheck:
         mailbox.open.pop(number, None)
         self._woken.pop(number, None)
         if mailbox.again == number and entry.kind != "told":
-            mailbox.again = None  # whoever gave up at that instant may have done so before the crash
+            mailbox.again = None  # an asker that gave up at that instant may have done so before the crash
         if entry.kind == "told":
             mailbox.told.add(number)
             waits = len(mailbox.told & mailbox.waiting.keys())
@@ -179,7 +179,7 @@ class _MailboxCheck:
                 words = f"{waits} statements wait for {entry.topic}, whose mailbox has room for {mailbox.capacity}"
                 self._broken(words, entry)
         if entry.kind == "answered" and message.replied is None:
-            self._broken(f"{message.name} was answered by nobody", entry)
+            self._broken(f"{message.name} was never answered", entry)
         if entry.kind == "refused":
             self._refused(message, entry, mailbox)
         if entry.detail == "ActorCrashed" and not message.handled:
@@ -235,7 +235,7 @@ class _MailboxCheck:
                 f"{message.name} failed definitely ({message.outcome.detail}), and is handled", entry
             )
         if mailbox.stopped_life == mailbox.life:
-            self._broken(f"{message.name} is handled after its actor was told to stop", entry)
+            self._broken(f"{message.name} is handled after its actor was asked to stop", entry)
         if mailbox.again is not None and mailbox.again != number:
             self._broken(
                 f"{message.name} is handled, and message {mailbox.again} was to be handled again first", entry
@@ -254,7 +254,7 @@ class _MailboxCheck:
         mailbox.is_free_since = None
 
     def _ended(self, entry: HistoryEntry) -> None:
-        """An incarnation has ended: who waits for what it had in hand hears of it before the next one begins."""
+        """An incarnation has ended: those that wait for what it had in hand are answered before the next one begins."""
         mailbox = self._mailboxes[entry.who]
         mailbox.is_free_since = mailbox.up_since = None
         for number, message in mailbox.in_hand.items():
@@ -265,7 +265,7 @@ class _MailboxCheck:
         for number, message in mailbox.open.items():
             if message.handled and message.replied is None and number != mailbox.again:
                 self._woken[number] = (entry.time, message)
-        if entry.kind != "left":  # who left may crash at once, by one of its tasks
+        if entry.kind != "left":  # an actor that left may crash at once, by one of its tasks
             mailbox.in_hand.clear()
 
     @staticmethod
@@ -275,7 +275,7 @@ class _MailboxCheck:
         mailbox.stopped_life = mailbox.life
 
     def _refuses(self, entry: HistoryEntry) -> None:
-        """An actor has failed, or ended for good: whoever waits for an answer hears of it now."""
+        """An actor has failed, or ended for good: every asker is answered now."""
         mailbox = self._mailboxes[entry.who]
         mailbox.has_failed = True
         mailbox.up_since = None
@@ -289,7 +289,7 @@ class _MailboxCheck:
     # -- what is late
 
     def _overdue(self, entry: HistoryEntry) -> None:
-        """Whoever was to hear should have heard before time went on."""
+        """Every asker should have been answered before time went on."""
         for number, (time, message) in tuple(self._woken.items()):
             if entry.time > time + SLACK_S:
                 del self._woken[number]
@@ -310,7 +310,7 @@ class _MailboxCheck:
                 self._broken(words, entry)
 
     def _asleep(self, entry: HistoryEntry) -> None:
-        """The tree closes: nobody may have slept beside his messages."""
+        """The tree closes: no actor may have slept beside its messages."""
         for mailbox in self._mailboxes.values():
             waiting = [message for number, message in mailbox.waiting.items() if number in mailbox.told]
             if mailbox.when_full not in DROPS:
@@ -343,6 +343,6 @@ class _MailboxCheck:
             if outcome is None or outcome.kind != "told" or message.done is not None:
                 continue
             if message.letter is None:
-                self._broken(f"{message.name} was accepted, and nobody knows what became of it", entry)
+                self._broken(f"{message.name} was accepted, and it is unknown what became of it", entry)
         self._messages = {}
         self._woken.clear()

@@ -1,6 +1,6 @@
-"""Members are those who have joined and not left: whoever lists a group sees them, each with an id that is its own.
+"""Members are the consumers that have joined and not left: a listing of the group has them, each with an id of its own.
 
-A consumer that was told that it has left is no member. One that only ended is none a moment later; while things fail
+A consumer whose leaving was answered is no member. One that only ended is none a moment later; while things fail
 that may take longer.
 """
 
@@ -16,11 +16,11 @@ from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.violations import Violation
 
-PROMISE = "the members of a group are those who joined and have not left"
+PROMISE = "the members of a group are the consumers that joined and have not left"
 TOGETHER: Final = " and "
 """Between the names of topics that are read together."""
 MOMENT_S: Final = 1.0
-"""So long after a consumer ended nobody sees it as a member, when nothing fails."""
+"""This long after a consumer ended no listing has it as a member, when nothing fails."""
 
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
@@ -33,7 +33,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     named = {member_name(life.joining.who, number): life for number, life in lives.lives.items()}
     healed = next((entry.time for entry in history.of("healed")), None)
     deleted = [entry.topic for entry in history.of("change") if entry.detail.startswith("delete_topic ")]
-    # Rot in the last records before a power cut cannot be told from a torn write: what they said is forgotten.
+    # Rot in the last records before a power cut cannot be distinguished from a torn write: what they said is forgotten.
     cuts = [entry.number for entry in history.of("power cut")] if terms.beyond else []
     ids: dict[int, str] = {}
     found = []
@@ -81,7 +81,7 @@ def _wrong(
     for _, name in seen["members"]:
         life = named.get(name)
         if life is None:
-            continue  # nobody observed it
+            continue  # it was not observed
         if life.joining.group != group or life.joining.machine != listing.machine:
             return f"{name} of {life.joining.group} on machine {life.joining.machine} is a member of {group}"
         gone = life.gone

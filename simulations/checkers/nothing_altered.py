@@ -1,4 +1,4 @@
-"""Nothing is altered: whatever is delivered, or read from the log, is byte for byte what somebody published."""
+"""Nothing is altered: whatever is delivered, or read from the log, is byte for byte what was published."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ PROMISE = "nothing is altered"
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
     """One violation per delivery, and per stored record, with foreign bytes."""
     found = [
-        Violation(PROMISE, f"{entry.who} was handed bytes at {entry.place} that nobody published", entry)
+        Violation(PROMISE, f"{entry.who} was handed bytes at {entry.place} that were never published", entry)
         for entry in history.of("delivered", "read")
         if ALTERED in entry.ids
     ]
     for left in surviving.partitions:
         if ALTERED in left.records.values():
             offset = next(offset for offset, number in left.records.items() if number == ALTERED)
-            found.append(Violation(PROMISE, f"{left.label}@{offset} holds bytes that nobody published", None))
+            found.append(
+                Violation(PROMISE, f"{left.label}@{offset} holds bytes that were never published", None)
+            )
     return found

@@ -4,8 +4,9 @@ A publish that returned with `acks="all"` is in the log at its offset; where the
 level `leader` a later power cut may take it, unless a flush of its topic that began after it has returned; the one at
 the very end only what a failing disk has kept from being synced. Where a disk failed, a runtime or an actor that ends
 may leave such records behind, and a flush that ends later says nothing about them. What was not waited for counts from
-the flush on that returned after it, unless another flush was told of the failures in between: each is told once. Where
-it lay nobody was told, but who was handed it or read it, and what retention may drop unseen, is known: see `_Dropped`.
+the flush on that returned after it, unless another flush raised the failures in between: each is raised once. Where it
+lay was not reported, but which consumer was handed it or read it, and what retention may drop unseen, is known: see
+`_Dropped`.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
 
 
 def _flushes(history: History, terms: Terms) -> dict[str, list[tuple[int, int, int]]]:
-    """By topic: between which entries everything told is synced, and where the flush that said so ended.
+    """By topic: between which entries all that was reported is synced, and where the flush that said so ended.
 
     They are the last power cut, or where a disk failed the last end of a runtime, and where the flush began.
     """
@@ -91,7 +92,7 @@ def _crashes(history: History) -> dict[str, list[int]]:
 
 
 def _looks_torn(left: PartitionLeft, offset: int, was_cut: bool) -> bool:
-    """Beyond the promise: damage to the very last records before a power cut cannot be told from a torn write.
+    """Beyond the promise: damage to the very last records before a power cut cannot be distinguished from a torn write.
 
     Their offsets may then have been given to others, who began after the cut.
     """
@@ -131,9 +132,9 @@ def _flushed(history: History, surviving: Surviving, terms: Terms, begun: dict[i
 
 
 class _Dropped:
-    """What retention may have dropped, of messages whose publishers were told no place.
+    """What retention may have dropped, of messages whose publishers know no offset.
 
-    One that somebody was handed lay there. One that nobody was handed was settled by nobody, so that it may only be
+    One that a consumer was handed lay there. One that no consumer was handed was never settled, so that it may only be
     dropped unread, or before there was a group; and if so out of a partition that has dropped anything, of those in
     which its key was ever seen.
     """

@@ -3,7 +3,7 @@
 An offset that was seen with one message never shows another, neither to a publisher, nor to a consumer, nor in the log
 afterwards. (But for records at level `leader` that no group was handed: these may vanish with the power, and their
 offsets with them.) An offset that readers without the lock could read when the directory was opened is given to no
-record that is published later: somebody may know it. (But when the power fails before that opening has recovered the
+record that is published later: a client may know it. (But when the power fails before that opening has recovered the
 partition, what was not synced vanishes with its offsets.) A publish that began after another one of its partition had
 returned lies behind it. Offsets between the first and the last that hold no record are named by the log, with a reason.
 """
@@ -36,7 +36,7 @@ def _used_twice(history: History, surviving: Surviving, terms: Terms) -> list[Vi
     found = []
     seen: dict[tuple[str, int, int], int] = {}
     # What was at level `leader` before the last power cut may have gone with its offset. Beyond the promise so may the
-    # very last records, damage to which cannot be told from a torn write.
+    # very last records, damage to which cannot be distinguished from a torn write.
     vanished = history.last("power cut")
     for entry in history.of("published", "delivered", "read"):
         topic, partition = entry.topic, entry.partition

@@ -1,9 +1,9 @@
 """A lease is held by one consumer at a time.
 
 From its delivery on a message is its consumer's until the lease runs out, the consumer begins to settle it, leaves or
-dies, or the machine does. Until then nobody of the group is handed it. One that a body runs with is its consumer's
-until that ends, while nothing goes wrong. Who extends a lease may shorten it, and with it that of all that was leased
-together.
+dies, or the machine does. Until then no other of the group is handed it. One that a body runs with is its consumer's
+until that ends, while nothing goes wrong. A consumer that extends a lease may shorten it, and with it that of all that
+was leased together.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""No two members of an exclusive group hold leases of a partition at any instant, and who stays is left alone.
+"""No two members of an exclusive group hold leases of a partition at any instant, and a member that stays keeps its
+own.
 
 Looked at from inside, at every step of a run. A partition changes its owner only when its owner has gone or is stalled,
-or when somebody has joined; so it is seen who came and went between two looks.
+or when a consumer has joined; so it is known which came and went between two looks.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from callboard.runtime import Runtime
 
 PROMISE: Final = (
-    "no two members hold leases of a partition of an exclusive group, and who stays is left alone"
+    "no two members hold leases of a partition of an exclusive group, and a member that stays keeps its own"
 )
 
 
@@ -92,5 +93,5 @@ class OwnershipWatch:
         for place, owner in owners.items():
             left = was.get(place)
             if left is not None and left in members and left != owner:
-                return f"partition {place[1]} was taken from {left}, who stayed, and nobody had joined"
+                return f"partition {place[1]} was taken from {left}, which stayed, and no consumer had joined"
         return None

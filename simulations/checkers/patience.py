@@ -13,7 +13,7 @@ from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.violations import Violation
 
-PROMISE = "who waits with a timeout waits as long"
+PROMISE = "a wait with a timeout lasts as long as the timeout"
 BUSY: Final = BusyLoop.__name__
 LOOK_S: Final = 0.05
 """How long a consumer that does not want to wait allows the partitions for their answers."""

@@ -1,10 +1,10 @@
-"""What can happen now happens now: nobody who waits is left waiting.
+"""What can happen now happens now: no waiting client is left waiting.
 
 While nothing is disturbed, a message that may be delivered is delivered, within `SLACK_S`, to a consumer that waits and
-has room; and who publishes, settles or extends is answered as soon. A message may be delivered from when its publisher
-was told that it is synced; later again from when its lease runs out or was shortened to run out, its consumer gave it
-back, left or died, its delay is over, or the process that had leased it has ended. A partition that crashes gives its
-leases new time.
+has room; and a client that publishes, settles or extends is answered as soon. A message may be delivered from when its
+publisher was told that it is synced; later again from when its lease runs out or was shortened to run out, its consumer
+gave it back, left or died, its delay is over, or the process that had leased it has ended. A partition that crashes
+gives its leases new time.
 
 A consumer that is busy may have fetched messages ahead, which nobody sees: a group is held to this only while each of
 its consumers waits, or has as many messages in its hands as it may. In a group with order per key a message may be
@@ -28,17 +28,17 @@ from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.violations import Violation
 
-PROMISE = "nobody who waits is left waiting"
+PROMISE = "no waiting client is left waiting"
 SLACK_S = 0.5
 """Virtual seconds; what is not disturbed takes a tenth of that at most, by timers."""
 VERBS = 200
-"""So many plans and reads in a row add to that on a disk that takes its time: recoveries, and upkeep of many files."""
+"""This many plans and reads in a row add to that on a slow disk: recoveries, and upkeep of many files."""
 ABSENCE_S = 0.01
-"""Who gives up, and asks again within so many seconds, has been waiting all the time."""
+"""A client that gives up, and asks again within this many seconds, has been waiting all the time."""
 BACKOFF_WIDENS = 2.5
-"""A backoff lasts at most so many times as long as the least that is known of it."""
+"""A backoff lasts at most this many times as long as the least that is known of it."""
 MAX_IN_FLIGHT = 10_000
-"""Of a consumer that was not told another."""
+"""Of a consumer without one of its own."""
 FOREVER = math.inf
 
 Place = tuple[str, int, int]
@@ -57,7 +57,7 @@ class _State:
     """The consumer's life that was handed it last, and has not settled it."""
     is_settled: bool = False
     in_doubt: bool = False
-    """An ack has failed that may have had its effect. Who gives back what it settled is told nothing."""
+    """An ack has failed that may have had its effect. A consumer that gives back what it settled gets no answer."""
     extended_to: float = 0.0
     """Until when an extension made the lease last, which no renewal cuts short."""
 
@@ -121,7 +121,7 @@ class _Member:
     def give_back(self, settles: HistoryEntry, place: Place, entries: list[HistoryEntry]) -> list[int]:
         """It settles the message: the deliveries by which it had it until now.
 
-        When it may be of each of several deliveries, it gives back one, and nobody knows which: the others may last as
+        When it may be of each of several deliveries, it gives back one, and it is unknown which: the others may last as
         long as the last of them, or end at once.
         """
         holds = self.held.get(place, {})
@@ -178,12 +178,12 @@ class _Group:
                 self.moved(place, state, max(state.at, now + self.lease_s))
 
     def leased_until(self, where: tuple[str, int], until: float) -> float:
-        """When a lease ends of which a consumer was told `until`: it may be older than the last crash."""
+        """When a lease ends which a consumer has `until` then: it may be older than the last crash."""
         renewed_at = self._renewed_at.get(f"topics/{where[0]}/{where[1]}", -math.inf)
         return max(until, renewed_at + self.lease_s) if until - self.lease_s < renewed_at else until
 
     def overdue(self, now: float) -> tuple[Place, _State] | None:
-        """A message that should be in the hands of one who waits by now."""
+        """A message that a waiting consumer should have by now."""
         if self.hidden_until > now - self._slack_s:
             return None
         # What one gave up that was busy, another may hold back to get more.
@@ -252,7 +252,7 @@ class _PromptnessCheck:
         self._given_back: dict[int, list[tuple[_Member, Place, list[int]]]] = {}
         """By operation that settles: the deliveries by which its consumer had what it settles."""
         self._gone: set[Place] = set()
-        """Retention dropped these, some before their publisher was told of them."""
+        """Retention dropped these, some before their publisher had their offsets."""
         self._calm = Calm(history)
         self._is_unsynced = False
         self.found: list[Violation] = []
@@ -298,7 +298,7 @@ class _PromptnessCheck:
         for entry in self._open.values():
             if entry.time > now - self._slack_s:
                 break
-            words = f"{entry.who} began to {entry.kind} at {entry.time:.3f} s, and at {now:.3f} s nobody had answered"
+            words = f"{entry.who} began to {entry.kind} at {entry.time:.3f} s, and at {now:.3f} s there was no answer"
             self._late(words, calm_since, entry)
             del self._open[entry.operation]
             break
@@ -334,7 +334,7 @@ class _PromptnessCheck:
                         state.at = FOREVER
 
     def _forget_unsynced(self) -> None:
-        """What was not told to be synced may go from now on; what somebody was handed was synced for that."""
+        """What is not known to be synced may go from now on; what a consumer was handed was synced for that."""
         if self._is_unsynced:
             return
         self._is_unsynced = True
@@ -444,7 +444,7 @@ class _PromptnessCheck:
                     hold.until, hold.surely_until = lasts_until, min(hold.surely_until, lasts_until)
 
     def _settles(self, entry: HistoryEntry) -> None:
-        """A settlement begins: until it has ended, nobody knows."""
+        """A settlement begins: until it has ended, its outcome is unknown."""
         group = self._groups.get(entry.group)
         if group is None:
             return
@@ -481,7 +481,7 @@ class _PromptnessCheck:
                 self._given_back.setdefault(entry.operation, []).append((member, place, numbers))
 
     def _holder(self, group: _Group, entry: HistoryEntry, place: Place) -> _Member | None:
-        """The one who settles, if the message is its own, and not one that it had before."""
+        """The consumer that settles, if the message is its own, and not one that it had before."""
         state = group.states.get(place)
         if state is None or not entry.is_of(state.entry, place[2]):
             return None

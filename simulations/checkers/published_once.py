@@ -1,13 +1,13 @@
-"""Publishing once: nothing is stored twice, nothing is lost, and whatever a publisher was told holds in the end.
+"""Publishing once: nothing is stored twice, nothing is lost, and every answer that a publisher got holds in the end.
 
-A pure function of what publishers were told, and of every record that is left. Values say who published them:
+A pure function of what publishers were answered, and of every record that is left. Values say which published them:
 
 - an *id* value is `id <id>`, its deduplication id `<id>`;
 - a value of a *stream* is `stream <name> <sequence> <life>`: the name of the producer, which of the stream's items it
   is, and which life of the producer published it;
 - a *set* value is one of a kind, published at an expected offset.
 
-What was told at level `leader` may vanish with the power, and is not held against the log.
+What was answered at level `leader` may vanish with the power, and is not held against the log.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import attrs
 
 from callboard.simulations.violations import Violation
 
-PROMISE: Final = "what is published once is stored once, where its publisher was told"
+PROMISE: Final = "what is published once is stored once, at the offset that its publisher was given"
 
 STORED: Final = ("id", "stream", "set")
 
 
 @attrs.frozen
 class CallOutcome:
-    """What a publisher was told when a call ended. Times are of the wall clock, in microseconds."""
+    """What a publisher was answered when a call ended. Times are of the wall clock, in microseconds."""
 
     kind: str
     """`id`, `stream` or `set`: stored at `offset`. `mismatch`: the next offset is `offset`. `fenced`: refused for good.
@@ -62,7 +62,7 @@ def check(
     window_us: int,
     table_ids: int,
 ) -> list[Violation]:
-    """Everything that is stored twice, missing, or not as it was told.
+    """Everything that is stored twice, missing, or not as it was answered.
 
     `ends` are the partitions' next offsets, and `table_ids` how many ids a partition keeps.
     """
@@ -146,8 +146,8 @@ def _is_same(row: RemainingRecord, each: CallOutcome) -> bool:
 
 
 def _mismatches(told: Sequence[CallOutcome], ends: dict[int, int], values: Set[bytes]) -> Iterable[str]:
-    """Whoever was refused is not stored, and had seen what was there: at least all that was told before, and nothing
-    that is not.
+    """What was refused is not stored, and its publisher had seen what was there: at least all that was answered before,
+    and nothing that is not.
     """
     for each in told:
         if each.kind != "mismatch":

@@ -15,7 +15,7 @@ SLACK_S = 0.0015
 
 
 def too_fast(rate: float, begun: float, moments: Sequence[float]) -> str | None:
-    """What is wrong with when things were done at so many a second, by a call at `begun`; None if nothing is."""
+    """What is wrong with when things were done at this many a second, by a call at `begun`; None if nothing is."""
     done = sorted(moments)
     for number, moment in enumerate(done):
         if number > rate * (moment - begun + SLACK_S):

@@ -4,7 +4,7 @@ The n-th restart in a row waits `initial * factor ** (n - 1)` seconds, at most `
 `jitter` of it. After a child has run for its supervisor's period, after a restart by hand, and in a new life of its
 supervisor, its next delay is the first. Within a period a supervisor restarts its significant children `intensity`
 times at most, all together, and gives up only when they need one more; an insignificant child has a window of its own,
-which a restart by hand begins anew. Only what is to be restarted is, and nobody fails for a reason that is not there.
+which a restart by hand begins anew. Only what is to be restarted is, and no actor fails for a reason that is not there.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class _Row:
     base: float = -math.inf
     """When its last life was to begin."""
     anew: float = -math.inf
-    """When it began anew by hand. What is told at that instant may have been decided before."""
+    """When it began anew by hand. What is reported at that instant may have been decided before."""
     earlier: frozenset[int] = frozenset()
     """How many there may have been before it began anew."""
 

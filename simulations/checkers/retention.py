@@ -30,7 +30,7 @@ SLACK_BYTES: Final = 64
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
     """One violation per segment that went too early, per publish that was refused without need, and per group that is
-    told that something went unread.
+    reported that something went unread.
     """
     return [*_dropped(history, terms), *_refused(history, terms), *_unread(history, terms)]
 
@@ -39,7 +39,7 @@ def _unread(history: History, terms: Terms) -> list[Violation]:
     if terms.drops_unread or not terms.drops:
         return []
     return [
-        Violation(PROMISE, f"it was told that {entry.place} went unread: {entry.detail}", entry)
+        Violation(PROMISE, f"it was reported that {entry.place} went unread: {entry.detail}", entry)
         for entry in history.of("UnreadDropped")
     ]
 

@@ -2,13 +2,13 @@
 
 A member owns a partition from when it was handed over to it until it is decided that another is to have it. In that
 time, while nothing is disturbed (`calm.py`), a message that may be delivered is delivered within `SLACK_S`, and what
-`VERBS` plans take on a disk of that latency, if the member waits in `get` or `receive`: whoever joins, leaves or
-stalls, and whatever other partitions wait for. Members have room for more messages than there are.
+`VERBS` plans take on a disk of that latency, if the member waits in `get` or `receive`: a consumer that joins, leaves
+or stalls, and whatever other partitions wait for. Members have room for more messages than there are.
 
-A message may be delivered from when its publisher was told that it is stored; later again from when somebody was told
-that it was given back, or when the delay of a nack is over. What else makes a message come back is not judged: after a
-lease that ran out, or a consumer that failed, it is left out until it is delivered again. In a group with order per key
-a message may be delivered for certain when all before it are settled.
+A message may be delivered from when its publisher was answered that it is stored; later again from when a consumer was
+answered that it was given back, or when the delay of a nack is over. What else makes a message come back is not judged:
+after a lease that ran out, or a consumer that failed, it is left out until it is delivered again. In a group with order
+per key a message may be delivered for certain when all before it are settled.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _OwnedPartition:
     """A partition: who owns it, and what is in it."""
 
     owner: int = 0
-    """A life; 0 while it moves, or nobody has it."""
+    """A life; 0 while it moves, or has no owner."""
     since: float = 0.0
     settled_at: float = 0.0
     messages: dict[int, tuple[float, HistoryEntry]] = attrs.Factory(dict)
@@ -170,7 +170,7 @@ class ServedOwners:
             self._served.append(max(at, member.since, part.since, self._moving_since))
 
     def _comes_back(self, entry: HistoryEntry) -> None:
-        """Unless it was delivered meanwhile, or the one who gave it back has it no longer."""
+        """Unless it was delivered meanwhile, or the consumer that gave it back has it no longer."""
         part = self._part(entry)
         _, known = part.messages.get(entry.offsets[0], (NOT_KNOWN, entry))
         if known.kind == "delivered" and (known.operation, known.attempts) == (

@@ -33,7 +33,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
     anew += history.of(CLOSED)
     told = sorted([*events, *asked, *anew], key=lambda entry: entry.number)
     found = _unanswered(history, events)
-    if terms.tree is None or terms.tree.strategy == "one_for_one":  # else one who gives up begins others anew
+    if terms.tree is None or terms.tree.strategy == "one_for_one":  # else giving up begins others anew
         found += _started_early(told)
     for stated in terms.intensities:
         found += _too_many(stated, told)
@@ -88,7 +88,7 @@ def _outside(entry: HistoryEntry, kept: dict[tuple[int, str], T]) -> dict[tuple[
 def _started_early(events: list[HistoryEntry]) -> list[Violation]:
     due: dict[tuple[int, str], float] = {}
     asked: dict[tuple[int, str], float] = {}
-    """When a client last had it restarted at once. What is told at that instant may have been planned before."""
+    """When a client last had it restarted at once. What is reported at that instant may have been planned before."""
     found = []
     for entry in events:
         actor = (entry.machine, entry.who)
@@ -103,7 +103,7 @@ def _started_early(events: list[HistoryEntry]) -> list[Violation]:
                 words = f"{entry.who} started at {entry.time:.3f} s, and its backoff lasts until {at:.3f} s"
                 found.append(Violation(PROMISE, words, entry))
         elif entry.kind == "restart asked":
-            due, asked[actor] = _outside(entry, due), entry.time  # who waits is started at once
+            due, asked[actor] = _outside(entry, due), entry.time  # an actor that waits is started at once
         elif entry.kind == "ActorEnded":
             due.pop(actor, None)  # a child of that name that is added after this is another one
         elif entry.kind in ("Escalated", "ActorFailed"):
@@ -123,7 +123,7 @@ def _unanswered(history: History, events: list[HistoryEntry]) -> list[Violation]
             crashed.pop(actor, None)
     lives = {entry.operation for entry in history.of("power cut", "killed", "closed")}
     return [
-        Violation(PROMISE, f"{crash.who} crashed, and nobody restarted it or gave it up", crash)
+        Violation(PROMISE, f"{crash.who} crashed, and was neither restarted nor given up", crash)
         for (machine, _), crash in crashed.items()
         if machine not in lives
     ]

@@ -1,4 +1,4 @@
-"""A question with a timeout ends by then, and its timeout is told neither sooner nor later.
+"""A question with a timeout ends by then, and its timeout is raised neither sooner nor later.
 
 However many other questions are open, with whatever deadlines, and whatever the actor does meanwhile. No question
 outlives the tree that it was asked in.
@@ -20,7 +20,7 @@ OUTCOMES: Final = ("answered", "refused", "unsure")
 
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
-    """Questions that ended too late, or never, and timeouts that were told too soon."""
+    """Questions that ended too late, or never, and timeouts that were raised too soon."""
     if terms.tree is None:
         return []
     open_: dict[int, HistoryEntry] = {}

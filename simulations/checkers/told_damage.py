@@ -1,7 +1,8 @@
-"""What is lost is told, exactly: every record that damage cost, and no other, by everybody who tells of it.
+"""What is lost is reported, exactly: every record that damage cost, and no other, by all that report it.
 
-`damaged` entries name the offsets whose bytes were damaged; `told lost` entries all that somebody (`who`) names as lost
-in the partition. What was `accepted` is told no more by those who tell of what nobody has acknowledged (`detail`).
+`damaged` entries name the offsets whose bytes were damaged; `reported lost` entries all that one reporter (`who`) names
+as lost in the partition. What was `accepted` is reported no more by those that report only what is not accepted
+(`detail`).
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from callboard.simulations.history.recorder import History
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.violations import Violation
 
-PROMISE = "what is lost is told, exactly"
+PROMISE = "what is lost is reported, exactly"
 DAMAGED: Final = "damaged"
-TOLD: Final = "told lost"
+TOLD: Final = "reported lost"
 ACCEPTED: Final = "accepted"
 UNACCEPTED: Final = "unaccepted"
-"""The `detail` of those who tell only of what nobody has acknowledged."""
+"""The `detail` of those that report only what is not accepted."""
 
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:

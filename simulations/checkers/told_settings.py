@@ -77,7 +77,7 @@ def _wrong(seen: HistoryEntry, joining: HistoryEntry, alterings: list[_Altering]
         if altering.result is None and _holds(altering.begun, seen):
             return None
     newest = next(altering for altering in told if altering.begun.number == last)
-    return f"{seen.who} of {seen.group} goes by {seen.detail}, and was to be told of {newest.result}"
+    return f"{seen.who} of {seen.group} goes by {seen.detail}, and was to know of {newest.result}"
 
 
 def _holds(begun: HistoryEntry, seen: HistoryEntry) -> bool:

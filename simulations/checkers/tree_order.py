@@ -1,9 +1,9 @@
-"""Actors of a tree start and stop in the order that is stated, and nobody is stopped without a reason.
+"""Actors of a tree start and stop in the order that is stated, and no actor is stopped without a reason.
 
 Children start first first, each when those before it are ready, and are stopped last first, one at a time: at closing,
-when a supervisor gives up, and when a strategy restarts several. Who is restarted with a crashed child has ended before
-that child begins again; nobody else is touched. A child that supervision stops has its grace, and no more. What crashed
-is started again when its backoff is over, and nobody lives when the tree has ended.
+when a supervisor gives up, and when a strategy restarts several. What is restarted with a crashed child has ended
+before that child begins again; no other is touched. A child that supervision stops has its grace, and no more. What
+crashed is started again when its backoff is over, and no actor lives when the tree has ended.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HELD_UP: Final = ("Stall", "SlowDisk")
 SLOW: Final = "the disk takes a while for everything"
 """A remark of scenarios: what ends may take longer than its grace."""
 START_S: Final = 1.0
-"""So long after its backoff an actor that nobody holds up has begun again."""
+"""This long after its backoff an actor that nothing holds up has begun again."""
 
 
 def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> list[Violation]:
@@ -117,7 +117,7 @@ def _above(tree: TreeState, leaf: Leaf, entry: HistoryEntry) -> str:
 def _stops(tree: TreeState, leaf: Leaf, entry: HistoryEntry) -> str:
     team = leaf.team
     if leaf.mark is None:
-        return f"{leaf.path} is stopped, and nobody had a reason" if leaf.requested_at is None else ""
+        return f"{leaf.path} is stopped without a reason" if leaf.requested_at is None else ""
     if leaf.requested_at is not None or leaf.is_to_end or leaf not in team.leaves:
         return ""
     is_closing = tree.closing is not None or team.closing is not None
@@ -143,7 +143,7 @@ def _ends(tree: TreeState, leaf: Leaf, entry: HistoryEntry, *, is_quick: bool) -
     is_killed = entry.kind == "IncarnationCrashed" and entry.detail == "killed"
     if is_killed and "kill asked" not in leaf.requests:
         if leaf.mark is None:
-            return f"{leaf.path} is killed, and nobody had a reason"
+            return f"{leaf.path} is killed without a reason"
         if now < leaf.mark + grace_s - SLACK_S:
             return (
                 f"{leaf.path} is killed after {now - leaf.mark:g} s at most, and its grace is {grace_s:g} s"
@@ -161,7 +161,7 @@ def _gone(tree: TreeState, leaf: Leaf) -> str:
 
 
 def _forgotten(tree: TreeState, entry: HistoryEntry) -> str:
-    """The tree is closed in order: everybody who should live does, or soon would have."""
+    """The tree is closed in order: every actor that should live does, or soon would have."""
     now = entry.time
     for team in tree.teams.values():
         if team.closing is not None:
@@ -175,5 +175,5 @@ def _forgotten(tree: TreeState, entry: HistoryEntry) -> str:
             if now > since + START_S:
                 return f"{leaf.path} has not begun again for {now - since:g} s, and nothing kept it from that"
             if team.spec.strategy != "one_for_one" or not leaf.is_settled:
-                break  # whoever comes after it waits for it
+                break  # those that come after it wait for it
     return ""

@@ -1,4 +1,4 @@
-"""A tree of actors as its history tells it: who lives, who is to stop and why, and when teams end and begin again.
+"""A tree of actors as its history shows it: which live, which are to stop and why, and when teams end and begin again.
 
 A *team* is a supervisor of actors; all teams are children of the root. A *mark* says that supervision has a reason to
 end a life (and when it got it); a *request* is one of a client, or of the actor itself, to end it. Marks of one instant
@@ -80,7 +80,7 @@ class Leaf:
     """It has been up, or failed, since its team began."""
     has_failed: bool = False
     is_listed: bool = True
-    """It is in the team as its specification lists it; others wait for nobody, and nobody for them."""
+    """It is in the team as its specification lists it; others wait for none, and none for them."""
     is_gone: bool = False
     """It has left the team."""
     marks: dict[str, Reason] = attrs.Factory(dict)
@@ -142,7 +142,7 @@ class Team:
     """In this life or an earlier one: teams after it wait for it once."""
 
     def note_ready(self) -> None:
-        """It is ready when everybody whom it waits for has been up, or failed."""
+        """It is ready when all that it waits for have been up, or failed."""
         waits_for = [
             leaf for leaf in self.leaves if leaf.spec.awaited and leaf.is_listed and not leaf.is_gone
         ]
@@ -155,7 +155,7 @@ class Team:
         return self.leaves[: self.leaves.index(leaf)]
 
     def together(self, leaf: Leaf) -> list[Leaf]:
-        """Who is restarted with `leaf`, without it."""
+        """The actors that are restarted with `leaf`, without it."""
         strategy = self.spec.strategy
         if strategy == "one_for_one":
             return []
@@ -232,7 +232,7 @@ class TreeState:
                 leaf.has_failed = leaf.is_settled = True
                 leaf.due = None
                 for other in leaf.team.leaves:
-                    other.marks.pop(leaf.path, None)  # who fails alone is restarted with nobody
+                    other.marks.pop(leaf.path, None)  # one that fails alone is restarted alone
             case "ActorEnded":
                 leaf.is_gone, leaf.life, leaf.due = True, "", None
                 if leaf in leaf.team.leaves:
@@ -280,7 +280,7 @@ class TreeState:
         leaf.life, leaf.ended, leaf.was_finished = "", now, how == "finished"
         if not leaf.was_expected and how in RESTARTS[leaf.spec.restart]:
             for other in leaf.team.together(leaf):
-                # Who is insignificant may fail alone; who finished may have ended later than it told.
+                # An insignificant actor may fail alone; one that finished may have ended later than it said.
                 is_certain = leaf.spec.significant and how == "crashed"
                 other.add_mark(leaf.path, now, is_certain=is_certain)
                 other.is_disturbed = True

@@ -1,4 +1,4 @@
-"""Who watches an actor hears once that it has ended for good, at that moment, and of nothing else."""
+"""A watcher of an actor is notified once that it has ended for good, at that moment, and of nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Disk in memory that forgets at a crash what was not synced, and fails when told to.
+"""A Disk in memory that forgets at a crash what was not synced, and fails on request.
 
 It keeps the same protocol as the real disk and the same errors, without threads: a plan runs in one step after one
 checkpoint, so a run under a deterministic scheduler repeats exactly.
@@ -39,7 +39,7 @@ from .verbs import VerbRunner
 LOCK_NAME: Final = "lock"
 UNPROMISED: Final = frozenset({LOCK_NAME, "committed"})
 NAMES_TOLD: Final = 4
-"""So many files are named of those that a power loss treated alike."""
+"""This many files are named of those that a power loss treated alike."""
 
 
 @attrs.frozen(eq=False)
@@ -55,7 +55,7 @@ class MemoryLock:
 
 
 class MemoryDisk(VerbRunner):
-    """A disk in memory. `clock` tells when plans were submitted; trio's time without it.
+    """A disk in memory. `clock` says when plans were submitted; trio's time without it.
 
     Knobs, to be turned at any time: `capacity_bytes` (None: no limit), `cold` (`read_cached` finds nothing),
     `latency_s` (how long each plan and read takes, on trio's clock), `instant` (plans and reads are no checkpoints: for
@@ -65,7 +65,7 @@ class MemoryDisk(VerbRunner):
     `observer` is called with the owner, the verb's name in `VERB_NAMES` and the path before each verb of a plan, each
     read that is answered, and each mapping and store of a mark. It may `kill` or `crash`: the verb does not run then.
 
-    `is_barred` tells whether whoever calls is on a dead machine, and may begin nothing here.
+    `is_barred` says whether the caller is on a dead machine, and may begin nothing here.
 
     `halted` is awaited by tasks that find themselves on a dead machine, in place of `StaleIncarnation`: a simulator
     parks them for ever. Calls that cannot wait raise nevertheless.
@@ -111,7 +111,7 @@ class MemoryDisk(VerbRunner):
 
     @property
     def owners(self) -> frozenset[str]:
-        """Who has had the disk in this life of the machine, and was not forgotten."""
+        """The owners of the disk in this life of the machine which were not forgotten."""
         return frozenset(self._current)
 
     async def forget(self, owner: str) -> None:
@@ -123,7 +123,7 @@ class MemoryDisk(VerbRunner):
                 last.is_fenced = True
                 await last.drain()
                 self._current.pop(owner, None)
-        if not births.locked():  # else somebody waits in `incarnate`
+        if not births.locked():  # else a task waits in `incarnate`
             self._births.pop(owner, None)
 
     async def lock(self, holder: dict[str, Any]) -> MemoryLock:
@@ -195,7 +195,7 @@ class MemoryDisk(VerbRunner):
         """Lose power when `verbs` more verbs have run, failed ones included, and stay off until `power_on`.
 
         `answered`: power is lost as the next verb starts, so a plan that ends before it gets its answer. Otherwise it
-        is lost right after the last verb (the first, for 0), and nobody learns that it ran.
+        is lost right after the last verb (the first, for 0), and it is not reported that it ran.
         """
         self._fuse = (verbs, choose, answered)
 

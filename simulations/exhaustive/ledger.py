@@ -1,4 +1,4 @@
-"""What the users of a log and its journal were told, and what they may therefore expect after a crash."""
+"""What the users of a log and its journal were answered, and what they may therefore expect after a crash."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class LogPromises:
     events: tuple[bytes, ...] = ()
     """Events handed to the journal, in order."""
     events_proven: int = 0
-    """So many of them were synced."""
+    """This many of them were synced."""
     tentative: tuple[bytes, ...] = ()
     """Events on their way, or failed: they may follow those."""
     gaps: frozenset[int] = frozenset()

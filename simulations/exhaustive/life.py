@@ -1,4 +1,4 @@
-"""A log beside its journal on a memory disk, as one owner has them open, and a ledger of what it was told."""
+"""A log beside its journal on a memory disk, as one owner has them open, and a ledger of what it was answered."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ DOWN_S: Final = 0.05
 TIMES: Final = 20
 """How often a disk refuses at most that refuses what is written first after an event."""
 SOON: Final = 40
-"""What is to come some time later comes at one of so many passings."""
+"""What is to come some time later comes at one of this many passings."""
 QUESTIONS: Final = ("Ack", "Nack", "Fetch", "Extend", "WaitForReady", "ReleaseConsumer", "Flush")
 """Classes of what consumers tell and ask partitions."""
 ANSWERS: Final = ("extended", "extended", "deliver", "acked", "nacked", "released")
@@ -157,7 +157,7 @@ def behind_a_drop(entropy: Entropy, last: int) -> list[Fault]:
 
 
 def by_parts(entropy: Entropy, partitions: Sequence[str], horizon_s: float) -> list[Fault]:
-    """One partition refuses for certain, while nobody hears what becomes of what another was given."""
+    """One partition refuses for certain, while what another was given remains unanswered."""
     first = int(entropy.random() * len(partitions))
     refuses, unsure = partitions[first], partitions[(first + 1) % len(partitions)]
     at_s = round(entropy.random() * horizon_s, 3)

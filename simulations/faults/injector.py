@@ -3,7 +3,7 @@
 Theory of operation
 -------------------
 Every fault of the plan becomes a *case*. Its moment comes by virtual time, or synchronously when a probe is passed;
-then its *action* (`actions.py`) runs. An action attempts at once. Where its target is not there (nobody is up, no such
+then its *action* (`actions.py`) runs. An action attempts at once. Where its target is not there (nothing is up, no such
 actor, no file yet) it may *await* the next possibility for a while. What lasts ends after its time. A case is *over*
 when nothing more can come of it; when all are over, the world is healed.
 
@@ -55,7 +55,7 @@ class FaultCase:
     # -- what actions say
 
     def hit(self) -> None:
-        """The fault had an effect (N1). Told in the history the first time."""
+        """The fault had an effect (N1). Entered in the history the first time."""
         if not self._hits:
             where = self.world.steps.where
             told = f"{self.fault.happening()} ({where})" if where else self.fault.happening()
@@ -85,7 +85,7 @@ class FaultCase:
     # -- time
 
     def later(self, seconds: float, call: Callable[[], object]) -> None:
-        """Call `call` after so many virtual seconds, unless the case is over by then."""
+        """Call `call` after this many virtual seconds, unless the case is over by then."""
 
         async def wait() -> None:
             await self.world.rest(seconds)
@@ -95,7 +95,7 @@ class FaultCase:
         self.injector.task(wait)
 
     def over_after(self, seconds: float) -> None:
-        """The case lasts so many virtual seconds from now, and what it has slowed down a little longer."""
+        """The case lasts this many virtual seconds from now, and what it has slowed down a little longer."""
         until = (
             self.world.now
             + seconds

@@ -239,7 +239,7 @@ class CrashConsumer(Fault):
 
 @attrs.frozen
 class RetryIndefinite(Fault):
-    """Publishers publish again, so many times in all, what may have been stored: duplicates are then expected."""
+    """Publishers publish again, this many times in all, what may have been stored: duplicates are then expected."""
 
     times: int = field(COUNT, 1)
 

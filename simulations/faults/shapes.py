@@ -1,6 +1,6 @@
 """Shapes: what a field of a fault may hold, and how it is written as plain data.
 
-A plan may come from a file that nobody trusts. So every field has a shape, every value is checked against it when a
+A plan may come from an untrusted file. So every field has a shape, every value is checked against it when a
 fault is made, and what is read from plain data (numbers, strings, booleans, lists, maps) is never taken for something
 else.
 """
@@ -185,7 +185,7 @@ def field(shape: Shape, default: Any = attrs.NOTHING) -> Any:
     """An attrs field of this shape."""
     if isinstance(shape, Number):
         return attrs.field(default=default, converter=number, metadata={"shape": shape})
-    # who makes plans simpler reads "least"
+    # shrinking reads "least"
     least = {"least": shape.low} if isinstance(shape, WholeNumber) and shape.low > 0 else {}
     return attrs.field(default=default, metadata={"shape": shape, **least})
 

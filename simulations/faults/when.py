@@ -28,7 +28,7 @@ SECONDS_MAX: Final = 10 * 366 * 86_400.0
 AWAIT: Final = "await"
 """The probe that is passed before each step of the program's own tasks, from one of their awaits to the next."""
 WAKE: Final = "wake"
-"""The probe that is passed each time that virtual time has gone on, before those run who waited for it."""
+"""The probe that is passed each time that virtual time has gone on, before the tasks run that waited for it."""
 PASSINGS_MAX: Final = 10_000_000
 """The last passing of a probe that a plan may name."""
 
@@ -43,7 +43,7 @@ class _Moment:
 
 @attrs.frozen
 class At(_Moment):
-    """So many virtual seconds after the run began."""
+    """This many virtual seconds after the run began."""
 
     seconds: float = field(Number(0.0, SECONDS_MAX))
 

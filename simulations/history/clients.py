@@ -1,7 +1,7 @@
 """Observed clients: thin wrappers over the public face that record what they do and see. They change nothing.
 
 Each passes a probe of the world when it acts ("publish", "deliver", "ack", "nack", "release", "flush"), and when it is
-told that what it did is done ("published", "acked", "nacked", "released"), so that faults can wait for it.
+answered that what it did is done ("published", "acked", "nacked", "released"), so that faults can wait for it.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ def _is_in(offset: int, ranges: Sequence[tuple[int, int]]) -> bool:
 
 
 _Lazy = tuple[int, ReceivedMessage | ReceivedBatch, tuple[int, ...]]
-"""An ack that nobody waits for: its operation, what it is of, and the offsets."""
+"""An ack that is not awaited: its operation, what it is of, and the offsets."""
 
 
 class ObservedConsumer:
@@ -407,7 +407,7 @@ class ObservedConsumer:
         except LeaseLost as error:
             if verb != "extend":
                 self._settled_singly(held)
-            if lazy:  # it tells of others, which were lost before; no flush tells of those again
+            if lazy:  # it names others, which were lost before; no flush names those again
                 self._tell_failed(error)
                 self._lazy.append((operation, held, offsets))
                 return "unsure"
@@ -442,9 +442,9 @@ class ObservedConsumer:
             self._singly.setdefault(self._batch_of[held], set()).add(held.offset)
 
     async def flush(self) -> None:
-        """Wait until all acks that nobody waited for are synced. When one failed, none is known to have happened.
+        """Wait until all acks that were not awaited are synced. When one failed, none is known to have happened.
 
-        Of leases that are lost it is told which: the other acks are synced.
+        Of leases that are lost it is known which: the other acks are synced.
         """
         lazy, self._lazy = self._lazy, []
         self._flushing.append(lazy)
@@ -466,7 +466,7 @@ class ObservedConsumer:
             self._record("acked", operation, held, offsets)
 
     def _tell_failed(self, error: CallboardError) -> None:
-        """An error tells of all acks that nobody waited for, whichever task's: which were lost, or that some failed."""
+        """An error is about all acks that were not awaited, whichever task's: which were lost, or that some failed."""
         for lazy in (*self._flushing, self._lazy):
             if isinstance(error, LeaseLost):
                 lazy[:] = self._lost_of(lazy, _lost(error))
@@ -478,7 +478,7 @@ class ObservedConsumer:
     def _lost_of(self, lazy: list[_Lazy], lost: Sequence[tuple[int, int]]) -> list[_Lazy]:
         """Tell of the acks that were lost; returns the others.
 
-        Ranges name offsets alone: which of two acks of one offset is meant nobody knows.
+        Ranges name offsets alone: which of two acks of one offset is meant is unknown.
         """
         pools = (*self._flushing, self._lazy)
         acks = Counter(offset for pool in pools for _, _, offsets in pool for offset in offsets)

@@ -1,4 +1,4 @@
-"""Entry: one line of a history, flat, and how it is told in words.
+"""Entry: one line of a history, flat, and its words.
 
 Vocabulary
 ----------
@@ -15,8 +15,8 @@ lost           the lease was lost: the settlement had no effect
 =============  ========================================================================================
 
 A *life* is the time from a consumer's `joined` to its `left`; deliveries carry its number as their `operation`. Before
-it the consumer is `joining`, and behind it the group is told that it leaves, until it is `gone`: with nothing in
-`detail` when it was told that it has left, else with how its life ended.
+it the consumer is `joining`, and behind it the group learns that it leaves, until it is `gone`: with nothing in
+`detail` when its leaving was answered, else with how its life ended.
 
 A `change` of a topic or group ends as `changed`, `not changed` (it did not happen) or `maybe changed`.
 """
@@ -28,12 +28,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 ALTERED: Final = -1
-"""The id of bytes that nobody published."""
+"""The id of bytes that were never published."""
 SETTLEMENTS: Final = {"ack": "acked", "nack": "nacked", "release": "released", "extend": "extended"}
 MAYBE: Final = ", and it may have happened"
 """Behind the name of an error that is indefinite."""
 LAZY: Final = "lazy"
-"""The detail of an ack that nobody waits for."""
+"""The detail of an ack that is not awaited."""
 RECEIVING: Final = "receive"
 """The detail of a delivery whose lease is renewed until its consumer is done with it."""
 BATCH: Final = "batch"
@@ -71,12 +71,12 @@ class HistoryEntry(NamedTuple):
     partition: int = -1
     group: str = ""
     ids: tuple[int, ...] = ()
-    """Message ids; `ALTERED` where the bytes are nobody's."""
+    """Message ids; `ALTERED` where the bytes were never published."""
     offsets: tuple[int, ...] = ()
     attempts: tuple[int, ...] = ()
     until: float = 0.0
-    """Deliveries: when the lease ends. Nacks: when the delay does. Who waits for a batch: when that may be not full.
-    Who gave up: when it had begun to wait. Restarts: the delay in seconds."""
+    """Deliveries: when the lease ends. Nacks: when the delay does. Waits for a batch: when that may be not full.
+    Waits that were given up: when they began. Restarts: the delay in seconds."""
     detail: str = ""
     where: str = ""
     """The line of the program that did it, in a watched run: `path/bank.py:12`."""

@@ -1,7 +1,7 @@
 """Observed members of an exclusive group: what each owns, waits for, is handed and settles is recorded.
 
-Nothing is changed by that. Who owns what is read off the coordinator's assignment, from inside; before each entry of a
-member anew, so that what an entry shows is not held against who was the owner before.
+Nothing is changed by that. The owners are read off the coordinator's assignment, from inside; before each entry of a
+member anew, so that what an entry shows is not held against the owner before.
 
 Entries
 -------
@@ -51,7 +51,7 @@ class ObservedMembers:
         """By topic and partition: what was recorded last, and what it was decided by."""
 
     def look(self) -> None:
-        """Record whose owner has changed."""
+        """Record the partitions whose owner has changed."""
         machine = self._world.machine
         if machine is None or machine.runtime is None or machine.dead:
             return
@@ -120,7 +120,7 @@ class ObservedMember:
         self.record("asks")
         try:
             message = await call()
-        except InvalidArgument as error:  # told at once: its machine may end before it comes out
+        except InvalidArgument as error:  # recorded at once: its machine may end before it comes out
             raise self._members.broken(Violation(SENSIBLE, str(error))) from error
         except BaseException:
             self.record("gave up")

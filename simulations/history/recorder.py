@@ -1,7 +1,7 @@
 """History: the flat list of entries that a run adds up, and the messages that exist.
 
 A message is known by its bytes: `message` gives out its id, and `identify` finds the id of bytes that came back.
-Bytes that come back altered are nobody's. So values must be unique within a run.
+Bytes that come back altered belong to no message. So values must be unique within a run.
 
 Invariants
 ----------
@@ -54,7 +54,7 @@ class History:
         """Partitions that publishers chose themselves, by message."""
         self._beside: dict[int, tuple[Mapping[str, bytes], datetime | None]] = {}
         self.stored: set[int] = set()
-        """Ids of messages whose publisher was told that they are stored."""
+        """Ids of messages which are stored, as their publishers know."""
         self.unobserved = Unobserved()
         """What checkers do not judge."""
         self.now = now
@@ -89,7 +89,7 @@ class History:
         headers: Mapping[str, bytes] | None = None,
         timestamp: datetime | None = None,
     ) -> int:
-        """The id of bytes that came back; `ALTERED` when nobody published them, or with other things beside them.
+        """The id of bytes that came back; `ALTERED` when they were never published, or with other things beside them.
 
         What is None of the headers and the timestamp is not looked at.
         """

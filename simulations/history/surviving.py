@@ -65,7 +65,7 @@ class PartitionLeft:
     end: int = 0
     """The visible end."""
     records: dict[int, int] = attrs.Factory(dict)
-    """Offset to message id, in the order in which they were read; `ALTERED` for bytes that nobody published."""
+    """Offset to message id, in the order in which they were read; `ALTERED` for bytes that were never published."""
     order: tuple[int, ...] = ()
     """Offsets as they were read, also where one came twice."""
     explained: tuple[Lost, ...] = ()
@@ -136,7 +136,7 @@ class Recovered:
 
 async def recover(disk: MemoryDisk, open_runtime: Callable[[], Any]) -> Recovered:
     """Open what a run has left, and close it again. Raises what opening raises: it must be readable."""
-    was_instant, disk.instant = disk.instant, True  # nobody else is there: no schedule is to be searched here
+    was_instant, disk.instant = disk.instant, True  # no other task is there: no schedule is to be searched
     try:
         async with open_runtime() as runtime:
             return Recovered(

@@ -1,4 +1,4 @@
-"""One drive: the machines from one seed, under one plan, for so many inputs, and then until everything is settled.
+"""One drive: the machines from one seed, under one plan, for this many inputs, and then until everything is settled.
 
 An *event* is one input to a state machine: a publish, a fetch, a settlement, a commit, a lease that was read, an
 ending, a step of the supervisor. In the end everything heals, and all that was published has to be settled within a

@@ -151,7 +151,7 @@ class FastPathDriver:
     # -- the loop -------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Turn after turn, until so many events have happened."""
+        """Turn after turn, until this many events have happened."""
         self.tree.open(0.0)
         draw, operations, limit, steps = self.draw, self.operations, self.limit, self.steps
         count = len(operations)
@@ -248,7 +248,7 @@ class FastPathDriver:
     def fetch_from(
         self, partition: PartitionModel, group: GroupModel, consumer: int, max_records: int, burst: int
     ) -> int:
-        """So many fetches of so many records each, while there are any."""
+        """This many fetches of this many records each, while there are any."""
         now, fetch, group_id = self.now, partition.core.fetch, group.group_id
         pending, trace, is_watched = partition.pending, self.trace, "deliver" in self.triggers
         done = 0
@@ -535,7 +535,7 @@ class FastPathDriver:
     # -- the end --------------------------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Heal everything; then all that was published is settled, in so many rounds."""
+        """Heal everything; then all that was published is settled, in this many rounds."""
         self.triggers.clear()
         self.is_healed = True
         for partition in self.partitions:

@@ -1,9 +1,9 @@
 """What the consumers of one group know of one partition, and the rules that every delivery and answer must keep.
 
-The ledger is told what consumers see (a lease delivered, a settlement answered) and what the journal holds by then;
+The ledger gets what consumers see (a lease delivered, a settlement answered) and what the journal holds by then;
 it knows nothing of how the delivery works. Per offset, in flat arrays, so that a range costs one slice:
 
-- *asked*     somebody asked to settle it, or the log has lost it and said so.
+- *asked*     a consumer asked to settle it, or the log has lost it and said so.
 - *settled*   an ack of it was answered: synced.
 - *holder*    the lease by which a consumer may believe to hold it; 0 for none.
 - *expected*  the number of its next attempt. Below 0 when what the power took with it leaves that open: then at most
@@ -249,4 +249,6 @@ class Ledger:
                 break
             unasked = self.asked.find(0, start, min(stop, visible_end))
         if unasked >= 0:
-            raise Violation(conservation.PROMISE, f"offset {unasked} is settled, and nobody asked for that")
+            raise Violation(
+                conservation.PROMISE, f"offset {unasked} is settled, and no consumer asked for that"
+            )

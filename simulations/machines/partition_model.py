@@ -67,7 +67,7 @@ Record = tuple[GroupEvents, float]
 """What goes into the journal, and wall minus monotonic time when it does."""
 
 Surviving = Callable[[int], int]
-"""How many of so many unsynced things in a row the power leaves."""
+"""How many of a number of unsynced things in a row the power leaves."""
 
 
 class WaitingPublisher:
@@ -136,7 +136,7 @@ class GroupModel:
 
 @attrs.define(eq=False)
 class CommitUnderWay:
-    """What is being written and synced, for whom."""
+    """What is being written and synced, for which asker."""
 
     appends: Appends | None
     records: list[Record]
@@ -171,14 +171,14 @@ class PartitionModel:
         self.deliveries: dict[tuple[int, int], tuple[PendingLease, LeasedRecords]] = {}
         """What the core delivers, by group's and lease's id."""
         self.undelivered: list[Pending] = []
-        """Of crashed incarnations: nobody has heard of them."""
+        """Of crashed incarnations: they were not answered."""
         self.unwritten: list[Pending] = []
         """Settlements that went down with an incarnation: the next one repeats nacks; else leases go on alone."""
         # the journal
         self.written: list[Record] = []
         self.synced = 0
         self.told: list[Pending] = []
-        """What was told of records that are not synced."""
+        """What was answered about records that are not synced."""
         self.carried: Carried
         states = GroupStates()
         self.records_at_start: list[bytes] = []
@@ -365,7 +365,7 @@ class PartitionModel:
     # -- ends and beginnings --------------------------------------------------------------------------------
 
     def crash(self) -> None:
-        """The actor is gone. Its plan under way runs to its end, but nobody hears of it."""
+        """The actor is gone. Its plan under way runs to its end, but is not reported."""
         self.is_up = False
         self.crashes += 1
         plan = self._plan_ended()
@@ -408,7 +408,7 @@ class PartitionModel:
     def end_process(self, surviving: Surviving | None = None) -> None:
         """The process is killed; or power is gone, and of what was written and not synced a beginning is `surviving`.
 
-        No consumer and no publisher is left. What nobody can know any more, the ledgers are told.
+        No consumer and no publisher is left. What cannot be known any more goes to the ledgers.
         """
         plan = self._plan_ended(is_synced=False)
         if plan is not None:

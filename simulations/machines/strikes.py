@@ -100,7 +100,7 @@ def _seconds(fault: Any) -> float:
 
 
 def draw_strikes(draw: Callable[[], int], events: int) -> list[tuple[int, Strike]]:
-    """Strikes for a run of about so many events: which kinds there are at all is drawn first."""
+    """Strikes for a run of about this many events: which kinds there are at all is drawn first."""
     kinds: tuple[Kind, ...] = get_args(Kind)
     enabled = [kind for kind in kinds if draw() & 1]
     if not enabled:

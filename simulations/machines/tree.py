@@ -36,7 +36,7 @@ Agenda = Callable[[float, Callable[[float], None]], None]
 
 
 class Tree:
-    """One supervisor. `start` and `stop` are told which partition begins and ends a life."""
+    """One supervisor. `start` and `stop` get the partition that begins or ends a life."""
 
     def __init__(
         self,

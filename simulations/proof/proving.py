@@ -77,7 +77,7 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def prove(name: str, *, now: Callable[[], float] = lambda: 0.0) -> Proof:
-    """Switch off the safeguard of that name, and search. `now` tells seconds.
+    """Switch off the safeguard of that name, and search. `now` gives seconds.
 
     Safeguards do not depend on one another: processes may share them among themselves.
     """

@@ -119,7 +119,7 @@ _TABLE: Final = (
     Safeguard(
         "ack answered after the journal",
         "consumers hear of acks that are not stored yet",
-        "who waits for the journal is answered before it is written",
+        "a question that waits for the journal is answered before it is written",
         (Patch(f"{ACTORS}.partition.participants.JournalParticipant.stage", wrong.answers_at_once),),
     ),
     Safeguard(
@@ -171,7 +171,7 @@ _TABLE: Final = (
     ),
     Safeguard(
         "offsets above all that were named",
-        "an offset that somebody knows is given to another record",
+        "an offset that a client knows is given to another record",
         "the next offset is where the log ends, whatever journal and `committed` file name",
         (Patch(f"{LOG}.partition.recovery.TailRecovery.plan_top", wrong.starts_at_the_end_of_the_log),),
         ("damaged-middle", "unsynced-and-seen"),

@@ -1,4 +1,4 @@
-"""Wrong functions, each made out of the right one: what the product would do if somebody forgot a safeguard.
+"""Wrong functions, each made out of the right one: what the product would do without a safeguard.
 
 Named after the safeguard that is missing. `safeguards` says where each is put.
 """
@@ -275,7 +275,7 @@ def writes_what_is_healed(original: Original) -> Original:
 
 
 def drops_acks(original: Original) -> Original:
-    """The journal is not told what was acked."""
+    """The journal does not get what was acked."""
 
     def record(self: Any, wall_offset_s: float) -> Any:
         kept = [event for event in self.events if not isinstance(event, AckEvent)]
@@ -306,5 +306,5 @@ def counts_no_attempts(_: Original) -> Original:
 
 
 def nobody_is_unsettled(_: Original) -> Original:
-    """Retention is told that every group has settled everything."""
+    """Retention is answered that every group has settled everything."""
     return lambda self, otherwise: otherwise

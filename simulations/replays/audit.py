@@ -20,7 +20,7 @@ from callboard.simulations.violations import Violation
 
 PROMISE: Final = "a replayed topic holds the recording"
 LOST_TOGETHER_MAX: Final = 100_000
-"""So many records may be missing in one place; more are looked for in vain."""
+"""This many records may be missing in one place; more are looked for in vain."""
 
 
 class _AuditedRows:
@@ -65,7 +65,7 @@ class _Expected:
         return self.at < len(self.rows)
 
     def take(self, count: int) -> None:
-        """So many records have come."""
+        """This many records have come."""
         self.at += count
 
 

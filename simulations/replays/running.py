@@ -46,16 +46,16 @@ SEGMENTS: Final = 8
 """In a partition that is full."""
 CONSUMED_MAX: Final = 5_000
 CONSUMED: Final = 500
-"""At a pace, the group consumes about so many records at a time, or those of so many seconds."""
+"""At a pace, the group consumes about this many records at a time, or those of this many seconds."""
 PAUSE_S: Final = 30.0
 ANSWERING: Final = frozenset({"running", "full"})
-"""States in which a partition's numbers are known. One that was full stays so until somebody publishes."""
+"""States in which a partition's numbers are known. One that was full stays so until the next publish."""
 HEAL_AFTER_S: Final = 60.0
 """Faults end so long after the last record was due,"""
 PATIENCE_S: Final = 3_600.0
 """and everything must be over so much later."""
 COLLECT_EVERY: Final = 20_000
-"""Garbage is collected after so many records: by itself Python does not, inside a run."""
+"""Garbage is collected after this many records: by itself Python does not, inside a run."""
 TICKS_PER_RECORD: Final = 2_000
 
 
@@ -137,7 +137,7 @@ def idle_faults(ended: Run) -> Iterator[str]:
 
 
 def random_plan(seed: int, partitions: int, horizon_s: float, topic: str = TOPIC) -> Plan:
-    """A plan drawn from the seed: faults of every kind that a log survives, within so many virtual seconds."""
+    """A plan drawn from the seed: faults of every kind that a log survives, within this many virtual seconds."""
     actors = tuple(f"topics/{topic}/{index}" for index in range(partitions))
     space = FaultSpace(
         actors=(*actors, "catalog", "renewals", "timer-wheel", f"groups/{GROUP}"),

@@ -43,7 +43,7 @@ LIMITS: Final = (
     "journal_unproven_bytes",
 )
 TEAM_BACKOFF_S: Final = 0.001
-"""A team comes back later than it ended: in a history the two can be told apart."""
+"""A team comes back later than it ended: in a history the two are distinct."""
 
 Make = Callable[[str, "ActorPlan"], ActorStart]
 """What starts the actor at a path."""
@@ -96,15 +96,15 @@ class ProgramTraffic:
     """Between two things that a client does."""
     handling_s: float = 0.0
     crash_every: int = 0
-    """Every so many-th message makes its actor crash; 0 for none."""
+    """Every n-th message makes its actor crash; 0 for none."""
     stop_every: int = 0
-    """Every so many-th message makes its actor stop itself; 0 for none."""
+    """Every n-th message makes its actor stop itself; 0 for none."""
     bad_start_every: int = 0
-    """Every so many-th life of an actor ends before it is ready; 0 for none."""
+    """Every n-th life of an actor ends before it is ready; 0 for none."""
     calls_every: int = 0
-    """Every so many-th thing that a client does is no message, but a call to the supervisor or an actor's end."""
+    """Every n-th thing that a client does is no message, but a call to the supervisor or an actor's end."""
     quiet_every: int = 0
-    """After every so many-th thing a client rests for longer than any period; 0 for never."""
+    """After every n-th thing a client rests for longer than any period; 0 for never."""
     burst: int = 0
     """How many questions a client asks at once, in each session, of one actor, to be answered later."""
     disk_s: float = 0.0

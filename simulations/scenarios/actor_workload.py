@@ -53,7 +53,7 @@ class ActorTraffic:
     """Between two questions of an asker."""
     handling_s: float = 0.0
     crash_every: int = 0
-    """Every so many-th question makes its actor crash; 0 for none."""
+    """Every n-th question makes its actor crash; 0 for none."""
     strategy: str = "one_for_one"
     restart: str = "permanent"
     intensity: int = 5
@@ -140,7 +140,7 @@ class RunningSystem:
         return ()
 
     def crash(self, path: str, error: BaseException) -> None:
-        """Let the actor at `path` fail with `error`. Raises when nobody lives there."""
+        """Let the actor at `path` fail with `error`. Raises when no actor lives there."""
         self.system.actor(path).crash(error)
 
 

@@ -34,7 +34,7 @@ PARTITION: Final = ("topics/orders/0",)
 
 @attrs.frozen(kw_only=True)
 class Smuggling(Traffic):
-    """Traffic whose payloads hold a frame: of another segment, valid there, with a record nobody published."""
+    """Traffic whose payloads hold a frame: of another segment, valid there, with a record that was never published."""
 
     def value(self, number: int) -> bytes:
         """The message's text, and behind it a frame."""

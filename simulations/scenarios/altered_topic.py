@@ -28,7 +28,7 @@ BESIDE_BYTES: Final = 1 * KIB
 """More than what a record takes besides its value."""
 KEPT_BYTES: Final = 2 * SEGMENT_BYTES_MIN
 FILLING: Final = KEPT_BYTES // VALUE_BYTES + 4
-"""So many publishes are more than the topic keeps."""
+"""This many publishes are more than the topic keeps."""
 SETTLE_S: Final = 2.0
 """How long a message is waited for."""
 AGE_S: Final = 1.0
@@ -48,7 +48,7 @@ class AlteredTopic:
         self._turn = 0
 
     async def alter(self, runtime: Any, times: int) -> None:
-        """So many times in all; what fails is left, and the next one begins with what is there."""
+        """This many times in all; what fails is left, and the next one begins with what is there."""
         while self._turn < times:
             self._turn += 1
             try:
@@ -76,7 +76,7 @@ class AlteredTopic:
             raise self._broken(
                 f"{NAME} took {FILLING} messages of {VALUE_BYTES} bytes, and is to keep {KEPT_BYTES}"
             )
-        world.sometimes("a topic that was full took more when it was told to keep more", count is not None)
+        world.sometimes("a topic that was full took more when it was altered to keep more", count is not None)
         await runtime.alter_topic(NAME, retention_bytes=16 * MIB, segment_bytes=SEGMENT_BYTES_MIN)
         await self._publish_more(topic, turn)
         await self._check_compression(runtime, topic, turn)
@@ -100,14 +100,14 @@ class AlteredTopic:
             try:
                 await topic.publish(value_of(turn, number))
             except TopicFull as error:
-                raise self._broken(f"{NAME} refuses what it was told to keep: {error}") from None
+                raise self._broken(f"{NAME} refuses what it was altered to keep: {error}") from None
         after = (await topic.describe())[0]
         if after.segments <= before.segments:
             words = f"{after.segments} segments after {after.size_bytes - before.size_bytes} bytes more"
             raise self._broken(f"{NAME} has {words}; they were to be {SEGMENT_BYTES_MIN} bytes large")
 
     async def _check_compression(self, runtime: Any, topic: Any, turn: int) -> None:
-        """What packs well takes little when the topic was told to pack, and all when it was told not to."""
+        """What packs well takes little when the topic is altered to pack, and all when it is altered not to."""
         for compression in ("gzip", "none") if turn % 2 else ("zstd", "none"):
             await runtime.alter_topic(NAME, compression=compression)
             before = (await topic.describe())[0]
@@ -141,9 +141,7 @@ class AlteredTopic:
         await trio.sleep(2 * AGE_S)
         kept = (await topic.describe())[0]
         if kept.size_bytes > KEPT_BYTES and kept.segments > 1 and is_healed:
-            words = (
-                f"{NAME} has {kept.size_bytes} bytes {2 * AGE_S:g} s after it was told to keep {KEPT_BYTES}"
-            )
+            words = f"{NAME} has {kept.size_bytes} bytes {2 * AGE_S:g} s after it was altered to keep {KEPT_BYTES}"
             raise self._broken(words)
         await runtime.alter_topic(NAME, retention_age=AGE_S, segment_age=AGE_S)
         jumps = self._world.fault_counts["JumpClock"]
@@ -151,9 +149,11 @@ class AlteredTopic:
         kept = (await topic.describe())[0]
         if kept.start_offset < kept.visible_end and is_healed and not jumps:
             words = f"{NAME} begins at {kept.start_offset} and ends at {kept.visible_end}"
-            raise self._broken(f"{words}, long after it was told to keep nothing for longer than {AGE_S:g} s")
+            raise self._broken(
+                f"{words}, long after it was altered to keep nothing for longer than {AGE_S:g} s"
+            )
 
 
 def value_of(turn: int, number: int) -> bytes:
-    """A payload that does not pack, and that is nobody else's."""
+    """A payload that does not pack, and that is unique."""
     return shake_128(b"%d in turn %d" % (number, turn)).digest(VALUE_BYTES)

@@ -58,7 +58,7 @@ MESSAGES: Final = (
         "GroupIdle",
     ),
 )
-"""What actors of a broker are told and asked."""
+"""What clients of a broker do."""
 BrokerSpace = partial(
     FaultSpace, actors=PARTITIONS + OTHERS, consumers=CONSUMERS, messages=MESSAGES, paths=FILES
 )
@@ -89,7 +89,7 @@ class PublishAndRecover(BrokerRun):
 
 
 class PublishOnly(BrokerRun):
-    """Publishers and nobody else: what only a later sync for an ack's sake would have saved is lost here."""
+    """Publishers alone: what only a later sync for an ack's sake would have saved is lost here."""
 
     name = "publish-only"
     space = BrokerSpace(
@@ -285,7 +285,7 @@ class TightTraffic(Traffic):
     """Traffic that meets failures."""
 
     cut_when_told: int = 0
-    """At which success that is told after the first fault the power is cut; 0: never."""
+    """At which success after the first fault the power is cut; 0: never."""
     cut_when_acked: bool = False
     """Whether only success of acks counts for that."""
 
@@ -350,7 +350,7 @@ class DiskFullAndHealed:
         )
 
     async def main(self, world: World, workload: TightTraffic) -> None:
-        """Run the clients until everything is settled; the power is cut when something was told after a failure."""
+        """Run the clients until everything is settled; the power is cut when something succeeded after a failure."""
         cut_when_told(world, workload.cut_when_told, ("acked",) if workload.cut_when_acked else TOLD)
         await BrokerWorkload(world, workload).run()
 

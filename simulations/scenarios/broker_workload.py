@@ -1,8 +1,8 @@
 """Publishers and consumers of one topic, or several, on one machine; they continue after each power cut.
 
-What a session does: open the runtime, publish what nobody has begun to publish yet (and, again, what was refused), let
-groups consume, and return when every group has settled everything. An operator is simulated too: a runtime that gives
-up, or cannot be opened, is opened again; a partition that failed is restarted by hand.
+What a session does: open the runtime, publish what no session has begun to publish yet (and, again, what was refused),
+let groups consume, and return when every group has settled everything. An operator is simulated too: a runtime that
+gives up, or cannot be opened, is opened again; a partition that failed is restarted by hand.
 
 Healing comes at a virtual time of its own, whatever the plan: from then on everything must be settled within
 a few visibility timeouts, or the run ends with a violation.
@@ -67,11 +67,11 @@ CONFIGURED: Final = "the workload cannot be configured"
 HEAL_AT_S: Final = 60.0
 """When faults end at the latest, after the run began."""
 VISIBILITIES: Final = 3
-"""From healing to the last ack pass so many visibility timeouts at most, the time that clients take for their work,"""
+"""From healing to the last ack pass at most this many visibility timeouts, the time that clients work,"""
 GONE_S: Final = 1.0
 """Seconds after all consumers have gone within which nothing is left of them."""
 SLACK_S: Final = 5.0
-"""and so many virtual seconds for restarts and delays."""
+"""and this many virtual seconds for restarts and delays."""
 BACKOFF_S: Final = 0.1
 MAX_BACKOFF_S: Final = 1.0
 BESIDE: Final = (recreated.NAME, altered_topic.NAME)
@@ -84,7 +84,7 @@ INSPECTED: Final = ("publish", "deliver", "ack", "acked", "nacked", "released", 
 BESIDE_BYTES: Final = 1_000
 """More than any message has besides its value and its key."""
 INSPECT_EVERY: Final = 4
-"""at every so many-th."""
+"""at every n-th."""
 MOMENT_S: Final = 0.002
 """How long an impatient consumer waits for a message."""
 BY_HISTORY: Final = (
@@ -146,7 +146,7 @@ class BrokerWorkload:
         self._publishing: dict[str, int] = {}
         self._publishes = 0
         self._seen_in_hand: tuple[str, int, int] | None = None
-        """Bytes that nobody had when somebody last looked, the machine, and how many publishes had begun."""
+        """Bytes that no client had at the last look, the machine, and how many publishes had begun."""
         self._in_hand_since_s = 0.0
         """Publishers that publish something now, by name, with the number of their machine."""
         self._largest_bytes = (
@@ -163,7 +163,7 @@ class BrokerWorkload:
         """The session ends early: the runtime is closed and opened again."""
         self._is_to_be_cut = traffic.cut_at_end
         self._cut_at_s = 0.0
-        """When the power was cut because everything was settled: who joins again then has all the time again."""
+        """When the power was cut because everything was settled: consumers that join again have all the time again."""
         self.reading_s = 0.0
         """How long a reader without a group takes for each record."""
         self.heal_at_s = HEAL_AT_S
@@ -193,7 +193,7 @@ class BrokerWorkload:
             raise self.world.broken(Violation(bounds.PROMISE, problem))
 
     def _left_in_hand(self, machine: Machine) -> str | None:
-        """Which bytes are in hand, and nobody's, since another instant: a message on its way is nowhere to be seen."""
+        """Which bytes are in hand, and no client's, since another instant: a message on its way is not seen."""
         if machine.number in self._publishing.values() or machine.runtime is None:
             return None
         problem = bounds.left_in_hand(machine.runtime, self.traffic.topic_names)
@@ -209,7 +209,7 @@ class BrokerWorkload:
         await self.run_clients()
         surviving = await self.surviving()
         mark(self.world, surviving)
-        # When the disk refused anything, closing may have left unsynced what nobody was promised.
+        # When the disk refused anything, closing may have left unsynced what was not promised.
         terms = attrs.evolve(self.terms, leader_may_vanish=self._has_refused)
         enforce(self.world.history, surviving, terms)
         await self.moments.check(self.terms)
@@ -276,7 +276,7 @@ class BrokerWorkload:
             calm_s = ended_s
             await self.world.rest(calm_s + self.patience_s - world.now)
         if not self.is_done:
-            # Being late is often the consequence of what the history tells already.
+            # Being late is often the consequence of what is in the history already.
             broken = check_all(world.history, Surviving(()), self.terms, BY_HISTORY)
             if broken:
                 raise world.broken(broken[0])
@@ -371,7 +371,7 @@ class BrokerWorkload:
         self.world.sometimes("everybody had gone, and nothing was left of them", True)
 
     async def beside(self, machine: Machine, runtime: Any, nursery: trio.Nursery) -> None:
-        """What else is done in a session; who cancels the nursery ends that."""
+        """What else is done in a session; cancelling the nursery ends that."""
 
     async def _read(self, machine: Machine, topic: Any, who: str, partition: int) -> None:
         """Follow a partition; begin again after an error."""
@@ -524,7 +524,7 @@ class BrokerWorkload:
         return "extend" if message.offset == traffic.extended_offset else "ack"
 
     async def _handle(self, consumer: ObservedConsumer, message: ReceivedMessage) -> None:
-        """Take time, possibly more than the lease; but from the second time on be quick, or nobody ever gets done."""
+        """Take time, possibly more than the lease; from the second time on be quick, or no message is ever settled."""
         place = consumer.inner.group, message.topic, message.partition, message.offset
         if self.traffic.handling_s > 0 and place not in self._handled:
             await self.world.rest(self.traffic.handling_s)
@@ -646,7 +646,7 @@ class BrokerWorkload:
                 settled &= partition.pending_bytes == 0 or not self.world.healed.is_set()
                 readers = self._read_to.get((partition.topic, partition.partition))
                 if readers and not partition.damages:
-                    # What retention has dropped nobody reads any more.
+                    # What retention has dropped is not read any more.
                     read_to = max(min(readers.values()), partition.start_offset)
                     settled &= read_to >= self._stored(partition.topic, partition.partition)
                 settled &= partition.state in ("running", "full") or not self.world.healed.is_set()
@@ -660,7 +660,7 @@ class BrokerWorkload:
             await self.world.rest(max(0.05, self.traffic.poll_s))
 
     async def _looked(self, runtime: Any) -> Any:
-        """Statistics; now and then the history tells what they say of groups."""
+        """Statistics; now and then what they say of groups goes into the history."""
         history, machine = self.world.history, self.world.machine
         if machine is None or self.world.now < self._listed_s + LIST_EVERY_S:
             return await runtime.stats()
@@ -673,7 +673,7 @@ class BrokerWorkload:
         return statistics
 
     def _stored(self, topic: str, partition: int) -> int:
-        """The last offset of a partition of which a publisher was told that it is synced."""
+        """The last offset of a partition which is synced, as a publisher knows."""
         return max(
             (
                 entry.offsets[-1]

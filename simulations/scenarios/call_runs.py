@@ -243,7 +243,7 @@ class PartsOfBatches:
     )
 
     def aimed(self, entropy: SeededEntropy) -> list[Fault]:
-        """In every second seed one partition refuses while nobody hears of another, twice."""
+        """In every second seed one partition refuses while another does not answer, twice."""
         if entropy.random() < 0.5:
             return []
         return [fault for _ in range(2) for fault in aimed.by_parts(entropy, PARTITIONS[:2], 8.0)]

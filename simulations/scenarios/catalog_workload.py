@@ -1,8 +1,8 @@
-"""Administrators who create, alter and delete topics and groups, and visitors who consume for a while, and leave.
+"""Administrators create, alter and delete topics and groups, and visitors consume for a while, and leave.
 
 Everything that they change and see is recorded, over power cuts and openings. Sessions follow each other, with some
 time in between in which the directory is closed. In the end nothing fails any more: what should end has time to end,
-then the power is lost, and whoever opens the directory last looks at what is there.
+then the power is lost, and the last process to open the directory looks at what is there.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class WrongClocks:
 
 
 class _Wrong:
-    """Publisher and consumer, and whoever sets the clock."""
+    """Publisher and consumer, and the task that sets the clock."""
 
     def __init__(self, world: World, workload: WrongClock) -> None:
         self._world = world

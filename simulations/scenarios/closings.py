@@ -43,7 +43,7 @@ class Closings:
         self.was_early = False
         """Whether the session was ended here, so that another follows."""
         self.closed_at_s = 0.0
-        """When one was ended last: who joins again then has all the time again."""
+        """When one was ended last: a consumer that joins again then has all the time again."""
         self._begun = 0
         """How much of the history there was when one was ended last."""
 
@@ -74,7 +74,7 @@ class Closings:
             await trio.lowlevel.checkpoint()
 
     def _has_crashed(self) -> bool:
-        """Whether a partition crashed while the runtime closed, and nobody started it again."""
+        """Whether a partition crashed while the runtime closed, and was not started again."""
         begun = self._begun if self.was_early else 0
         crashed = {
             entry.who: entry.kind == "IncarnationCrashed"
@@ -118,7 +118,7 @@ def _is_journal(path: str) -> bool:
 def _differing(seen: Content, durable: Content) -> int:
     """How many bytes lie from the first to the last in which what is there differs from what is durable.
 
-    What is durable behind the end of what is there was cut off: nobody reads that, now or later.
+    What is durable behind the end of what is there was cut off: it is never read.
     """
     if seen == durable:
         return 0

@@ -3,7 +3,7 @@
 A consumer rejects some messages, publishes some with its acks, and some are delayed: each comes to another partition
 under a number that a delivery journal counts. When all have come the directory is closed, and delivery journals are
 lost, whole or in part, or an older copy of them takes their place. Then others are published, and each of them comes,
-too, as often as that is repeated. What was there before may come again: nobody knows any more that it was settled.
+too, as often as that is repeated. What was there before may come again: it is not known any more that it was settled.
 
 Another group began at the end, and has no consumer until all this is over. Then it gets all that was published since it
 was made, although retention drops whatever no group needs, and the journals that knew the group were lost.
@@ -221,7 +221,7 @@ class _Counting:
         return all(value in (here if value.endswith(b"delay") else come) for value in expected)
 
     def _lose(self, how: str, whose: str) -> None:
-        """What these journals say is lost, durably, while nobody has the directory open. What their partitions know of
+        """What these journals say is lost, durably, while the directory is closed. What their partitions know of
         publishers lies beside them, and stays.
         """
         disk = self._world.disk

@@ -1,6 +1,6 @@
-"""A power cut at the worst moment: just when a client is told that what it did is done, soon after something failed.
+"""A power cut at the worst moment: just when a client learns that what it did is done, soon after something failed.
 
-Whatever was told must then be on the disk. What failed before has the broker in its rarest paths: a commit that is
+Whatever was answered must then be on the disk. What failed before has the broker in its rarest paths: a commit that is
 written once more, a journal that heals, a partition that has just restarted.
 """
 
@@ -21,7 +21,7 @@ DOWN_S: Final = 0.05
 
 
 def cut_when_told(world: World, count: int, probes: Sequence[str] = TOLD) -> None:
-    """Cut the power when clients were told of success for the so many-th time since a fault struck; 0: never.
+    """Cut the power at the n-th success of a client since a fault struck; 0: never.
 
     `probes`: of which success.
     """

@@ -1,8 +1,8 @@
 """Damage at rest, and all that follows: verify, readers, repair, opening, reading, consuming, opening again, accepting.
 
 A partition of several segments is filled and closed. Then frames, ends of files, headers, indexes or whole segments are
-damaged, so that it is known exactly which records that costs. Everybody who tells of what is lost must name just these,
-and hand out all others; until the damage is accepted it is told again at each opening, and after that no more.
+damaged, so that it is known exactly which records that costs. All that report what is lost must name just these,
+and hand out all others; until the damage is accepted it is reported again at each opening, and after that no more.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class DamageLife:
         world.sometimes("a record of damage was lost, and reported")
 
     async def _lose_folder(self, machine: Machine) -> None:
-        """A folder goes with all that is in it: that is told, and no offset is given again."""
+        """A folder goes with all that is in it: that is reported, and no offset is given again."""
         world, history = self._world, self._world.history
         path = f"{self._directory}/delivery" if self._traffic.folder == "delivery" else self._directory
         self._damaging.remove_folder(path)
@@ -158,11 +158,9 @@ class DamageLife:
                 topic = runtime.topic(TOPIC)
                 (statistics,) = await topic.describe()
                 is_told = any(entry.number >= begun for entry in history.of(kind))
-                # What a delivery journal has lost is told once, and what a log has lost until it is accepted.
+                # What a delivery journal has lost is reported once, and what a log has lost until it is accepted.
                 if not (is_told and statistics.damages) and (is_first or kind == "DamageFound"):
-                    words = (
-                        f"{path} is gone; {kind} was told: {is_told}; damages are {statistics.damages!r:.200}"
-                    )
+                    words = f"{path} is gone; {kind} was reported: {is_told}; damages are {statistics.damages!r:.200}"
                     raise world.broken(Violation(told_damage.PROMISE, words))
                 receipt = await topic.publish(b"later", partition=0)
                 if receipt.offset is None or receipt.offset <= max(self._later):
@@ -209,7 +207,7 @@ class DamageLife:
     # -- without a runtime
 
     async def _read_offline(self) -> None:
-        """Read as another process does: all that is not lost, in parts too. The first time tells what there is."""
+        """Read as another process does: all that is not lost, in parts too. The first time shows what there is."""
         world = self._world
         files = await world.disk.incarnate("reader")
         reads = await OfflineReads.open(world.history, files, self._directory)
@@ -283,9 +281,7 @@ class DamageLife:
             if statistics.lost_records or self._told_since(begun):
                 self._tell("statistics", told, told_damage.UNACCEPTED)
             if self._damaging.has_lost_publishers != ("publishers" in str(statistics.damages)):
-                words = (
-                    f"a record of publishers was lost or not, and of it is told: {statistics.damages!r:.200}"
-                )
+                words = f"a record of publishers was lost or not, and of it is reported: {statistics.damages!r:.200}"
                 raise world.broken(Violation(told_damage.PROMISE, words))
             await self._publish_again(topic)
             await self._consume(topic, begun)
@@ -312,7 +308,7 @@ class DamageLife:
     async def _consume(self, topic: Any, begun: int) -> None:
         """A group is handed all that it has not settled and that is not lost, and nothing else.
 
-        Where a damaged journal was told of, what is settled may come again, once more and not for ever.
+        Where a damaged journal was reported, what is settled may come again, once more and not for ever.
         """
         history = self._world.history
         stored = [record.offset for record in self._known] + self._later
@@ -329,7 +325,7 @@ class DamageLife:
                 await message.ack()
         self._settled.update(found)
         is_told = any(entry.number >= begun for entry in history.of("JournalSalvaged"))
-        self._world.sometimes("a damaged journal was told of, and consumed", is_told)
+        self._world.sometimes("a damaged journal was reported, and consumed", is_told)
         # A repair gives up the records of a damaged snapshot, even one that earlier events equal.
         if is_told and not self._damaging.may_salvage and not self._traffic.repairs:
             words = "a delivery journal counts as damaged, and nothing was lost of it"
@@ -339,7 +335,7 @@ class DamageLife:
             words = f"a group was handed offsets {found!r:.200}, and what is not lost is {expected!r:.200}"
             raise self._world.broken(Violation(told_damage.PROMISE, words))
 
-    # -- who says what
+    # -- what reports what
 
     def _told_since(self, begun: int) -> set[int]:
         return {
@@ -350,7 +346,7 @@ class DamageLife:
         }
 
     def _tell(self, who: str, offsets: set[int], detail: str = "") -> None:
-        """Somebody names these offsets as lost."""
+        """One reporter names these offsets as lost."""
         self._world.history.record(
             0, told_damage.TOLD, who, 0, TOPIC, 0, offsets=tuple(sorted(offsets)), detail=detail
         )
@@ -366,7 +362,7 @@ def _offsets(problems: tuple[Any, ...]) -> set[int]:
 
 
 class DamageAtRest:
-    """Damage at rest, told exactly and until it is accepted, with and without a repair."""
+    """Damage at rest, reported exactly and until it is accepted, with and without a repair."""
 
     name = "damage-at-rest"
     space = FaultSpace(
@@ -416,6 +412,6 @@ class DamageAtRest:
         )
 
     async def main(self, world: World, workload: DamageTraffic) -> None:
-        """Live through it, and look who said what."""
+        """Live through it, and look what was reported."""
         await world.machine_until_done(DamageLife(world, workload).live)
         enforce(world.history, Surviving(()), Terms(beyond=True))

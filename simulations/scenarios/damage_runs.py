@@ -90,7 +90,7 @@ class DamagedWorkload(BrokerWorkload):
     def with_set_aside(self, surviving: Surviving) -> Surviving:
         """Count as reported what was in a segment that recovery took out of service whole, its header being damaged.
 
-        Where it was the first, quarantine tells of it, and verify does not: a log may begin anywhere.
+        Where it was the first, quarantine shows it, and verify does not: a log may begin anywhere.
         """
         kept = [path for path in self.world.disk.paths() if path.startswith("quarantine/")]
         headless = {

@@ -190,7 +190,7 @@ class Damaging:
         self.has_headless = False
         """Whether a segment has lost both copies of its header."""
         self.has_lost_publishers = False
-        """Whether the record of publishers was lost, and nobody has acknowledged it."""
+        """Whether the record of publishers was lost, and that is not accepted."""
         self.may_salvage = False
         """Whether the journal may have lost what nothing else says."""
         self._disk = disk
@@ -201,12 +201,12 @@ class Damaging:
         self._gone: set[str] = set()
         self._is_snapshot_damaged = False
         self._has_missing = False
-        """Whether a segment is gone, or cannot be told from others by its header."""
+        """Whether a segment is gone, or cannot be distinguished from others by its header."""
         self._has_misplaced = False
         """Whether a segment of the log has another's name, or a second one."""
         self._is_journal_misplaced = False
         self._is_unmarked = False
-        """Whether nothing says where the log begins: then nobody misses a first segment that is gone."""
+        """Whether nothing says where the log begins: then a first segment that is gone is not missed."""
         self._exchanged: list[dict[str, str]] = []
 
     def unmark(self) -> None:

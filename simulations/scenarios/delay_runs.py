@@ -1,6 +1,6 @@
 """The scenario of messages that come later: delays and instants, some cancelled, while everything fails.
 
-Each message is published under a value of its own. In the end the topic holds each that was told to be stored and not
+Each message is published under a value of its own. In the end the topic holds each that is known to be stored and not
 cancelled exactly once, as it was published, and nothing that was cancelled or refused for certain. None comes before
 its time by its own clock; what waited together comes in the order in which it was due. Of a batch, what is not delayed
 is where its receipt says.
@@ -83,14 +83,14 @@ class _PublishedLater:
     """When its receipt came, None for unknown."""
     receipt: ScheduledReceipt | None = None
     is_sure: bool = False
-    """Told to be synced."""
+    """Known to be synced."""
     cancelled: bool | None = False
-    """None when nobody knows."""
+    """None when that is unknown."""
     seen: bool = False
     offset: int | None = None
     """Where it is, as its receipt says, of one that is not delayed."""
     is_refused: bool = False
-    """Told, for certain, not to be stored."""
+    """Known, for certain, not to be stored."""
 
 
 class DelayedRuns:
@@ -155,7 +155,7 @@ class DelayedRuns:
 
 
 class _Delayed:
-    """Publisher, canceller and reader, and what they were told."""
+    """Publisher, canceller and reader, and what they were answered."""
 
     def __init__(self, world: World, workload: DelayedTraffic) -> None:
         self.world = world
@@ -164,7 +164,7 @@ class _Delayed:
         self._draws = world.entropy.fork("delays")
         self._sent: dict[bytes, _PublishedLater] = {}
         self._number = 0
-        """How many messages are stored, for all that is told."""
+        """How many messages are stored, as far as that is known."""
         self._attempts = 0
         self._life = 0
         self._crossed = self._too_late = self._partly = False

@@ -1,8 +1,8 @@
 """Deliveries: few messages, and consumers that wait for most of the time and do everything with what they get.
 
 They ack, late too, nack with short and long delays, give back, extend leases and shorten them, forget what they have,
-leave and die; the runtime is closed and opened again meanwhile, with snapshots and clocks that jump. Whoever waits must
-be handed a message as soon as there is one for it, whatever made it ready.
+leave and die; the runtime is closed and opened again meanwhile, with snapshots and clocks that jump. A consumer that
+waits must be handed a message as soon as there is one for it, whatever made it ready.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ FATES: Final = (
 WAYS: Final = ("get", "timeout", "receive", "batch", "iterate")
 """How a consumer asks."""
 CRASHES: Final = 3
-"""So many times partitions are crashed while they read."""
+"""This many times partitions are crashed while they read."""
 TRIES: Final = 3
-"""So many times a message may meet another fate before it is acked."""
+"""This many times a message may meet another fate before it is acked."""
 SHORT_S: Final = 0.2
 """What leases are shortened to."""
 PAUSE_S: Final = 0.25
-"""After an error, and before who died comes again."""
+"""After an error, and before a consumer that died comes again."""
 
 
 @attrs.frozen(kw_only=True)
@@ -83,7 +83,7 @@ class DeliveryTraffic(Traffic):
     fills_s: float = 0.01
     """How long a batch may be held back to be filled."""
     timeout_s: float = 0.5
-    """For how long a message is waited for by those who do not wait for ever."""
+    """For how long a message is waited for, unless for ever."""
     rest_s: float = 0.0
     """How long a consumer does nothing when it has given something back, shortened its lease, or forgotten it."""
     reopenings: int = 0
@@ -91,9 +91,9 @@ class DeliveryTraffic(Traffic):
     reopen_s: float = 1.0
     """How long it is open before."""
     crash_at_read: int = 0
-    """At every so many-th read for a lease its partition crashes: nobody has heard of that yet; 0: never."""
+    """At every n-th read for a lease its partition crashes before that is answered; 0: never."""
     cut_when_told: int = 0
-    """At which success that is told after the first fault the power is cut; 0: never."""
+    """At which success after the first fault the power is cut; 0: never."""
 
     def _counts(self) -> dict[str, tuple[int, int]]:
         return Traffic._counts(self) | {
@@ -143,7 +143,7 @@ class DeliveryWorkload(BrokerWorkload):
         nursery.cancel_scope.cancel()
 
     def _read_begins(self) -> None:
-        """Crash a partition of which a consumer waits for what was leased to it, at every so many-th such read."""
+        """Crash a partition of which a consumer waits for what was leased to it, at every n-th such read."""
         if not self._crashes or self.world.healed.is_set():
             return
         self.world.probes.wait("disk.read", 1, ".log", self._read_begins)

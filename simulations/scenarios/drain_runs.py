@@ -131,7 +131,7 @@ class _Worker:
 
 
 class _Drained:
-    """Publisher, consumers and who drains them."""
+    """Publisher, consumers and the task that drains them."""
 
     def __init__(self, world: World, workload: DrainedTraffic) -> None:
         self.world = world
@@ -142,7 +142,7 @@ class _Drained:
         self._workers: list[_Worker] = []
         self._busy = False
         self._handed_over: set[tuple[int, int]] = set()
-        """Whose bodies had ended when they were cancelled."""
+        """Those whose bodies had ended when they were cancelled."""
 
     async def watch(self) -> None:
         """All comes to an end when nothing fails any more."""
@@ -194,7 +194,7 @@ class _Drained:
             self.world.probe("drained", str(len(self._workers)))
 
     async def _drain_all(self) -> None:
-        """There is nothing left: whoever waits for a message ends when it is drained, whatever has failed before."""
+        """There is nothing left: a consumer that waits ends when it is drained, whatever has failed before."""
         workers = [worker for worker in self._workers if not worker.is_gone]
         for worker in workers:
             worker.consumer.drain()

@@ -3,8 +3,9 @@
 A seed may draw limits small, so that what happens at a limit happens in runs of seconds. A workload holds the limits
 that differ from the usual ones, as pairs of name and value; shrinking removes pairs.
 
-The bounds are far above what any scenario draws: they keep a stored workload from filling the memory of whoever runs
-it. Only too much is refused. Counts that are too low, down to negative ones, are read as the least that makes sense.
+The bounds are far above what any scenario draws: they keep a stored workload from filling the memory of the process
+that runs it. Only too much is refused. Counts that are too low, down to negative ones, are read as the least that makes
+sense.
 """
 
 from __future__ import annotations

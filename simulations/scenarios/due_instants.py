@@ -38,7 +38,7 @@ CRONS: Final = (
 
 @attrs.frozen
 class SpacedInstants:
-    """Due so many microseconds apart, one of them when the schedule was made."""
+    """Due this many microseconds apart, one of them when the schedule was made."""
 
     every_us: int
 

@@ -1,9 +1,9 @@
 """The scenario of exclusive groups: members come, go, hang and fail, while partitions, coordinator and disks do too.
 
 Members join and leave in storms, by every way there is; some hold what they have for long, with and without a body of
-`receive`. At every step of the run it is looked inside: no two members ever hold leases of a partition, whoever holds
-one owns the partition or is just letting go of it, and a partition changes its owner only because somebody came or
-went. What they do is recorded: while some partitions move, the owners of the others are served in time. In the end
+`receive`. At every step of the run it is looked inside: no two members ever hold leases of a partition, a member that
+holds one owns the partition or is just letting go of it, and a partition changes its owner only because a member came
+or went. What they do is recorded: while some partitions move, the owners of the others are served in time. In the end
 everything is settled, once, and the partitions are shared out evenly.
 """
 
@@ -45,7 +45,7 @@ GRACE_S: Final = 10.0
 """So long after the last fault no hand-over takes longer than `rebalance_timeout`, and than this."""
 LOOK_S: Final = 0.2
 STEPS_MAX: Final = 16
-"""A member has joined, and others have heard of it, within about so many steps."""
+"""A member has joined, and others know it, within about this many steps."""
 ENDINGS: Final = ("leaves", "leaves", "raises", "is cancelled", HANGS)
 
 
@@ -166,7 +166,7 @@ class ExclusiveRuns:
 
 
 class _ExclusiveGroup:
-    """The members, and what they were told."""
+    """The members, and what they were answered."""
 
     def __init__(self, world: World, workload: ExclusiveTraffic) -> None:
         self.world = world
@@ -177,11 +177,11 @@ class _ExclusiveGroup:
         self._settled: dict[tuple[int, int], None] = {}
         """Partitions and offsets of which an ack has returned."""
         self._clinging = 0
-        """How many messages are held by who clings to them."""
+        """How many messages a member that clings to them holds."""
         self._storm_ends_s = world.now + STORM_S
 
     def look(self, _: str) -> None:
-        """At every step: nobody but the owner has leases."""
+        """At every step: only the owner has leases."""
         machine = self.world.machine
         if machine is not None and machine.runtime is not None and not machine.dead:
             problem = self.owners.look(machine.number, machine.runtime)
@@ -210,7 +210,7 @@ class _ExclusiveGroup:
     async def tell_hand_overs(self) -> None:
         """Pass a point while a partition is to be handed over by a member that clings to what it has.
 
-        After the storm, when nobody else comes or goes who would have the coordinator look again.
+        After the storm, when no member comes or goes that would have the coordinator look again.
         """
         while not self.is_done and self.world.now < CLINGS_UNTIL_S:
             if self._clinging and self.owners.moving and not self._is_storm():
@@ -243,7 +243,7 @@ class _ExclusiveGroup:
                 nursery.cancel_scope.cancel()
 
     async def _is_over(self, runtime: Any, orders: Any) -> bool:
-        """Whether everything is settled, and the partitions are shared out among those who stay."""
+        """Whether everything is settled, and the partitions are shared out among those that stay."""
         parts = await orders.describe()
         if self._is_storm() or any(not part.groups or part.groups[0].pending for part in parts):
             return False
@@ -299,7 +299,7 @@ class _ExclusiveGroup:
             except MemberFailed:
                 pass
             except (LeaseLost, CallboardError) as error:
-                self.owners.forget()  # somebody may have joined, and gone, between two looks
+                self.owners.forget()  # a member may have joined, and gone, between two looks
                 if not is_passing(error):
                     raise
                 await trio.sleep(OPERATOR_S / 2)

@@ -1,7 +1,7 @@
 """The scenario of messages that expire: with and without times to live, consumed late, while everything fails.
 
 Each message's value says how long it lives. What is handed over has not expired; what is never handed over has; the
-instant that is stored is the one that was asked for. In the end nothing is left, although nobody consumes any more.
+instant that is stored is the one that was asked for. In the end nothing is left, although nothing consumes any more.
 In a group that keeps what expires, exactly what was settled so is a dead letter: once, for ever.
 """
 
@@ -46,13 +46,13 @@ VISIBILITY_S: Final = 2.0
 IDLE_S: Final = 3.0
 UNUSED_S: Final = 3.0
 LAST_S: Final = 1.5
-"""How long the last messages live, which nobody consumes."""
+"""How long the last messages live, which are not consumed."""
 TTLS: Final = (None, None, 0.3, 1.0, 2.5, 5.0, 5000.0, math.inf)
 
 
 @attrs.frozen(kw_only=True)
 class ExpiringTraffic:
-    """A workload: how many messages, in batches of which size, for whom, and how slowly they are handled."""
+    """A workload: how many messages, in batches of which size, for which group, and how slowly they are handled."""
 
     messages: int = 20
     batch: int = 5
@@ -140,11 +140,11 @@ class _ExpiringGroup:
         self._handed: set[int] = set()
         """Offsets that a consumer was handed."""
         self._settled: set[int] = set()
-        """Offsets whose ack was told."""
+        """Offsets whose ack was answered."""
         self._dead: dict[int, int] = {}
-        """By offset of a dead letter, its number, as it was told."""
+        """By offset of a dead letter, its number, as it was listed."""
         self._forgotten = self._forgetting = -1
-        """The last dead letter whose forgetting was told, and the last that may have been forgotten."""
+        """The last dead letter whose forgetting was answered, and the last that may have been forgotten."""
         self._expired = False
         self._looking = trio.Lock()
         self._late = True
@@ -194,7 +194,7 @@ class _ExpiringGroup:
         return settings | {"dead_letter_expired": self.workload.keeps}
 
     async def _publish(self, orders: Any) -> None:
-        """What is not stored yet; a batch may be stored twice, since nobody knows."""
+        """What is not stored yet; a batch may be stored twice, since that is unknown."""
         number, size = (await orders.describe())[0].next_offset, max(1, self.workload.batch)
         while number < len(self.ttls):
             numbers = range(number, min(number + size, len(self.ttls)))
@@ -271,7 +271,7 @@ class _ExpiringGroup:
             self._forgotten = self._forgetting
 
     async def _look_at_dead(self, orders: Any, *, is_over: bool = False) -> Any:
-        """Dead letters are what has expired unhandled, and what was told of them is so; in the end, all of that."""
+        """Dead letters are what has expired unhandled, and what was listed of them is so; in the end, all of that."""
         async with self._looking:
             letters = await orders.dead_letters(GROUP).list()
         now_us = self.world.clock.wall_us()
@@ -306,7 +306,7 @@ class _ExpiringGroup:
         self.world.sometimes(
             "a message that is handed over may expire", any(map(self._may_expire, self._handed))
         )
-        self.world.sometimes("messages expired that nobody consumed", self._unconsumed)
+        self.world.sometimes("messages expired that were never consumed", self._unconsumed)
         self.world.sometimes("what expired was kept as a dead letter", bool(self._dead))
 
     def _may_expire(self, offset: int) -> bool:

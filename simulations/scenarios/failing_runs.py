@@ -1,7 +1,7 @@
 """The scenario of messages that fail: consumers reject, nack, hang and crash on some, while everything else fails too.
 
-Each message has a fate, which its value tells. Between messages the dead letters are listed, and now and then some are
-forgotten. What was told of them has to hold ever after: none is lost, doubled or altered, a rejected message never
+Each message has a fate, which its value says. Between messages the dead letters are listed, and now and then some are
+forgotten. What was listed of them has to hold ever after: none is lost, doubled or altered, a rejected message never
 comes again, and in the end every message was either handled, or is dead for a reason that fits.
 """
 
@@ -62,7 +62,7 @@ class FailingTraffic:
     forget_every: int = 3
     retry: float | tuple[float, ...] | None = None
     nacks_late: bool = False
-    """Whether a handler that hangs nacks its message in the end: too late, unless nobody has it by then."""
+    """Whether a handler that hangs nacks its message in the end: too late, unless no other has it by then."""
 
     def __attrs_post_init__(self) -> None:
         check_counts(
@@ -127,7 +127,7 @@ class FailingMessages:
 
 
 class _FailingGroup:
-    """The consumers, and what they were told."""
+    """The consumers, and what they were answered."""
 
     def __init__(self, world: World, workload: FailingTraffic) -> None:
         self.world = world
@@ -139,16 +139,17 @@ class _FailingGroup:
         self._nacked: dict[int, tuple[float, int]] = {}
         """By offset: until when it waits, and what `_losses` said then."""
         self._settled: dict[int, str] = {}
-        """By offset: rejected or acked, as their consumers were told."""
+        """By offset: rejected or acked, as their consumers were answered."""
         self._values: dict[int, bytes] = {}
         """By offset, as they were seen."""
         self._listed: dict[int, tuple[int, int, str | None]] = {}
-        """By offset: number, attempts and reason, as they were told."""
+        """By offset: number, attempts and reason, as they were listed."""
         self._told: dict[int, tuple[Any, tuple[str, ...]]] = {}
-        """By offset: first failure and consumers, as they were told."""
+        """By offset: first failure and consumers, as they were listed."""
         self._failed: dict[int, int] = {}
-        """By offset: when its first failure was told, by the wall clock; believed until `_losses` says that it may be
-        lost."""
+        """By offset: when its first failure was answered, by the wall clock; believed until `_losses` says that it may
+        be lost.
+        """
         self._forgetting = -1
         self._forgotten = -1
         self._looking = trio.Lock()
@@ -256,13 +257,13 @@ class _FailingGroup:
         return retry[min(attempt, len(retry)) - 1] if isinstance(retry, tuple) else retry
 
     def _losses(self) -> int:
-        """How often a nack that was told may have been lost: it is not synced."""
+        """How often a nack that was answered may have been lost: it is not synced."""
         history = self.world.history
         failed = [entry for entry in history.of("fault") if entry.who.startswith(("FailVerb", "FullDisk"))]
         return len(history.of("power cut")) + len(failed)
 
     async def _look(self, orders: Any, *, forget: bool) -> None:
-        """List the dead letters: all that was told of them is still so."""
+        """List the dead letters: all that was listed before is still so."""
         async with self._looking:
             kept = orders.dead_letters(GROUP)
             forgetting = self._forgetting
@@ -297,7 +298,7 @@ class _FailingGroup:
             raise self._broken(f"offset {offset} failed first at {letter.first_failed_at}")
         failed_us = math.inf if self._losses() else self._failed.get(offset, math.inf)
         if letter.first_failed_at.timestamp() * 1e6 > failed_us + CLOCK_US:
-            raise self._broken(f"offset {offset} failed before {letter.first_failed_at}, which is told")
+            raise self._broken(f"offset {offset} failed before {letter.first_failed_at}, which is listed")
         if not letter.consumers or not all(name.startswith("clerk-") for name in letter.consumers):
             raise self._broken(f"offset {offset} failed in {letter.consumers}")
         if self._told.setdefault(offset, who)[1] != letter.consumers:
@@ -319,7 +320,7 @@ class _FailingGroup:
         dead = {self._values[offset] for offset in self._listed}
         for number, fate in enumerate(self.fates):
             if fate != "good" and self._value(number) not in dead and not self.world.hits:
-                raise self._broken(f"message {number}, which is {fate}, is settled, and no list told of it")
+                raise self._broken(f"message {number}, which is {fate}, is settled, and was in no list")
         expect_no_bugs(self.world)
         reasons = {reason for _, _, reason in self._listed.values()}
         self.world.sometimes("a message was rejected", "rejected" in self._settled.values())

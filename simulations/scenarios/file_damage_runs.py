@@ -1,8 +1,8 @@
-"""Any file of a directory is damaged while nobody has it open: the files of logs, journals, the catalog, anything.
+"""Any file of a directory is damaged while it is closed: the files of logs, journals, the catalog, anything.
 
-What that costs is not known, so little is promised: nobody is handed bytes that nobody published, or a message of
-another topic; who cannot open or read says why, and never that Callboard is wrong; `verify` changes nothing; and what
-`repair` has repaired `verify` finds whole, when the disk has not failed meanwhile.
+What that costs is not known, so little is promised: no consumer is handed bytes that were never published, or a message
+of another topic; what cannot open or read says why, and never that Callboard is wrong; `verify` changes nothing; and
+what `repair` has repaired `verify` finds whole, when the disk has not failed meanwhile.
 """
 
 from __future__ import annotations
@@ -338,7 +338,7 @@ class FileDamageLife:
         """What was read at a partition was published there."""
         known = self._values.get((self._ids.get(topic, topic), partition), set())
         if value not in known and topic != "passing":
-            words = f"{topic}/{partition} holds {value!r:.80}, which nobody published there"
+            words = f"{topic}/{partition} holds {value!r:.80}, which was never published there"
             raise self._world.broken(Violation(nothing_altered.PROMISE, words))
 
 

@@ -1,16 +1,16 @@
 """The scenario of dead letters that are forwarded to a topic, while partitions, the router and all else fail.
 
-Each message's value says whether it is rejected, fails or is handled; in some seeds some are late, and expire if nobody
-takes them in time. In the end each that was given up, and each that has expired, is in the topic for dead letters
-exactly once, as it was published, with its reason, in the order of failure of its partition and group; and nothing else
-is there. Then the groups are deleted, and the topic forgets them.
+Each message's value says whether it is rejected, fails or is handled; in some seeds some are late, and expire if no
+consumer takes them in time. In the end each that was given up, and each that has expired, is in the topic for dead
+letters exactly once, as it was published, with its reason, in the order of failure of its partition and group; and
+nothing else is there. Then the groups are deleted, and the topic forgets them.
 
-In some seeds chosen dead letters are purged, redriven to another topic or redriven home, so many at a time, before all
-others are. A dry run before that changes nothing; what is chosen is done, nothing else is touched, and what was done is
-never listed again. In some seeds all of this is redriven at a rate.
+In some seeds chosen dead letters are purged, redriven to another topic or redriven home, this many at a time, before
+all others are. A dry run before that changes nothing; what is chosen is done, nothing else is touched, and what was
+done is never listed again. In some seeds all of this is redriven at a rate.
 
 In some seeds another group, which names no topic, rejects what is to be, and is deleted early: it is refused while
-partitions keep dead letters of it, it does not expire either, and what goes with it in the end is told.
+partitions keep dead letters of it, it does not expire either, and what goes with it in the end is reported.
 """
 
 from __future__ import annotations
@@ -73,11 +73,11 @@ REDRIVING: Final = ("ForgetProducer", "ForgetProducer", "PublishMany")
 EXPIRIES_S: Final = (1.0, 86_400.0)
 RATES: Final = (4.0, 50.0)
 APART_S: Final = 0.01
-"""Calls at a rate lie so far apart: what each has published can be told by its time."""
+"""Calls at a rate lie so far apart: what each has published is known by its time."""
 EXPIRED: Final = b"expired"
 SLACK_S: Final = 0.001
 STEPS_MAX: Final = 200
-"""After so many steps at most a redrive is cancelled."""
+"""After this many steps at most a redrive is cancelled."""
 
 
 @attrs.frozen(kw_only=True)
@@ -97,11 +97,11 @@ class ForwardedTraffic:
     pause_s: float = 0.0
     """From publishing to the first consumer."""
     at_once: int = 0
-    """So many dead letters at a time meet fates of their own; 0: all of them go home."""
+    """This many dead letters at a time meet fates of their own; 0: all of them go home."""
     keeping_s: float = 0.0
     """After so long without a consumer the group would expire that names no topic; 0: there is none."""
     rate: float = 0.0
-    """So many a second are redriven at most; 0: as many as may be."""
+    """This many a second are redriven at most; 0: as many as may be."""
     slow_s: float = 0.0
     """At a rate, so much longer the disk takes for the first of the last redrive."""
     limits: DrawnLimits = ()
@@ -191,7 +191,7 @@ class ForwardedLetters:
 
 
 class _Forwarding:
-    """Publisher and consumers, and what they were told."""
+    """Publisher and consumers, and what they were answered."""
 
     def __init__(self, world: World, workload: ForwardedTraffic) -> None:
         self.world = world
@@ -211,7 +211,7 @@ class _Forwarding:
         """By partition and offset, what was published."""
         self._acked: set[tuple[str, int, int]] = set()
         self._rejected: list[tuple[str, int, int]] = []
-        """Group, partition and offset, in the order in which the rejects were told."""
+        """Group, partition and offset, in the order in which the rejects were answered."""
         self._forwarded = 0
         self._is_redriving = self._is_ending = False
         self._given_up: list[tuple[str, int, int]] = []
@@ -221,13 +221,13 @@ class _Forwarding:
         self._done: set[tuple[str, int, int]] = set()
         """Those of them that are known to be purged or redriven."""
         self._kept: set[tuple[str, int, int]] = set()
-        """What the group without a topic was told that it has rejected."""
+        """What the group without a topic has rejected, as it was answered."""
         self._is_dropped = not workload.keeping_s
         """That group is deleted, or is about to be."""
         self._calls: list[tuple[float, float]] = []
         """From when to when each redrive went on, by the wall clock."""
         self._at_rate = 0
-        """So many at most were redriven by one call at a rate."""
+        """This many at most were redriven by one call at a rate."""
         self._handled: dict[tuple[str, int, int], bytes] = {}
         """By group, partition and offset, what was handled after the redrive was begun."""
 
@@ -271,7 +271,7 @@ class _Forwarding:
                 nursery.cancel_scope.cancel()
 
     async def _end_groups(self, runtime: Any, dead: Any) -> None:
-        """When the groups are deleted, nobody publishes to the topic for dead letters, which knows nobody then."""
+        """When the groups are deleted, nothing publishes to the topic for dead letters, which knows no group then."""
         for group in GROUPS[: max(1, self.workload.groups)]:
             with suppress(GroupNotFound):
                 await runtime.group(group).delete()
@@ -316,7 +316,7 @@ class _Forwarding:
     async def _handle_all(self, runtime: Any, orders: Any, groups: Any) -> None:
         """Consume while there is something, then wait until all that was given up is forwarded.
 
-        Nobody subscribes meanwhile: that would have the router look, which must have seen it by itself.
+        No consumer subscribes meanwhile: that would have the router look, which must have seen it by itself.
         """
         while not await self._is_over(runtime, orders, groups):
             if await self._is_over(runtime, orders, groups, with_dead=False):
@@ -590,7 +590,7 @@ class _Forwarding:
             for group in GROUPS[: max(1, self.workload.groups)]:
                 place = group, partition, offset
                 if place not in places and place not in self._taken:
-                    raise self._broken(f"nobody had {place} in hand, and it is not forwarded")
+                    raise self._broken(f"no consumer had {place} in hand, and it is not forwarded")
         self._check_order(places)
 
     def _check_expired(self, place: tuple[str, int, int], told: dict[str, str]) -> None:
@@ -614,12 +614,12 @@ class _Forwarding:
             last[place[:2]] = at[place]
 
     def end(self) -> None:
-        """Nothing went wrong inside; what went with a group was told."""
+        """Nothing went wrong inside; what went with a group was reported."""
         expect_no_bugs(self.world)
         history = self.world.history
         told = sum(int(entry.detail) for entry in history.of("DeadLettersDropped"))
         if told < len(self._kept) and not self._is_excused():
-            raise self._broken(f"{sorted(self._kept)} went with their group, and {told} were told")
+            raise self._broken(f"{sorted(self._kept)} went with their group, and {told} were reported")
         self.world.sometimes("chosen dead letters were purged or redriven", bool(self._done))
         self.world.sometimes("dead letters went with their group", bool(self._kept))
         self.world.sometimes("several dead letters were redriven at a rate", self._at_rate > 2)

@@ -3,7 +3,7 @@
 It takes messages one by one, with a body around them, or in batches, with and without timeouts, gives up waiting, holds
 several at a time, settles them by hand in every way, the messages of a batch in parts, some too late, some never, and
 tries again what was cancelled or failed. At last its own body ends: in good order, by an exception, or with all that it
-holds. After so many calls, or some time after healing, it only does its work, so that everything is settled.
+holds. After this many calls, or some time after healing, it only does its work, so that everything is settled.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ REFUSED_S: Final = 0.25
 """How long a consumer waits after an error."""
 HELD_MAX: Final = 8
 HOARD_S: Final = 0.02
-"""How long who takes what there is waits for each batch,"""
+"""How long a consumer that takes what there is waits for each batch,"""
 FILLS_S: Final = (0.0, 0.002)
 """and how long for a batch to be filled."""
 WORKED: Final = (0, 0, 2, 3, 5)
-"""How many messages are asked for at a time by who only works, so that more are fetched ahead; 0: single ones."""
+"""How many messages a consumer that only works asks for at a time, so that more are fetched ahead; 0: single ones."""
 
 
 class BodyFailed(Exception):

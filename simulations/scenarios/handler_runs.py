@@ -55,7 +55,7 @@ class HandlerTraffic(Traffic):
     concurrency: int = 4
     grace_s: float = 1.0
     retry_every: int = 0
-    """Every so many offsets, a handler asks for the message again at its first attempt."""
+    """Every n-th offset, a handler asks for the message again at its first attempt."""
     left_times: int = 0
     """How often at most an exception that is no `Exception` leaves a handler."""
 
@@ -161,7 +161,7 @@ class Handlers:
 
 @attrs.frozen
 class JoinNotice:
-    """What a call of `work` tells that it has joined."""
+    """What a call of `work` notifies that it has joined."""
 
     tell: Callable[[], object]
 
@@ -178,7 +178,7 @@ class ObservedWorking(Working):
     has_left: bool = False
 
     def leave(self) -> None:
-        """From here on it is no member: told before it leaves, since others see it a moment earlier than it does."""
+        """From here on it is no member: recorded before it leaves, since others see that a moment earlier."""
         if not self.has_left:
             self.has_left = True
             consumer = self.observed
@@ -350,7 +350,7 @@ class HandlerRun(BrokerRun):
     space = BrokerSpace(faults=(0, 6), horizon_s=1.5, for_s=(0.01, 15.0))
 
     def aimed(self, entropy: SeededEntropy) -> list[Fault]:
-        """In most seeds the work of somebody is cancelled while handlers run; in others actors crash that serve it."""
+        """In most seeds some work is cancelled while handlers run; in others actors crash that serve it."""
         crashes = aimed.at_steps(entropy.fork("steps"), self.space, ("groups/group-0", "timer-wheel"))
         held = aimed.while_held(entropy.fork("held"), PARTITIONS, 20)
         return [*aimed.amid_bodies(entropy, CONSUMERS[:2], 30), *crashes, *held]

@@ -114,7 +114,7 @@ class OneTopicFails:
 
 
 class _Clients:
-    """Everybody who uses the topics of one run."""
+    """All that use the topics of one run."""
 
     def __init__(self, world: World, workload: Neighbours) -> None:
         self.world = world
@@ -207,7 +207,7 @@ class _Clients:
         return found
 
     async def _publish(self, call: Callable[..., Awaitable[Any]], machine: Machine, topic: Any) -> None:
-        """Publish; whoever reads the topic is to be handed that in time."""
+        """Publish; a consumer that reads the topic is to be handed that in time."""
         history, name = self.world.history, topic.name
         who = f"publisher of {name}"
         while self._left[name] > 0:
@@ -229,7 +229,7 @@ class _Clients:
         self._unasked.clear()
 
     async def _consume(self, machine: Machine, topic: Any, group: str) -> None:
-        """Record what is handed over; who reads the failing topic, too, meets its errors, and goes on."""
+        """Record what is handed over; a consumer that also reads the failing topic meets its errors, and goes on."""
         history = self.world.history
         while True:
             try:

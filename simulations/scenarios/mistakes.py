@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 PROMISE: Final = "a wrong call is refused, and changes nothing"
 WRONG: Final = b"published by mistake"
-"""The payload of every message in a wrong call; those who find it in a log know that it was stored."""
+"""The payload of every message in a wrong call; in a log it shows that it was stored."""
 NAMELESS: Final = datetime(2020, 1, 1)  # noqa: DTZ001 - an instant without a zone is the mistake
 PAUSE_S: Final = 0.02
 REFUSALS: Final = (InvalidArgument, TopicNotFound, TopicExists, GroupNotFound, OffsetOutOfRange)
@@ -299,7 +299,7 @@ MISTAKES: Final = (
 
 
 class MistakenClient:
-    """Makes so many mistakes, one after the other."""
+    """Makes this many mistakes, one after the other."""
 
     def __init__(self, world: World, count: int) -> None:
         self._world = world

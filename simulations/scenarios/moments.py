@@ -4,7 +4,7 @@ Copies of the disk are taken while a run goes on, before verbs that the seed cho
 whenever a runtime was closed in good order. That changes nothing for the run. When it is over, each copy is looked at
 as if its machine had ended at that moment, with everything that clients had done and seen until then:
 
-1. As it lies there, `verify` finds no damage, and readers without the lock are given what clients were told.
+1. As it lies there, `verify` finds no damage, and readers without the lock are given what clients were answered.
 2. In one of three the machine ends: the power is cut, and a part survives of what was not synced; or it is killed.
 3. A repair finds no damage, and changes nothing.
 4. The directory is opened, and the promises hold that were made until then.
@@ -200,7 +200,7 @@ class Moments:
             known = await read_all(reads, start, end)
             by_offset = {record.offset: record.number for record in known}
             if ALTERED in by_offset.values():
-                words = f"a reader of {topic}/{partition} was given bytes that nobody published"
+                words = f"a reader of {topic}/{partition} was given bytes that were never published"
                 raise Violation(nothing_altered.PROMISE, words)
             for entry in history.of("published"):
                 if (entry.topic, entry.partition) != (topic, partition) or entry.detail != "all":
@@ -218,8 +218,8 @@ class Moments:
 async def expect_no_damage(disk: MemoryDisk, when: str, *, may_be_torn: bool = False) -> None:
     """Raise `Violation` when verify finds damage, where there is none.
 
-    `may_be_torn`: power was lost, perhaps while a `committed` file was written, which cannot be told from damage. Its
-    copy says which records of that log had been synced.
+    `may_be_torn`: power was lost, perhaps while a `committed` file was written, which cannot be distinguished from
+    damage. Its copy says which records of that log had been synced.
     """
     _expect_sound((await verify_directory(disk)).logs, when, may_be_torn)
 

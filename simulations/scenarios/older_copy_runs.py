@@ -2,7 +2,7 @@
 
 A program lives twice. In its first life it publishes, in its second one a group rejects, acks and publishes with its
 acks, messages are delayed, retention drops, and an actor counts. Then parts of the directory take the place of others,
-while nobody has it open: the catalog, or the record of publishers, is what it was before the second life; two
+while it is closed: the catalog, or the record of publishers, is what it was before the second life; two
 partitions exchange their records of publishers, their folders, or those of their delivery journals, and two actors
 those of their journals; a folder is copied to another topic; the journal of an actor has no header left, or is gone. It
 is known what each of them costs, and that must be reported, exactly: everything else is there in the third life, and in
@@ -507,12 +507,12 @@ class _Copying:
         self._expect(
             "the catalog reports, besides what it has forgotten,", set(damages) - found_folders, set()
         )
-        self._expect("the catalog reports so many folders:", len(damages), len(folders))
+        self._expect("the number of folders that the catalog reports:", len(damages), len(folders))
         outboxes = {f"topics/{self._ids[each.topic]}/outbox-0" for each in (await runtime.stats()).outbox}
         self._expect("topics have strange outboxes:", outboxes & self._strange, set())
 
     async def _accept(self) -> None:
-        """Somebody knows now what is lost."""
+        """It is known now what is lost."""
         self._forgotten, self._lost_publishers = set(), set()
         await repair_directory(self._world.disk, accept=True)
 

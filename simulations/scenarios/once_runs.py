@@ -2,7 +2,7 @@
 
 Publishers with ids repeat a message until they know it, and earlier ones at random; producers publish streams, resume
 them after every crash, and leave zombies behind; setters publish at the offset that they expect. In between others
-publish plainly. In the end every record is read, and held to what all of them were told.
+publish plainly. In the end every record is read, and held to what all of them were answered.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ FILLER_BYTES: Final = 30_000
 
 @attrs.frozen(kw_only=True)
 class OnceTraffic:
-    """A workload: who publishes, and how much."""
+    """A workload: which publishers there are, and how much they publish."""
 
     partitions: int = 1
     ids: int = 1
@@ -89,7 +89,7 @@ class OnceTraffic:
     pause_s: float = 0.02
     limits: DrawnLimits = ()
     filler_bytes: int = 0
-    """What the others publish are so many bytes, and retention keeps little; 0: it keeps everything."""
+    """What the others publish are this many bytes, and retention keeps little; 0: it keeps everything."""
 
     def __attrs_post_init__(self) -> None:
         check_counts(
@@ -131,8 +131,8 @@ class PublishedOnce:
 
     def aimed(self, entropy: SeededEntropy) -> list[Fault]:
         """In some seeds the actors crash that do not hold the records, at any step; a life ends when a segment is
-        dropped; or the power is lost when somebody has just been told once more where a message is: that is an answer
-        for which nothing is written.
+        dropped; or the power is lost when a publisher has just been answered once more where a message is: that is an
+        answer for which nothing is written.
         """
         found = aimed.at_steps(entropy, self.space, ("timer-wheel", "catalog"))
         found += aimed.at_a_drop(entropy.fork("drops"), self.space, PARTITIONS, ("publishers",), 6)
@@ -176,7 +176,7 @@ class PublishedOnce:
 
 
 class _Publishers:
-    """Everybody who publishes, and what they were told."""
+    """All publishers, and what they were answered."""
 
     def __init__(self, world: World, workload: OnceTraffic) -> None:
         self.world = world
@@ -231,7 +231,7 @@ class _Publishers:
                 nursery.cancel_scope.cancel()
 
     def _tell(self, machine: Machine, told: CallOutcome) -> None:
-        """Somebody was told something."""
+        """A publisher was answered."""
         is_known = told.is_durable and (told.partition, told.offset) in self._known
         self.told.append(told)
         if told.kind == "id":
@@ -243,7 +243,7 @@ class _Publishers:
             self.world.probe("told again", told.who)
 
     def _asks(self, machine: Machine, who: str, acks: str, value: bytes) -> partial[CallOutcome]:
-        """What will have been told, but for what only the answer says."""
+        """What will have been answered, but for what only the answer says."""
         return partial(
             CallOutcome,
             who=who,
@@ -270,7 +270,7 @@ class _Publishers:
             acks = one_of(draws, self.workload.acks or ("all",))
             publish = partial(self._publish_ids, machine, topic, who, numbers)
             async with trio.open_nursery() as nursery:
-                if draws.random() < 0.3:  # somebody else publishes the same meanwhile
+                if draws.random() < 0.3:  # another publishes the same meanwhile
                     nursery.start_soon(publish, one_of(draws, ("leader", "all")))
                 is_stored = await publish(acks)
             if is_stored and acks == "leader" and draws.random() < 0.5:
@@ -442,7 +442,7 @@ class _Publishers:
     # -- the end
 
     async def look(self) -> None:
-        """Recover, read everything, and hold it to what was told."""
+        """Recover, read everything, and hold it to what was answered."""
         world = self.world
 
         def open_runtime() -> callboard.Runtime:

@@ -54,7 +54,7 @@ def leaves(error: BaseException) -> list[BaseException]:
 def is_passing(error: BaseException) -> bool:
     """Whether an operator would open the runtime again: the disk failed, or an actor crashed too often.
 
-    Never when a call of a client is told to make no sense: all that come here do.
+    Never when a call of a client is refused as senseless: all that come here do.
     """
     broken = Violation | callboard.InternalError | callboard.InvalidArgument
     return all(isinstance(leaf, CallboardError) and not isinstance(leaf, broken) for leaf in leaves(error))

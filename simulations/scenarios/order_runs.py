@@ -1,6 +1,6 @@
 """The scenario of what comes first: priorities, with and without keys, and order per partition, while everything fails.
 
-Each message's value tells its number, from which its priority and key follow. All that is published is published before
+Each message's value gives its number, from which its priority and key follow. All that is published is published before
 a consumer asks, and one consumer holds one message at a time: so of all that is unsettled and not delayed there is one
 that has to come. With order per partition there may be more consumers: what is handed over has nothing before it.
 """
@@ -64,8 +64,9 @@ class OrderedTraffic:
     fail_every: int = 4
     limits: DrawnLimits = ()
     alike: int = 0
-    """So many messages in a row have one priority, and no key every other time; 0: keys and priorities change with each
-    message."""
+    """This many messages in a row have one priority, and no key every other time; 0: keys and priorities change with
+    each message.
+    """
 
     def __attrs_post_init__(self) -> None:
         counts = {"messages": (self.messages, COUNT_MAX), "batch": (self.batch, COUNT_MAX)}
@@ -261,7 +262,9 @@ class _OrderedGroup:
             head = heads[self._fenced_by(offset)]
             if head < offset and head not in self._settling:
                 raise self._broken(f"offset {offset} is handed over before {head} of its key is settled")
-            unsettled = [head for head in heads.values() if head not in self._settling]  # else nobody knows
+            unsettled = [
+                head for head in heads.values() if head not in self._settling
+            ]  # else that is unknown
         now = self._now()
         for each in unsettled:
             if each != offset and self._delayed.get(each, 0.0) < asked - SOON_S:
@@ -288,7 +291,7 @@ class _OrderedGroup:
     def end(self) -> None:
         """Everything was handled."""
         if left := self._published.keys() - self._settling:
-            raise self._broken(f"offset {min(left)} is settled, and nobody has acked it")
+            raise self._broken(f"offset {min(left)} is settled, and no consumer has acked it")
         expect_no_bugs(self.world)
         self.world.sometimes("a message that failed kept its place", "a failed message" in self._seen)
         self.world.sometimes("a message starved", "starved" in self._seen)

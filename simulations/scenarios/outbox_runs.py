@@ -1,10 +1,10 @@
 """The scenario of acks that publish: consumers hand on what they handle, while everything fails.
 
-Each attempt to handle a message publishes values of its own, so whatever is in the targets in the end tells which
-attempts counted. Of an ack that was told all its values are there, once; of one that was refused, and of a body that
-did not come to its ack, none ever; of one whose fate is unknown all or none. Each message counted once. What acks that
-followed each other published to one partition lies there in that order. Some values are delayed: these wait first, and
-none comes before it is due.
+Each attempt to handle a message publishes values of its own, so whatever is in the targets in the end shows which
+attempts counted. Of an ack that was answered all its values are there, once; of one that was refused, and of a body
+that did not come to its ack, none ever; of one whose fate is unknown all or none. Each message counted once. What acks
+that followed each other published to one partition lies there in that order. Some values are delayed: these wait first,
+and none comes before it is due.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ TARGETS: Final = ("bills", "notes", "orders-too")
 
 @attrs.frozen(kw_only=True)
 class HandedOn:
-    """A workload: how many messages in how many partitions, what is published of each, and who does it."""
+    """A workload: how many messages in how many partitions, what is published of each, and by which consumers."""
 
     messages: int = 8
     partitions: int = 1
@@ -89,7 +89,7 @@ class HandedOn:
     delays: float = 0.0
     """How many of what is published are delayed, in seconds of `DELAYS_S`."""
     sessions: int = 1
-    """The messages come in so many parts. When one is handed on, the directory is closed, and opened again."""
+    """The messages come in this many parts. When one is handed on, the directory is closed, and opened again."""
     set_back_s: float = 0.0
     """By how much the wall clock is set back between two sessions, and between two lives. Then nothing is delayed."""
     limits: DrawnLimits = ()
@@ -119,7 +119,7 @@ class _Attempt:
     began_at: float = 0.0
     told_at: float = 0.0
     counts: bool | None = False
-    """Whether its ack counts; None when nobody knows."""
+    """Whether its ack counts; None when that is unknown."""
     has_come: bool = False
     """Whether what it published is there."""
 
@@ -203,7 +203,7 @@ class AckedAndPublished:
 
 
 class _HandingOn:
-    """Publisher and consumers, and what they were told."""
+    """Publisher and consumers, and what they were answered."""
 
     def __init__(self, world: World, workload: HandedOn) -> None:
         self.world = world
@@ -241,7 +241,7 @@ class _HandingOn:
         self.is_done = True
 
     def _set_clock_back(self) -> None:
-        """Nobody has the directory open."""
+        """No process has the directory open."""
         if self.workload.set_back_s > 0:
             self.world.clock.shift(-self.workload.set_back_s)
             self.world.sometimes("the clock was set back between acks that publish", True)

@@ -44,12 +44,12 @@ STORM_S: Final = 6.0
 """How long topics and consumers come and go."""
 LOOK_S: Final = 0.2
 TURN_S: Final = 1.31
-"""Between two messages that come one by one: everybody waits again, and nobody just then begins to."""
+"""Between two messages that come one by one: all wait again, and none just then begins to."""
 
 
 @attrs.frozen(kw_only=True)
 class PatternTraffic:
-    """A workload: what is published and deleted, and who consumes, how."""
+    """A workload: what is published and deleted, and how it is consumed."""
 
     messages: int = 20
     """How often the operator publishes some, or deletes a topic."""
@@ -107,7 +107,7 @@ class PatternGroups:
     )
 
     def workload(self, entropy: SeededEntropy) -> PatternTraffic:
-        """Many topics or few, either mode, each way to choose who is served."""
+        """Many topics or few, either mode, each way to choose which consumer is served."""
         return PatternTraffic(
             messages=between(entropy, 3, 40),
             deleting=one_of(entropy, (0.0, 0.2, 0.4)),
@@ -134,7 +134,7 @@ class PatternGroups:
 
 
 class _PatternRun:
-    """The operator and the consumers, and what they were told."""
+    """The operator and the consumers, and what they were answered."""
 
     def __init__(self, world: World, workload: PatternTraffic) -> None:
         self.world = world
@@ -210,7 +210,7 @@ class _PatternRun:
             draws = self.world.entropy.fork("turns")
             await TakesTurns(self.world, draws, self.workload.distribution, count).take(topic)
             return
-        while len(self._staying) < count:  # who comes back has another place in the order
+        while len(self._staying) < count:  # a consumer that comes back has another place in the order
             await self.world.rest(LOOK_S)
         await self.world.rest(TURN_S)
         self._served.clear()
@@ -310,7 +310,7 @@ class _PatternRun:
                 try:
                     message = await consumer.get(timeout=0.5)
                 except TopicNotFound as error:
-                    raise self._broken(f"a consumer was told of a deleted topic: {error}") from error
+                    raise self._broken(f"a consumer was notified of a deleted topic: {error}") from error
                 if message is not None:
                     self._served.add(number)
                     await self._handle(message, draws)

@@ -1,7 +1,7 @@
 """Situations that a good search meets now and then, found in the history. `weights.toml` names the rare ones.
 
 `POINTS` declares them, by scenario. A point is known to a run only once it is come by; one that stands in the code and
-is come by in no run at all would be missed by nobody. So a sweep expects what is declared, and a test compares that
+is passed in no run at all would not be missed. So a sweep expects what is declared, and a test compares that
 with the calls of `sometimes` in the source.
 """
 
@@ -34,7 +34,7 @@ BROKER: Final = (
     "a gap is explained",
     "a segment was rolled",
     "a partition crashed and came back",
-    "an actor stays down until somebody restarts it",
+    "an actor stays down until it is restarted by hand",
     "a supervisor gave up",
     "a partition was stuck",
     "the machine booted twice after its first life",
@@ -46,7 +46,7 @@ DAMAGE: Final = ("a damaged directory was refused with a report", "damage was fo
 AT_REST: Final = (
     "records were lost to damage at rest",
     "more was damaged later, beside what was",
-    "a damaged journal was told of, and consumed",
+    "a damaged journal was reported, and consumed",
     "a record of damage was lost, and reported",
     "a file behind the end had nothing but a name",
     "a whole folder was gone",
@@ -61,7 +61,7 @@ RETENTION: Final = (
     "a publish was refused for a full topic",
 )
 ORDER: Final = ("a message waited for another of its key", "a record window was full")
-ALTERED: Final = ("a topic that was full took more when it was told to keep more",)
+ALTERED: Final = ("a topic that was full took more when it was altered to keep more",)
 RECREATED: Final = ("a deleted topic was made again",)
 RECORDED: Final = ("the recording is real",)
 ACTORS: Final = (
@@ -93,7 +93,7 @@ FAILING: Final = (
 EXPIRING: Final = (
     "a message expired before it was handed over",
     "a message that is handed over may expire",
-    "messages expired that nobody consumed",
+    "messages expired that were never consumed",
     "what expired was kept as a dead letter",
 )
 FORWARDED: Final = (
@@ -255,7 +255,7 @@ def mark(world: World, surviving: Surviving) -> None:
     sometimes("a gap is explained", any(why.startswith("gap") for why in whys))
     sometimes("a segment was rolled", _rolled(world))
     sometimes("a partition crashed and came back", bool(_of(history, "ActorRestarted", "topics/")))
-    sometimes("an actor stays down until somebody restarts it", bool(history.of("ActorFailed")))
+    sometimes("an actor stays down until it is restarted by hand", bool(history.of("ActorFailed")))
     sometimes("a supervisor gave up", bool(history.of("Escalated")))
     sometimes("a partition was stuck", bool(history.of("PartitionStuck")))
     sometimes("the machine booted twice after its first life", len(history.of("booted")) > 2)

@@ -1,7 +1,7 @@
 """Reading one partition forward and back, by offset, by time and over ranges: each read shows what reading all shows.
 
-A partition is read once from its beginning, and what that finds is compared with what clients were told. Then a reader
-that is used on and on asks for parts of it, chosen by a seed, in any order.
+A partition is read once from its beginning, and what that finds is compared with what clients were answered. Then a
+reader that is used on and on asks for parts of it, chosen by a seed, in any order.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 READ_RECORDS: Final = 10_000
 RANGE_RECORDS: Final = 7
-"""Of a part: so many records at most, or all that are left."""
+"""Of a part: this many records at most, or all that are left."""
 
 
 @attrs.frozen
@@ -99,7 +99,7 @@ async def read_all(reads: Readable, start: int, end: int) -> list[StoredRecord]:
 async def read_in_parts(
     reads: Readable, known: list[StoredRecord], start: int, end: int, entropy: SeededEntropy, times: int
 ) -> str | None:
-    """So many reads of parts, in any order; what the first wrong one showed, in words."""
+    """This many reads of parts, in any order; what the first wrong one showed, in words."""
     offsets = [record.offset for record in known]
     for _ in range(times):
         if known and entropy.random() < 0.3:

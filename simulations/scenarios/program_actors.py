@@ -1,4 +1,4 @@
-"""The actors of a program: each does what its messages say, and tells the history what happens to it.
+"""The actors of a program: each does what its messages say, and records in the history what happens to it.
 
 What they tell: `begins` (a life has begun), `handled` (a message is in hand), `done` (it left the hand), `writes` and
 `written` (`persist` began and returned), `replied` (an answer was given), `free` (the actor takes the next message),
@@ -222,7 +222,7 @@ class DurableOrders(DurableActor[Order, "list[int]"]):
         return await Plain.receive(cast(Any, self), message)
 
     async def write(self, order: Order) -> None:
-        """So many events, all or none; a disk that fails is nothing to crash for, as this program sees it."""
+        """This many events, all or none; a disk that fails is nothing to crash for, as this program sees it."""
         around, path = self.around, self.context.path
         around.tell("writes", path, number=order.number, offsets=(order.events,))
         try:

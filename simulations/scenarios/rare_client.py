@@ -52,7 +52,7 @@ class RareClient:
         return await self.runtime.create_topic(self.new_name(), **settings)
 
     async def filled(self, count: int, **settings: Any) -> Any:
-        """A topic with so many messages, `b"0"` and so on, of which each second is a moment later."""
+        """A topic with this many messages, `b"0"` and so on, of which each second is a moment later."""
         topic = await self.new_topic(**settings)
         for number in range(count):
             await topic.publish(b"%d" % number, acks=one_of(self.draws, ("all", "all", "leader")))

@@ -43,7 +43,7 @@ TOPIC: Final = "topic"
 """In a runtime of its own, which has no other."""
 SENSELESS: Final = "senseless"
 PER_SEGMENT: Final = 7
-"""So many pieces fill a segment, but for less than a piece."""
+"""This many pieces fill a segment, but for less than a piece."""
 
 
 # -- moments

@@ -25,7 +25,7 @@ LONG_S: Final = 600.0
 STEPS: Final = 40
 """Of other tasks, among which a crash comes."""
 FLOOD: Final = 6
-"""So many tasks ask a partition at once, without a pause."""
+"""This many tasks ask a partition at once, without a pause."""
 ASKED: Final = 100
 """So often each of them."""
 
@@ -294,7 +294,7 @@ async def ask_often(topic: Any) -> None:
 
 
 async def cancel_after(scope: trio.CancelScope, steps: int) -> None:
-    """Cancel after so many steps of other tasks."""
+    """Cancel after this many steps of other tasks."""
     for _ in range(steps):
         await trio.lowlevel.checkpoint()
     scope.cancel()

@@ -47,7 +47,7 @@ class MomentClient(RareClient):
 
     @contextmanager
     def in_time(self, seconds: float, what: str) -> Iterator[None]:
-        """This block ends within so many seconds, unless a fault has struck."""
+        """This block ends within this many seconds, unless a fault has struck."""
         with trio.move_on_after(seconds) as scope:
             yield
         if scope.cancel_called and self.is_undisturbed:  # also when it ended in order then

@@ -20,7 +20,7 @@ from callboard.simulations.scenarios.rare_moment_client import MomentClient
 from callboard.simulations.scenarios.rare_partition_turns import PARTITION_TURNS
 
 SMALL_ROOM: int = 20_000
-"""So many bytes may wait at a partition in most seeds: turns can fill that."""
+"""This many bytes may wait at a partition in most seeds: turns can fill that."""
 
 
 class RareMoments(RareCalls):

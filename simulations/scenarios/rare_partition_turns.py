@@ -191,7 +191,7 @@ async def heal_from_a_full_disk(at: MomentClient) -> None:
 
 
 async def fill(topic: Any, pieces: int) -> None:
-    """Publish so many pieces, one by one."""
+    """Publish this many pieces, one by one."""
     for _ in range(pieces):
         await topic.publish(bytes(PIECE), key=b"other")
 

@@ -26,7 +26,7 @@ QUICK_S: Final = (0.002, 0.01)
 """The same of who stays where the log ends."""
 STOPS_S: Final = (0.0, 0.0, 0.0, 0.01, 0.1)
 READS: Final = 30
-"""So many reads in all: a seed stays cheap."""
+"""This many reads in all: a seed stays cheap."""
 
 
 class _StandingStill:

@@ -46,7 +46,7 @@ class RecreatedTopic:
         self._ids: set[int] = set()
 
     async def recreate(self, runtime: Any, times: int) -> None:
-        """So many times; what fails is left, and the next one begins with what is there."""
+        """This many times; what fails is left, and the next one begins with what is there."""
         for _ in range(times):
             life = self._world.history.operation()
             try:

@@ -35,7 +35,7 @@ IMPATIENT: Final = "impatient"
 
 NACK_DELAY_S: Final = 0.1
 EXTENDED: Final = 1.5
-"""A message whose lease was extended is handled for so many visibility timeouts."""
+"""A message whose lease was extended is handled for this many visibility timeouts."""
 LEVELS: Final = (
     ("all",),
     ("all",),
@@ -61,14 +61,14 @@ class Traffic:
     keys: int = 5
     """Keys to publish under; 0 for none."""
     chosen_every: int = 0
-    """Every so many-th message has no key, and its publisher chooses the partition; 0 for none."""
+    """Every n-th message has no key, and its publisher chooses the partition; 0 for none."""
     value_bytes: int = 40
     noise_every: int = 0
-    """Every so many-th message has a value that no compression shortens; 0 for none."""
+    """Every n-th message has a value that no compression shortens; 0 for none."""
     keyless_every: int = 0
-    """Every so many-th message has no key, where the others have one; 0 for none."""
+    """Every n-th message has no key, where the others have one; 0 for none."""
     annotate_every: int = 0
-    """Every so many-th message has headers and a time of its own; 0 for none."""
+    """Every n-th message has headers and a time of its own; 0 for none."""
     compression: Codec = "none"
     """Of all topics."""
     pause_s: float = 0.02
@@ -76,7 +76,7 @@ class Traffic:
     acks: tuple[str, ...] = ("all",)
     """Levels, in turns."""
     flush_every: int = 0
-    """After so many publishes a publisher has everything synced; 0: only in the end, and for level `none`."""
+    """After this many publishes a publisher has everything synced; 0: only in the end, and for level `none`."""
     closings: int = 0
     """How often the runtime is closed in good order under way, and opened again."""
     close_after_s: float = 0.1
@@ -102,11 +102,11 @@ class Traffic:
     nack_delay_s: float = NACK_DELAY_S
     """How long what is nacked is to wait; below 0: the group's backoff."""
     nack_every: int = 0
-    """Every so many-th offset is nacked at first; 0 for none."""
+    """Every n-th offset is nacked at first; 0 for none."""
     forget_every: int = 0
-    """Every so many-th offset is forgotten at first: its lease runs out; 0 for none."""
+    """Every n-th offset is forgotten at first: its lease runs out; 0 for none."""
     release_every: int = 0
-    """Every so many-th offset is given back at first; 0 for none."""
+    """Every n-th offset is given back at first; 0 for none."""
     failures: int = 1
     """How often a message of these may fail before it is acked; each time as the next offset does at first."""
     extended_offset: int = -1

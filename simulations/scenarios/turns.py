@@ -26,7 +26,7 @@ TURN_S: Final = 0.2
 """Between two messages: everybody waits again."""
 BY_LOAD: Final = 4
 BY_CHANCE: Final = 24
-"""So many messages come for each consumer."""
+"""This many messages come for each consumer."""
 
 
 class TakesTurns:

@@ -16,7 +16,7 @@ import attrs
 from callboard.simulations.world import SOMETIMES
 
 STANDARD_SEEDS: Final = 5_000
-"""A sweep of at least so many seeds, over all scenarios, has to meet everything."""
+"""A sweep of at least this many seeds, over all scenarios, has to meet everything."""
 
 
 @attrs.frozen

@@ -24,9 +24,9 @@ SHORT_ENTRIES: Final = 40
 SHORT_WATCHED_ENTRIES: Final = 80
 LINES_MAX: Final = 80
 FOLDED_MIN: Final = 4
-"""So many waits of one task at one place in a row are told as one."""
+"""This many waits of one task at one place in a row are shown as one."""
 JUST_BEFORE: Final = 8
-"""So many entries before a machine or an actor goes down are told, and three times as many before the failure."""
+"""This many entries before a machine or an actor goes down are shown, and three times as many before the failure."""
 QUOTED_CHARACTERS_MIN: Final = 4
 DOWN: Final = frozenset({"power cut", "killed", "IncarnationCrashed"})
 FAILED: Final = frozenset({"failed", "broken", "stuck"})

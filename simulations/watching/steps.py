@@ -13,7 +13,7 @@ from callboard.simulations.watching.tasks import awaited, described, is_of_progr
 from callboard.simulations.watching.watch import Watch, raised_at
 
 STEPS_MAX: Final = 50_000
-"""So many entries of steps are recorded of a run, then none."""
+"""This many entries of steps are recorded of a run, then none."""
 ARGUMENTS_CHARACTERS_MAX: Final = 80
 
 

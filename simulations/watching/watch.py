@@ -28,13 +28,13 @@ SHOWN_CHARACTERS_MAX: Final = 60
 SHOWN_VALUES_MAX: Final = 3
 UNPLACED_MAX: Final = 100_000
 FAILURES_MAX: Final = 100
-"""Of so many failures it is kept where the other tasks waited."""
+"""Of this many failures it is kept where the other tasks waited."""
 ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 class Watch:
     """What is known of the program in a run. `machine_of` gives the machine of a task, 0 outside of machines; None for
-    tasks of which nothing is told.
+    tasks of which nothing is recorded.
     """
 
     def __init__(
@@ -49,12 +49,12 @@ class Watch:
         self.take_waiting: Callable[[trio.lowlevel.Task | None], Sequence[WaitingTask]] = lambda _: ()
         """Looks where all tasks wait now, but for the one that is being stepped."""
         self.busy: dict[trio.lowlevel.Task, int] = {}
-        """Tasks in an operation that the history tells of, and in how many."""
+        """Tasks in an operation that the history has, and in how many."""
         self.stuck_at: HistoryEntry | None = None
         self.shown = Shown()
         self._failures: list[tuple[BaseException, HistoryEntry, tuple[WaitingTask, ...]]] = []
 
-    # -- who, and where
+    # -- which task, and where
 
     def is_watched(self) -> bool:
         """Whether the task that is being stepped does something for the program, and not for the simulator."""
@@ -81,7 +81,7 @@ class Watch:
         frames = list(frames_here(1))[::-1] if task is _current() else ()
         return self.names.of(task, self.machine_of(task) or 0, frames)
 
-    # -- what is told
+    # -- what is recorded
 
     def record(self, kind: str, **fields: Any) -> None:
         """Add an entry of the task that is being stepped. Fields as in `History.record`."""
@@ -92,7 +92,7 @@ class Watch:
 
     @contextmanager
     def operation(self) -> Iterator[int]:
-        """An operation of the task that is being stepped, which the history tells of; gives its number."""
+        """An operation of the task that is being stepped, which goes into the history; gives its number."""
         task = _current()
         if task is None:
             yield self.history.told_operation()
@@ -106,7 +106,7 @@ class Watch:
                 del self.busy[task]
 
     def stuck(self, why: str) -> None:
-        """The run is ended from outside: nothing more of it is told."""
+        """The run is ended from outside: nothing more of it is recorded."""
         if not self.is_over:
             self.history.tell_of(0, "stuck", detail=why)
             self.stuck_at = self.history.entries[-1]
@@ -173,7 +173,7 @@ class Messages:
         return number
 
     def stored(self, number: int, topic: str, partition: int, offset: int) -> None:
-        """Its publisher was told where it is."""
+        """Its publisher knows where it is."""
         self._places[topic, partition, offset] = number
         self._placed.add(number)
 
@@ -195,7 +195,7 @@ class Messages:
         return number
 
     def taken(self, path: str, message: Any) -> int | None:
-        """The number of a message that an actor takes from its mailbox; None for one that nobody was seen to send."""
+        """The number of a message that an actor takes from its mailbox; None for one whose sending was not seen."""
         waiting = self._sent.get(path, deque())
         for at, (sent, number) in enumerate(waiting):
             if sent is message:

@@ -1,6 +1,6 @@
 """Analyses how a runtime's records were delivered, with Spark: from its logs and delivery journals to an `Analysis`.
 
-A task reads the journal of one partition and tells what happened to which offset. These rows meet the log's records,
+A task reads the journal of one partition and gives what happened to which offset. These rows meet the log's records,
 which say when each was published. Only counts, sums, least and greatest values of integers are taken, so the analysis
 is the same however the work is divided, and no record reaches the driver.
 """

@@ -82,7 +82,7 @@ class Latency:
     bins: tuple[tuple[int, int], ...]
 
     def quantile(self, part: int, of: int) -> int:
-        """No more than so many parts of all records took longer."""
+        """No more than this many parts of all records took longer."""
         wanted, so_far = -(-self.count * part // of), 0
         for number, many in self.bins:
             so_far += many
@@ -179,7 +179,7 @@ class Analysis:
     partitions: tuple[Deliveries, ...]
     """By topic, partition and group."""
     notes: tuple[str, ...]
-    """What cannot be told, and why."""
+    """What cannot be said, and why."""
 
     def document(self) -> dict[str, Any]:
         """For JSON."""

@@ -34,7 +34,7 @@ def analysis_page(analysis: Analysis, *, title: str) -> str:
         body.append("<p>No group was ever there: there are no deliveries to show.</p>")
     if analysis.notes:
         notes = "".join(f"<li>{escape(note)}</li>" for note in analysis.notes)
-        body.append(f"<h2>What cannot be told</h2><ul>{notes}</ul>")
+        body.append(f"<h2>What cannot be said</h2><ul>{notes}</ul>")
     return page(title, "".join(body))
 
 

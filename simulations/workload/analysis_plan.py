@@ -27,7 +27,7 @@ class AnalysedPartition:
     groups: frozenset[int] | None
     """The groups that are wanted; None takes all."""
     implied: dict[int, int] = attrs.Factory(dict)
-    """When the groups were made that read it from its beginning, by id: the journal tells of them from their first
+    """When the groups were made that read it from its beginning, by id: the journal has them from their first
     lease on."""
 
     def note_implied(self, walk: JournalWalk) -> None:

@@ -48,7 +48,7 @@ class Arrivals:
     def cells(self, turn: int, start: int, stop: int) -> tuple[Any, Any]:
         """When the cells of the buckets `[start, stop)` begin that have events, ascending, and how many each has.
 
-        `turn` tells repetitions of the profile's time apart.
+        `turn` distinguishes repetitions of the profile's time.
         """
         stream = int(words(self.stream, np.array([turn], dtype=np.int64))[0])
         weights = self._weights(stream, start, stop)
@@ -140,6 +140,6 @@ class Arrivals:
 
 
 def _move(cells: Any, entry: int, cell: int) -> None:
-    """Let an entry have a cell, unless one has it already; who has it takes the entry's."""
+    """Let an entry have a cell, unless one has it already; the one that has it takes the entry's."""
     if not (cells == cell).any():
         cells[entry] = cell

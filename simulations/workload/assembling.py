@@ -184,7 +184,7 @@ def _is_whole(place: AnalysedPartition) -> bool:
 
 
 def _notes(plan: AnalysisPlan, journals: Mapping[int, JournalRead]) -> list[str]:
-    """What cannot be told, for people."""
+    """What cannot be said, for people."""
     notes = [
         f"The catalog cannot be read whole: {note}. Topics or groups may be missing." for note in plan.notes
     ]

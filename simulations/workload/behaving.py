@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 BLOCK_RECORDS: Final = 1_024
 SAMPLED_BYTES: Final = 64 * MIB
-"""Of values, about so many are compressed."""
+"""Of values, about this many are compressed."""
 ZLIB_LEVEL: Final = 6
 
 
@@ -92,7 +92,7 @@ def _pass(plan: SequencePlan, batches: Iterable[Any]) -> Iterator[Any]:
 
 
 def _compression(rows: DataFrame, profile: WorkloadProfile) -> Fraction | None:
-    """How many times smaller zlib makes blocks of values, one of so many that about `SAMPLED_BYTES` are looked at."""
+    """How many times smaller zlib makes blocks of values, one of this many that about `SAMPLED_BYTES` are looked at."""
     from pyspark.sql import functions as f
 
     every = -(-profile.value_total_bytes // SAMPLED_BYTES) or 1

@@ -1,7 +1,7 @@
 """What joins the events of a recording, and whether two recordings are alike in it. Pure; `sequence` measures.
 
 The distances of `distances` say how many events have which rate, size or key. A *row* here says how events hang
-together: bursts, order, how keys come and go. A *queue* says what that does to whoever serves the events.
+together: bursts, order, how keys come and go. A *queue* says what that does to the servers of the events.
 
     dispersion            variance by mean of the events in 10 ms
     autocorrelation       of the events in one second, and in the next
@@ -87,19 +87,19 @@ class QueueFacts:
     """Events that wait already when one arrives."""
     is_overloaded: bool
     times: int = 1
-    """How many times the usual servers take what waits here: so many more may wait, for as long."""
+    """How many times the usual servers take what waits here: this many more may wait, for as long."""
 
     def wait(self, percent: int) -> Fraction:
-        """The wait that so many percent of the events do not exceed, in service times."""
+        """The wait that this many percent of the events do not exceed, in service times."""
         return Fraction(quantile(self.waits, percent), self.service)
 
     def depth(self, percent: int) -> Fraction:
-        """The depth that so many percent of the events do not exceed, for the usual number of servers."""
+        """The depth that this many percent of the events do not exceed, for the usual number of servers."""
         return Fraction(quantile(self.depths, percent), self.times)
 
 
 def quantile(pairs: Pairs, percent: int) -> int:
-    """The least value that so many percent of a histogram do not exceed; 0 without any."""
+    """The least value that this many percent of a histogram do not exceed; 0 without any."""
     rank = sum(many for _, many in pairs) * percent
     so_far = 0
     for what, many in pairs:

@@ -1,6 +1,6 @@
 """How the events of an interval divide between its halves, and these between theirs: counted, and drawn again.
 
-An interval holds so many steps, and is a node of a binary tree; of an odd number of steps the left half has one more.
+An interval holds this many steps, and is a node of a binary tree; of an odd number of steps the left half has one more.
 What a split depends on is its row in a table:
 
 - how many events the node has: one by one up to 4, then in quarters of a power of two,
@@ -104,7 +104,7 @@ class Nodes:
 
     @classmethod
     def whole(cls, many: Any, length: int, seeds: Any) -> Nodes:
-        """Intervals of `length` steps that have so many events."""
+        """Intervals of `length` steps that have this many events."""
         places: Any = np.arange(len(many), dtype=np.int64)
         found = cls(
             places,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TIMES_MAX: Final = 1_000
-"""A queue of the busier recording has at most so many times the servers."""
+"""A queue of the busier recording has at most this many times the servers."""
 NO_ORDER: Final = (
     "A profile does not hold events in their order, so neither what joins them nor queues are compared. Name"
     " recordings."

@@ -18,7 +18,7 @@ SYMBOLS: Final = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXY
 SYMBOL_BITS: Final = 6
 SYMBOLS_A_WORD: Final = 10
 BLOCK_BYTES: Final = 16 * 1024 * 1024
-"""Keys are made in blocks of so many bytes, at most."""
+"""Keys are made in blocks of this many bytes, at most."""
 POOL_BYTES: Final = 4 * 1024 * 1024
 VOCABULARY: Final = 4_096
 LETTERS_MAX: Final = 10

@@ -1,4 +1,4 @@
-"""What a delivery journal tells of a partition's past, as facts about ranges of offsets. Pure.
+"""What a delivery journal holds of a partition's past, as facts about ranges of offsets. Pure.
 
 A journal holds events in the order in which they were written, and the time of each commit: what happened lies up to a
 commit's length before that. It begins with the group's first event, or, where its beginning was pruned, with a snapshot
@@ -69,7 +69,7 @@ class Opening:
     """Offsets below it were settled before, or do not concern the group."""
     since_us: int
     is_whole: bool
-    """Whether the journal tells of it from its beginning; else `since_us` is the time of a snapshot."""
+    """Whether the journal has it from its beginning; else `since_us` is the time of a snapshot."""
     closed_us: int | None = None
     counts: dict[str, int] = attrs.Factory(dict)
     """How many offsets met each fate, also before `since_us`: see `COUNTERS`."""
@@ -103,7 +103,7 @@ class DeliveryHistory:
         states = self._states
         kind, group_id, body, unknown = states.parsed(record)
         if kind == EVENTS:
-            # Each event on its own: what one settles is told by the state before it.
+            # Each event on its own: what one settles follows from the state before it.
             for event in body:
                 group = states.groups.get(group_id)
                 facts = list(self._facts(group_id, event, None if group is None else group.delivery))
@@ -122,7 +122,7 @@ class DeliveryHistory:
             self._begin(group_id, min(body[-1] or time_us, time_us), is_whole=True)
 
     def snapshot(self, data: bytes, time_us: int) -> Iterator[Fact]:
-        """The facts that only a snapshot tells: it equals what was replayed, unless something is lost."""
+        """The facts that only a snapshot has: it equals what was replayed, unless something is lost."""
         states = self._states
         before = {group.group_id: group.delivery for group in states}
         states.restore(data)
@@ -160,7 +160,7 @@ class DeliveryHistory:
     # -- openings
 
     def _opening(self, group_id: int, time_us: int) -> Opening:
-        """The current one; after a loss a group may be met that nobody saw opened."""
+        """The current one; after a loss a group may be met whose opening was not seen."""
         return self._current.get(group_id) or self._begin(group_id, time_us, is_whole=False)
 
     def _begin(self, group_id: int, time_us: int, *, is_whole: bool) -> Opening:

@@ -29,9 +29,9 @@ class     of a size: `size_classes` of the profile's `value_bytes`; of a number:
     pace_returns    [class of a key's pace, class of the events between two of its runs, many]
     size_first      [0, class, many]: of the first event of keys with at most `RARE_MAX` events
     size_next       [class, class of the same key's next event, many]: of these keys
-    size_stays      in so many of 65,536 cases where an event has the class of the key's event before, its size lies in
+    size_stays      in how many of 65,536 cases where an event has the class of the key's event before, its size lies in
                     the same 16 bytes too, beyond chance
-    size_same       in so many of these cases it is the very same size, beyond chance. Null in old profiles
+    size_same       in how many of these cases it is the very same size, beyond chance. Null in old profiles
     window_sizes    [window, class, events]
 
 All counts `[row, column, many]` are in ascending order, `many` at least 1.
@@ -53,7 +53,7 @@ CLOCKS_US: Final = (
 )
 WINDOWS: Final = 50
 WINDOW_EVENTS: Final = 200
-"""A recording has no more windows than so many events each allow."""
+"""A recording has no more windows than this many events each allow."""
 HOT_PAIRS: Final = 20_000
 HOT_MAX: Final = 2_001
 RARE_MAX: Final = 256

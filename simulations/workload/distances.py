@@ -47,7 +47,7 @@ STEPS_MIN: Final = 8
 """Of the clock, in a unit of times, for the clock not to matter."""
 BUCKETS_MIN: Final = 8
 SAME: Final = Fraction(1, 100)
-"""A scale that differs by less is not told."""
+"""A scale that differs by less is not reported."""
 CHANCE: Final = Fraction(163, 100)
 """Samples of n and m from one source differ by more than this times sqrt(1/n + 1/m) in one of a hundred cases."""
 

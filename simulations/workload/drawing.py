@@ -1,6 +1,6 @@
 """Randomness for generated workloads: every number is a function of a seed and an index, by whole numbers alone.
 
-Whoever computes them, in whatever order and however divided, gets the same, on every machine. Words are those of
+They come out the same, in whatever order and however divided they are computed, on every machine. Words are those of
 SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014), whose state after i steps is
 known at once. Permutations are Feistel networks over the bits of an index; an index that leaves the range is put in
 again until it is inside.
@@ -57,7 +57,7 @@ def permuted(stream: int, indices: Any, size: int) -> Any:
 
 
 def _rounds(stream: int, numbers: Any, bits: int) -> Any:
-    """A permutation of the numbers of so many bits: halves take turns, each changed by a word of the other."""
+    """A permutation of the numbers of this many bits: halves take turns, each changed by a word of the other."""
     high, low = bits // 2, bits - bits // 2
     for turn in range(ROUNDS):
         left, right = numbers >> np.uint64(low), numbers & np.uint64((1 << low) - 1)

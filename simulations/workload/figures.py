@@ -315,14 +315,14 @@ def _notes(
         return [f"{label}: the group was not opened"]
     if not openings[0].is_whole:
         start = openings[0].start
-        notes.append(f"{label}: the journal tells of the group from offset {start} on; the rest is left out")
+        notes.append(f"{label}: the journal has the group from offset {start} on; the rest is left out")
     if partition.gone:
         notes.append(
             f"{label}: {partition.gone:,} messages that the group had settled are not in the log any more"
         )
     if partition.untimed:
         notes.append(
-            f"{label}: of {partition.untimed:,} messages the journal tells no more when they were settled"
+            f"{label}: of {partition.untimed:,} messages the journal does not say any more when they were settled"
         )
     if len(openings) > 1:
         notes.append(f"{label}: the group was opened anew, or set back, {len(openings) - 1} times")

@@ -148,7 +148,7 @@ def _make_pieces(workload: Workload, batches: Iterable[pa.RecordBatch]) -> Itera
 
 
 def _batches(events: Events, many: int) -> Iterator[Events]:
-    """The events by number, so many at a time, or more where copies of one are: they have its value."""
+    """The events by number, this many at a time, or more where copies of one are: they have its value."""
     import numpy as np
 
     events = events.rows(np.argsort(events.number, kind="stable"))

@@ -115,7 +115,7 @@ def import_traffic(
 ) -> ImportReport:
     """Import `files` (paths, folders or patterns) into the recording `out`, a folder that is not there yet.
 
-    `form` is a `Format` or "parquet"; None tells it by the first lines. Lines kept aside go to `bad`, by default
+    `form` is a `Format` or "parquet"; None detects it by the first lines. Lines kept aside go to `bad`, by default
     `out` with `.bad.jsonl`. Raises `InvalidArgument` for files and columns that are not there, for files without a
     single event, and in a strict import for bad and late lines. What fails leaves nothing behind.
     """
@@ -272,7 +272,7 @@ class _FileHead:
 
     @classmethod
     def of(cls, session: SparkSession, path: str, address: str) -> _FileHead:
-        """Enough of it for arrays to be told, and for as many lines as a sample has. A local file needs no Java."""
+        """Enough of it for arrays to be detected, and for as many lines as a sample has. A local file needs no Java."""
         sizes = _PACKED_HEAD_BYTES if path.lower().endswith(_PACKED) else _HEAD_BYTES
         with contextlib.ExitStack() as closing:
             read, length = _opened(session, path, address, closing)
@@ -293,7 +293,7 @@ class _FileHead:
 def _opened(
     session: SparkSession, path: str, address: str, closing: contextlib.ExitStack
 ) -> tuple[Callable[[int, int], bytes], int]:
-    """What reads so many bytes from a position, one after the other, and how long the file is."""
+    """What reads this many bytes from a position, one after the other, and how long the file is."""
     size = size_of(path) if urlsplit(address).scheme == "file" else None
     if size is not None and (local := closing.enter_context(opened(path))) is not None:
         return local.read, size

@@ -1,7 +1,7 @@
 """Reads a delivery journal from its first segment on, in a task: one chunk of a file in memory at a time.
 
 A runtime reads a journal from its newest snapshot on. Its history is in the segments before, which stay as long as the
-log segments that they tell of. What cannot be read is named, and what follows a loss is told apart.
+log segments that they name. What cannot be read is named, and what follows a loss is kept apart.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class JournalPlace:
     bases: tuple[int, ...]
     """The first record of each segment."""
     end: int | None
-    """Records from here on no sync had proven; None when nobody knows."""
+    """Records from here on no sync had proven; None when that is unknown."""
 
 
 @attrs.define

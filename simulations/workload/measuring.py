@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 BUCKETS_USUAL: Final = 200
-"""A recording's time is cut into about so many buckets, of a second at least."""
+"""A recording's time is cut into about this many buckets, of a second at least."""
 _WEEK_HOUR: Final = (
     f"pmod((timestamp - pmod(timestamp, {HOUR_US}L)) div {HOUR_US}L + {EPOCH_WEEK_HOUR}L, {WEEK_HOURS}L)"
 )

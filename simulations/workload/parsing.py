@@ -10,7 +10,7 @@ line      numbered within its block from 1; with the lines of the blocks before 
 kind      of a row: an event, a bad line, or the tally of a block
 ahead_us  the latest time of an event before this one in its block: what is earlier than that is *late*
 
-A block that is not its file's first gets the file's first line told, which may be a header. A file of Zstandard, a JSON
+A block that is not its file's first gets the file's first line, which may be a header. A file of Zstandard, a JSON
 array, and a file of CSV with quotes that a line leaves open are one block each.
 """
 
@@ -210,13 +210,13 @@ def begins_array(path: str, head: bytes) -> bool:
             if text := bare_line(piece).strip():
                 return text.startswith(b"[")
     except _UNREADABLE:
-        pass  # The head of a packed file ends within it; what is damaged is told when it is read.
+        pass  # The head of a packed file ends within it; damage is reported when it is read.
     return False
 
 
 def first_lines(path: str, head: bytes, many: int, *, is_whole: bool) -> list[bytes]:
-    """Up to so many lines of a file, packed or not, from its first bytes. A line that these may cut short is left out,
-    unless it is the only one. Raises `InvalidArgument` for a packed file that cannot be read.
+    """Up to this many lines of a file, packed or not, from its first bytes. A line that these may cut short is left
+    out, unless it is the only one. Raises `InvalidArgument` for a packed file that cannot be read.
     """
     import pyarrow as pa
 

@@ -55,7 +55,7 @@ class Events(NamedTuple):
 
     number: Any
     copy: Any
-    """Tells events of one number apart; 0 unless something was added."""
+    """Distinguishes events of one number; 0 unless something was added."""
     time_us: Any
     key: Any
     """The key's number, or `NO_KEY`."""

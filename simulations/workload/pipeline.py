@@ -81,7 +81,7 @@ def run_pipeline(
 ) -> PipelineReport:
     """Run everything below the folder `out`, which is there. To be called where no trio program runs.
 
-    `opened` opens a session of Spark; `tell` is told what begins. Raises as the jobs and `replay` do, `StorageError`
+    `opened` opens a session of Spark; `tell` gets what begins. Raises as the jobs and `replay` do, `StorageError`
     when records are not delivered; what was made by then stays.
     """
     recorded, generated = f"{out}/{RECORDED}", f"{out}/{GENERATED}"

@@ -154,7 +154,7 @@ def short_number(number: float) -> str:
 
 
 def plot(series: Sequence[Series], x: Axis, y: Axis, *, title: str) -> str:
-    """One plot. `title` is what it says to a reader who cannot see it; a series without points is left out."""
+    """One plot. `title` is the text for readers that cannot see it; a series without points is left out."""
     shown = [
         attrs.evolve(each, points=_thinned(_drawable(each.points, x, y))) for each in series if each.points
     ]

@@ -168,7 +168,7 @@ class WorkloadProfile:
 
 
 def profile_from_json(text: str | bytes) -> WorkloadProfile:
-    """The inverse of `to_json`, for text that nobody vouches for.
+    """The inverse of `to_json`, for untrusted text.
 
     Raises `FormatTooNew` for a later version, and `ConfigurationError` (an `InvalidArgument`), whose `problems` name
     all that is wrong, for anything else that is no profile.

@@ -38,7 +38,7 @@ LOOK_EVERY_S: Final = 0.05
 GRACE_S: Final = 2.0
 """A handler that is under way when a rehearsal is interrupted has so long: nothing is kept of what it does then."""
 WORSE: Final = 1.1
-"""A latency or a lag is worse when it is so many times what it was."""
+"""A latency or a lag is worse when it is this many times what it was."""
 LATENCY_LEAST_US: Final = 5_000
 """and longer by so much; less is the machine."""
 LAG_LEAST: Final = 10

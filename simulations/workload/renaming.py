@@ -108,7 +108,7 @@ class Names:
 
     @classmethod
     def of(cls, classes: Iterable[KeyClass], copies: int, secret: str) -> Names:
-        """Names for so many copies. Raises `InvalidArgument` when that many are not possible."""
+        """Names for this many copies. Raises `InvalidArgument` when that many are not possible."""
         known = {each.length: each for each in classes}
         blocks: dict[int, list[Block]] = {length: [] for length in known}
         waiting: list[tuple[int, int]] = []

@@ -129,7 +129,7 @@ def _bucket_seconds(profile: WorkloadProfile, number: int) -> float:
 
 
 def burst_plot(profiles: Named) -> str:
-    """How many seconds have so many events."""
+    """How many seconds have this many events."""
     series = _counts([(name, profile.burst) for name, profile in profiles])
     x, y = Axis("events in one second", is_whole=True), Axis("seconds", is_log=True)
     return plot(series, x, y, title="Events per second")

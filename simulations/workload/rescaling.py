@@ -52,7 +52,7 @@ READ: Final = "partition,offset,timestamp,key,value,headers,priority,expiry,dedu
 OPTIONAL: Final = ("headers", "priority", "expiry", "dedup_id")
 DEDUP_BYTES: Final = 16
 SCRUBBERS_MAX: Final = 16
-"""Copies are scrubbed by so many in turn, with other numbers and ids. If all were scrubbed alike, a value would come
+"""Copies are scrubbed by this many in turn, with other numbers and ids. If all were scrubbed alike, a value would come
 once for each copy within a short time, and a compressor would find it again."""
 _TYPES: Final = {
     "partition": "int",
@@ -180,7 +180,7 @@ def rescale(session: SparkSession, recording: str, out: str, rescaling: Rescalin
 
 
 def _secret(digest: str, seed: str) -> str:
-    """What scrubbing depends on: who does not have the recording does not know it, whatever the seed."""
+    """What scrubbing depends on: without the recording it is unknown, whatever the seed."""
     text = seed.encode(errors="surrogateescape")
     return hashlib.blake2b(text, key=digest.encode(), digest_size=32).hexdigest()
 

@@ -65,7 +65,7 @@ _HEX_RING: Final = _ring(_HEX_CLASSES)
 
 
 class Scrubber:
-    """Scrubs values with one secret, and remembers up to so many replacements.
+    """Scrubs values with one secret, and remembers up to this many replacements.
 
     What becomes of words of letters depends on the secret alone, and what of all else on `own` too: copies of a
     recording are of one service, and of other individuals.

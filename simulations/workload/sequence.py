@@ -29,7 +29,7 @@ LIFE_PARTS: Final = 10
 CACHE_PARTS: Final = 10
 OFTEN_MAX: Final = 1_000
 SALTS: Final = 15
-"""So many ways to deal keys out to partitions are tried: with four, chance alone made waits twice as long."""
+"""This many ways to deal keys out to partitions are tried: with four, chance alone made waits twice as long."""
 TICKS_A_US: Final = 1_024
 _EXACT: Final = 1 << 20
 """Quotients are whole numbers of such parts, rounded down."""
@@ -51,7 +51,7 @@ class SequencePlan:
 
     @property
     def sampling(self) -> int:
-        """One key of so many is in the sample."""
+        """One key of this many is in the sample."""
         return -(-self.distinct_keys // KEYS_MAX) or 1
 
     def service(self, servers: int, load: int) -> int:

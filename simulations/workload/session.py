@@ -23,7 +23,7 @@ SHUFFLES_A_CORE: Final = 4
 """On this machine; Spark's usual 200 cost more than a small job itself."""
 _LOOPBACK: Final = "127.0.0.1"
 _SAID_BYTES: Final = 65_536
-"""Of what Java wrote before it ended, so many are looked at."""
+"""Of what Java wrote before it ended, this many are looked at."""
 
 
 @contextlib.contextmanager
@@ -78,7 +78,7 @@ def open_session(master: str | None = None, *, memory: str = "1g") -> Iterator[S
 
 
 def _start_java(settings: Mapping[str, str], said: IO[bytes]) -> None:
-    """Start Spark's Java, unless one is running. What it writes to standard error goes to a file that nobody reads
+    """Start Spark's Java, unless one is running. What it writes to standard error goes to a file that is not read
     once Spark is there: errors of jobs come as exceptions, and the rest would tear a progress bar.
     """
     from pyspark import SparkConf, SparkContext
@@ -113,7 +113,7 @@ _SETTINGS: Final = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     # A job that lists files takes longer than listing some hundred.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000",
-    # Each file counts as so many bytes more when Spark divides them. With Spark's 4 MiB a few hundred small files
+    # Each file counts as this many bytes more when Spark divides them. With Spark's 4 MiB a few hundred small files
     # become several tasks for each core, and each task costs more than all that it reads.
     "spark.sql.files.openCostInBytes": "262144",
 }

@@ -47,8 +47,8 @@ def write_recording(
 
     The columns are `partition` (0 to `partitions` - 1), `timestamp` (microseconds since 1970), `key`, `value`, perhaps
     others of a recording, `time` and those that `order` names: within a partition rows lie in the order of `time`, then
-    of these. `seed` tells recordings of the same rows apart. Raises `InvalidArgument` and `StorageError`; then nothing
-    of the recording is left.
+    of these. `seed` distinguishes recordings of the same rows. Raises `InvalidArgument` and `StorageError`; then
+    nothing of the recording is left.
     """
     from callboard.spark.arrow import FIELDS
 

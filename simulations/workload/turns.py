@@ -1,9 +1,9 @@
 """In which order the keys of a window come: counted, and drawn again.
 
 Each key is a renewal process of its own, whose clock is the number of events so far: its first run begins somewhere in
-the window, a run is followed by so many events of other keys, and then comes the next run. How long a run is depends on
-how many events the key has left. How soon the next one comes depends on the key's *pace* in the window: how many events
-of others come between two of its runs, in the mean. So a short visit is short from its first event to its last.
+the window, a run is followed by this many events of other keys, and then comes the next run. How long a run is depends
+on how many events the key has left. How soon the next one comes depends on the key's *pace* in the window: how many
+events of others come between two of its runs, in the mean. So a short visit is short from its first event to its last.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Turns:
         return who[order], lengths[order]
 
     def _runs(self, many: Any, events: int, drawn: Any) -> tuple[Any, Any, Any]:
-        """All runs, in no order: whose, how many events, and when they are due.
+        """All runs, in no order: of which key, how many events, and when they are due.
 
         What a key draws from depends on how many events it has left, by class. So those runs that it takes to leave a
         class are drawn at once, and those of all keys together. The next run is due from where one was due, not from

@@ -46,7 +46,7 @@ from callboard.simulations.workload.value_model import (
 MODEL_BYTES_MAX: Final = 320 * 1024
 """Of the model as JSON. What would be longer is learned from half of the sample."""
 NAME_SHARE: Final = 2
-"""A JSON field's name is kept when one value of so many has it."""
+"""A JSON field's name is kept when one value of this many has it."""
 BOUND_PAIRS_MIN: Final = 8
 """Without as many neighbours of one key, and of two, nothing is said to follow from the key."""
 HEX_MIN: Final = 6

@@ -43,7 +43,7 @@ PAD_BYTES_MAX: Final = 4_096
 """At the end of one word."""
 SOFT_WORDS_MAX: Final = 32
 SOFT_PART: Final = 3
-"""An example of JSON has so many soft words that one byte of so many may be taken away, if there are as many."""
+"""An example of JSON has so many soft words that one byte of this many may be taken away, if there are as many."""
 EVENTS_AT_A_TIME: Final = 16_384
 
 _SMALL: Final = b"eeeeeeetttttaaaaooooiiiinnnnsssshhhrrrddllluuccmmwwffggyyppbbvkx"
@@ -75,9 +75,9 @@ SIZE_STEP: Final = VALUE_BIN_BYTES
 SHORTER: Final = 64
 """An example is shorter than the value by one byte of so many, and by less than a class of sizes: it is seldom cut."""
 LONGER: Final = 64
-"""An example that is to be longer is taken up to so many times farther than one that is to be cut."""
+"""An example that is to be longer is taken up to this many times farther than one that is to be cut."""
 FITTING_MAX: Final = 16
-"""Of the examples that can be made as short as a value has to be, so many are taken: the longest."""
+"""Of the examples that can be made as short as a value has to be, this many are taken: the longest."""
 _BITS: Final = 40
 """Of sizes, in a code of group and size."""
 

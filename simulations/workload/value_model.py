@@ -128,7 +128,7 @@ class ValueModel:
 
 
 def read_model(value: Any) -> ValueModel:
-    """A model from parsed JSON that nobody vouches for. Raises `ValueError` with the end of a sentence about it."""
+    """A model from untrusted parsed JSON. Raises `ValueError` with the end of a sentence about it."""
     texts = {name: _texts(value, name) for name in ("names", "marks", "shapes")}
     words = _lists(value, "words")
     if any(len(word) != 4 for word in words):

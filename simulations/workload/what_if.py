@@ -1,6 +1,6 @@
 """What happens to the events of a generated workload: crowds, hot keys, retries, silence. See `scaling.WhatIf`.
 
-Copies of an event have its number. What tells them apart is their `copy`, counted anew whenever events are copied: an
+Copies of an event have its number. What distinguishes them is their `copy`, counted anew whenever events are copied: an
 event with copy c becomes those from c x (times + 1) on.
 """
 
@@ -66,7 +66,7 @@ _CHANGES: Final = {
 
 
 def _copied(events: Events, within: Any, times: int) -> tuple[Events, Events, Any]:
-    """The events, so many copies of those within, and which copy of its event each is, from 1 on."""
+    """The events, this many copies of those within, and which copy of its event each is, from 1 on."""
     events = events._replace(copy=events.copy * (times + 1))
     rows = np.flatnonzero(within)
     which = np.tile(np.arange(1, times + 1), len(rows))

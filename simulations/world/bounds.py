@@ -48,7 +48,7 @@ def inside(machine: Machine, largest_bytes: int) -> str | None:
 
 
 def left_in_hand(runtime: Runtime, topics: tuple[str, ...]) -> str | None:
-    """When nobody publishes: which of these topics' partitions counts bytes in hand, and has none; None for none."""
+    """When nothing publishes: which of these topics' partitions counts bytes in hand, and has none; None for none."""
     for live in runtime._session.directory.topics():
         for port in live.ports if live.name in topics else ():
             cell = port.ref._cell
@@ -59,7 +59,7 @@ def left_in_hand(runtime: Runtime, topics: tuple[str, ...]) -> str | None:
             if partition is None or not is_idle:
                 continue
             for account in _accounts(cell):
-                # Who publishes without waiting may have its turn, and not have sent it yet.
+                # A client that publishes without waiting may have its turn, and not have sent it yet.
                 taken = 0 if account.unawaited_waiting else account.credit.waiting_bytes
                 if taken and not _queued_bytes(partition)[account.number]:
                     return f"{taken} bytes of credit are taken at {port.label}, and nothing has them (C1)"
@@ -80,9 +80,7 @@ def left_behind(runtime: Runtime) -> str | None:
                     if count:
                         return f"{count} consumers {what} in {name}, and all have gone"
                 if leases or group.pending:
-                    return (
-                        f"{leases} are leased in {name}, and {len(group.pending)} leases pending, to nobody"
-                    )
+                    return f"{leases} are leased in {name}, and {len(group.pending)} leases pending, to no consumer"
     return None
 
 
@@ -109,7 +107,7 @@ def of_consumer(consumer: Consumer) -> str | None:
         return f"{consumer!r} counts {leases.in_flight} messages in flight, and has {left} (H1)"
     acks = fetcher.lazy_acks
     if len(acks.sent) > fetcher.session.limits.lazy_acks + SIDE_BY_SIDE:
-        return f"{consumer!r} remembers {len(acks.sent)} acks that nobody waits for"
+        return f"{consumer!r} remembers {len(acks.sent)} acks that are not awaited"
     return None
 
 

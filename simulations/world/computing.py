@@ -39,8 +39,8 @@ def limited_computing(
 ) -> Iterator[None]:
     """Inside this context a step may take `limit_s` (None: `LIMIT_S`).
 
-    `step()` tells steps apart. `over(where, seconds, frames)` is called in a signal handler, and gives what is to be
-    raised there; the frames are those of the program, outermost first. Outside the main thread, and where somebody else
+    `step()` distinguishes steps. `over(where, seconds, frames)` is called in a signal handler, and gives what is to be
+    raised there; the frames are those of the program, outermost first. Outside the main thread, and where another
     uses the timer, nothing is limited.
     """
     limit_s = LIMIT_S if limit_s is None else limit_s

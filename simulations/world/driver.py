@@ -5,7 +5,7 @@ Theory of operation
 At each tick trio hands over all runnable tasks. The driver takes out those of dead machines (until the run is torn
 down), those that are paused or slowed by a fault (until released or due), and lets the scheduler order, and thin out,
 the rest. trio's own tasks always run, first. What is taken out is kept here and put back on trio's queue in its time;
-while it is here trio sees nobody runnable and lets virtual time jump, at most to what is due next.
+while it is here trio sees no runnable task and lets virtual time jump, at most to what is due next.
 
 Invariants
 ----------
@@ -42,10 +42,10 @@ PATIENCE_S: Final = 10.0
 STILL_S: Final = 0.001
 """A smaller step of virtual time counts as standing still."""
 SAMPLE_TICKS: Final = 2_000
-"""Scheduler ticks before the end of a run that gets nowhere, in which it is counted who spins."""
+"""Scheduler ticks before the end of a run that gets nowhere, in which it is counted which task spins."""
 SPINNERS_TOLD: Final = 5
 END_TICKS: Final = 50_000
-"""So many scheduler ticks after a run was told to end it is told again, and then abandoned."""
+"""This many scheduler ticks after a run was asked to end it is asked again, and then abandoned."""
 
 
 class TaskOwner(Protocol):
@@ -96,7 +96,7 @@ class Driver(TickingClock):
     """Decides, per tick, which tasks are stepped.
 
     `ended(why, waits)` is called when the run cannot or must not continue; `waits`: because of what tasks wait for. It
-    is called again, and raises in trio's loop, when tasks go on although they were told to end. `told(task)` says in
+    is called again, and raises in trio's loop, when tasks go on although they were asked to end. `told(task)` says in
     words which task that is, and its line. `pass_time(seconds)` lets the clock go on.
     """
 
@@ -115,7 +115,7 @@ class Driver(TickingClock):
     ) -> None:
         self.scheduler = scheduler
         self.steps: StepWatch | None = None
-        """Who hears of steps, in a run in which faults may wait for one."""
+        """Notified of steps, in a run in which faults may wait for one."""
         self.ticks = 0
         self.reached_s = 0.0
         """The limit of virtual time, once nothing happens until then."""
@@ -217,15 +217,15 @@ class Driver(TickingClock):
         self._set_alarm()
 
     def going_on(self) -> str:
-        """Who was stepped most in the last ticks, with lines, in words; empty if that was not counted."""
-        # A task that ended meanwhile is at no line. Of a tie the oldest is told.
+        """The tasks that were stepped most in the last ticks, with lines, in words; empty if that was not counted."""
+        # A task that ended meanwhile is at no line. Of a tie the oldest is named.
         most = sorted(self._spinners.items(), key=lambda item: (-item[1], task_number(item[0])))
         return ", ".join(dict.fromkeys(self._told(task) for task, _ in most[:SPINNERS_TOLD]))
 
     def tear_down(self, hurry: Callable[[], bool]) -> None:
         """The run is over: everybody runs, to his end.
 
-        When all wait for ever, or for longer than `PATIENCE_S`, `hurry()` is called; it tells whether that helps.
+        When all wait for ever, or for longer than `PATIENCE_S`, `hurry()` is called; it returns whether that helps.
         """
         self._torn_down = True
         self._hurry = hurry
@@ -297,7 +297,7 @@ class Driver(TickingClock):
             self.steps.woke()
 
     def _wake_first(self) -> None:
-        for task in heappop(self._sleeping)[2]:  # nobody, when it was cancelled meanwhile
+        for task in heappop(self._sleeping)[2]:  # no task, when it was cancelled meanwhile
             trio.lowlevel.reschedule(task)
 
     def stuck(self, now: float) -> None:
@@ -387,7 +387,7 @@ class Driver(TickingClock):
         return left
 
     def _steppable(self, batch: list[Any]) -> tuple[list[Any], list[Any]]:
-        """Those who may be stepped, and trio's own tasks."""
+        """The tasks that may be stepped, and trio's own."""
         if not (self._anyone_dead or self._holds):
             ours = [task for task in batch if task.context.get(MEMBER) is not None]
             if len(ours) == len(batch):
@@ -411,7 +411,7 @@ class Driver(TickingClock):
         self._spinners.clear()
 
     def _alarm(self, batch: list[Any]) -> None:
-        """In the last ticks before the end count who is stepped, then end the run as one that gets nowhere."""
+        """In the last ticks before the end count which tasks are stepped, then end the run as one that gets nowhere."""
         self._spinners.update(task for task in batch if task.context.get(MEMBER) is not None)
         still_for = self.ticks - self._still_since_ticks
         if self.ticks >= self._tick_limit:
@@ -421,7 +421,7 @@ class Driver(TickingClock):
         else:
             return
         self._still_since_ticks = self.ticks
-        self._ended(f"{why}: somebody never waits. Stepped most: {self.going_on()}", False)
+        self._ended(f"{why}: a task never waits. Stepped most: {self.going_on()}", False)
 
     def _decision(self, numbers: list[int], tasks: list[Any]) -> Decision:
         scheduler = self.scheduler

@@ -59,7 +59,7 @@ CARRIERS: Final = frozenset(
         *("selectors", "tempfile", "callboard"),
     }
 )
-"""Who does for others what they ask; and so does every module of the standard library that is not exempt."""
+"""Modules that do for others what they ask; and so does every module of the standard library that is not exempt."""
 SIMULATOR: Final = "callboard.simulations."
 OUTERMOST: Final = "callboard.simulations.world.run"
 """The module below which all frames of a run are."""
@@ -117,7 +117,7 @@ class GuardedCall:
     may_import: bool = True
     """A module may do it while it is imported."""
     harmless_from: int | None = None
-    """With so many arguments it looks at them, not at a clock."""
+    """With this many arguments it looks at them, not at a clock."""
     is_harmless: Callable[..., bool] = lambda *_args, **_kwargs: False
     """Whether it leaves the world outside alone, with these arguments."""
     only_reads: Callable[..., bool] = lambda *_args, **_kwargs: False
@@ -148,7 +148,7 @@ def guard(
 ) -> Iterator[None]:
     """Replace the calls while inside. `source`, `wall_us` and `monotonic` serve the mode "control".
 
-    `escaped` hears of every call that is refused, before the error is raised: whoever catches that hides it from none.
+    `escaped` hears of every call that is refused, before the error is raised: code that catches it hides it from none.
     """
     if mode == "ignore":
         yield
@@ -164,7 +164,7 @@ def guard(
 
 
 _HEARS: Final[list[Callable[[EscapedDeterminism], object]]] = [lambda _: None]
-"""Who hears of escapes in the run that is under way: there is one at a time."""
+"""Notified of escapes in the run that is under way: there is one at a time."""
 
 
 def _calls(
@@ -205,7 +205,7 @@ def _clocks(wall_us: Callable[[], int], monotonic: Callable[[], float]) -> list[
 
 
 def _calendars(wall_us: Callable[[], int]) -> list[GuardedCall]:
-    """What reads a clock when it is not told a time."""
+    """What reads a clock when it is given no time."""
     localtime, gmtime, asctime, strftime = time.localtime, time.gmtime, time.asctime, time.strftime
 
     def now() -> float:
@@ -416,7 +416,7 @@ _watched_alike = functools.lru_cache(256)(_watched)
 
 
 def _where(frame: FrameType | None, guarded: GuardedCall) -> str:
-    """Whose call it is, as "at file:line" or "by task name"; empty for those who may."""
+    """Whose call it is, as "at file:line" or "by task name"; empty for those that may."""
     has_effect = guarded.has_effect
     if has_effect:
         while frame is not None and _module(frame) != OUTERMOST and _is_carrier(frame):

@@ -1,4 +1,4 @@
-"""Probes: countable points that a run passes, and who waits for the n-th passing of one."""
+"""Probes: countable points that a run passes, and what waits for the n-th passing of one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Probes:
         return bool(self._waiting.get(probe))
 
     def is_due(self, probe: str, about: str) -> bool:
-        """Whether somebody waits for the very next passing, if its subject is `about`."""
+        """Whether a fault waits for the very next passing, if its subject is `about`."""
         return any(waiter.left <= 1 and waiter.about in about for waiter in self._waiting.get(probe, ()))
 
     def passed(self, probe: str, about: str) -> None:

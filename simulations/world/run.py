@@ -57,7 +57,7 @@ DAY_S: Final = 86_400.0
 
 
 class _Abandoned(BaseException):
-    """Ends trio's loop from outside of all tasks; says who goes on."""
+    """Ends trio's loop from outside of all tasks; names the tasks that go on."""
 
 
 class LiveAsyncGenerator(CallboardError):
@@ -81,7 +81,7 @@ class Settings:
     computing_limit_s: float | None = None
     """Processor time that one step of one task may take; None: `computing.LIMIT_S`."""
     still_ticks: int = 500_000
-    """So many ticks at one virtual instant, and the run is ended as one that spins."""
+    """This many ticks at one virtual instant, and the run is ended as one that spins."""
     escapes: EscapeMode = "refuse"
     snapshot_every: int | None = None
     """After how many events durable actors write a snapshot whose classes do not say it; None: as usual."""
@@ -315,11 +315,11 @@ class _Running:
         return f"{found.name} at {found.where}" if found.where else found.name
 
     def _abandoned(self, going_on: str) -> BaseException:
-        """The failure of a run whose tasks did not end when they were told to."""
+        """The failure of a run whose tasks did not end when they were asked to."""
         if self._stopped is None:
             begins = "The run was over"
         else:
-            begins = f"{str(self._stopped).rstrip('.')}. The run was told to end"
+            begins = f"{str(self._stopped).rstrip('.')}. The run was asked to end"
             if not self._world.is_over:
                 self._virtual_s = self._now()
         stuck = SimulationStuck(
@@ -339,7 +339,7 @@ class _Running:
         return max(self._world.now, self._driver.reached_s)
 
     def _step(self) -> tuple[int, int]:
-        """Which step is under way: tells it apart from the one before and the one after."""
+        """Which step is under way: distinguishes it from the one before and the one after."""
         return self._driver.ticks, id(stepped_task())
 
     def _computes(self, where: str, seconds: float, frames: list[FrameType]) -> BaseException:
@@ -369,7 +369,7 @@ class _Running:
             self._world.machine.over.set()
 
     def _watch_generators(self) -> None:
-        """Remember who begins each async generator. When the run ends trio puts the hooks back."""
+        """Remember the task that begins each async generator. When the run ends trio puts the hooks back."""
         hooks = sys.get_asyncgen_hooks()
 
         def begun(generator: AsyncGenerator[Any, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Schedulers: who is stepped next. Pure, over numbers: no trio here.
+"""Schedulers: which task is stepped next. Pure, over numbers: no trio here.
 
 trio steps every runnable task once per tick, so merely shuffling a tick never lets one task overtake another by several
 steps, and many races need just that. So a scheduler may also hold tasks back until the next tick, and each seed draws
@@ -9,7 +9,7 @@ the scheduler itself:
 - `walk`: one random task per tick.
 - `pct:D`: one task per tick, by random priorities with D - 1 random moments at which the running task's priority
   drops below all others: finds a bug of depth D with a known probability (Burckhardt et al., ASPLOS 2010).
-- `starve:PATH`: all in random order, but tasks of the actor at PATH only when nobody else can run, or now and then.
+- `starve:PATH`: all in random order, but tasks of the actor at PATH only when no other can run, or now and then.
 
 A task that is stepped very often while others wait is demoted, so that one that only yields cannot stop the world.
 """
@@ -26,7 +26,7 @@ from callboard.simulations.world.tape import FIFO, Decision, StaleTape, Tape
 PCT_STEPS: Final = 4_000
 """Over how many steps the moments of PCT are spread; a small broker run has some thousand."""
 STARVED_SHARE: Final = 1 / 8
-"""Of the seeds, where there is somebody to starve."""
+"""Of the seeds, where there is an actor to starve."""
 PATIENCE: Final = 200
 """How often in a row one task may be stepped, or be passed over, by a scheduler with priorities."""
 
@@ -182,7 +182,7 @@ class Player:
 
 
 def draw_name(source: Generator) -> str:
-    """The scheduler of a seed in which nobody is starved."""
+    """The scheduler of a seed in which no actor is starved."""
     kind = source.choice(["fifo", "shuffle", "shuffle", "walk", "walk", "pct", "pct"])
     return f"pct:{source.randint(1, 5)}" if kind == "pct" else kind
 

@@ -37,7 +37,7 @@ class Steps:
         self.where = ""
         """The line of the program that it continues at, in words."""
         self.counts = False
-        """Whether passings are counted even if nobody waits for one."""
+        """Whether passings are counted even if no fault waits for one."""
         self._world = world
         self._context: Context
         self._delay_s = 0.0
@@ -57,7 +57,7 @@ class Steps:
             self._context.run(self._world.probe, WAKE)
 
     def put_off(self, seconds: float) -> None:
-        """While the probe is passed: let the step come so many virtual seconds late."""
+        """While the probe is passed: let the step come this many virtual seconds late."""
         self._delay_s = max(self._delay_s, seconds)
 
     def is_due(self, task: Any) -> bool:

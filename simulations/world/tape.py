@@ -48,7 +48,7 @@ class Tape:
         return Tape(self.decisions[:end])
 
     def to_data(self) -> list[int | list[int]]:
-        """Plain data: a number stands for so many `FIFO` decisions, a list for one other decision."""
+        """Plain data: a number stands for this many `FIFO` decisions, a list for one other decision."""
         data: list[int | list[int]] = []
         plain = 0
         for decision in self.decisions:

@@ -33,7 +33,7 @@ _mock_clock: Any = getattr(trio._core, "MockClock", None)
 
 NEVER: Final = float("inf")
 AGES_S: Final = 999_999_999.0
-"""What trio is told to sleep when only a jump of the clock can wake anybody; the jump comes at once."""
+"""What trio is to sleep when only a jump of the clock can wake a task; the jump comes at once."""
 POLL_EVERY: Final = 16
 """Ticks from one question to the kernel to the next, while anybody can run."""
 
@@ -56,7 +56,7 @@ class TickingClock:
         """A jump of virtual time is done."""
 
     def stuck(self, now: float) -> None:
-        """Nobody can run, and no deadline will ever come."""
+        """No task can run, and no deadline will ever come."""
 
     def late(self, until: float) -> bool:
         """Whether virtual time must not jump to `until`; then it ends the run by itself."""
@@ -344,7 +344,8 @@ def live_async_generators() -> list[Any]:
 
 
 def abandon_tasks() -> None:
-    """Keep what the run's tasks are for ever, as it stands: who swallows what ends him, is not asked to end once more.
+    """Keep what the run's tasks are for ever, as it stands: a task that swallows what ends it is not asked to end once
+    more.
 
     Python would end each coroutine with an exception when it is freed, at the latest when the process ends; a task that
     catches that too would run on there, outside of trio, without end.

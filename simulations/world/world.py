@@ -43,7 +43,7 @@ class SimulationStuck(CallboardError):
     """The run did not come to an end: everybody waits for ever, or it went past its limits.
 
     `waiting` says where each task was, and what it waited for. `computes`: one of them never waits at all.
-    `abandoned`: some went on after they were told to end, and were left as they stood.
+    `abandoned`: some went on after they were asked to end, and were left as they stood.
     """
 
     waiting: tuple[WaitingTask, ...] = ()
@@ -94,7 +94,7 @@ class World:
         self.retry_budget = 0
         """How many more times observed publishers may repeat a publish that may have succeeded."""
         self.consumers: dict[str, Any] = {}
-        """Observed consumers by name, for those who let them crash."""
+        """Observed consumers by name, for faults that crash them."""
         self.steps = Steps(self)
         self.task_scopes: dict[Any, trio.CancelScope] = {}
         """Cancel scopes of the program's tasks that a fault of the plan may cancel."""
@@ -103,9 +103,9 @@ class World:
         self.healed = trio.Event()
         self.on_heal: list[Callable[[], None]] = []
         self.violation: Violation | None = None
-        """The first broken promise, whoever swallowed its exception."""
+        """The first broken promise, even if its exception was swallowed."""
         self.escape: BaseException | None = None
-        """The first call around the seams, whoever swallowed its exception, if no promise was broken before."""
+        """The first call around the seams, even if its exception was swallowed, if no promise was broken before."""
         self.names = TaskNames()
         self.watch: Watch | None = None
         """Records what the program under test does, when the run is watched."""
@@ -336,7 +336,7 @@ class World:
     def tear_down(self) -> None:
         """The run is over: what is left of machines is fenced off and may end.
 
-        Whatever wants something of the disk halts, so that nobody crashes, is restarted, and opens a log once more.
+        Whatever wants something of the disk halts, so that no actor crashes, is restarted, and opens a log once more.
         """
         self.is_over = True
         if self.machine is not None and not self.machine.dead:
@@ -370,7 +370,7 @@ async def _live(
             outcome.append(await boot(machine))
     except trio.Cancelled:
         raise
-    except BaseException as error:  # noqa: BLE001 - handed to the one who booted the machine
+    except BaseException as error:  # noqa: BLE001 - handed to the caller that booted the machine
         if machine.dead:
             return
         errors.append(error)

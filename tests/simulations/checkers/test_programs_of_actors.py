@@ -133,7 +133,7 @@ def test_a_statement_that_vanishes(program, left):
     """A statement that was accepted, and neither handled nor a dead letter, is found."""
     program.up(*"abc").crash("a").send(1).hear(1).tell("ActorFailed", "t/a").end()
     (found,) = words(mailboxes, program, left, tree())
-    assert found == "statement 1 to t/a was accepted, and nobody knows what became of it"
+    assert found == "statement 1 to t/a was accepted, and it is unknown what became of it"
 
 
 @pytest.mark.parametrize("reason", ["stopped", "crashed"])
@@ -227,7 +227,7 @@ def test_a_message_after_a_stop(program, left):
     program.up(*"abc").send(1).hear(1).send(2).hear(2).tell("handled", "t/a", 1).tell("stop asked", "t/a")
     program.tell("done", "t/a", 1).handle(2).end()
     assert words(mailboxes, program, left, tree()) == [
-        "statement 2 to t/a is handled after its actor was told to stop"
+        "statement 2 to t/a is handled after its actor was asked to stop"
     ]
 
 
@@ -274,7 +274,7 @@ def test_a_question_that_outlives_its_tree(program, left):
 
 
 def write(program, number, events, *, ends=True):
-    """Message `number` writes so many events; `ends`: and hears that they are written."""
+    """Message `number` writes this many events; `ends`: and hears that they are written."""
     program.tell("handled", "t/a", number).tell("writes", "t/a", number, offsets=(events,))
     return program.tell("written", "t/a", number) if ends else program
 
@@ -358,7 +358,7 @@ def test_a_stop_without_a_reason(program, left):
     program.up(*"abc").at(1.0).tell("stop asked", "t/b").down("b")
     assert words(tree_order, program, left, tree()) == []
     program.down("c")
-    assert words(tree_order, program, left, tree()) == ["t/c is stopped, and nobody had a reason"]
+    assert words(tree_order, program, left, tree()) == ["t/c is stopped without a reason"]
 
 
 @pytest.mark.parametrize(

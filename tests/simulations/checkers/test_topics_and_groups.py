@@ -300,7 +300,7 @@ def test_no_id_is_given_twice(script, admin):
 
 
 def test_ids_may_be_lost_with_the_last_records_before_a_power_cut(script, admin):
-    """Where bits rot, damage to the very last records cannot be told from a torn write."""
+    """Where bits rot, damage to the very last records cannot be distinguished from a torn write."""
     admin.groups((admin.consumer("g", "joining", "joined"),), g={})
     script.cut()
     admin.groups((admin.consumer("g", "joining", "joined"),), g={})

@@ -48,7 +48,7 @@ def test_leases_that_nobody_saw_count_by_boots_alone(script, left):
 
 
 def test_a_message_has_no_attempts_from_before_it_was_published(script, left):
-    """However long the run has lasted: nobody can have leased it before."""
+    """However long the run has lasted: no consumer can have leased it before."""
     script.at(1000.0).publish(0, 0).deliver(0, 0, attempt=2)
     assert len(attempts.check(script.history, left())) == 1
     script.at(1040.0).publish(1, 1).at(1080.0).deliver(1, 1, attempt=2)

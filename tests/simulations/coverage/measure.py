@@ -42,7 +42,7 @@ def main() -> int:
 
 
 def measure(seeds: int, first_seed: int, jobs: int, folder: Path, unreached: Unreached) -> list[FileReached]:
-    """What the seeds of a standard sweep reach, in so many processes."""
+    """What the seeds of a standard sweep reach, in this many processes."""
     parts = [folder / f"part-{number}" for number in range(jobs)]
     children = [fork(seeds, first_seed, number, jobs, part) for number, part in enumerate(parts)]
     if any(os.waitpid(child, 0)[1] for child in children):
@@ -123,7 +123,7 @@ def judge(reached: list[FileReached], unreached: Unreached) -> int:
 
 
 def percent(part: int, whole: int) -> float:
-    """So many of so many."""
+    """This many of so many."""
     return 100.0 * part / whole if whole else 100.0
 
 

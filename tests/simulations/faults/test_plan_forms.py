@@ -245,7 +245,7 @@ def test_unusual_cbor_is_refused(stored: bytes) -> None:
 
 
 def test_limits_hold() -> None:
-    """A plan has at most so many faults and so many bytes."""
+    """A plan has at most this many faults and this many bytes."""
     fault = CrashActor(At(0.0), "a")
     most = Plan((fault,) * FAULTS_MAX)
     assert Plan.from_json(most.to_json()) == most

@@ -27,11 +27,11 @@ from typing import Any, NamedTuple
 
 HERE = Path(__file__).parent
 SEEDS = 500
-"""So many seeds of a standard sweep are tried with each mutation."""
+"""This many seeds of a standard sweep are tried with each mutation."""
 OWN_SEEDS = 300
-"""When those find nothing: so many seeds of the scenario that the mutation names."""
+"""When those find nothing: this many seeds of the scenario that the mutation names."""
 RUN_S = 60
-"""A run that takes so many real seconds does not end: that is a failure too."""
+"""A run that takes this many real seconds does not end: that is a failure too."""
 COSTLY = ("recorded-day",)
 """Scenarios whose single seeds take longer than all others together."""
 
@@ -196,7 +196,7 @@ def standard(count: int) -> Iterator[tuple[str, int]]:
 def search_each(
     tasks: Iterable[tuple[str, Mutation | None, Sequence[tuple[str, int]] | int]], jobs: int, timeout_s: float
 ) -> Iterator[tuple[str, Caught | None]]:
-    """Search with each bug (a name, what is planted, the seeds), so many at a time: names and what was found.
+    """Search with each bug (a name, what is planted, the seeds), this many at a time: names and what was found.
 
     Raises TimeoutError when nothing is answered for `timeout_s` seconds.
     """

@@ -34,16 +34,16 @@ class Told:
 
 def test_what_is_told_exactly_breaks_nothing() -> None:
     """Who names the lost offsets, all of them, is right; what was accepted is told by some no more."""
-    told = Told().add("told lost").add("damaged", 3, 4).add("told lost", 3, 4)
-    told.add("accepted").add("told lost", detail="unaccepted").add("told lost", 3, 4)
+    told = Told().add("reported lost").add("damaged", 3, 4).add("reported lost", 3, 4)
+    told.add("accepted").add("reported lost", detail="unaccepted").add("reported lost", 3, 4)
     assert told.found == []
 
 
 def test_an_offset_too_many_or_too_few_is_found() -> None:
     """Who names what is whole, or leaves out what is lost, breaks the promise; so does telling what was accepted."""
-    assert "names 5 in orders/0" in Told().add("damaged", 4).add("told lost", 4, 5).found[0]
-    assert "leaves out 4" in Told().add("damaged", 4).add("told lost").found[0]
-    assert Told().add("damaged", 4).add("accepted").add("told lost", 4, detail="unaccepted").found
+    assert "names 5 in orders/0" in Told().add("damaged", 4).add("reported lost", 4, 5).found[0]
+    assert "leaves out 4" in Told().add("damaged", 4).add("reported lost").found[0]
+    assert Told().add("damaged", 4).add("accepted").add("reported lost", 4, detail="unaccepted").found
 
 
 COST_NOTHING = {"copy", "index", "exchanged", "stray", "catalog stray", "publishers"}

@@ -162,7 +162,7 @@ def test_the_needed_items_are_found(count: int, wanted: set[int]) -> None:
 
 
 def test_one_fault_is_tried_sooner_without_the_others() -> None:
-    """A machine that stops twice before passes more steps: alone, the last fault comes so many steps sooner."""
+    """A machine that stops twice before passes more steps: alone, the last fault comes this many steps sooner."""
     cuts = tuple(PowerCut(After("await", count)) for count in (1, 5, 31))
 
     def breaks(case: Case) -> bool:

@@ -132,7 +132,7 @@ def test_counts_larger_than_half_a_word_keep_their_proportion(np: Any, tables: A
 
 
 def divided(np: Any, cascade: Any, tables: Any, steps: list[int], length: int, many: list[int]) -> Any:
-    """Where events lie when intervals with so many are divided as one was that had events at `steps`."""
+    """Where events lie when intervals with this many are divided as one was that had events at `steps`."""
     array = np.array(sorted(steps), dtype=np.int64)
     counts = cascade.count_splits(np.zeros_like(array), array, length, 0, has_slopes=True)
     found = cascade.divide(
@@ -210,7 +210,7 @@ def same_as_before(keys: list[int]) -> float:
 
 @pytest.mark.parametrize("run", [1, 3, 20])
 def test_keys_come_in_runs_as_recorded(np: Any, turns: Any, run: int) -> None:
-    """Twenty keys take turns, with so many events in a row."""
+    """Twenty keys take turns, with this many events in a row."""
     keys = [at // run % 20 for at in range(6_000)]
     taken = turns.Turns.of(**turns.count_turns(np.array(keys)))
     who, lengths = taken.take(np.array([300] * 20), np.array([5], dtype=np.uint64))

@@ -18,7 +18,7 @@ SECONDS = 1_000
 
 
 def steady(rate: int = 1, *, keys: int = 10, seconds: int = SECONDS, **other: Any) -> WorkloadProfile:
-    """The profile of `rate` events in each of so many seconds, evenly spread, on a clock of microseconds.
+    """The profile of `rate` events in each of this many seconds, evenly spread, on a clock of microseconds.
 
     Keys take turns; their times between events are so much shorter when they come more often.
     """

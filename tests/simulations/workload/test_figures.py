@@ -93,7 +93,7 @@ def test_what_the_journal_does_not_hold_any_more_is_told(story: Any) -> None:
     )
     assert found.settling.count == RECORDS - start
     assert found.notes == (
-        f"orders/0: the journal tells of the group from offset {start} on; the rest is left out",
+        f"orders/0: the journal has the group from offset {start} on; the rest is left out",
     )
 
 

@@ -98,7 +98,7 @@ def deliveries(partition: int | None) -> Deliveries:
 
 
 def analysed(parts: int) -> Analysis:
-    """An analysis of so many partitions."""
+    """An analysis of this many partitions."""
     return Analysis(
         directory="data",
         from_us=0,

@@ -16,7 +16,7 @@ from callboard.simulations.workload.value_sampling import (
 
 
 def manifest_of(counts: list[int], bytes_each: int) -> Manifest:
-    """Of a recording with so many records in each partition."""
+    """Of a recording with this many records in each partition."""
     rows = [
         PartitionRow(
             segments=(SegmentRow(base_offset=0, records=many, size_bytes=1, sha256="0" * 64),)

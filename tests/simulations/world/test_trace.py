@@ -18,7 +18,7 @@ class Mood(enum.Enum):
 
 
 def said(mode, count, *, look_at=(), change_at=None):
-    """The digest of so many lines, steps and values, looked at under way."""
+    """The digest of this many lines, steps and values, looked at under way."""
     trace = Trace(mode, lambda: 1.5)
     for number in range(count):
         what = "other" if number == change_at else "line"

@@ -165,7 +165,7 @@ def test_a_shielded_wait_cannot_hang_the_simulator() -> None:
 
 
 async def worker(log: list[float], count: int) -> None:
-    """Takes a step of a virtual second, so many times."""
+    """Takes a step of a virtual second, this many times."""
     for _ in range(count):
         await trio.sleep(1)
         log.append(trio.current_time())

@@ -36,7 +36,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
             opened = lives.opened_before(begun)
             is_new = settings["durable"] or any(opened < life.joining for life in lives.by_group[group])
             if not is_new and healed < opened.time:
-                words = f"{group} (ephemeral) is there at {begun.time:.3f} s, though no consumer joined since the opening"
+                words = f"{group} (ephemeral) is there at {begun.time:.3f} s, though no consumer joined since then"
                 found.append(Violation(PROMISE, words, listing))
             expiry_s = settings["group_expiry"] if settings["durable"] else _lasts_s(lives, group, begun)
             if expiry_s is None or seen["count"]:

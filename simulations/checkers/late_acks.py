@@ -32,8 +32,8 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
             for offset in [offset for offset in entry.offsets if offset in others][:1]:
                 other = others[offset]
                 words = (
-                    f"{entry.who} of {entry.group} was answered that its ack of {entry.topic}/{entry.partition}@{offset}"
-                    f" is synced, which it began after {other.who} was handed the message at {other.time:.3f} s"
+                    f"{entry.who} of {entry.group} was answered that its ack of {entry.topic}/{entry.partition}"
+                    f"@{offset} is synced, which it began after {other.who} was handed the message at {other.time:.3f} s"
                 )
                 found.append(Violation(PROMISE, words, entry))
             continue

@@ -33,7 +33,8 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
                 other = others[offset]
                 words = (
                     f"{entry.who} of {entry.group} was answered that its ack of {entry.topic}/{entry.partition}"
-                    f"@{offset} is synced, which it began after {other.who} was handed the message at {other.time:.3f} s"
+                    f"@{offset} is synced, which it began after {other.who} was handed the message"
+                    f" at {other.time:.3f} s"
                 )
                 found.append(Violation(PROMISE, words, entry))
             continue

@@ -192,13 +192,22 @@ class Receipts(Sequence[Receipt]):
         return self._by_index
 
 
-def delayed_among(messages: Sequence[Message]) -> list[int]:
-    """The indexes of those that wait."""
-    return [
-        index
-        for index, message in enumerate(messages)
-        if message.delay is not None or message.deliver_at is not None
-    ]
+def message_of(value: bytes | Message, *, expected_offset: int | None = None, **given: Any) -> Message:
+    """The message that `publish` was given, as a `Message` or by its keywords. Raises `InvalidArgument` for both."""
+    if not isinstance(value, Message):
+        return Message(value, expected_offset=expected_offset, **given)
+    if any(item is not None for item in given.values()):
+        raise InvalidArgument(
+            "publish was given a Message and attributes beside it. Nothing was written. Put them into the Message."
+        )
+    if expected_offset is None:
+        return value
+    if value.expected_offset is not None:
+        raise InvalidArgument(
+            "publish was given an expected_offset and a Message that has one. Nothing was written. Give one."
+        )
+    held = {field.name: getattr(value, field.name) for field in attrs.fields(Message)}
+    return Message(**{**held, "expected_offset": expected_offset})
 
 
 def values_and_keys(
@@ -224,11 +233,6 @@ def values_and_keys(
     keys = [message.key for message in messages]
     has_keys = any(map(is_not, keys, repeat(None)))
     return [message.value for message in messages], keys if has_keys else None
-
-
-def is_delayed(value: object, delay: float | None, deliver_at: datetime | None) -> bool:
-    """Whether what is published waits: it has a delay or a due time, or is a `Message` that has one."""
-    return delay is not None or deliver_at is not None or (isinstance(value, Message) and value.is_delayed)
 
 
 def from_us(time_us: int) -> datetime:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Never, Unpack, overload
+from typing import TYPE_CHECKING, Never, Unpack, overload
 
 import trio
 
@@ -17,12 +17,12 @@ from callboard.consumer.fetcher import Fetcher
 from callboard.consumer.reader import BatchReader, RecordReader
 from callboard.consumer.work import GRACE_S, Handler, Working, check_settings_of_work
 from callboard.dead_letters.kept import KeptLetters
-from callboard.log.errors import InvalidArgument, PublishFailed, StorageError
+from callboard.log.errors import PublishFailed, StorageError
 from callboard.log.plain import refuse_copy
-from callboard.message import Headers, Message, Receipt, Receipts, ScheduledReceipt, is_delayed
-from callboard.publishing.columns import batch_of
+from callboard.message import Headers, Message, Receipt, Receipts, ScheduledReceipt, message_of
+from callboard.publishing.columns import given_columns
 from callboard.publishing.delayed import DelayedMessages
-from callboard.publishing.delaying import DelayedPublisher, has_delays
+from callboard.publishing.delaying import Delays
 from callboard.publishing.partitioning import Partitioner
 from callboard.publishing.producer import Producer
 from callboard.publishing.publisher import Publisher, publisher_of
@@ -41,6 +41,7 @@ class Topic:
         self._session = session
         self._live = live
         self._publisher = publisher_of(live, partitioner)
+        self._delays = Delays(session, live)
 
     @property
     def name(self) -> str:
@@ -152,31 +153,33 @@ class Topic:
         when it may be; `PartitionUnavailable`; `RuntimeClosed`. A cancelled publish is indefinite too.
         """
         self._session.check_open()
-        is_plain = type(value) is bytes and delay is None and deliver_at is None
-        if not is_plain and is_delayed(value, delay, deliver_at):
-            if expected_offset is not None:
-                raise InvalidArgument(
-                    "a delayed message has expected_offset, and its offset is decided when it is due. Nothing was"
-                    " written. Leave one of the two out."
-                )
-            attributes = {
-                "key": key,
-                "headers": headers,
-                "timestamp": timestamp,
-                "dedup_id": dedup_id,
-                "ttl": ttl,
-                "priority": priority,
-            }
-            found = {name: item for name, item in attributes.items() if item is not None}
-            return await self._delaying().publish(value, found, partition, acks, delay, deliver_at)
-        given: dict[str, Any] | None = None
-        if headers is not None or timestamp is not None or ttl is not None or priority is not None:
-            given = {"headers": headers, "timestamp": timestamp, "ttl": ttl, "priority": priority}
-        if dedup_id is None and expected_offset is None:
-            return await self._publisher.publish(value, key, given, partition, acks)
-        if dedup_id is not None:
-            given = {**(given or {}), "dedup_id": dedup_id}
-        return await self._publisher.publish_guarded(value, key, given, partition, acks, expected_offset)
+        if (
+            type(value) is bytes
+            and headers is None
+            and timestamp is None
+            and dedup_id is None
+            and ttl is None
+            and priority is None
+            and expected_offset is None
+            and delay is None
+            and deliver_at is None
+        ):
+            account, command = self._publisher.plain_command(value, key, partition, acks)
+            offset = await self._publisher.sender.send(account, command)
+            return Receipt(self._live.name, account.port.index, offset)
+        message = message_of(
+            value,
+            key=key,
+            headers=headers,
+            timestamp=timestamp,
+            dedup_id=dedup_id,
+            ttl=ttl,
+            priority=priority,
+            delay=delay,
+            deliver_at=deliver_at,
+            expected_offset=expected_offset,
+        )
+        return await self._publisher.publish(message, partition, acks, self._delays)
 
     async def publish_batch(
         self,
@@ -209,32 +212,19 @@ class Topic:
         only those with an error again. Otherwise raises as `publish` does.
         """
         self._session.check_open()
-        values = batch_of(values)
-        columns = {
-            "headers": headers,
-            "timestamp": timestamps,
-            "dedup_id": dedup_ids,
-            "ttl": ttls,
-            "priority": priorities,
-        }
-        given = {name: column for name, column in columns.items() if column is not None}
-        if not given and delays is None and deliver_ats is None and expected_offset is None:
-            plain = self._publisher.plain_columns(values, keys, partition)
-            if plain is not None:
-                return await self._publisher.publish_plain(plain, partition, acks)
-        if delays is not None or deliver_ats is not None or has_delays(values):
-            if expected_offset is not None:
-                raise InvalidArgument(
-                    "publish_batch was given an expected_offset and delayed messages, which get their offsets when they"
-                    " are due. Nothing was written. Publish them in another batch."
-                )
-            if keys is not None:
-                given["key"] = keys
-            return await self._delaying().publish_batch(values, given, partition, acks, delays, deliver_ats)
-        return await self._publisher.publish_batch(values, keys, given, partition, acks, expected_offset)
-
-    def _delaying(self) -> DelayedPublisher:
-        return DelayedPublisher(self._session, self._publisher)
+        columns = given_columns(
+            keys=keys,
+            headers=headers,
+            timestamps=timestamps,
+            dedup_ids=dedup_ids,
+            ttls=ttls,
+            priorities=priorities,
+            delays=delays,
+            deliver_ats=deliver_ats,
+        )
+        return await self._publisher.publish_batch(
+            values, columns, partition, acks, expected_offset, self._delays
+        )
 
     def delayed(self) -> DelayedMessages:
         """The messages that wait until they are due: to be listed, counted and cancelled."""

@@ -47,9 +47,8 @@ class LateReplies(Protocol):
 
     path: str
     late_replies: int
-
-    def awaits_itself(self) -> bool:
-        """Whether the task that runs now is the one that would have to answer."""
+    loop: trio.lowlevel.Task | None
+    """The only task that would have to answer, if there is one."""
 
 
 class Reply:
@@ -174,10 +173,11 @@ class Reply:
         if self.done:
             await trio.lowlevel.checkpoint()
         else:
-            if not self.deferred and self._cell.awaits_itself():
+            task = trio.lowlevel.current_task()
+            if task is self._cell.loop and not self.deferred:
                 self.abandon()
                 raise awaits_itself(self._cell.path)
-            self._task = trio.lowlevel.current_task()
+            self._task = task
             await trio.lowlevel.wait_task_rescheduled(self._give_up)
         if self._error is not None:
             raise self._error
@@ -304,7 +304,8 @@ class ActorRef(Generic[M_contra]):
     def ask_nowait(self, message: M_contra) -> Reply:
         """Enqueue `message` with a reply to wait for: `await reply.wait(timeout)`. Raises like `tell_nowait`."""
         reply = self._reply(self._cell)
-        self.send_nowait(message, reply)
+        if not self._put(Envelope(message, reply)):
+            raise self._cell.mailbox.full("wait")
         return reply
 
     def send_nowait(self, message: M_contra, reply: Reply) -> None:

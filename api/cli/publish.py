@@ -33,7 +33,6 @@ from callboard.message import (
     ttl_us,
 )
 from callboard.offline import require_directory
-from callboard.publishing.delaying import has_delays
 from callboard.runtime import Runtime, open_runtime
 from callboard.topic import Topic
 
@@ -334,7 +333,7 @@ class Feed:
         self.fate.in_doubt = 0
 
     async def _publish_batch(self, messages: Sequence[Message]) -> None:
-        is_delayed = has_delays(messages)
+        is_delayed = any(message.is_delayed for message in messages)
         may_repeat = not is_delayed and any(message.dedup_id is not None for message in messages)
         receipts = await self.topic.publish_batch(messages, partition=self.partition, acks=self.acks)
         if may_repeat:

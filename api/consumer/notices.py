@@ -66,6 +66,8 @@ class AwaitedPartitions(Generic[P]):
         self.ready: dict[P, None] = {}
         self.path = "notices"
         self.late_replies = 0
+        self.loop: trio.lowlevel.Task | None = None
+        """No actor answers here."""
 
     async def ask(
         self, partition: P, ref: ActorRef[PartitionCommand], command: WaitForReady | WaitForVisible
@@ -96,10 +98,6 @@ class AwaitedPartitions(Generic[P]):
             return None
         self._notices[partition] = notice = Notice(self, partition)
         return notice
-
-    def awaits_itself(self) -> bool:
-        """See `LateReplies`: no actor waits here."""
-        return False
 
     def noticed(self, partition: P) -> bool:
         """A partition has something new, or is worth another look; whether that is accepted (Z2)."""

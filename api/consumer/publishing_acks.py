@@ -8,9 +8,9 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 import trio
@@ -32,8 +32,8 @@ from callboard.log.errors import (
 )
 from callboard.log.limits import HEADERS_COUNT_MAX, PUBLISHES_BYTES_MAX, PUBLISHES_MAX
 from callboard.log.plain import shown, text
-from callboard.message import is_delayed
-from callboard.publishing.delaying import DelayedPublisher
+from callboard.message import message_of
+from callboard.publishing.delaying import Delays
 from callboard.publishing.publisher import publisher_of
 
 if TYPE_CHECKING:
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from callboard.consumer.leases import ConsumerLease, ConsumerLeases, Settled
     from callboard.message import Headers, Message
     from callboard.session import Session
-
-ATTRIBUTES: Final = ("headers", "timestamp", "ttl", "priority")
 
 
 @attrs.define(eq=False)
@@ -133,20 +131,27 @@ async def publish(
     """
     session: Session = self._settlements.session
     live = _target(session, topic)
-    given = dict(zip(ATTRIBUTES, (headers, timestamp, ttl, priority), strict=True))
-    found: Mapping[str, Any] | None = given if any(item is not None for item in given.values()) else None
-    due = None
-    if is_delayed(value, delay, deliver_at):
-        delaying = DelayedPublisher(session, publisher_of(live))
-        value, due = delaying.opened(value, delay, deliver_at)
-    index, size, plain, key, stored = live.publisher.placed(value, key, found, partition)
+    message = message_of(
+        value,
+        key=key,
+        headers=headers,
+        timestamp=timestamp,
+        ttl=ttl,
+        priority=priority,
+        delay=delay,
+        deliver_at=deliver_at,
+    )
+    delays = Delays(session, live)
+    due = delays.due(message.delay, message.deliver_at)
+    index, one = publisher_of(live).placed(message, partition)
+    stored = one.stored
     if due is not None:
         check_no_due(stored.get("headers"))
         self._staging()
-        live = await delaying.ready()
+        live = await delays.ready()
         stored = with_due(stored, due._replace(run=live.run))
     target = Target(live.topic_id, index, waits=due is not None)
-    self._staging().add(Payload(target, plain, key, stored), size)
+    self._staging().add(Payload(target, one.value, one.key, stored), one.size_bytes)
     await trio.lowlevel.checkpoint_if_cancelled()
 
 
@@ -221,26 +226,14 @@ class PublishingAcks:
     async def _store(self, outbox: Outbox, payloads: Sequence[Payload], lease_id: int) -> int:
         """Have the payloads stored, synced; returns where the first is. Nothing is published by that."""
         port, columns = outbox.port, payload_columns(payloads, self._leases.group_id, lease_id)
-        account = publisher_of(self._session.topic_of_id(port.topic_id, port.topic)).account_of(port)
-        size = columns.size_bytes
+        publisher = publisher_of(self._session.topic_of_id(port.topic_id, port.topic))
+        command = c.PublishMany(columns, c.Level.ALL, columns.size_bytes)
         while True:
-            if account.refuses:
-                raise stopped(port) if port.is_deleted else account.unavailable()
-            account.want()
-            if not await account.credit.take(size):
-                continue
             try:
-                reply = port.ref.question()
-                try:
-                    message = c.PublishMany(columns, c.Level.ALL, size, client=account.number)
-                    await port.ref.send(message, reply)
-                except BaseException:
-                    account.credit.give_back(size)
-                    raise
-                first: int = await reply.wait()
+                first: int = await publisher.send(port, command)
             except ActorCrashed:
                 continue  # if it is there, no ack names it
-            except ActorStopped as error:
+            except (TopicNotFound, RuntimeClosed) as error:
                 raise stopped(port) from error
             except TopicFull as error:
                 raise OutboxFull(

@@ -49,6 +49,24 @@ def check_guarded(level: Level) -> None:
         )
 
 
+def check_unguarded(
+    batch: Unpacked, id_refused: str, offset_refused: str, waits: Sequence[bool] | None = None
+) -> None:
+    """Raise `InvalidArgument` for a message with a `dedup_id` or an `expected_offset`, of all or of those that wait.
+
+    The two texts say why it cannot have one.
+    """
+    refused = dict.fromkeys(batch.expected, offset_refused)
+    ids = batch.given.get("dedup_id") or ()
+    refused |= {index: id_refused for index, item in enumerate(ids) if item is not None}
+    index = min((index for index in refused if waits is None or waits[index]), default=None)
+    if index is not None:
+        raise InvalidArgument(
+            f"message {index} of the batch: {refused[index]}. Nothing was written. Leave one of the two out.",
+            index=index,
+        )
+
+
 def check_ids(live: LiveTopic, index: int | None) -> None:
     """Raise `InvalidArgument` for a message with a `dedup_id` in a topic that remembers none."""
     if live.settings.dedup_window is None:

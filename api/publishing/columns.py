@@ -9,12 +9,11 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import attrs
 
-from callboard.actors.partition.commands import Guard, Level, PublishMany
 from callboard.log.errors import CallboardError, InvalidArgument
 from callboard.log.format.columns import Columns
 from callboard.log.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, KEY_BYTES_MAX, MIB
 from callboard.log.plain import TEXTS, is_a, items, kind
-from callboard.message import ATTRIBUTE_OF, ATTRIBUTES, Message, check_bytes, delayed_among, values_and_keys
+from callboard.message import ATTRIBUTE_OF, ATTRIBUTES, Message, check_bytes, values_and_keys
 
 FRAME_BYTES_TARGET = 8 * MIB
 """A batch larger than this goes into several frames, so that readers need not hold all of it at once."""
@@ -25,40 +24,33 @@ KEYS: Final = frozenset({bytes, type(None)})
 """The types of plain keys."""
 
 
-def stored_attributes(given: Mapping[str, Any]) -> tuple[dict[str, Any] | None, int]:
-    """The attributes of one message as `Columns.build` takes them, and their bytes. Raises `InvalidArgument`."""
-    stored: dict[str, Any] = {}
-    size_bytes = 0
-    for name, item in given.items():
+class Checked(NamedTuple):
+    """A single message that was checked."""
+
+    value: bytes
+    key: bytes | None
+    stored: dict[str, Any]
+    """What else it carries, as `Columns.build` calls it."""
+    size_bytes: int
+
+    def columns(self) -> Columns:
+        """The message as a batch of one."""
+        keys = None if self.key is None else (self.key,)
+        return Columns.build((self.value,), keys, **{name: (item,) for name, item in self.stored.items()})
+
+
+def checked_message(message: Message) -> Checked:
+    """What a message holds but for where it goes, and when. Raises `InvalidArgument`."""
+    value, stored = check_bytes("value", message.value), {}
+    size_bytes = len(value)
+    for attribute in ATTRIBUTES:
+        item = getattr(message, attribute.name)
         if item is not None:
-            attribute = ATTRIBUTE_OF[name]
             if attribute.size is not None:
                 size_bytes += attribute.size(item)
             stored[attribute.column] = item if attribute.stored is None else attribute.stored(item)
-    return stored or None, size_bytes
-
-
-def check_alone(*beside: object) -> None:
-    """Raise `InvalidArgument` if something was given beside a `Message`."""
-    if any(item is not None for item in beside):
-        raise InvalidArgument(
-            "publish was given a Message and attributes beside it. Nothing was written. Put them into the Message."
-        )
-
-
-def opened(
-    message: Message, key: bytes | None, given: Mapping[str, Any] | None, partition: int | None
-) -> tuple[bytes, bytes | None, Mapping[str, Any], int | None]:
-    """What a `Message` holds, as `publish` takes it."""
-    if message.is_delayed:
-        raise InvalidArgument(
-            "the message has a delay or deliver_at, which cannot be had with this. Nothing was written. Leave it out,"
-            " or publish with topic.publish, without dedup_id and expected_offset."
-        )
-    check_alone(key, given)
-    found = {attribute.name: getattr(message, attribute.name) for attribute in ATTRIBUTES}
-    chosen = partition if message.partition is None else message.partition
-    return message.value, found.pop("key"), found, chosen
+    key = stored.pop("keys", None)
+    return Checked(value, None if key is None else check_bytes("key", key), stored, size_bytes)
 
 
 @attrs.frozen
@@ -70,6 +62,13 @@ class Unpacked:
     partitions: Sequence[int | None] | None
     expected: Mapping[int, int] = attrs.Factory(dict)
     """The offsets at which messages are expected, by index."""
+    delays: Column | None = None
+    deliver_ats: Column | None = None
+
+    @property
+    def has_delays(self) -> bool:
+        """Whether messages may be delayed."""
+        return self.delays is not None or self.deliver_ats is not None
 
     def is_placed(self, index: int) -> bool:
         """Whether a message has a key or a partition, which decides where it goes."""
@@ -111,21 +110,6 @@ class Unpacked:
             attribute = ATTRIBUTE_OF[name]
             found[attribute.column] = column if attribute.stored is None else _made(column, attribute.stored)
         return found
-
-
-class Part(NamedTuple):
-    """What of a batch goes to a partition in one piece."""
-
-    partition: int
-    chunk: Sequence[int]
-    """The indexes of its messages."""
-    columns: Columns
-    size_bytes: int
-    guard: Guard | None
-
-    def message(self, level: Level) -> PublishMany:
-        """The command that publishes it."""
-        return PublishMany(self.columns, level, self.size_bytes, self.guard)
 
 
 def _sizes(column: Column, size: Callable[[Any], int]) -> list[int]:
@@ -184,6 +168,11 @@ def batch_of(values: object) -> Sequence[Any]:
     return found
 
 
+def given_columns(**columns: Column | None) -> dict[str, Column]:
+    """The columns of a batch that were given, by their plurals."""
+    return {name: column for name, column in columns.items() if column is not None}
+
+
 def column_of(plural: str, column: object, count: int) -> Column:
     """A column, not yet checked. Raises `InvalidArgument` unless it has one item for each of `count` messages."""
     found = items(column, count)
@@ -196,18 +185,21 @@ def column_of(plural: str, column: object, count: int) -> Column:
     return found
 
 
-def unpacked(values: Sequence[bytes | Message], attributes: Mapping[str, Column]) -> Unpacked:
-    """Columns from a batch that may hold `Message`s. Raises `InvalidArgument`."""
+def unpacked(values: Sequence[bytes | Message], columns: Mapping[str, Column]) -> Unpacked:
+    """A batch as columns: of `Message`s, or of values with columns by their plurals. Raises `InvalidArgument`."""
+    count = len(values)
+    found = {name: column_of(name, column, count) for name, column in columns.items()}
+    delays, deliver_ats = found.pop("delays", None), found.pop("deliver_ats", None)
     given: dict[str, Column] = {
-        name: column_of(ATTRIBUTE_OF[name].plural, column, len(values)) for name, column in attributes.items()
+        attribute.name: found[attribute.plural] for attribute in ATTRIBUTES if attribute.plural in found
     }
     if "key" in given:
         given["key"] = _plain_keys(given["key"])
     if are_bytes(values):
-        return Unpacked(values, given, None)  # type: ignore[arg-type]
+        return Unpacked(values, given, None, {}, delays, deliver_ats)  # type: ignore[arg-type]
     if not any(issubclass(kind, Message) for kind in set(map(type, values))):
-        return Unpacked(_all_bytes(values), given, None)
-    if given:
+        return Unpacked(_all_bytes(values), given, None, {}, delays, deliver_ats)
+    if columns:
         raise InvalidArgument(
             "a batch holds Message objects and separate columns of their attributes. Nothing was written. Use one form."
         )
@@ -216,25 +208,23 @@ def unpacked(values: Sequence[bytes | Message], attributes: Mapping[str, Column]
         values, keys = plain
         return Unpacked(_all_bytes(values), {} if keys is None else {"key": _plain_keys(keys)}, None)
     messages = [value if isinstance(value, Message) else Message(value) for value in values]
-    for index in delayed_among(messages):
-        raise InvalidArgument(
-            f"message {index} of the batch has a delay or deliver_at, which nothing here takes. Nothing was"
-            " written. Publish a batch of delayed messages with topic.publish_batch.",
-            index=index,
-        )
-    found: dict[str, Column] = {
+    given = {
         attribute.name: [getattr(message, attribute.name) for message in messages] for attribute in ATTRIBUTES
     }
-    partitions = [message.partition for message in messages]
+    given["key"] = _plain_keys(given["key"])
     offsets = [message.expected_offset for message in messages]
-    expected = {} if _is_empty(offsets) else {at: item for at, item in enumerate(offsets) if item is not None}
-    found["key"] = _plain_keys(found["key"])
     return Unpacked(
         _all_bytes([message.value for message in messages]),
-        {name: column for name, column in found.items() if not _is_empty(column)},
-        None if _is_empty(partitions) else partitions,
-        expected,
+        {name: column for name, column in given.items() if not _is_empty(column)},
+        _unless_empty([message.partition for message in messages]),
+        {index: offset for index, offset in enumerate(offsets) if offset is not None},
+        _unless_empty([message.delay for message in messages]),
+        _unless_empty([message.deliver_at for message in messages]),
     )
+
+
+def _unless_empty(column: Column) -> Column | None:
+    return None if _is_empty(column) else column
 
 
 def _is_empty(column: Column) -> bool:

@@ -1,126 +1,46 @@
-"""Publishing what is not due yet: checked as any message is, then stored beside its topic until it is due.
+"""Delays: when delayed messages are due, and where they wait until then, beside their topic.
 
-What of a batch is not delayed goes to its partitions directly, in the same call, as parts of their own.
+A delayed message is checked and cut into parts as any other is, and sent by the same sender. `put_off` is all that is
+different: it turns parts that wait into parts for the partitions beside the topic.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
-
-import attrs
+from itertools import repeat
+from typing import TYPE_CHECKING, Final
 
 from callboard.actors.catalog.commands import EnableDelays
 from callboard.actors.partition.beside.delayed_records import DueTime, check_no_due, waiting_columns
-from callboard.actors.partition.commands import PublishMany
-from callboard.log.errors import CallboardError, InvalidArgument, TopicNotFound
+from callboard.log.errors import InvalidArgument, TopicNotFound
 from callboard.log.limits import HEADERS_COUNT_MAX, YEAR_MAX
 from callboard.log.plain import shown
-from callboard.message import Message, Receipt, Receipts, WaitingRange, check_delay, delayed_among, to_us
-from callboard.publishing.columns import Part, batch_of, check_alone, column_of, of_message
+from callboard.message import check_delay, to_us
+from callboard.publishing.allowed import check_unguarded
+from callboard.publishing.columns import of_message
+from callboard.publishing.parts import Part
 
 if TYPE_CHECKING:
     from callboard.actors.catalog.directory import LiveTopic
-    from callboard.publishing.publisher import Outcome, Publisher
+    from callboard.publishing.columns import Unpacked
     from callboard.session import Session
 
 NO_IDS: Final = "a delayed message has a dedup_id, and the window of ids begins only when it is due"
 NO_OFFSETS: Final = "a delayed message has an expected_offset, and its offset is decided when it is due"
 DELIVER_AT_MOST: Final = datetime(YEAR_MAX, 1, 1, tzinfo=UTC)
 DELIVER_AT_MOST_US: Final = to_us(DELIVER_AT_MOST, "deliver_at")
-Column = Sequence[Any]
 
 
-def has_delays(values: object) -> bool:
-    """Whether a `Message` of a batch is delayed."""
-    if type(values) is not list and type(values) is not tuple:
-        return False
-    if not any(issubclass(kind, Message) for kind in set(map(type, values))):
-        return False
-    return bool(delayed_among([value for value in values if isinstance(value, Message)]))
+class Delays:
+    """The delays of one topic."""
 
-
-class DelayedPublisher:
-    """Publishes delayed messages to one topic."""
-
-    def __init__(self, session: Session, publisher: Publisher) -> None:
+    def __init__(self, session: Session, live: LiveTopic) -> None:
         self._session = session
-        self._publisher = publisher
+        self._live = live
 
-    async def publish(
-        self,
-        value: bytes | Message,
-        given: Mapping[str, Any],
-        partition: int | None,
-        acks: str,
-        delay: float | None,
-        deliver_at: datetime | None,
-    ) -> Receipt:
-        """See `Topic.publish`; `given` are the attributes, also the key, that are not None."""
-        if isinstance(value, Message):
-            check_alone(given or None, delay, deliver_at)
-            found = {
-                name: getattr(value, name) for name in ("headers", "timestamp", "dedup_id", "ttl", "priority")
-            }
-            given = {name: item for name, item in found.items() if item is not None}
-            if value.key is not None:
-                given = {"key": value.key, **given}
-            partition = partition if value.partition is None else value.partition
-            if value.expected_offset is not None:
-                raise InvalidArgument(f"{NO_OFFSETS}. Nothing was written. Leave one of the two out.")
-            delay, deliver_at = value.delay, value.deliver_at
-            value = value.value
-        if "dedup_id" in given:
-            raise InvalidArgument(f"{NO_IDS}. Nothing was written. Leave one of the two out.")
-        others = {name: item for name, item in given.items() if name != "key"}
-        self._publisher.check_one(value, given.get("key"), others)
-        due = self._due(delay, deliver_at)
-        columns = {name: (item,) for name, item in given.items()}
-        return (await self._publish((value,), columns, partition, acks, (due,)))[0]
-
-    async def publish_batch(
-        self,
-        values: Sequence[bytes | Message],
-        given: Mapping[str, Column],
-        partition: int | None,
-        acks: str,
-        delays: Column | None,
-        deliver_ats: Column | None,
-    ) -> Receipts:
-        """See `Topic.publish_batch`; `given` are the columns of attributes, also the key."""
-        values = batch_of(values)
-        if has_delays(values):
-            messages = [value if isinstance(value, Message) else Message(value) for value in values]
-            if delays is not None or deliver_ats is not None:
-                raise InvalidArgument(
-                    "a batch holds Message objects and separate columns of their attributes. Nothing was written. Use"
-                    " one form."
-                )
-            delays = [message.delay for message in messages]
-            deliver_ats = [message.deliver_at for message in messages]
-            values = [attrs.evolve(message, delay=None, deliver_at=None) for message in messages]
-        count = len(values)
-        delays = None if delays is None else column_of("delays", delays, count)
-        deliver_ats = None if deliver_ats is None else column_of("deliver_ats", deliver_ats, count)
-        if not count:
-            return await self._publisher.publish_batch(values, None, given, partition, acks)
-        rows = zip(delays or [None] * count, deliver_ats or [None] * count, strict=True)
-        dues = [of_message(index, self._due, *row) for index, row in enumerate(rows)]
-        return await self._publish(values, given, partition, acks, dues)
-
-    def opened(
-        self, value: bytes | Message, delay: float | None, deliver_at: datetime | None
-    ) -> tuple[bytes | Message, DueTime | None]:
-        """What of it is published with an ack, and when it is due."""
-        if isinstance(value, Message):
-            check_alone(delay, deliver_at)
-            delay, deliver_at = value.delay, value.deliver_at
-            value = attrs.evolve(value, delay=None, deliver_at=None)
-        return value, self._due(delay, deliver_at)
-
-    def _due(self, delay: float | None, deliver_at: datetime | None) -> DueTime | None:
-        """When a message is due; None for one that is not delayed."""
+    def due(self, delay: float | None, deliver_at: datetime | None) -> DueTime | None:
+        """When a message is due; None for one that is not delayed. Raises `InvalidArgument`."""
         if delay is None and deliver_at is None:
             return None
         if delay is not None and deliver_at is not None:
@@ -140,41 +60,38 @@ class DelayedPublisher:
         deadline_us = round(clock.monotonic() * 1e6) + delay_us
         return DueTime(clock.wall_us() + delay_us, deadline_us, delay_us=delay_us)
 
-    async def _publish(
-        self,
-        values: Sequence[bytes | Message],
-        given: Mapping[str, Column],
-        partition: int | None,
-        acks: str,
-        dues: Sequence[DueTime | None],
-    ) -> Receipts:
-        publisher = self._publisher
+    def dues(self, batch: Unpacked) -> Sequence[DueTime | None] | None:
+        """When each message of a batch is due; None when none of them is delayed. Raises `InvalidArgument`."""
+        if not batch.has_delays:
+            return None
+        count = len(batch.values)
+        rows = zip(batch.delays or repeat(None, count), batch.deliver_ats or repeat(None, count), strict=True)
+        dues = [of_message(index, self.due, *row) for index, row in enumerate(rows)]
         waits = [due is not None for due in dues]
-        level, parts = publisher.parted(
-            values, given, partition, acks, by=NO_IDS, expected_by=NO_OFFSETS, waits=waits
-        )
+        if not any(waits):
+            return None
+        check_unguarded(batch, NO_IDS, NO_OFFSETS, waits)
+        return dues
+
+    async def put_off(self, parts: Sequence[Part], dues: Sequence[DueTime | None]) -> list[Part]:
+        """The parts, of which those that wait go to where they wait; `dues` are by the index of a message."""
         for part in parts:
-            if waits[part.chunk[0]]:
+            if dues[part.indexes[0]] is not None:
                 _check_headers(part)
-        live = await self.ready() if any(waits) else publisher.live
-        sendings = []
+        live = await self.ready()
+        found = []
         for part in parts:
-            waiting = [due for due in map(dues.__getitem__, part.chunk) if due is not None]
+            waiting = [due for due in map(dues.__getitem__, part.indexes) if due is not None]
             if waiting:
                 stored = waiting_columns(part.columns, waiting, live.run)
-                message = PublishMany(stored, level, stored.size_bytes)
-                sendings.append((live.waiting[part.partition], part.chunk, message))
-            else:
-                sendings.append((live.ports[part.partition], part.chunk, part.message(level)))
-        outcomes = [
-            _waiting(outcome, dues, live.topic_id) if waits[part.chunk[0]] else outcome
-            for part, outcome in zip(parts, await publisher.outcomes(sendings), strict=True)
-        ]
-        return publisher.summed_up(outcomes, [part.chunk for part in parts], len(values))
+                port = live.waiting[part.port.index]
+                part = Part(port, part.indexes, stored, stored.size_bytes, dues=waiting)
+            found.append(part)
+        return found
 
     async def ready(self) -> LiveTopic:
         """The topic, once it takes delayed messages."""
-        live = self._publisher.live
+        live = self._live
         if not live.takes_delayed:
             found = await self._session.ask_catalog(EnableDelays(live.name))
             if found != live.topic_id:
@@ -187,7 +104,7 @@ def _check_headers(part: Part) -> None:
     name.
     """
     if part.columns.header_ends is not None:
-        for index, headers in zip(part.chunk, part.columns.header_list(), strict=True):
+        for index, headers in zip(part.indexes, part.columns.header_list(), strict=True):
             if len(headers) >= HEADERS_COUNT_MAX:
                 raise InvalidArgument(
                     f"message {index} has {len(headers)} headers, and a delayed message may have"
@@ -195,20 +112,3 @@ def _check_headers(part: Part) -> None:
                     index=index,
                 )
             check_no_due(headers, index)
-
-
-def _waiting(outcome: Outcome, dues: Sequence[DueTime | None], topic_id: str) -> Outcome:
-    """What came of a part that waits: it was given ids, and has no offsets yet."""
-    if isinstance(outcome, CallboardError):
-        return outcome
-    return [
-        WaitingRange(
-            part.partition,
-            None,
-            part.indexes,
-            first_id=part.first_offset or 0,
-            dues_us=[due.due_us for due in map(dues.__getitem__, part.indexes) if due is not None],
-            topic_id=topic_id,
-        )
-        for part in outcome
-    ]

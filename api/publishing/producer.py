@@ -41,9 +41,10 @@ from callboard.log.errors import (
 )
 from callboard.log.format.columns import Columns
 from callboard.log.plain import refuse_copy
-from callboard.message import Headers, Message, Receipt, Receipts, stored_ranges
-from callboard.publishing.columns import batch_of
-from callboard.publishing.publisher import Outcome, Publisher
+from callboard.message import Headers, Message, Receipt, Receipts, message_of
+from callboard.publishing.columns import batch_of, given_columns
+from callboard.publishing.parts import Outcome, Part, summed_up
+from callboard.publishing.publisher import Publisher
 
 if TYPE_CHECKING:
     from callboard.session import Session
@@ -149,13 +150,11 @@ class Producer:
         Raises `ProducerFenced` when another producer of the name has begun. An indefinite error means that it was tried
         often enough; then, and when this is cancelled, the message may be stored, once.
         """
-        given = {"key": key, "headers": headers, "timestamp": timestamp, "ttl": ttl, "priority": priority}
-        columns = {name: [item] for name, item in given.items() if item is not None}
-        outcomes, _ = await self._publish([value], columns, partition, acks)
-        (outcome,) = outcomes
+        message = message_of(value, key=key, headers=headers, timestamp=timestamp, ttl=ttl, priority=priority)
+        _, (outcome,) = await self._publish([message], {}, partition, acks)
         if isinstance(outcome, CallboardError):
             raise outcome
-        return next(iter(outcome[0].receipts(self._publisher.live.name)))[1]
+        return next(outcome[0].receipts(self._publisher.live.name))[1]
 
     async def publish_batch(
         self,
@@ -170,19 +169,14 @@ class Producer:
         acks: Acks = "all",
     ) -> Receipts:
         """As `Topic.publish_batch`, once, like `publish`. Its parts go to their partitions one after the other."""
-        given = {
-            "key": keys,
-            "headers": headers,
-            "timestamp": timestamps,
-            "ttl": ttls,
-            "priority": priorities,
-        }
-        columns = {name: column for name, column in given.items() if column is not None}
+        columns = given_columns(
+            keys=keys, headers=headers, timestamps=timestamps, ttls=ttls, priorities=priorities
+        )
         values = batch_of(values)
         if not values:
             return Receipts(self._publisher.live.name, 0, ())
-        outcomes, chunks = await self._publish(values, columns, partition, acks)
-        return self._publisher.summed_up(outcomes, chunks, len(values))
+        parts, outcomes = await self._publish(values, columns, partition, acks)
+        return summed_up(self._publisher.live.name, parts, outcomes, len(values))
 
     async def next_sequence(self, partition: int = 0) -> int:
         """How many messages the producers of this name have stored in a partition, over all processes.
@@ -204,24 +198,24 @@ class Producer:
     async def _publish(
         self,
         values: Sequence[bytes | Message],
-        given: Mapping[str, Sequence[Any]],
+        columns: Mapping[str, Sequence[Any]],
         partition: int | None,
         acks: Acks,
-    ) -> tuple[list[Outcome], list[Sequence[int]]]:
-        """What came of each part of a batch, and which messages it has."""
+    ) -> tuple[list[Part], list[Outcome]]:
+        """A batch in parts, and what came of each."""
         self._check_open()
-        level, parts = self._publisher.parted(values, given, partition, acks)
+        level, parts = self._publisher.parted(values, columns, partition, acks)
         outcomes: list[Outcome] = []
         for part in parts:
-            line = self._lines[part.partition]
+            line = self._lines[part.port.index]
             async with line.lock:
                 try:
                     answer = await self._store(line, part.columns, level)
                 except CallboardError as error:
                     outcomes.append(error)
                 else:
-                    outcomes.append(stored_ranges(part.partition, answer, part.chunk))
-        return outcomes, [part.chunk for part in parts]
+                    outcomes.append(part.ranges(answer))
+        return parts, outcomes
 
     async def _store(self, line: _Line, columns: Columns, level: Level) -> Any:
         """Every record's offset, once they are stored; `line` is locked."""
@@ -254,7 +248,7 @@ class Producer:
         """The next sequence in the partition, after beginning another life there if need be; `line` is locked."""
         if line.next is None:
             try:
-                begun = await self._publisher.ask(
+                begun = await self._publisher.sender.ask(
                     line.port, BeginProducer(self.producer_id, self._owner, line.epoch)
                 )
             except CallboardError as error:

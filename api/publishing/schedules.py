@@ -21,7 +21,7 @@ from callboard.log.limits import (
     SCHEDULE_EVERY_S_MIN,
 )
 from callboard.log.plain import number, refuse_copy, shown, text, whole
-from callboard.message import Headers, check_headers, from_us, plain_headers
+from callboard.message import Headers, Message, check_headers, from_us, plain_headers
 from callboard.publishing.partitioning import consistent
 from callboard.publishing.publisher import publisher_of
 from callboard.reports.figures import ScheduleStatistics, schedule_statistics
@@ -208,11 +208,8 @@ async def add_schedule(
         _check_headers(headers)
     if key is None and partition is None:
         partition = consistent(name.encode(), len(live.ports))
-    attributes = {"key": key, "headers": headers, "ttl": ttl, "priority": priority}
-    given = {attribute: (item,) for attribute, item in attributes.items() if item is not None}
-    publisher = publisher_of(live)
-    publisher.check_one(value, key, {name: item for name, item in attributes.items() if name != "key"})
-    _, (part,) = publisher.parted((value,), given, partition, "all")
+    publisher, message = publisher_of(live), Message(value, key, headers, ttl=ttl, priority=priority)
+    part = publisher.part_of(message, publisher.checked(message), partition)
     columns = part.columns
     if columns.size_bytes > SCHEDULE_BYTES_MAX:
         raise InvalidArgument(
@@ -223,7 +220,7 @@ async def add_schedule(
     spec = ScheduleSpec(
         name=name,
         value=columns.value(0) or b"",
-        partition=part.partition,
+        partition=part.port.index,
         cron=None if cron is None else check_cron(cron),
         zone=None if cron is None else text(zone) or "UTC",
         every_us=every_us,

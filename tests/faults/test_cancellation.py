@@ -10,7 +10,7 @@ import attrs
 import pytest
 import trio
 
-from callboard.publishing.publisher import TELLS_PER_PASS
+from callboard.publishing.sender import TELLS_PER_PASS
 
 STEPS_MAX = 2000
 

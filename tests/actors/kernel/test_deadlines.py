@@ -92,10 +92,7 @@ class Owner:
 
     path = "somebody"
     late_replies = 0
-
-    def awaits_itself(self):
-        """No actor waits for them."""
-        return False
+    loop = None
 
 
 async def test_each_question_has_its_own_deadline(autojump_clock, stage):

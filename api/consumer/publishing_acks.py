@@ -27,6 +27,7 @@ from callboard.log.errors import (
     InvalidArgument,
     MessageTooLarge,
     OutboxFull,
+    RuntimeClosed,
     TopicFull,
     TopicNotFound,
 )

@@ -13,6 +13,7 @@ import trio
 import callboard
 from callboard.actors.forwarding import scheduler
 from callboard.log.errors import ActorCrashed, InvalidArgument, TopicFull, TopicNotFound
+from callboard.log.seams.disk import Write
 from callboard.publishing import delayed
 
 LONG_AGO = datetime(2001, 2, 3, tzinfo=UTC)
@@ -488,3 +489,24 @@ async def test_what_is_delayed_after_a_crash_is_not_late(autojump_clock: Any, wo
             async for record in orders.read("beginning", follow=True):
                 assert record.value == b"soon"
                 break
+
+
+async def test_a_delayed_message_that_may_wait_fails_with_its_own_error(
+    autojump_clock: Any, world: Any
+) -> None:
+    """A single publish never raises `PartialPublish`, whether or not it is delayed."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.publish(b"first", delay=9)
+        world.disk.fail_next(Write, "EIO", path_contains="/delayed-0/0000")
+        with pytest.raises(callboard.PublishFailed) as caught:
+            await topic.publish(b"second", delay=9)
+        assert caught.value.indefinite
+
+
+async def test_messages_of_a_batch_bring_their_delays_themselves(autojump_clock: Any, world: Any) -> None:
+    """A column of delays beside `Message`s is refused, as one of any other attribute is."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        with pytest.raises(InvalidArgument, match="separate columns"):
+            await topic.publish_batch([callboard.Message(b"a")], delays=[9])

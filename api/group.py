@@ -8,7 +8,7 @@ from callboard import arguments
 from callboard.actors.catalog.commands import AlterGroup, DeleteGroup, ListGroups, SeekGroup
 from callboard.actors.names import no_group
 from callboard.actors.settings import GroupChanges, GroupSettings, Start, check_group, checked_start
-from callboard.dead_letters.kept import check_drops
+from callboard.dead_letters.kept import KeptLetters, check_drops
 from callboard.log.errors import InvalidArgument
 from callboard.log.plain import refuse_copy
 from callboard.message import Record
@@ -46,6 +46,14 @@ class Group:
         given = check_group(name, settings, self._session.directory.settings_of_group(name))
         altered: GroupSettings = await self._session.ask_catalog(AlterGroup(name, given))
         return altered
+
+    def dead_letters(self, topic: str) -> KeptLetters:
+        """The messages of a topic that the group has given up on: `Topic.dead_letters` of it. Raises `TopicNotFound`.
+
+        What was forwarded to the group's `dead_letter_topic` is there: `Runtime.dead_letters`.
+        """
+        self._session.check_open()
+        return KeptLetters(self._session, self._session.find(topic), self.name)
 
     async def describe(self) -> GroupDescription:
         """The group with its members, what each has in flight and since when, and where the group stands in each

@@ -188,7 +188,7 @@ async def begin_through_a_crash(at: RareClient, topic: Any, start: str, first: i
     if at.world.fault_counts:
         return  # something may be slow, or lost
     at.expect(found, first, f"the first message of a group from the {start}, after a crash of the partition,")
-    await at.runtime.delete_group(group)
+    await at.runtime.group(group).delete()
     await crash()
     at.expect(await open_groups() - before, set(), "looking for a deleted group after a crash")
 

@@ -104,7 +104,7 @@ async def test_a_deleted_group_that_had_read_nothing_holds_nothing_back(
         async with topic.subscribe("group"):
             pass
         await topic.publish(b"one")
-        await runtime.delete_group("group")
+        await runtime.group("group").delete()
     async with world.open() as runtime:
         topic = runtime.topic("orders")
         (part,) = await topic.describe()

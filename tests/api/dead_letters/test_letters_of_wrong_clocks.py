@@ -122,7 +122,7 @@ async def test_a_kept_letter_of_a_wrong_year_did_not_fail_in_the_time_to_come(
         assert letter.first_failed_at is not None
         assert letter.first_failed_at <= letter.failed_at
         dead = await runtime.create_topic("dead")
-        await runtime.alter_group("billing", dead_letter_topic="dead")
+        await runtime.group("billing").alter(dead_letter_topic="dead")
         await trio.sleep(2)
         assert await taken(dead, "reader") == [b"letter"]
 

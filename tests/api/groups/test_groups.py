@@ -325,3 +325,20 @@ async def test_a_group_and_its_topic_are_deleted_together(autojump_clock: Any, w
             nursery.start_soon(runtime.group("workers").delete)
             nursery.start_soon(runtime.delete_topic, "jobs")
         assert not [logged for logged in runtime.events() if type(logged.event).__name__ == "OperationFailed"]
+
+
+async def test_a_group_shows_what_it_has_given_up_on(autojump_clock: Any, world: Any) -> None:
+    """Topic by topic, as the topics do."""
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders")
+        await orders.publish(b"bad")
+        async with orders.subscribe("billing") as consumer:
+            message = await consumer.get()
+            await message.reject(reason="no price")
+        billing = runtime.group("billing")
+        (letter,) = await billing.dead_letters("orders").list()
+        assert (letter.reason, letter.group) == ("no price", "billing")
+        (same,) = await orders.dead_letters("billing").list()
+        assert (letter.number, letter.offset) == (same.number, same.offset)
+        with pytest.raises(callboard.TopicNotFound):
+            billing.dead_letters("refunds")

@@ -253,10 +253,10 @@ async def test_the_runtime_does_the_same_by_name(world: Any) -> None:
         async with orders.subscribe("billing"):
             pass
         group = runtime.group("billing")
-        assert await runtime.seek_group("billing", "end") == await group.seek("end") == {("orders", 0): 2}
-        assert await runtime.reset_group("billing") == await group.reset()
-        assert await runtime.alter_group("billing", backoff=7.0) == await group.alter(backoff=7.0)
-        assert await runtime.describe_group("billing") == await group.describe()
-        await runtime.delete_group("billing")
+        assert await runtime.group("billing").seek("end") == await group.seek("end") == {("orders", 0): 2}
+        assert await runtime.group("billing").reset() == await group.reset()
+        assert await runtime.group("billing").alter(backoff=7.0) == await group.alter(backoff=7.0)
+        assert await runtime.group("billing").describe() == await group.describe()
+        await runtime.group("billing").delete()
         with pytest.raises(callboard.GroupNotFound):
             await group.delete()

@@ -140,7 +140,7 @@ class Topic:
         `dedup_id` stands for the message, so that it can be repeated: within the topic's `dedup_window` the partition
         stores it once, and returns the receipt of the first to all. Without a key the id decides the partition. With
         `expected_offset` the message is stored only if the partition's next offset is this one. A message with a `ttl`
-        is delivered to no group so many seconds after its append; without one the topic's `default_ttl` counts, with
+        is delivered to no group this many seconds after its append; without one the topic's `default_ttl` counts, with
         `math.inf` it never expires. In a topic with `priorities` the messages of a higher `priority`, 0 (low) to 9
         (high) and 4 without one, are delivered first.
 

@@ -313,7 +313,7 @@ class PlanFailed(StorageError):
 
 
 class PublishFailed(StorageError):
-    """The records may not be in the log (`topic`, `partition`); `indefinite` tells whether they may be there."""
+    """The records may not be in the log (`topic`, `partition`); `indefinite` says whether they may be there."""
 
 
 class DiskFull(PublishFailed):

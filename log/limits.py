@@ -37,10 +37,10 @@ DEDUP_IDS_MAX: Final = 100_000
 """Deduplication ids that a partition holds; beyond it, the oldest is forgotten before its window has passed."""
 DEDUP_ID_BYTES_MAX: Final = 256
 PUBLISHERS_EVERY_BYTES: Final = 16 * MIB
-"""Write the record of who has published what again when the log has grown by this much. After a crash no more than
+"""Write the record of publishers again when the log has grown by this much. After a crash no more than
 that is read."""
 PUBLISHED_BYTES_MAX: Final = 128 * MIB
-"""A larger record of who has published what is taken for damage."""
+"""A larger record of publishers is taken for damage."""
 
 # -- clocks
 STAMP_TOLERANCE_S: Final = 3600.0
@@ -123,11 +123,11 @@ FAILURE_RANGES_MAX: Final = 100_000
 """Ranges of unsettled messages of which a partition knows, for a group, when they failed first; of others the last
 failure counts as the first."""
 REASONS_COUNTED_MAX: Final = 1000
-"""Reasons of dead letters that a count tells apart; others are counted together."""
+"""Reasons of dead letters that are counted apart; others are counted together."""
 NAMED_CONSUMERS_MAX: Final = 64
 """Consumers whose names a partition knows, for a group, beyond the end of their process."""
 HOLDERS_MAX: Final = 10_000
-"""Consumers of whose leases a partition tells, for a group; of others it does not."""
+"""Consumers whose leases a partition lists, for a group; those of others it does not."""
 WINDOW_BYTES_MAX: Final = 64 * MIB
 """What the record windows of a runtime hold of unsettled records; beyond it, those used longest ago are read again."""
 RANGE_RECORDS_MAX: Final = 100_000

@@ -277,7 +277,7 @@ def _in_parts(
 @dead_letters.command()
 @click.argument("topic")
 @choosing
-@click.option("--limit", type=click.IntRange(min=1), default=None, help="So many at most.")
+@click.option("--limit", type=click.IntRange(min=1), default=None, help="Stop after this many.")
 @click.option("--yes", is_flag=True, help="Do it; without, nothing is done.")
 @directory_option
 @json_option

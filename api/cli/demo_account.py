@@ -384,7 +384,7 @@ class DemoHistory:
                 self._problem(f"A6: event {event} was delayed and stored {count} times")
         for event, due_us in self._due_us.items():
             if event not in self._appended_us or self._sent_delayed[event] > 1:
-                continue  # it is not there, which is told, or nobody knows which copy was due then
+                continue  # it is not there, which is reported, or it is unknown which copy was due then
             late_us.append(max(0, self._appended_us[event] - due_us))
             if self._appended_us[event] < due_us - _EARLY_US:
                 early_ms = (due_us - self._appended_us[event]) / 1000

@@ -55,9 +55,9 @@ class ActPlan(NamedTuple):
     delays: dict[int, float]
     """By event, the seconds that it is published to wait."""
     crashes: list[tuple[int, str]]
-    """(after so many publishes of this act, path of an actor), in order."""
+    """(after this many publishes of this act, path of an actor), in order."""
     kill_after: int
-    """So many publishes."""
+    """The number of publishes."""
 
 
 def plan_act(entropy: Entropy, *, first: int, last: int, partitions: int) -> ActPlan:

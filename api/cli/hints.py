@@ -31,7 +31,7 @@ GROUP_CALL: Final = re.compile(r"runtime\.group\(([^()`]*)\)\.(\w+)(?:\(([^()`]*
 
 def as_commands(text: str) -> str:
     """The text of an error with commands in the place of calls."""
-    text = text.replace(TWICE, "`callboard group list` tells")
+    text = text.replace(TWICE, "`callboard group list` shows")
     return CALL.sub(_command, GROUP_CALL.sub(r"Group.\2(\1, \3)", text))
 
 

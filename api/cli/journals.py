@@ -163,7 +163,7 @@ def _group_id(replay: CatalogReplay, name: str) -> int:
     if name.isdecimal() and len(name) < 20:
         return int(name)
     raise GroupNotFound(
-        f"there is no group {name!r}. Nothing was reset. `callboard group list` tells which there are.",
+        f"there is no group {name!r}. Nothing was reset. `callboard group list` shows which there are.",
         group=name,
     )
 

@@ -301,7 +301,7 @@ async def _first_lines(topic: str, common: Message) -> Begun:
         try:
             message = _parsed(line, common)
         except (ValueError, TypeError, RecursionError):
-            break  # told when it is its turn
+            break  # reported in its turn
         _check_new(topic, message, f"line {number} of standard input")
     return reader, lines
 

@@ -1,4 +1,6 @@
-"""`callboard simulate`: the production code under simulated faults, seed by seed; failures are shrunk and told."""
+"""`callboard simulate`: the production code under simulated faults, seed by seed; failures are shrunk and shown as
+stories.
+"""
 
 from __future__ import annotations
 
@@ -222,7 +224,7 @@ def _sweep(scenarios: tuple[str, ...], jobs: int, as_json: bool, given: dict[str
         elif not is_standard:
             shared = {name: share for name, share in shared.items() if known[name].cost_s <= SLOW_S}
         dealt = shares(seeds, shared, {name: known[name].least for name in names} if is_standard else None)
-        # So many seeds of a scenario take about a second.
+        # This many seeds of a scenario take about a second.
         sizes = {name: min(50, max(1, round(1.0 / max(known[name].cost_s, 0.01)))) for name in names}
     code = code_fingerprint(packages_of(scenarios))
     sweep = Sweep(dealt, given["first_seed"], f"{callboard.__version__} {code}")

@@ -115,7 +115,7 @@ def explore(length: int, jobs: int, *, as_json: bool) -> int:
             shares[number] = answer
             begun = [share for share in shares if share]
             done, states = (sum(share[name] for share in begun) for name in ("sequences", "states"))
-            # Until each process has told its share, the whole is not known.
+            # Until each process has reported its share, the whole is not known.
             whole = sum(share["of"] for share in begun) if len(begun) == jobs else None
             advance(f"{done:,} sequences, {states:,} states", done, whole)
 

@@ -61,7 +61,7 @@ class WorkerProcess:
     async def whole(
         self, hear: Callable[[dict[str, Any]], object] = lambda answer: None, /, **request: Any
     ) -> dict[str, Any]:
-        """The last answer to a request, without saying that it is the last; `hear` is told the others."""
+        """The last answer to a request, without saying that it is the last; `hear` gets the others."""
         await self.ask(**request)
         while not (found := await self.answer()).pop("done", False):
             hear(found)
@@ -101,7 +101,7 @@ async def one_worker(
 
 
 async def run_all(jobs: Iterable[Callable[[], Awaitable[object]]], at_once: int) -> None:
-    """Run all, so many at once. The first of our errors ends it, and is raised as itself."""
+    """Run all, this many at once. The first of our errors ends it, and is raised as itself."""
     waiting = iter(jobs)
 
     async def take() -> None:

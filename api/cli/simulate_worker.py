@@ -1,4 +1,4 @@
-"""The process that runs simulations: `callboard simulate-worker`, started by `callboard simulate` and nobody else.
+"""The process that runs simulations: `callboard simulate-worker`, started by `callboard simulate` alone.
 
 It takes one request per line of standard input, as JSON, and answers in lines of JSON on standard output; the last one
 of an answer has `done`. What simulated code prints goes to standard error. Runs are in processes of their own so that
@@ -61,7 +61,7 @@ from callboard.simulations.world import Run, Settings, SimulationStuck
 
 TRACEBACK_LINES_MAX: Final = 40
 SILENT_S: Final = 120.0
-"""A run that computes for so long and says nothing never waits: the process tells where it is, and ends."""
+"""A run that computes for so long and says nothing never waits: the process reports where it is, and ends."""
 HEAP_OBJECTS: Final = 20_000
 LEAST_TICKS: Final = 100_000
 QUIET: Final = Settings(trace="off")
@@ -209,7 +209,7 @@ def _runner(scenario: Scenario, seed: int) -> RunCase:
 
 
 def _settings_to_tell(stored: StoredFailure) -> Settings:
-    """How a run goes that a story tells. Scenarios of Callboard say themselves what their clients do."""
+    """How a run goes, for its story. Scenarios of Callboard say themselves what their clients do."""
     return attrs.evolve(QUIET, watched=is_of_a_program(stored.scenario))
 
 

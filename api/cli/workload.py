@@ -256,7 +256,11 @@ def profile(
     "--skew", default="1", show_default=True, metavar="N", help="0: keys are equally frequent; 2: squared."
 )
 @click.option(
-    "--burst", default="1", show_default=True, metavar="N", help="Events of so many seconds come in one."
+    "--burst",
+    default="1",
+    show_default=True,
+    metavar="N",
+    help="Put the events of this many seconds into one.",
 )
 @click.option("--partitions", type=int, help="Partitions of the recording.  [default: the first profile's]")
 @click.option(

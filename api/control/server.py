@@ -294,7 +294,7 @@ class ControlServer:
         return False
 
     async def _answer(self, request: Any) -> bytes:
-        """The frame that answers. A bug that this request meets is told, and is no reason to refuse others."""
+        """The frame that answers. A bug that this request meets is reported, and is no reason to refuse others."""
         verb = request.get("verb") if isinstance(request, dict) else None
         try:
             frame = encode(await self._result(request))

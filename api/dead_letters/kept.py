@@ -152,7 +152,7 @@ class KeptLetters:
         """Forget a dead letter and those before it in its partition; returns how many, once that is synced."""
         if not is_a(letter, DeadLetter):
             raise InvalidArgument(
-                f"letter is {shown(letter, 40)}, not a dead letter as `list` tells them. Nothing was forgotten."
+                f"letter is {shown(letter, 40)}, not a dead letter as `list` returns them. Nothing was forgotten."
             )
         if letter.topic != self._live.name or letter.group != self._group:
             raise InvalidArgument(

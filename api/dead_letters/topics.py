@@ -317,7 +317,7 @@ class DeadLetterTopic:
             await self._forget(producers)
 
     async def _forget(self, producers: Iterable[tuple[PartitionPort, int]]) -> None:
-        """Nothing is sent by these any more. Where that cannot be told, they are forgotten when they are old."""
+        """Nothing is sent by these any more. Where that is unknown, they are forgotten when they are old."""
         for port, producer_id in producers:
             with suppress(CallboardError):
                 await port.ref.ask(c.ForgetProducer(producer_id))

@@ -71,13 +71,13 @@ async def replay(
 ) -> ReplayReport:
     """Publish the records of `recording` into a topic, each when its time comes, and go on where it was interrupted.
 
-    `speed` is 1 for the recorded pace, N for N times that, "max" for no waiting; with `rate` so many records a second
+    `speed` is 1 for the recorded pace, N for N times that, "max" for no waiting; with `rate` this many records a second
     are published, in the order of their times. Only records whose time lies in [`start`, `stop`), whose key matches
     one of the patterns `keys`, and whose key is in `fraction` of all keys are published. `passes` is how often, in all;
     None: for ever. With `acks` "leader" a record is handed to the operating system in time, and its sync is not waited
     for; everything is synced in the end. The topic is made with `settings`, by default with as many partitions as the
     recording has; one that is there must have the settings that are named. `checked` is what `check_recording` returned
-    where it was called before. `on_progress` is called every so many seconds.
+    where it was called before. `on_progress` is called at an interval in seconds.
 
     The same recording, topic and selection are the same replay: called again after a crash or an error, it publishes
     what is missing, and nothing twice. Raises, before anything is written, `InvalidArgument`, `RecordingInvalid`,

@@ -331,7 +331,7 @@ async def holders_of(
 
 
 def with_holdings(group: GroupInfo, holders: Iterable[Holder], now_us: int) -> GroupInfo:
-    """A group whose members tell what they have leased."""
+    """A group whose members report what they have leased."""
     leased: Counter[int] = Counter()
     ages: dict[int, float] = {}
     for consumer, count, age_s in holders:

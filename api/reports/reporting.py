@@ -38,7 +38,7 @@ from callboard.reports.tracebacks import traceback_lines
 
 
 class ReportLine(NamedTuple):
-    """How an event is told: `text` is formatted with the event's fields."""
+    """How an event is logged: `text` is formatted with the event's fields."""
 
     logger: str
     level: int
@@ -327,7 +327,7 @@ class _CountedEvent:
 
 
 class Floods:
-    """Which lines are told, so that one that comes again and again leaves room for others. Pure."""
+    """Which lines are logged, so that one that comes again and again leaves room for others. Pure."""
 
     def __init__(self) -> None:
         self._kinds: OrderedDict[Kind, _CountedEvent] = OrderedDict()
@@ -358,7 +358,7 @@ class Floods:
 
 
 class Reporter:
-    """Tells `logging` what happens in one runtime. `now` gives seconds that only grow, `group_of` names of groups."""
+    """Logs what happens in one runtime. `now` gives seconds that only grow, `group_of` names of groups."""
 
     def __init__(self, now: Callable[[], float], group_of: Callable[[int], str] = str) -> None:
         self._now, self._group_of = now, group_of
@@ -488,7 +488,7 @@ def _bracketed(text: str | None) -> str:
 
 
 def _letters(records: int, reason: str | None) -> str:
-    """That so many messages are dead letters, and why, as far as a reason was given."""
+    """That this many messages are dead letters, and why, as far as a reason was given."""
     if reason is None:
         return "a dead letter" if records == 1 else "dead letters"
     return (

@@ -89,9 +89,9 @@ class Division:
     """Into how many tasks a read is divided, beyond one for each segment."""
 
     records_max: int | None = None
-    """A task reads at most so many records."""
+    """A task reads at most this many records."""
     tasks_min: int = 1
-    """So many tasks at least, when there are as many records."""
+    """At least this many tasks, when there are as many records."""
 
     def divide(self, slices: Sequence[Slice]) -> list[Slice]:
         """The slices cut into parts of about the same length. Raises `InvalidArgument` when they are too many."""
@@ -105,7 +105,7 @@ class Division:
 
 
 def _cut(slices: Sequence[Slice], parts: Sequence[int]) -> list[Slice]:
-    """Each slice in so many parts."""
+    """Each slice in this many parts."""
     if sum(parts) > READ_TASKS_MAX:
         raise InvalidArgument(
             f"the read would be {sum(parts):,} tasks, and {READ_TASKS_MAX:,} are the most. Raise"

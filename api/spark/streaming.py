@@ -43,7 +43,7 @@ class Extent:
 
 
 def advance(start: Mapping[int, int], extent: Extent, records_max: int | None) -> Positions:
-    """How far the next micro-batch reads: to the end, or so many records on.
+    """How far the next micro-batch reads: to the end, or this many records on.
 
     Partitions get equal shares, and what one does not need goes to the others; so the sum is as large as can be.
     """

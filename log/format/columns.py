@@ -3,7 +3,7 @@
 Theory of operation
 -------------------
 A batch of 1,000 is a handful of C-level calls to build, to encode, to decode and to slice; a record becomes
-Python objects only when somebody asks for it. Decoded columns are memoryviews of the bytes that were read;
+Python objects only on request. Decoded columns are memoryviews of the bytes that were read;
 they go into Arrow as they are (ends are Arrow's offsets).
 
 A batch that was just built has no place in the log yet: `base_offset` and `append_time_us` are 0 until the

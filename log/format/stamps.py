@@ -4,9 +4,9 @@ A *stamp* is a time that Callboard wrote down by the wall clock: when a record w
 left alone. A clock that is a year ahead for one publish leaves a stamp a year ahead, and code that compares it with the
 time, to see how old something is, would find it young for a year.
 
-So there is one rule for all who read stamps: one that is later than now, by more than a tolerance, counts as now, when
-it was first noticed. What it stamps grows old from then on, and it is reported once. Whoever stamps notices that the
-last stamp is ahead, which is when the clock was set right: what is ahead was stamped before that, though it is read
+So there is one rule for all that read stamps: one that is later than now, by more than a tolerance, counts as now, when
+it was first noticed. What it stamps grows old from then on, and it is reported once. The code that stamps notices that
+the last stamp is ahead, which is when the clock was set right: what is ahead was stamped before that, though it is read
 much later. The stored stamp stays as it is. An instant that a user has named, such as `deliver_at`, is no stamp.
 """
 
@@ -51,13 +51,13 @@ class Stamps:
             self._noticed = list(pairs)[-STAMPS_NOTICED_MAX:]
 
     def noticed_of(self, stamps_us: Iterable[int], now_us: int) -> tuple[tuple[int, int], ...]:
-        """What is noticed, these stamps included: for others who read them."""
+        """What is noticed, these stamps included: for others that read them."""
         for stamp_us in stamps_us:
             self.believed(stamp_us, now_us)
         return self.pairs
 
     def replace(self, pairs: Iterable[tuple[int, int]]) -> None:
-        """Those who stamp have noticed these."""
+        """Those that stamp have noticed these."""
         self._noticed = list(pairs)
 
     def notice(self, stamp_us: int, now_us: int) -> None:

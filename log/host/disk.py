@@ -309,7 +309,7 @@ class HostDisk:
         if earlier is not None:
             earlier.is_fenced = True
         async with self._births.setdefault(owner, trio.Lock()):
-            # Somebody else's incarnation may have been born while this task waited its turn.
+            # Another incarnation may have been born while this task waited its turn.
             earlier = self._current.get(owner)
             if earlier is not None:
                 earlier.is_fenced = True
@@ -327,7 +327,7 @@ class HostDisk:
                 last.is_fenced = True
                 await last.drain()
                 self._current.pop(owner, None)
-        if not births.locked():  # else somebody waits in `incarnate`
+        if not births.locked():  # else a task waits in `incarnate`
             self._births.pop(owner, None)
 
     async def lock(self, holder: dict[str, Any]) -> HostLock:

@@ -9,7 +9,7 @@ put away when they were not used for IDLE_S, and, least recently used first, whe
 
 Invariants
 ----------
-F1  A descriptor is closed only when nothing is pinned to its handle. Who pins, unpins.
+F1  A descriptor is closed only when nothing is pinned to its handle. The task that pins, unpins.
 F2  `File.unsynced` is False only when every byte written through this disk was synced; it starts True for a file
     found on disk, whose past is unknown. It changes only under `File.guard`.
 F3  A handle is put away only when a sync has covered all that was written through this disk: the system tells of bytes

@@ -81,7 +81,7 @@ def _shut_gate() -> threading.Lock:
 
 @attrs.define(eq=False)
 class Job:
-    """One call. Who takes `claim` decides how the task hears of the end: by the gate, or by being rescheduled."""
+    """One call. The side that takes `claim` decides how the task is woken: by the gate, or by being rescheduled."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
@@ -215,7 +215,7 @@ def _is_over(token: trio.lowlevel.TrioToken) -> bool:
 
 @attrs.define(eq=False)
 class ThreadPool:
-    """Threads that grow with need. T2 tells what `limit` and `hung_limit` bound. `inline`: the loop does the jobs."""
+    """Threads that grow with need. T2 says what `limit` and `hung_limit` bound. `inline`: the loop does the jobs."""
 
     _name: str
     limit: int
@@ -350,7 +350,7 @@ class ThreadPool:
         return job.result
 
     def _ended(self) -> None:
-        """A job has ended, and somebody waits for that."""
+        """A job has ended, and a task waits for that."""
         while self._waiting and self._has_room():
             self._promised += 1
             self._waiting.unpark()

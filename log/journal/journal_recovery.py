@@ -71,7 +71,7 @@ def finish(steps: Iterator[None] | None) -> None:
 
 @attrs.frozen
 class Owner:
-    """Who hears what a journal holds, in this order: `versioned` and `written` before what they tell of."""
+    """The receivers of what a journal holds, in this order: `versioned` and `written` before what they are about."""
 
     restore: Sink
     """A snapshot."""
@@ -303,7 +303,7 @@ class Replay:
     def _visit(
         self, segment: OpenSegment, until: int | None, position: int, fields: FrameFields, body: memoryview
     ) -> bool:
-        """Apply a frame; one behind a hole only tells what had been proven. True at the first that is superseded."""
+        """Apply a frame; one behind a hole only shows what had been proven. True at the first that is superseded."""
         header = FrameHeader(*fields)
         if until is not None and header.base_offset >= until:
             return True

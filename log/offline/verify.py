@@ -132,7 +132,7 @@ async def verify_directory(disk: Disk, *, progress: Callable[[Progress], None] |
 
 
 def _name_owners(found: Inspection, owners: Mapping[int, str]) -> None:
-    """Say of segments of other logs whose they are, as far as there is such a folder: somebody may move them there."""
+    """Say of segments of other logs whose they are, as far as there is such a folder: operators may move them there."""
     for state in found.refused:
         identity = UNBOUND if state.header is None else state.header.identity
         if identity not in (UNBOUND, identity_of(found.directory)) and identity in owners:

@@ -41,13 +41,13 @@ class LogReads:
     _tail: TailCache
     _open_segments: int = attrs.field(kw_only=True)
     _is_recovered: bool = attrs.field(kw_only=True)
-    """Before that, a file that is missing tells nothing: recovery may be moving it."""
+    """Before that, a file that is missing says nothing: recovery may be moving it."""
     _frame: Columns | None = None
     """The last frame of which a read wanted a part only: the next part is cut from it. No larger than the tail."""
     _opening: trio.Lock = attrs.Factory(trio.Lock)
     _uses: int = 0
     _closing: list[StoredSegment] = attrs.Factory(list)
-    """Dropped by retention while somebody reads them."""
+    """Dropped by retention while they are read."""
 
     # -- without waiting ----------------------------------------------------------------------------------------
 
@@ -180,7 +180,7 @@ class LogReads:
                         path=segment.file.path,
                         offsets=(walk.next_offset, walk.next_offset),
                     )
-                # Nobody has looked yet what is damaged, and which entries of the index lead nowhere.
+                # It has not been looked yet what is damaged, and which entries of the index lead nowhere.
                 kept = index if segment is self._segments.active else None
                 await scan_stored(self._files, segment, limit=limit, kept=kept)
                 is_scanned = True

@@ -190,7 +190,7 @@ class PartitionLog:
         `label` names it in messages and quarantine ("orders/2"). No offset below `named_end` (one above the highest
         that any journal names) is given to a record again; where all that was there `is_gone`, none that it can have
         had. On a disk too full for what recovery must write, the log is opened as far as it is proven, and `owed_for`
-        tells the obstacle; `heal` goes on with recovery. Raises `StorageError` and `FormatTooNew`.
+        names the obstacle; `heal` goes on with recovery. Raises `StorageError` and `FormatTooNew`.
         """
         log = cls(
             files=files,
@@ -400,7 +400,7 @@ class PartitionLog:
     def failed(self, staged: StagedAppend, error: PlanFailed) -> StorageError:
         """The plan failed in one of the staged verbs, or in `stage_sync`'s: what to tell the publishers.
 
-        `DiskFull` when there is no space, else `PublishFailed`; `indefinite` tells whether the records may turn up.
+        `DiskFull` when there is no space, else `PublishFailed`; `indefinite` says whether the records may turn up.
         """
         handles = {id(run.segment.file.handle) for run in staged.runs if run.buffers}
         is_certain = False
@@ -509,7 +509,7 @@ class PartitionLog:
 
     async def _heal(self) -> None:
         if self.owed_for is not None:
-            # Whoever reads meanwhile goes on in the files that it has.
+            # A reader goes on meanwhile in the files that it has.
             opened = await self._recover()
             reads, earlier = self._reads, list(self._segments)
             self.owed_for, self.needs_healing = None, False

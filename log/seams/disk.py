@@ -211,7 +211,7 @@ class Incarnation(Protocol):
     async def landed(self, flight: Any) -> None:
         """Wait for the end of a plan, whatever happens. Raises `PlanFailed`.
 
-        Whoever started the plan calls it, once; it has nothing to do when the flight `has_landed`.
+        The starter of the plan calls it, once; it has nothing to do when the flight `has_landed`.
         """
         ...
 

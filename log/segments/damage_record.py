@@ -1,7 +1,7 @@
-"""What a partition has lost, remembered until somebody says that they know: the file `damages` in its folder.
+"""What a partition has lost, remembered until it is accepted: the file `damages` in its folder.
 
 Damage is found once and mended, or passed over; without this file the next opening would know nothing of it. A record
-stays after it was accepted, so that finding the same damage again tells nothing new.
+stays after it was accepted, so that finding the same damage again reports nothing new.
 
 The file `committed` beside it says how many entries it has (`noted_entries`). So a file that is gone, or is an older
 copy, is known to lack entries; it is then made anew, with an entry that says so.
@@ -40,7 +40,7 @@ OLD: Final = "the record of earlier damage is an older copy"
 
 @attrs.frozen
 class Recorded:
-    """One damage, when it was found (microseconds since 1970), and whether somebody has acknowledged it."""
+    """One damage, when it was found (microseconds since 1970), and whether it is accepted."""
 
     damage: Damage
     found_us: int

@@ -145,7 +145,7 @@ async def scan_file(
         visit=visit,
         resync=resync,
         chunk_bytes=chunk_bytes,
-        # Who searches for the next frame reads to the end.
+        # A search for the next frame reads to the end.
         first_bytes=chunk_bytes if resync else FIRST_BYTES,
     )
     if between_chunks is None:

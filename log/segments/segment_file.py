@@ -15,7 +15,7 @@ Invariants
 ----------
 F1  A segment gets its final name only after its bytes so far are synced, and nothing in it may be acknowledged
     before the directory is synced (`naming_verbs` does both, in this order).
-F2  Whoever appends moves `position` and `allocated_to` when the plan succeeded, and stages one append at a time. After
+F2  The appender moves `position` and `allocated_to` when the plan succeeded, and stages one append at a time. After
     a failed plan the file is abandoned, unless the plan failed before the write.
 F3  Space is zeroed before frames are written over it, so a full disk fails an append before any byte of it is
     written: it is certain that nothing was stored.

@@ -92,7 +92,7 @@ class StoredSegment:
     index_stored_to: int = 0
     """How far into the segment the stored index reaches."""
     damages: tuple[Damage, ...] | None = None
-    """Where the frames are damaged, once somebody looked."""
+    """Where the frames are damaged, once that was looked for."""
     is_open: bool = False
     is_dropped: bool = False
     """Retention has begun to remove the file."""

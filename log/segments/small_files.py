@@ -59,7 +59,7 @@ def opening_error(log: str, error: PlanFailed) -> StorageError:
 
 
 def holds_log(entries: Iterable[Entry]) -> bool:
-    """Whether a folder with these entries holds anything of a log: without that, nothing tells that there was one."""
+    """Whether a folder with these entries holds anything of a log: without that, nothing says that there was one."""
     return any(
         not entry.is_directory and (entry.name == COMMITTED_NAME or base_offset_of(entry.name) is not None)
         for entry in entries

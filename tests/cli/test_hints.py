@@ -30,7 +30,7 @@ from callboard.cli.hints import as_commands
         ("name another with runtime.group('a').alter.", "name another with `callboard group alter a`."),
         (
             "`groups()`, and `callboard group list`, tell which there are.",
-            "`callboard group list` tells which there are.",
+            "`callboard group list` shows which there are.",
         ),
         ("there is no topic 'alter_topic'", "there is no topic 'alter_topic'"),
     ],
@@ -48,7 +48,7 @@ def test_errors_name_commands(orders: Any) -> None:
     other = orders.run("topic", "create", "orders", "retention_age=77", code=1).err
     assert "`callboard topic alter orders retention_age=77.0` changes them; or name no settings." in other
     lost = orders.run("group", "alter", "nosuch", "max_in_flight=5", code=1).err
-    assert "`callboard group list` tells which there are." in lost
+    assert "`callboard group list` shows which there are." in lost
 
 
 def test_all_mistakes_of_settings_are_told_at_once(command: Any) -> None:

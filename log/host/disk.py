@@ -44,7 +44,7 @@ from callboard.log.seams.plans import (
     unstorable,
 )
 
-from .files import HostHandle, Mapping, map_file
+from .files import FileTable, HostHandle, Mapping, map_file
 from .lock import HostLock, acquire, make_root
 from .place import NETWORK_TYPES, NetworkFileSystemWarning, check_platform, file_system_type
 from .threads import Job, ThreadPool, no_upkeep
@@ -137,6 +137,15 @@ class HostIncarnation(IncarnationBase):
             index, error = failure
             verb = flight.arguments[0][index]
             raise plan_failed(self._disk.root, index, verb, error)
+
+    # -- for its handles
+
+    @property
+    def files(self) -> FileTable:
+        return self.executor.files
+
+    def reopen(self, path: str) -> tuple[int, tuple[int, int]]:
+        return self.executor.reopen(path)
 
     def opened(self, handle: HostHandle) -> None:
         """Called by the executor, in its thread."""

@@ -33,13 +33,9 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple
+from typing import Any, Final, Protocol, TypeVar, TypeVarTuple
 
 import attrs
-
-if TYPE_CHECKING:
-    from .disk import HostIncarnation
-
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -208,13 +204,32 @@ class FileTable:
             handle.keep()
 
 
+class HandleOwner(Protocol):
+    """The incarnation that opens a handle, as far as its handles know it."""
+
+    owner: str
+
+    @property
+    def files(self) -> FileTable:
+        """The open files of the disk."""
+
+    def reopen(self, path: str) -> tuple[int, tuple[int, int]]:
+        """A descriptor for a file that was put away, and the file's key."""
+
+    def opened(self, handle: HostHandle) -> None:
+        """The handle may be read and written now."""
+
+    def closed(self, handle: HostHandle) -> None:
+        """It may not any more."""
+
+
 @attrs.define(eq=False, repr=False)
 class HostHandle:
     """A file of one incarnation."""
 
     path: str
     """Relative to the disk's root."""
-    incarnation: HostIncarnation
+    incarnation: HandleOwner
     used_at: float = 0.0
     _descriptor: int = -1
     _file: File | None = None
@@ -270,14 +285,13 @@ class HostHandle:
             self._take_out()
 
     def _take_out(self) -> None:
-        executor = self.incarnation.executor
-        descriptor, key = executor.reopen(self.path)
+        descriptor, key = self.incarnation.reopen(self.path)
         with self._guard:
             file = self._file
             if file is not None and self._descriptor < 0 and file.key == key:
                 self._descriptor, descriptor = descriptor, -1
         if descriptor < 0:
-            executor.files.opened(self)
+            self.incarnation.files.opened(self)
             return
         os.close(descriptor)  # it was closed meanwhile, or another thread was faster
         if file is not None and file.key != key:

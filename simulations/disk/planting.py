@@ -19,7 +19,7 @@ from .file_tree import FileTree, failure
 from .inodes import Inode
 
 if TYPE_CHECKING:
-    from .memory_incarnation import MemoryIncarnation
+    from .memory_handles import MemoryLife
 
 PLENTY_BYTES: Final = 1 << 40
 """Free space of a disk without a capacity."""
@@ -37,7 +37,7 @@ class Planting:
         self._slow: list[PlantedFault] = []
         self._hung: list[PlantedFault] = []
         self._full: PlantedFault | None = None
-        self._current: dict[str, MemoryIncarnation] = {}
+        self._current: dict[str, MemoryLife] = {}
         self._hanging = trio.lowlevel.ParkingLot()
 
     # -- verbs that fail

@@ -30,7 +30,7 @@ from .inodes import SECTOR_BYTES, Inode
 from .planting import Planting
 
 if TYPE_CHECKING:
-    from .memory_incarnation import MemoryIncarnation
+    from .memory_handles import MemoryLife
 
 
 class VerbRunner(Planting):
@@ -39,7 +39,7 @@ class VerbRunner(Planting):
     def __init__(self) -> None:
         super().__init__()
         self.verbs_executed = 0
-        self._verbs: dict[type, Callable[[MemoryIncarnation, Any], None]] = {
+        self._verbs: dict[type, Callable[[MemoryLife, Any], None]] = {
             Open: self._open,
             Create: self._open,
             Write: self._write,
@@ -55,7 +55,7 @@ class VerbRunner(Planting):
             SyncDirectory: lambda _, verb: self.tree.directory(verb.path).sync(),
         }
 
-    def run_verb(self, incarnation: MemoryIncarnation, verb: Verb, path: str) -> OSError | None:
+    def run_verb(self, incarnation: MemoryLife, verb: Verb, path: str) -> OSError | None:
         """Run it, or let it fail. Returns the error."""
         self.verbs_executed += 1
         kind = VERB_NAMES[type(verb)]
@@ -88,7 +88,7 @@ class VerbRunner(Planting):
 
     # -- verbs on files
 
-    def _open(self, incarnation: MemoryIncarnation, verb: Open | Create) -> None:
+    def _open(self, incarnation: MemoryLife, verb: Open | Create) -> None:
         handle: Any = verb.handle
         if handle.inode is not None:
             raise OSError(errno.EBUSY, "the handle is open already", handle.path)
@@ -96,7 +96,7 @@ class VerbRunner(Planting):
         handle.inode = find(handle.path)
         incarnation.handles[handle] = None
 
-    def _write(self, _: MemoryIncarnation, verb: Write) -> None:
+    def _write(self, _: MemoryLife, verb: Write) -> None:
         inode, path = _inode(verb), verb.handle.path
         buffers = verb.buffers
         data = memoryview(buffers[0] if len(buffers) == 1 else b"".join(buffers)).cast("B")
@@ -130,7 +130,7 @@ class VerbRunner(Planting):
                 inode.truncate(offset + len(data))
         return not as_well
 
-    def _zero(self, _: MemoryIncarnation, verb: Zero) -> None:
+    def _zero(self, _: MemoryLife, verb: Zero) -> None:
         inode, path = _inode(verb), verb.handle.path
         if verb.length < 0 or (verb.length and verb.offset < 0):
             raise failure(errno.EINVAL, path)
@@ -150,20 +150,20 @@ class VerbRunner(Planting):
         self.faults.count_failure(self._full, kind, errno.ENOSPC)
         return failure(errno.ENOSPC, path)
 
-    def _sync(self, _: MemoryIncarnation, verb: Sync) -> None:
+    def _sync(self, _: MemoryLife, verb: Sync) -> None:
         _inode(verb).sync()
 
-    def _truncate(self, _: MemoryIncarnation, verb: Truncate) -> None:
+    def _truncate(self, _: MemoryLife, verb: Truncate) -> None:
         inode = _inode(verb)
         if verb.length < 0:
             raise failure(errno.EINVAL, verb.handle.path)
         inode.truncate(verb.length)
 
-    def _rename(self, _: MemoryIncarnation, verb: Rename) -> None:
+    def _rename(self, _: MemoryLife, verb: Rename) -> None:
         self.tree.rename(verb.source, verb.target)
         self.damage_budget.renamed(verb.source, verb.target)
 
-    def _close(self, incarnation: MemoryIncarnation, verb: Close) -> None:
+    def _close(self, incarnation: MemoryLife, verb: Close) -> None:
         handle: Any = verb.handle
         handle.inode = None
         incarnation.handles.pop(handle, None)

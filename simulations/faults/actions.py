@@ -5,18 +5,18 @@ An action gets its case and fault. It says `hit` for an effect and `over` when n
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from callboard.simulations.disk.disk_faults import PlantedFault
 from callboard.simulations.faults import kinds
-from callboard.simulations.faults.reaching import MessageObserver, Trap, cell_of, crash, is_alive, is_up
+from callboard.simulations.faults.injector import Action, FaultCase
+from callboard.simulations.faults.reaching import cell_of, crash, is_alive, is_up
+from callboard.simulations.faults.traps import MessageObserver, Trap
 from callboard.simulations.faults.when import AWAIT
 
 if TYPE_CHECKING:
     from callboard.actors.kernel.cell import Cell
-    from callboard.simulations.faults.injector import FaultCase
 
 STARTED: Final = "event.ActorStarted"
 FAILED: Final = "event.ActorFailed"
@@ -25,8 +25,6 @@ UNTIL_DOWN_S: Final = 12.0
 LOOKS: Final = 40
 """How often a mailbox that shall fill is looked at."""
 DELAY_S_MIN: Final = 1e-6
-
-Action = Callable[["FaultCase", Any], None]
 
 
 # -- actors -------------------------------------------------------------------------------------------------

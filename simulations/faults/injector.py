@@ -16,15 +16,13 @@ N3  Nothing here raises into the code whose probe, verb or step it uses, but for
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from callboard.simulations.faults.actions import ACTIONS
 from callboard.simulations.faults.kinds import CancelTask, CrashInRecovery, Fault, PauseTask
 from callboard.simulations.faults.plan import Plan
-from callboard.simulations.faults.reaching import HeldActors, Recoveries
 from callboard.simulations.faults.when import AWAIT, WAKE, After, At
 
 if TYPE_CHECKING:
@@ -163,11 +161,70 @@ class FaultCase:
         return True
 
 
-class Injector:
-    """Wires a plan into a world."""
+Action = Callable[[FaultCase, Any], None]
+"""What a kind of fault does when its moment has come."""
+
+
+class HeldActors:
+    """Which cases hold which actors. The latest hold on an actor counts, then the one before."""
 
     def __init__(self, world: World) -> None:
+        self._world = world
+        self._held: dict[str, list[tuple[FaultCase, Callable[[], None]]]] = {}
+
+    def take(self, path: str, case: FaultCase, apply: Callable[[], None]) -> None:
+        """Let `apply` hold or slow the actor until the case is over."""
+        held = self._held.setdefault(path, [])
+        self._world.scheduler.release(path)
+        held.append((case, apply))
+        apply()
+        case.finally_(lambda: self._let_go(path, case))
+
+    def _let_go(self, path: str, case: FaultCase) -> None:
+        left = self._held[path] = [hold for hold in self._held[path] if hold[0] is not case]
+        self._world.scheduler.release(path)
+        if left:
+            left[-1][1]()
+
+
+class Recoveries:
+    """Counts the disk verbs of actors that recover."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._watched: dict[FaultCase, tuple[str, Callable[[], None]]] = {}
+
+    def install(self) -> None:
+        """Begin to observe every verb."""
+        disk = self._world.disk
+        first = disk.observer
+
+        def observe(owner: str, verb: str, path: str) -> None:
+            if first is not None:
+                first(owner, verb, path)
+            if self._watched:
+                self._see()
+
+        disk.observer = observe
+
+    def watch(self, path: str, case: FaultCase, call: Callable[[], None]) -> None:
+        """Call `call` before each disk verb of the actor at `path`, until the case is over."""
+        self._watched[case] = (path, call)
+        case.finally_(lambda: self._watched.pop(case, None))
+
+    def _see(self) -> None:
+        name = trio.lowlevel.current_task().name
+        for path, call in tuple(self._watched.values()):
+            if name == path or name.startswith(f"{path}:"):
+                call()
+
+
+class Injector:
+    """Wires a plan into a world. `actions` is what each kind of fault does (`actions.ACTIONS`)."""
+
+    def __init__(self, world: World, actions: Mapping[type[Fault], Action]) -> None:
         self.world = world
+        self._actions = actions
         self.held_actors = HeldActors(world)
         self.recoveries = Recoveries(world)
         self.full_by: FaultCase | None = None
@@ -192,7 +249,7 @@ class Injector:
                 timed.append((when.seconds, case))
             else:
                 waiting.append(case)
-                forget = world.probes.wait(when.probe, when.count, when.about, _begin(case, waiting))
+                forget = world.probes.wait(when.probe, when.count, when.about, self._beginning(case, waiting))
                 case.finally_(forget)
         if timed:
             timed.sort(key=lambda pair: pair[0])
@@ -218,7 +275,19 @@ class Injector:
         start = trio.current_time()
         for seconds, case in timed:
             await trio.sleep_until(start + seconds)
-            begin(case)
+            self._begin(case)
+
+    def _begin(self, case: FaultCase) -> None:
+        """Run the action: the fault's moment has come."""
+        if not case.is_over:
+            self._actions[type(case.fault)](case, case.fault)
+
+    def _beginning(self, case: FaultCase, waiting: list[FaultCase]) -> Callable[[], None]:
+        def passed() -> None:
+            waiting.remove(case)
+            self._begin(case)
+
+        return passed
 
     async def _give_up(self, waiting: list[FaultCase], seconds: float) -> None:
         await self.world.rest(seconds)
@@ -251,17 +320,3 @@ def waits_for_steps(plan: Plan) -> bool:
         or (isinstance(fault.when, After) and fault.when.probe in (AWAIT, WAKE))
         for fault in plan.faults
     )
-
-
-def begin(case: FaultCase) -> None:
-    """Run the action: the fault's moment has come."""
-    if not case.is_over:
-        ACTIONS[type(case.fault)](case, case.fault)
-
-
-def _begin(case: FaultCase, waiting: list[FaultCase]) -> Callable[[], None]:
-    def passed() -> None:
-        waiting.remove(case)
-        begin(case)
-
-    return passed

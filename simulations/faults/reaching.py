@@ -1,4 +1,4 @@
-"""How faults reach into a running system: to actors by their path, to their steps, their mailboxes and their recovery.
+"""How faults reach into a running system: to actors by their path.
 
 All that is looked at or changed here is the kernel's own state, at moments at which no task is between two statements
 that belong together. Nothing of it is public, and the kernel knows nothing of faults.
@@ -6,7 +6,6 @@ that belong together. Nothing of it is public, and the kernel knows nothing of f
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -16,7 +15,6 @@ from callboard.log.errors import CallboardError
 
 if TYPE_CHECKING:
     from callboard.actors.kernel.cell import Cell
-    from callboard.simulations.faults.injector import FaultCase
     from callboard.simulations.world.world import World
 
 
@@ -66,124 +64,3 @@ def crash(world: World, cell: Cell[Any] | None, words: str) -> bool:
     finally:
         MEMBER.reset(before)
     return True
-
-
-class HeldActors:
-    """Which cases hold which actors. The latest hold on an actor counts, then the one before."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._held: dict[str, list[tuple[FaultCase, Callable[[], None]]]] = {}
-
-    def take(self, path: str, case: FaultCase, apply: Callable[[], None]) -> None:
-        """Let `apply` hold or slow the actor until the case is over."""
-        held = self._held.setdefault(path, [])
-        self._world.scheduler.release(path)
-        held.append((case, apply))
-        apply()
-        case.finally_(lambda: self._let_go(path, case))
-
-    def _let_go(self, path: str, case: FaultCase) -> None:
-        left = self._held[path] = [hold for hold in self._held[path] if hold[0] is not case]
-        self._world.scheduler.release(path)
-        if left:
-            left[-1][1]()
-
-
-class Recoveries:
-    """Counts the disk verbs of actors that recover."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._watched: dict[FaultCase, tuple[str, Callable[[], None]]] = {}
-
-    def install(self) -> None:
-        """Begin to observe every verb."""
-        disk = self._world.disk
-        first = disk.observer
-
-        def observe(owner: str, verb: str, path: str) -> None:
-            if first is not None:
-                first(owner, verb, path)
-            if self._watched:
-                self._see()
-
-        disk.observer = observe
-
-    def watch(self, path: str, case: FaultCase, call: Callable[[], None]) -> None:
-        """Call `call` before each disk verb of the actor at `path`, until the case is over."""
-        self._watched[case] = (path, call)
-        case.finally_(lambda: self._watched.pop(case, None))
-
-    def _see(self) -> None:
-        name = trio.lowlevel.current_task().name
-        for path, call in tuple(self._watched.values()):
-            if name == path or name.startswith(f"{path}:"):
-                call()
-
-
-class Trap:
-    """Sees the messages leave a mailbox whose actor must crash with messages in hand.
-
-    It is called before each message that a batch takes. When the actor takes the second message of a batch it raises
-    instead, as if the code that handles the first had. When the actor stops in the middle of the first, it is crashed
-    there.
-    """
-
-    def __init__(self, case: FaultCase, cell: Cell[Any], sprung: Callable[[], None]) -> None:
-        self._case = case
-        self._cell = cell
-        self._sprung = sprung
-        cell.mailbox.trap = self
-
-    @property
-    def is_set(self) -> bool:
-        """Whether it still waits for its actor."""
-        return not self._case.is_over
-
-    def open(self) -> None:
-        """Remove the trap from the mailbox."""
-        mailbox = self._cell.mailbox
-        if mailbox.trap is self:
-            mailbox.trap = None
-
-    def __call__(self) -> None:
-        """The crash, if it is time for it."""
-        life = self._cell.incarnation
-        batch = None if life is None else life._batch
-        if batch is None or self._case.is_over or trio.lowlevel.current_task().name != self._cell.path:
-            return
-        if batch.taken > 0 and batch.current is not None and len(self._cell.mailbox):
-            self._sprung()
-            self.open()
-            raise InjectedCrash("crashed in the middle of a batch")
-        self._case.injector.task(self._look_again, batch)
-
-    async def _look_again(self, batch: object) -> None:
-        """The actor may wait for something in the middle of the message that it just took."""
-        await trio.lowlevel.checkpoint()
-        life = self._cell.incarnation
-        if self._case.is_over or life is None or life._batch is not batch:
-            return
-        if crash(self._case.world, self._cell, "crashed in the middle of a message"):
-            self._sprung()
-
-
-class MessageObserver:
-    """Sees each message that leaves a mailbox, before its actor does."""
-
-    def __init__(self, cell: Cell[Any], taken: Callable[[Cell[Any], object], None]) -> None:
-        self._cell = cell
-        self._taken = taken
-
-    def open(self) -> None:
-        """Look no more."""
-        if self._cell.mailbox.trap is self:
-            self._cell.mailbox.trap = None
-
-    def __call__(self) -> None:
-        """A message is about to be taken, if there is one."""
-        mailbox: Any = self._cell.mailbox
-        waiting = mailbox.front or mailbox._receive._state.data
-        if waiting:
-            self._taken(self._cell, waiting[0].message)

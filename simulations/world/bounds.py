@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from callboard.actors.partition.partition import Partition
     from callboard.consumer.consumer import Consumer
     from callboard.runtime import Runtime
-    from callboard.simulations.world.machine import Machine
+    from callboard.simulations.world.world import Machine
 
 PROMISE: Final = "every table, queue and cache is within its bound"
 SLACK_S: Final = 1e-6

@@ -19,6 +19,7 @@ from callboard.log.errors import CallboardError
 from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.entropy import Generator
 from callboard.simulations.faults import NO_FAULTS, Plan
+from callboard.simulations.faults.actions import ACTIONS
 from callboard.simulations.faults.injector import Injector, tasks_cancelled_by, waits_for_steps
 from callboard.simulations.history import History, HistoryEntry
 from callboard.simulations.violations import Violation
@@ -36,7 +37,6 @@ from callboard.simulations.world import schedulers
 from callboard.simulations.world.computing import StillComputing, limited_computing, wake_for_no_signal
 from callboard.simulations.world.driver import MEMBER, Driver, TaskOwner
 from callboard.simulations.world.escapes import EscapeMode, guard
-from callboard.simulations.world.machine import Machine
 from callboard.simulations.world.tape import Tape
 from callboard.simulations.world.trace import Trace, TraceMode
 from callboard.simulations.world.trio_hooks import (
@@ -48,7 +48,7 @@ from callboard.simulations.world.trio_hooks import (
     spawned_in_scopes,
     stepped_task,
 )
-from callboard.simulations.world.world import CURRENT, OUTSIDE, SimulationStuck, World, machine_of
+from callboard.simulations.world.world import CURRENT, OUTSIDE, Machine, SimulationStuck, World, machine_of
 
 if TYPE_CHECKING:
     from callboard.simulations.world.schedulers import TaskScheduler
@@ -257,7 +257,7 @@ class _Running:
         try:
             async with trio.open_nursery() as nursery:
                 world.begin(nursery)
-                Injector(world).install()
+                Injector(world, ACTIONS).install()
                 try:
                     with self._scope:
                         await self._main(world)

@@ -20,7 +20,9 @@ from callboard.simulations.faults.when import AWAIT, WAKE
 from callboard.simulations.world.trace import clean
 
 if TYPE_CHECKING:
-    from callboard.simulations.world.world import World
+    from collections.abc import Callable
+
+    from callboard.simulations.world.probes import Probes
 
 MACHINERY: Final = frozenset({"trio", "outcome", "callboard", "contextlib", "functools"})
 """Modules whose functions are not the program's."""
@@ -29,7 +31,7 @@ MACHINERY: Final = frozenset({"trio", "outcome", "callboard", "contextlib", "fun
 class Steps:
     """Passes the probe before each step of the program, and keeps tasks back that a fault puts off."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, probes: Probes, probe: Callable[[str, str], None]) -> None:
         self.task: Any = None
         """The task whose step comes next, while the probe is passed."""
         self.about = ""
@@ -38,7 +40,8 @@ class Steps:
         """The line of the program that it continues at, in words."""
         self.counts = False
         """Whether passings are counted even if no fault waits for one."""
-        self._world = world
+        self._probes = probes
+        self._pass = probe
         self._context: Context
         self._delay_s = 0.0
 
@@ -49,12 +52,12 @@ class Steps:
     @property
     def is_awaited(self) -> bool:
         """Whether anybody wants to hear of steps."""
-        return self.counts or self._world.probes.is_awaited(AWAIT)
+        return self.counts or self._probes.is_awaited(AWAIT)
 
     def woke(self) -> None:
         """Virtual time has gone on."""
-        if self.counts or self._world.probes.is_awaited(WAKE):
-            self._context.run(self._world.probe, WAKE)
+        if self.counts or self._probes.is_awaited(WAKE):
+            self._context.run(self._pass, WAKE, "")
 
     def put_off(self, seconds: float) -> None:
         """While the probe is passed: let the step come this many virtual seconds late."""
@@ -63,7 +66,7 @@ class Steps:
     def is_due(self, task: Any) -> bool:
         """Whether some fault comes before the step of `task`, if that is the next one."""
         frame = innermost_frame(task)
-        return frame is not None and self._world.probes.is_due(AWAIT, _about(task, frame))
+        return frame is not None and self._probes.is_due(AWAIT, _about(task, frame))
 
     def passed(self, task: Any) -> float:
         """The task is about to be stepped. Returns for how long it must wait before that; 0 if it need not."""
@@ -75,7 +78,7 @@ class Steps:
             f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}, in {frame.f_code.co_name}"
         )
         try:
-            self._context.run(self._world.probe, AWAIT, self.about)
+            self._context.run(self._pass, AWAIT, self.about)
         finally:
             self.task, self.about, self.where = None, "", ""
         return self._delay_s

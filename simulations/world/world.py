@@ -1,14 +1,17 @@
 """The world: everything that one simulated run consists of, as its code sees it.
 
 A run's *main* gets the world. It boots machines in it (`machine_until_done`), in which the programs under test run; its
-own tasks, and the fault injector's, are outside of any machine and survive power cuts.
+own tasks, and the fault injector's, are outside of any machine and survive power cuts. A machine is one life of the
+simulated computer, from its boot to its end or to a power cut.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from contextvars import ContextVar
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
@@ -16,6 +19,7 @@ import trio
 from callboard.actors.kernel.events import HookFailed
 from callboard.log.errors import CallboardError, InvalidArgument
 from callboard.log.limits import USUAL
+from callboard.runtime import Runtime, open_runtime
 from callboard.simulations.clock import VirtualClock
 from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.disk.survival import Survival
@@ -24,7 +28,6 @@ from callboard.simulations.history import History, HistoryEntry
 from callboard.simulations.violations import Violation
 from callboard.simulations.watching import TaskNames, WaitingTask, Watch, waiting_tasks
 from callboard.simulations.world.driver import MEMBER, Driver
-from callboard.simulations.world.machine import Machine
 from callboard.simulations.world.probes import Probes
 from callboard.simulations.world.steps import Steps
 from callboard.simulations.world.trace import Trace
@@ -95,7 +98,7 @@ class World:
         """How many more times observed publishers may repeat a publish that may have succeeded."""
         self.consumers: dict[str, Any] = {}
         """Observed consumers by name, for faults that crash them."""
-        self.steps = Steps(self)
+        self.steps = Steps(self.probes, self.probe)
         self.task_scopes: dict[Any, trio.CancelScope] = {}
         """Cancel scopes of the program's tasks that a fault of the plan may cancel."""
         self.hits: Counter[int] = Counter()
@@ -352,6 +355,91 @@ class World:
         """Cancel what dead machines shield; returns whether there was anything."""
         lowered = [end_shields(machine.scope) for machine in self._dead]
         return any(lowered)
+
+
+class Machine:
+    """One life of the computer. Programs under test run in its tasks, on its seams."""
+
+    def __init__(self, world: World, number: int) -> None:
+        self.world = world
+        self.number = number
+        """From 1 on."""
+        self.dead = False
+        """Its power was cut, or its process killed: none of its tasks is stepped any more."""
+        self.over = trio.Event()
+        self.scope = trio.CancelScope()
+        """Around its boot, and all that it starts in nurseries of its own."""
+        self.runtime: Runtime | None = None
+        """The runtime that is open, or opening."""
+        self.entropy: SeededEntropy = world.entropy.fork(f"machine {number}")
+
+    def __repr__(self) -> str:
+        return f"<Machine {self.number}{', dead' if self.dead else ''}>"
+
+    @property
+    def disk(self) -> MemoryDisk:
+        """The computer's disk, the same in all lives."""
+        return self.world.disk
+
+    @property
+    def clock(self) -> VirtualClock:
+        """The computer's clock, the same in all lives."""
+        return self.world.clock
+
+    def open_runtime(self) -> OpenRuntime:
+        """The production runtime on this machine: `async with machine.open_runtime() as runtime`."""
+        return OpenRuntime(self)
+
+    def topic_names(self) -> dict[str, str]:
+        """Names of the topics of the runtime that is open, by id."""
+        try:
+            return (
+                {}
+                if self.runtime is None
+                else {topic.topic_id: topic.name for topic in self.runtime.topics()}
+            )
+        except CallboardError:
+            return {}
+
+    def crash(self, path: str, error: BaseException) -> bool:
+        """Let the actor at `path` fail with `error`; whether there was one."""
+        if self.runtime is None or self.dead:
+            return False
+        with suppress(CallboardError):
+            self.runtime.crash(path, error)
+            return True
+        return False
+
+
+class OpenRuntime:
+    """Opens a runtime and reports its events to the world."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._runtime = open_runtime(
+            disk=machine.disk,
+            clock=machine.clock,
+            entropy=machine.entropy,
+            on_event=self._heard,
+            limits=machine.world.limits,
+        )
+        self._runtime._delivers_copies = machine.world.delivers_copies
+
+    def _heard(self, event: Any) -> None:
+        self._machine.world.heard(self._machine, event)
+
+    async def __aenter__(self) -> Runtime:
+        self._machine.runtime = self._runtime
+        return await self._runtime.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        try:
+            return await self._runtime.__aexit__(kind, error, traceback)
+        finally:
+            if self._machine.runtime is self._runtime:
+                self._machine.runtime = None
 
 
 def machine_of(task: trio.lowlevel.Task) -> int | None:

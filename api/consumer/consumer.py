@@ -10,6 +10,7 @@ from typing import Any, Literal, Self, overload
 from callboard.actors.settings import GroupSettings
 from callboard.arguments import check_flag
 from callboard.consumer.arguments import check_batch_size
+from callboard.consumer.batches import BatchTaker
 from callboard.consumer.contexts import Batches, Receiving
 from callboard.consumer.fetcher import Fetcher
 from callboard.consumer.messages import ReceivedBatch, ReceivedMessage
@@ -30,6 +31,7 @@ class Consumer:
 
     def __init__(self, fetcher: Fetcher) -> None:
         self._fetcher = fetcher
+        self._batches = BatchTaker(fetcher)
 
     def __repr__(self) -> str:
         return repr(self._fetcher)
@@ -134,7 +136,7 @@ class Consumer:
         self._fetcher.check_open()
         max_records, max_wait = check_batch_size(max_records, max_wait)
         mixed = check_flag("mixed", mixed)
-        return Batches(partial(self._fetcher.get_batch, max_records, max_wait, mixed=mixed, timeout=None))
+        return Batches(partial(self._batches.get_batch, max_records, max_wait, mixed=mixed, timeout=None))
 
     @overload
     async def get_batch(
@@ -185,7 +187,7 @@ class Consumer:
         `max_wait` begins with the first message of the batch, and `timeout` ends with it.
         """
         mixed = check_flag("mixed", mixed)
-        return await self._fetcher.get_batch(max_records, max_wait, mixed=mixed, timeout=timeout)
+        return await self._batches.get_batch(max_records, max_wait, mixed=mixed, timeout=timeout)
 
     # -- draining
 

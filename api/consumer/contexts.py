@@ -32,9 +32,12 @@ class Receiver(Protocol):
     """The consumer that a message is received by."""
 
     group: str
-    settings: GroupSettings
     session: Session
     leases: ConsumerLeases
+
+    @property
+    def settings(self) -> GroupSettings:
+        """The settings of its group, as far as it knows them."""
 
     async def get(self, *, timeout: float | None) -> ReceivedMessage | None:
         """The next message; None when there is none in time."""

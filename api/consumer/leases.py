@@ -16,7 +16,7 @@ import trio
 
 from callboard.actors.delivery.intervals import IntervalSet
 from callboard.actors.delivery.receipts import merged
-from callboard.actors.kernel import Gathering, Reply
+from callboard.actors.kernel import Gathering
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.account import Account
 from callboard.actors.partition.port import PartitionPort
@@ -32,19 +32,6 @@ if TYPE_CHECKING:
 
 UNSURE_MAX: Final = 100
 """Ranges of a lease whose acks were cut off that are remembered; another ack of more may be reported as lost."""
-
-
-class Asked(NamedTuple):
-    """A question for a lease, until somebody takes its answer."""
-
-    port: PartitionPort
-    reply: Reply
-    at: float
-    """When it was asked."""
-    limit: int
-    """For how many messages room is kept."""
-    is_late: bool = False
-    """Meanwhile other partitions were asked."""
 
 
 class LeasedPart(NamedTuple):

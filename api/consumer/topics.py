@@ -7,8 +7,8 @@ none at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from callboard.actors.groups.commands import Join
 from callboard.consumer.losses import stopped
@@ -24,63 +24,81 @@ from callboard.log.errors import (
 )
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.directory import LiveGroup, LiveTopic
-    from callboard.actors.groups.assignment import Place
+    from callboard.actors.catalog.directory import LiveTopic
     from callboard.actors.groups.commands import Joined
-    from callboard.actors.groups.participation import Participation
-    from callboard.actors.kernel import ActorRef
     from callboard.actors.partition.port import PartitionPort
-    from callboard.actors.topic_patterns import TopicPattern
     from callboard.consumer.leases import ConsumerLeases
-    from callboard.consumer.notices import AwaitedPartitions
+    from callboard.consumer.member import GroupMember
+    from callboard.consumer.turns import PartitionTurns
     from callboard.session import Session
 
 
-class FollowsTopics:
-    """The part of a consumer that knows which topics it reads."""
+class ReadTopics:
+    """Those of one consumer."""
 
-    group: str
-    name: str | None
-    pattern: TopicPattern | None
-    session: Session
-    leases: ConsumerLeases
-    _id: int
-    _open: bool
-    _lives: list[LiveTopic]
-    _places: dict[PartitionPort, Place]
-    _turns: dict[str, dict[PartitionPort, None]]
-    _awaited: AwaitedPartitions[PartitionPort]
-    _coordinator: ActorRef[Any]
-    _live_group: LiveGroup
-    _participation: Participation
-    _generation: int
-    _has_priorities: bool
-    _settled: frozenset[Place]
+    def __init__(
+        self,
+        session: Session,
+        leases: ConsumerLeases,
+        member: GroupMember,
+        turns: PartitionTurns,
+        lives: Sequence[LiveTopic],
+    ) -> None:
+        self._session = session
+        self._leases = leases
+        self._member = member
+        self._turns = turns
+        self.lives = list(lives)
+        self.have_priorities = any(live.settings.priorities for live in lives)
+        for live in lives:
+            leases.begin_with(live)
+            member.begin_with(live)
 
-    if TYPE_CHECKING:
+    def __str__(self) -> str:
+        pattern = self._member.pattern
+        return ", ".join(repr(live.name) for live in self.lives) if pattern is None else pattern.words
 
-        def _look_at(self, ports: Iterable[PartitionPort]) -> None: ...
-        def _end_turn(self, port: PartitionPort) -> None: ...
-        def _reads(self, port: PartitionPort) -> bool: ...
-        def _awaits(self, port: PartitionPort) -> bool: ...
-        def _take_settings(self) -> None: ...
+    def ports(self) -> list[PartitionPort]:
+        """The partitions of all topics."""
+        return [port for live in self.lives for port in live.ports]
 
-    async def _join(self) -> None:
+    def places(self) -> tuple[tuple[str, int], ...]:
+        """In an exclusive group: the partitions that the consumer has, as (topic, partition), sorted."""
+        names = {live.topic_id: live.name for live in self.lives}
+        places = self._member.participation.handed_over
+        return tuple(sorted((names[topic_id], index) for topic_id, index in places if topic_id in names))
+
+    def begin(self) -> None:
+        """The consumer has joined for the first time."""
+        for live in self.lives:
+            self._begin_with(live)
+
+    def look_again(self) -> None:
+        """Have every partition looked at again, and a task that waits woken."""
+        for port in self.ports():
+            self._turns.awaited.noticed(port)
+
+    def leave_deleted(self) -> None:
+        """Leave topics that were deleted. Raises as `_leave_topic`."""
+        for live in [live for live in self.lives if live.deleted]:
+            self._leave_topic(live)
+
+    async def join(self) -> None:
         """Become a member, or make sure of it: the coordinator opens the group wherever that is missing."""
-        if self.pattern is not None:
+        if self._member.pattern is not None:
             await self._join_with(None)
-            self._follow_topics()
+            self.follow()
             return
-        for live in list(self._lives):
+        for live in list(self.lives):
             await self._join_with(live)
 
     async def _join_with(self, live: LiveTopic | None) -> None:
         """Join with one topic; None: with all that the group of a pattern reads."""
-        topic_id = None if live is None else live.topic_id
+        member, topic_id = self._member, None if live is None else live.topic_id
         while True:
             try:
-                join = Join(self._id, topic_id, self.name, self._participation.number)
-                joined: Joined = await self._coordinator.ask(join)
+                join = Join(member.id, topic_id, member.name, member.participation.number)
+                joined: Joined = await member.coordinator.ask(join)
                 break
             except ActorCrashed:
                 continue
@@ -89,75 +107,68 @@ class FollowsTopics:
                     raise
                 self._leave_topic(live)
             except ActorStopped as error:
-                self.session.check_open()
+                self._session.check_open()
                 if live is not None and live.deleted:
                     self._leave_topic(live)
-                if not self._live_group.is_over:
+                if not member.live_group.is_over:
                     raise RuntimeClosed("the runtime is closed. Open it again.") from error
                 raise GroupNotFound(
-                    f"group {self.group!r} was deleted or has expired. Subscribe again.", group=self.group
+                    f"group {self._member.group!r} was deleted or has expired. Subscribe again.",
+                    group=self._member.group,
                 ) from error
-        if not self._open:  # left meanwhile, by another task
-            self._participation.depart()
-        self._generation = joined.generation
-        self.leases.joined(joined.group_id)
-        self._settled = joined.settled
-        self._participation.joined(joined)
-        self._take_settings()
+        member.joined(joined)
 
-    def _follow_topics(self) -> None:
+    def follow(self) -> None:
         """Of a group of a pattern: leave what it does not read any more, and begin with what it reads besides."""
-        topic_ids, directory = self._participation.topic_ids, self.session.directory
+        topic_ids, directory = self._member.participation.topic_ids, self._session.directory
         if topic_ids is None:
             return
         found = {topic_id: directory.by_id(topic_id) for topic_id in topic_ids}
         topics = {topic_id: live for topic_id, live in found.items() if live is not None}
-        for live in [live for live in self._lives if topics.get(live.topic_id) is not live]:
+        for live in [live for live in self.lives if topics.get(live.topic_id) is not live]:
             self._let_go_of_topic(live)
-        known = {live.topic_id for live in self._lives}
+        known = {live.topic_id for live in self.lives}
         for topic_id, live in topics.items():
             if topic_id not in known and not live.deleted:
-                self._lives.append(live)
-                self.leases.begin_with(live)
-                self._places.update((port, (topic_id, port.index)) for port in live.ports)
-                self._has_priorities = self._has_priorities or live.settings.priorities
+                self.lives.append(live)
+                self._leases.begin_with(live)
+                self._member.begin_with(live)
+                self.have_priorities = self.have_priorities or live.settings.priorities
                 self._begin_with(live)
-        self._awaited.look_again()
+        self._turns.awaited.look_again()
 
     def _begin_with(self, live: LiveTopic) -> None:
         """Have the topic's partitions asked: consumers that come together begin at different ones.
 
         Those that had nothing when the group was opened say when they have: most of a thousand may be empty.
         """
-        first = self._id % len(live.ports)
+        first = self._member.id % len(live.ports)
         for port in (*live.ports[first:], *live.ports[:first]):
-            is_settled = self._places.get(port) in self._settled
-            if not (is_settled and self._reads(port) and self._awaits(port)):
-                self._look_at([port])
-                self._awaited.noticed(port)
+            is_settled = self._member.had_nothing(port)
+            if not (is_settled and self._member.reads(port) and self._turns.awaits(port)):
+                self._turns.look_at([port])
+                self._turns.awaited.noticed(port)
 
     def _let_go_of_topic(self, live: LiveTopic) -> None:
         """The topic is deleted, or for dead letters by now: what was leased of it is in flight no more."""
-        self._lives.remove(live)
-        self._turns.pop(live.name, None)
-        ports = frozenset(live.ports)
-        for port in ports:
-            self._places.pop(port, None)
-        self.leases.forget_where(ports.__contains__)
+        self.lives.remove(live)
+        self._turns.end_topic(live.name)
+        self._member.let_go_of(live)
+        self._leases.forget_where(frozenset(live.ports).__contains__)
 
-    async def _refused(self, port: PartitionPort, error: CallboardError) -> None:
+    async def refused(self, port: PartitionPort, error: CallboardError) -> None:
         """A partition did not do what it was asked. Returns when it is worth asking again."""
         if isinstance(error, (ConsumerFenced, GroupNotFound)):
-            await self._join()  # raises unless the partition had only missed that the group was opened
+            await self.join()  # raises unless the partition had only missed that the group was opened
         elif isinstance(error, PartitionUnavailable):
             if port.state == "failed":  # else it was revived meanwhile
-                port.add_restart_waiter(self._awaited)
-                self._end_turn(port)
+                port.add_restart_waiter(self._turns.awaited)
+                self._turns.end(port)
         elif isinstance(error, ActorStopped):
             if port.is_deleted:
-                for live in [live for live in self._lives if port in live.ports]:
+                for live in [live for live in self.lives if port in live.ports]:
                     self._leave_topic(live)
-                self._end_turn(port)
+                self._turns.end(port)
             else:
                 raise stopped(port) from error
         elif not isinstance(error, ActorCrashed):
@@ -165,24 +176,25 @@ class FollowsTopics:
 
     def _leave_topic(self, live: LiveTopic) -> None:
         """A topic was deleted. If it was named, raise the error for that; those that are left are still read."""
-        if self.pattern is not None:
+        if self._member.pattern is not None:
             self._let_go_of_topic(live)
             return
-        self._turns.pop(live.name, None)
-        self.leases.forget_where(lambda port: port.is_deleted)
-        if len(self._lives) == 1:  # it stays: every further call hears the same
+        self._turns.end_topic(live.name)
+        self._leases.forget_where(lambda port: port.is_deleted)
+        if len(self.lives) == 1:  # it stays: every further call hears the same
             raise RuntimeClosed(f"topic {live.name!r} was deleted; there is nothing more to consume.")
-        self._lives.remove(live)
+        self.lives.remove(live)
         raise TopicNotFound(
-            f"topic {live.name!r} was deleted while group {self.group!r} read it with others. It has nothing more;"
-            f" this consumer continues with {', '.join(other.name for other in self._lives)} when it is asked again.",
+            f"topic {live.name!r} was deleted while group {self._member.group!r} read it with others. It has nothing"
+            f" more; this consumer continues with {', '.join(other.name for other in self.lives)} when it is asked"
+            " again.",
             topic=live.name,
         )
 
-    async def _check_any_available(self) -> None:
+    async def check_any_available(self) -> None:
         """Raise when waiting is in vain: all partitions have failed, or the group is gone and no partition says so."""
-        ports = [port for live in self._lives for port in live.ports]
+        ports = self.ports()
         if ports and all(port.state == "failed" for port in ports):
             raise ports[0].unavailable()
-        if self._participation.is_stopped and not any(map(self._reads, ports)):
-            await self._join()
+        if self._member.participation.is_stopped and not any(map(self._member.reads, ports)):
+            await self.join()

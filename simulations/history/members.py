@@ -88,7 +88,7 @@ class ObservedMembers:
     def member(self, machine: int, consumer: Any, who: str) -> Iterator[ObservedMember]:
         """A consumer that has joined, until it begins to leave."""
         life = self.history.operation()
-        self._lives[consumer._fetcher.session, consumer._fetcher._id] = who, life
+        self._lives[consumer._fetcher.session, consumer._fetcher.member.id] = who, life
         member = ObservedMember(self, machine, consumer, who, life)
         member.record("joined")
         try:

@@ -12,7 +12,7 @@ import cbor2
 import trio
 
 from callboard.actors.kernel import ActorIncarnation, ActorRef, Batch, DurableActor, Ending
-from callboard.consumer.batches import TakesBatches
+from callboard.consumer.batches import BatchTaker
 from callboard.consumer.contexts import Receiving
 from callboard.consumer.fetcher import Fetcher
 from callboard.consumer.messages import ReceivedBatch, ReceivedMessage
@@ -40,7 +40,7 @@ def watched_calls(watch: Watch) -> Iterator[None]:
         (Fetcher, "__aenter__", calls.join),
         (Fetcher, "__aexit__", calls.leave),
         (Fetcher, "get", calls.get),
-        (TakesBatches, "get_batch", calls.get),
+        (BatchTaker, "get_batch", calls.get),
         (Receiving, "__aexit__", calls.end_receiving),
         (BatchReader, "__anext__", calls.read),
         (ActorRef, "ask", calls.ask),
@@ -217,11 +217,11 @@ class _Calls:
         """`Fetcher.get` and `get_batch`, which iterating and `receive` call too."""
         watch = self._watch
 
-        async def get(consumer: Fetcher, *args: Any, **given: Any) -> Any:
-            given_out = await original(consumer, *args, **given)
+        async def get(taker: Fetcher | BatchTaker, *args: Any, **given: Any) -> Any:
+            given_out = await original(taker, *args, **given)
             if given_out is not None and watch.is_watched():
                 for held in given_out.parts if isinstance(given_out, MixedBatch) else (given_out,):
-                    watch.record("delivered", **_place(held), group=consumer.group, **self._contents(held))
+                    watch.record("delivered", **_place(held), group=taker.group, **self._contents(held))
             return given_out
 
         return get
@@ -425,4 +425,4 @@ def _place(held: Any) -> dict[str, Any]:
 
 
 def _topics(consumer: Fetcher) -> str:
-    return " and ".join(live.name for live in consumer._lives)
+    return " and ".join(live.name for live in consumer.topics.lives)

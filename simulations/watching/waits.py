@@ -92,7 +92,7 @@ def _answer(_: trio.lowlevel.Task, names: dict[str, Any]) -> Wait:
 
 def _consumer(_: trio.lowlevel.Task, names: dict[str, Any]) -> Wait:
     consumer = names["self"]
-    topics = " and ".join(live.name for live in consumer._lives)
+    topics = " and ".join(live.name for live in consumer.topics.lives)
     return Wait(f"a message of {topics} for group {consumer.group}")
 
 
@@ -123,7 +123,7 @@ KNOWN: Final[dict[tuple[str, str], Tell]] = {
     ),
     ("callboard.actors.kernel.durable", "DurableActor.persist"): _says("the disk to store its events"),
     ("callboard.consumer.fetcher", "Fetcher.get"): _consumer,
-    ("callboard.consumer.batches", "TakesBatches.get_batch"): _consumer,
+    ("callboard.consumer.batches", "BatchTaker.get_batch"): _consumer,
     ("callboard.consumer.fetcher", "Fetcher.__aenter__"): _says("its group to take it in"),
     ("callboard.topic", "Topic.publish"): _publish,
     ("callboard.topic", "Topic.publish_batch"): _publish,

@@ -152,7 +152,7 @@ async def test_who_stays_is_not_disturbed(autojump_clock: Any, in_memory: Any) -
             for _ in range(20):
                 async with topic.subscribe("group"):
                     await trio.sleep(0.01)
-            await second._fetcher._leave()
+            await second._fetcher.member.leave()
             async with topic.subscribe("group"):
                 await trio.sleep(0.1)
                 assert owned in first.assigned

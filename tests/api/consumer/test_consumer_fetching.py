@@ -105,7 +105,7 @@ async def test_a_quick_caller_is_given_more_at_a_time_and_a_slow_one_less(
                 await (await consumer.get()).ack()
                 most = max(most, (await world.group_of(topic)).leased)
             assert PREFETCH_MAX / 2 <= most <= PREFETCH_MAX
-            while consumer._fetcher._buffer:
+            while consumer._fetcher.fetched.buffer:
                 await (await consumer.get()).ack()
             await trio.sleep(1.0)
             await (await consumer.get()).ack()
@@ -552,7 +552,7 @@ async def test_batches_do_not_leave_fetched_messages_lying(autojump_clock: Any, 
         async with topic.subscribe("group") as consumer:
             for _ in range(2):
                 await (await consumer.get()).ack()
-            assert len(consumer._fetcher._buffer) == 1
+            assert len(consumer._fetcher.fetched.buffer) == 1
             started = trio.current_time()
             found: list[tuple[int, int]] = []
             while len(found) < 2:
@@ -643,8 +643,8 @@ async def test_what_is_given_back_while_a_mailbox_is_full_is_released_when_there
             with pytest.raises(callboard.MailboxFull):
                 while True:
                     message.lease.port.ref.tell_nowait(WaitForVisible(0))
-            assert consumer._fetcher._buffer
-            consumer._fetcher.give_back_buffer()
+            assert consumer._fetcher.fetched.buffer
+            consumer._fetcher.fetched.give_back_buffer()
             started = trio.current_time()
             found = [await other.get() for _ in range(5)]
             assert sorted((one.offset, one.attempt) for one in found) == [

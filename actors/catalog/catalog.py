@@ -81,12 +81,14 @@ from callboard.log.errors import (
     InternalError,
     InvalidArgument,
     MailboxFull,
+    PlanFailed,
     StorageError,
     TopicExists,
 )
 from callboard.log.limits import GROUPS_MAX, TOPICS_MAX
 from callboard.log.removal import remove_tree
 from callboard.log.seams.disk import Disk, MakeDirectory, SyncDirectory
+from callboard.log.segments.small_files import opening_error
 
 ALTER_TIMEOUT_S = 5.0
 """How long altering waits for a partition to take note; one that recovers takes note when it has."""
@@ -122,7 +124,10 @@ class Catalog(Actor[CatalogCommand]):
         self._disk = context.disk
         self._operations = CatalogOperations(context, self._operation_failed)
         files = await context.disk.incarnate("catalog")
-        await files.submit((MakeDirectory("topics"), SyncDirectory("topics"), SyncDirectory("")))
+        try:
+            await files.submit((MakeDirectory("topics"), SyncDirectory("topics"), SyncDirectory("")))
+        except PlanFailed as error:
+            raise opening_error("the folder of topics", error) from error
         directory, decisions = self._directory, await Decisions.open(context, files, self._made)
         self._decisions = decisions
         directory.catalog_losses = await decisions.tell_losses()

@@ -22,7 +22,7 @@ from callboard.actors.partition.spec import partition_directory
 from callboard.log.format.segment import belongs_to
 from callboard.log.seams.disk import Incarnation
 from callboard.log.segments.scanning import read_headers
-from callboard.log.segments.segment_file import segment_sizes
+from callboard.log.segments.segment_file import regular_sizes
 
 
 @attrs.frozen
@@ -107,5 +107,5 @@ async def unknown_folders(files: Incarnation, topics: Iterable[TopicRecord]) -> 
 
 async def _is_own_log(files: Incarnation, directory: str) -> bool:
     """Whether a segment in the folder says that it belongs there."""
-    headers, _ = await read_headers(files, directory, segment_sizes(await files.list(directory)))
+    headers, _ = await read_headers(files, directory, regular_sizes(await files.list(directory)))
     return any(header is not None and belongs_to(header, directory) for header in headers.values())

@@ -10,8 +10,9 @@ from callboard.actors.partition.delivery_reset import invalid_journal
 from callboard.actors.partition.group_states import RECORDS_VERSION, GroupStates
 from callboard.actors.partition.participants import made_in_steps, wall_offset
 from callboard.actors.partition.spec import PartitionSpec
-from callboard.log.errors import DiskFull, JournalInvalid, LogCorrupt, StorageError, lacks_space
+from callboard.log.errors import DiskFull, JournalInvalid, LogCorrupt, PlanFailed, StorageError, lacks_space
 from callboard.log.journal.journal import Journal
+from callboard.log.journal.journal_disk import error_of
 from callboard.log.journal.journal_recovery import Owner
 from callboard.log.offline.repair import repair_journal
 from callboard.log.seams.disk import Incarnation
@@ -45,10 +46,12 @@ async def open_delivery_journal(
             await repair_journal(files, spec.journal_directory)
         except StorageError as obstacle:
             if not lacks_space(obstacle):
+                if isinstance(obstacle, PlanFailed):
+                    raise error_of(spec.journal_directory, "repairing", obstacle) from obstacle
                 raise
             journal, states = await _opened(files, spec, context, is_damaged=True)
         else:
-            journal, states = await _opened(files, spec, context)
+            journal, states = await _opened(files, spec, context, is_damaged=is_gone)
     if states.lost_sequences:
         states.replayed(journal.next_id, journal.next_sequence)
         context.emit(JournalSalvaged(context.path, str(damage or "; ".join(states.losses))))

@@ -14,6 +14,7 @@ from callboard.log.host.clock import HostClock
 from callboard.log.host.entropy import HostEntropy
 from callboard.log.offline.found import Problem
 from callboard.log.offline.verify import CATALOG, LogReport, VerifyReport, find_logs
+from callboard.log.offline.wrong_kinds import lies_below, wrong_folders
 from callboard.log.segments.small_files import holds_log
 from callboard.offline import CatalogReplay, OfflineDirectory
 
@@ -74,13 +75,21 @@ async def content_problems(offline: OfflineDirectory) -> list[Problem]:
     Of kind "senseless" are journals whose bytes are sound and make no sense, of kind "nameless" the files of topics
     that the catalog does not name.
     """
+    wrong = await wrong_folders(offline.files)
+    if lies_below(CATALOG, wrong):
+        return []
     replay = await offline.catalog()
     problems = [_senseless("catalog", words) for words in replay.senseless]
-    problems += await _nameless(offline, replay)
-    unknown = await unknown_folders(offline.files, replay.state.topics.values())
+    problems += await _nameless(offline, replay, wrong)
+    topics = [
+        each for each in replay.state.topics.values() if not lies_below(f"topics/{each.topic_id}", wrong)
+    ]
+    unknown = await unknown_folders(offline.files, topics)
     problems += [Problem(each.directory, "nameless", None, None, None, UNKNOWN) for each in unknown]
     for folder in folders_of(replay.state.topics.values()):
         path = folder.journal_directory
+        if lies_below(path, wrong):
+            continue
         if (missing := await _missing(offline, folder)) is not None:
             problems.append(missing)
             continue
@@ -107,9 +116,11 @@ async def _missing(offline: OfflineDirectory, folder: PartitionFolder) -> Proble
     return None
 
 
-async def _nameless(offline: OfflineDirectory, replay: CatalogReplay) -> list[Problem]:
+async def _nameless(
+    offline: OfflineDirectory, replay: CatalogReplay, wrong: Sequence[Problem]
+) -> list[Problem]:
     """Topics whose files are there, and whose name and settings went with damaged parts of the catalog."""
-    logs = await find_logs(offline.files)
+    logs = await find_logs(offline.files, wrong)
     if CATALOG not in logs:
         return []  # which is reported for all of them together
     found = {

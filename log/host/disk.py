@@ -414,7 +414,10 @@ def _size(handle: HostHandle) -> int:
 
 def _list(executor: Executor, path: str) -> list[Entry]:
     try:
-        with executor.files.with_room(os.scandir, executor.resolve(path)) as names:
+        place = executor.resolve(path)
+        if path and stat.S_ISLNK(os.lstat(place).st_mode):
+            raise OSError(errno.ELOOP, "a symbolic link below the root", path)
+        with executor.files.with_room(os.scandir, place) as names:
             entries = [_entry(name) for name in names]
     except FileNotFoundError:
         return []
@@ -424,8 +427,8 @@ def _list(executor: Executor, path: str) -> list[Entry]:
 
 def _entry(name: os.DirEntry[str]) -> Entry:
     status = name.stat(follow_symlinks=False)
-    is_directory = stat.S_ISDIR(status.st_mode)
-    return Entry(name.name, is_directory, 0 if is_directory else status.st_size)
+    is_directory, is_file = stat.S_ISDIR(status.st_mode), stat.S_ISREG(status.st_mode)
+    return Entry(name.name, is_directory, status.st_size if is_file else 0, not (is_directory or is_file))
 
 
 def _free_bytes(path: str) -> int:

@@ -37,6 +37,8 @@ from typing import Any, Final, Protocol, TypeVar, TypeVarTuple
 
 import attrs
 
+from callboard.log.seams.disk import NotAFile
+
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
@@ -408,7 +410,7 @@ def map_file(path: str, length: int) -> Mapping:
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "not a regular file")
+            raise NotAFile(errno.EINVAL, "not a regular file")
         if status.st_size < length:
             # Written, not truncated: a store into a hole of a full disk would kill the process (SIGBUS).
             os.pwrite(descriptor, bytes(length - status.st_size), status.st_size)

@@ -134,9 +134,12 @@ def _refused(root: str, holder: dict[str, Any]) -> DirectoryLocked:
 
 
 def _unusable(root: str, error: OSError) -> StorageError:
+    path = f"{root}/{LOCK_NAME}"
+    reason, remedy = error.strerror, "Correct the permissions of the directory, or free space on its disk"
+    if os.path.lexists(path) and (os.path.islink(path) or not os.path.isfile(path)):
+        reason, remedy = f"{path} is no file", "Remove it: the file is made anew"
     return StorageError(
-        f"the lock file in {root!r} cannot be used: {error.strerror}. Nothing was opened. "
-        "Correct the permissions of the directory, or free space on its disk.",
+        f"the lock file in {root!r} cannot be used: {reason}. Nothing was opened. {remedy}.",
         path=LOCK_NAME,
         error=error,
     )

@@ -22,6 +22,7 @@ from callboard.log.seams.disk import (
     Create,
     Link,
     MakeDirectory,
+    NotAFile,
     Open,
     RemoveDirectory,
     Rename,
@@ -208,13 +209,18 @@ class Executor:
             raise OSError(errno.EBUSY, "the handle is open already", handle.path)
         # O_NONBLOCK: a FIFO in the place of a file must not stop the thread before it is recognised.
         flags |= os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        descriptor = self.files.with_room(os.open, self.resolve(handle.path), flags, 0o600)
+        try:
+            descriptor = self.files.with_room(os.open, self.resolve(handle.path), flags, 0o600)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # a socket, or a device without a driver
+                raise NotAFile(errno.EINVAL, "not a regular file", handle.path) from error
+            raise
         try:
             status = os.fstat(descriptor)
             if stat.S_ISDIR(status.st_mode):  # a disk for reading only can open one
                 raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), handle.path)
             if not stat.S_ISREG(status.st_mode):
-                raise OSError(errno.EINVAL, "not a regular file", handle.path)
+                raise NotAFile(errno.EINVAL, "not a regular file", handle.path)
             file = self.files.enter(handle, status, created=bool(flags & os.O_EXCL))
         except OSError:
             os.close(descriptor)

@@ -90,7 +90,7 @@ from callboard.log.seams.entropy import Entropy
 from callboard.log.segments.filling import new_segment_id
 from callboard.log.segments.scanning import open_segment
 from callboard.log.segments.segment_file import SegmentFile, segment_path, segment_sizes
-from callboard.log.segments.small_files import folder_for_file
+from callboard.log.segments.small_files import wrong_kind
 
 TOP_UPS_PER_RESERVE: Final = 2
 """What part of the reserve is written beyond it each time that it is topped up."""
@@ -281,8 +281,8 @@ class Journal:
         try:
             self._mark = await self._files.mark(f"{self.directory}/{COMMITTED_NAME}", COMMITTED_BYTES)
         except StorageError as error:
-            if isinstance(error.__cause__, IsADirectoryError):
-                raise folder_for_file(f"{self.directory}/{COMMITTED_NAME}") from error
+            if (wrong := wrong_kind(f"{self.directory}/{COMMITTED_NAME}", error.__cause__)) is not None:
+                raise wrong from error
             if not lacks_space(error):
                 raise
             return

@@ -20,7 +20,7 @@ from callboard.log.seams.disk import (
     Verb,
 )
 from callboard.log.segments.segment_file import NEW_SUFFIX, SEGMENT_SUFFIX, SegmentFile, segment_sizes
-from callboard.log.segments.small_files import opening_error
+from callboard.log.segments.small_files import wrong_kind_met
 
 
 def may_have_named(error: PlanFailed) -> bool:
@@ -30,8 +30,8 @@ def may_have_named(error: PlanFailed) -> bool:
 
 def error_of(directory: str, doing: str, error: PlanFailed, advice: str = "") -> StorageError:
     """The journal's words for a failed plan: `DiskFull` when that is the reason."""
-    if isinstance(error.error, IsADirectoryError):
-        return opening_error(directory, error)
+    if (wrong := wrong_kind_met(error)) is not None:
+        return wrong
     words = f"journal {directory}: {doing} failed: {error.error.strerror or error.error}. {advice}".rstrip()
     found = (DiskFull if lacks_space(error) else StorageError)(words, path=directory, error=error.error)
     found.__cause__ = error

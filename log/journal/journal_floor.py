@@ -33,8 +33,8 @@ from callboard.log.format.committed import (
 from callboard.log.journal.journal_disk import make_directory
 from callboard.log.seams.disk import Incarnation
 from callboard.log.segments.scanning import read_headers
-from callboard.log.segments.segment_file import segment_sizes
-from callboard.log.segments.small_files import read_whole, replace_whole
+from callboard.log.segments.segment_file import regular_sizes
+from callboard.log.segments.small_files import listed, read_whole, replace_whole
 
 FLOORS: Final = "journals"
 FLOOR_NAME: Final = "end"
@@ -97,7 +97,7 @@ async def owner_of_journal(files: Incarnation, directory: str, floor: Floor) -> 
 
 async def segment_ids(files: Incarnation, directory: str) -> set[int]:
     """The ids of the segments in a folder whose headers can be read. Raises `PlanFailed`, `FormatTooNew`."""
-    headers, _ = await read_headers(files, directory, segment_sizes(await files.list(directory)))
+    headers, _ = await read_headers(files, directory, regular_sizes(await listed(files, directory)))
     return {header.segment_id for header in headers.values() if header is not None}
 
 
@@ -122,7 +122,7 @@ async def floored_journals(files: Incarnation) -> list[str]:
     pending = [FLOORS]
     while pending:
         folder = pending.pop()
-        for entry in await files.list(folder):
+        for entry in await listed(files, folder):
             if entry.is_directory and folder.count("/") < DEPTH_MAX:
                 pending.append(f"{folder}/{entry.name}")
             elif entry.name == FLOOR_NAME and folder != FLOORS:

@@ -15,7 +15,7 @@ from callboard.log.journal.journal_records import Kind, decode_control
 from callboard.log.journal.journal_recovery import Owner, check_version, finish
 from callboard.log.seams.disk import Close, Incarnation
 from callboard.log.segments.scanning import open_segment, scan_file
-from callboard.log.segments.segment_file import segment_path
+from callboard.log.segments.segment_file import base_offset_of, segment_path
 
 
 @attrs.define(eq=False)
@@ -37,7 +37,12 @@ class JournalReading:
     async def run(self) -> None:
         """Read all segments. A snapshot says all that what lies before it said."""
         files, directory = self._files, self._directory
-        names = (await find_places(files, directory, await files.list(directory))).names
+        entries = await files.list(directory)
+        for entry in entries:
+            if entry.is_special and base_offset_of(entry.name) is not None:
+                self.faults.append(f"{entry.name} is a symbolic link, a pipe or the like")
+        entries = [entry for entry in entries if not entry.is_special]
+        names = (await find_places(files, directory, entries)).names
         bases = list(names)
         for base, successor in zip_longest(bases, bases[1:]):
             try:

@@ -93,8 +93,8 @@ class Inspection:
     has_snapshot: bool = False
     lost_beginning: tuple[int, int] | None = None
     """First and last offset of what is gone before the first segment."""
-    folders: list[str] = attrs.Factory(list)
-    """Folders that have the names of small files."""
+    wrong_kinds: list[str] = attrs.Factory(list)
+    """What has the name of a file, and is none: folders, links, pipes."""
 
     @property
     def remembers_damage(self) -> bool:

@@ -19,6 +19,7 @@ from typing import Final
 import attrs
 import cbor2
 
+from callboard.log.errors import LogCorrupt
 from callboard.log.format.committed import (
     COMMITTED_COPY_AT,
     COMMITTED_NAME,
@@ -49,19 +50,17 @@ from callboard.log.journal.journal_records import Kind
 from callboard.log.journal.journal_recovery import announced_snapshot
 from callboard.log.limits import OFFSET_MAX
 from callboard.log.offline.found import FramesFound, Inspection, Problem, SegmentState
-from callboard.log.seams.disk import Close, Entry, Incarnation
+from callboard.log.offline.wrong_kinds import ACTORS, is_wrong_beside, is_wrong_file, problem_of
+from callboard.log.seams.disk import Close, Incarnation
 from callboard.log.segments.damage_record import DAMAGES_NAME, DamageRecord
 from callboard.log.segments.index_file import decode_stored, load_index
 from callboard.log.segments.placing import BEGINNING_GONE, TOO_FAR, explains_ends, passed_over, place_segments
 from callboard.log.segments.scanning import OpenSegment, frames_end, is_blank, scan_file
 from callboard.log.segments.segment_file import (
-    INDEX_SUFFIX,
-    SEGMENT_SUFFIX,
-    base_offset_of,
     index_path,
     segment_path,
 )
-from callboard.log.segments.small_files import open_file, read_whole
+from callboard.log.segments.small_files import listed, open_file, read_whole
 
 BEYOND: Final = "the log ends before it"
 PUBLISHERS_GONE: Final = (
@@ -71,22 +70,7 @@ PUBLISHERS_GONE: Final = (
 PUBLISHERS_DAMAGED: Final = PUBLISHERS_GONE.replace("is gone", "cannot be read")
 PUBLISHERS_FOREIGN: Final = PUBLISHERS_GONE.replace("is gone", "belongs to another log")
 PUBLISHERS_OLD: Final = PUBLISHERS_GONE.replace("is gone", "is an older copy")
-FOLDER: Final = (
-    "a file belongs here, and it is a folder: what the file said is gone, and the log cannot be opened. Repair moves"
-    " the folder to quarantine"
-)
-ACTORS: Final = "actors/"
-"""Where journals of users' actors are, unless they say otherwise."""
 Tell = Callable[[int], None]
-
-
-def is_folder_for_file(entry: Entry) -> bool:
-    """Whether an entry of a log's folder is a folder that has the name of a file."""
-    name = entry.name.removesuffix(".new")
-    return entry.is_directory and (
-        name in (COMMITTED_NAME, DAMAGES_NAME)
-        or any(base_offset_of(name, suffix) is not None for suffix in (SEGMENT_SUFFIX, INDEX_SUFFIX))
-    )
 
 
 async def inspect_log(files: Incarnation, directory: str, *, progress: Tell | None = None) -> Inspection:
@@ -108,7 +92,7 @@ class Inspector:
         """Read the headers, then each segment, then compare them."""
         found = self.found
         # First, so that a log that grows meanwhile holds at least what the file says.
-        await self._find_folders()
+        await self._find_wrong_kinds()
         committed = await self._read(f"{self.found.directory}/{COMMITTED_NAME}")
         states: dict[int, SegmentState] = {}
         for base in await segment_bases(self.files, self.found.directory):
@@ -148,32 +132,37 @@ class Inspector:
             self._check_beginning()
             self._check_committed()
             await self._check_publishers()
-        if found.remembers_damage and f"{found.directory}/{DAMAGES_NAME}" not in found.folders:
+        if found.remembers_damage and f"{found.directory}/{DAMAGES_NAME}" not in found.wrong_kinds:
             await self._tell_recorded()
         for state in (*found.segments, *found.refused):
             found.problems += state.problems
         return found
 
-    async def _find_folders(self) -> None:
-        """Report folders in the places of files: none of those can be read, or written, while they are there."""
+    async def _find_wrong_kinds(self) -> None:
+        """Report what is no file, and has the place of one: it cannot be read, or written, while it is there."""
         found = self.found
-        beside, _, publishers = PUBLISHERS.rpartition("/")
-        paths = [
-            f"{found.directory}/{entry.name}"
+        beside = f"{found.directory}/{PUBLISHERS.rpartition('/')[0]}"
+        wrong = [
+            (f"{found.directory}/{entry.name}", entry)
             for entry in await self.files.list(found.directory)
-            if is_folder_for_file(entry)
+            if is_wrong_file(entry)
         ]
-        paths += [
-            f"{found.directory}/{beside}/{entry.name}"
-            for entry in await self.files.list(f"{found.directory}/{beside}")
-            if entry.is_directory and entry.name.removesuffix(".new") == publishers
+        wrong += [
+            (f"{beside}/{entry.name}", entry)
+            for entry in await listed(self.files, beside)
+            if is_wrong_beside(entry)
         ]
-        found.folders += paths
-        found.problems += [Problem(path, "folder", None, None, None, FOLDER) for path in paths]
+        found.wrong_kinds += [path for path, _ in wrong]
+        found.problems += [problem_of(path, entry) for path, entry in wrong]
 
     async def _read(self, path: str) -> bytes | None:
-        """The small file's bytes; None when it is missing, or a folder is in its place."""
-        return None if path in self.found.folders else await read_whole(self.files, path)
+        """The small file's bytes; None when it is missing, or something else is in its place or its folder's."""
+        if path in self.found.wrong_kinds:
+            return None
+        try:
+            return await read_whole(self.files, path)
+        except LogCorrupt:
+            return None
 
     async def _sort_segments(self, states: dict[int, SegmentState]) -> None:
         """Sort out which files are segments of this log, as opening does, and where they belong."""
@@ -243,7 +232,7 @@ class Inspector:
         """Read a segment's header; None when retention removed the file since it was listed."""
         path = segment_path(self.found.directory, base)
         handle = self.files.handle(path)
-        if not await open_file(self.files, handle):
+        if path in self.found.wrong_kinds or not await open_file(self.files, handle):
             return None
         data = await self.files.read(handle, 0, SEGMENT_HEADER_BYTES)
         state = SegmentState(base, path, await self.files.size(handle), None, None)
@@ -251,7 +240,7 @@ class Inspector:
         try:
             state.header = header = decode_segment_header(data)
         except SegmentHeaderInvalid as fault:
-            is_readable = index_path(self.found.directory, base) not in self.found.folders
+            is_readable = index_path(self.found.directory, base) not in self.found.wrong_kinds
             index = await load_index(self.files, self.found.directory, base) if is_readable else None
             state.segment_id = None if index is None else index.segment_id
             state.tell("header", 0, None, None, f"both copies of the segment's header are damaged ({fault})")

@@ -20,7 +20,8 @@ from callboard.log.journal.journal_disk import make_directory
 from callboard.log.journal.journal_floor import named_owner, named_segments, read_floor, segment_ids
 from callboard.log.seams.disk import Incarnation, Rename, SyncDirectory
 from callboard.log.segments.scanning import read_headers
-from callboard.log.segments.segment_file import segment_sizes
+from callboard.log.segments.segment_file import regular_sizes
+from callboard.log.segments.small_files import listed
 
 MOVING: Final = ".moving"
 JOURNAL: Final = "/delivery"
@@ -87,14 +88,14 @@ async def _named(files: Incarnation, folders: Collection[str]) -> dict[str, int]
 
 async def _identities(files: Incarnation, directory: str) -> set[int]:
     """To which logs the segments in a folder belong, as far as they say so."""
-    headers, _ = await read_headers(files, directory, segment_sizes(await files.list(directory)))
+    headers, _ = await read_headers(files, directory, regular_sizes(await listed(files, directory)))
     return {header.identity for header in headers.values() if header is not None} - {UNBOUND}
 
 
 async def _places(files: Incarnation, folders: Collection[str]) -> list[str]:
     """Where folders of partitions may be: those that there are of any topic, in each topic."""
     names = {folder.rpartition("/")[2].removesuffix(MOVING) for folder in folders}
-    topics = [entry.name for entry in await files.list(TOPICS) if entry.is_directory]
+    topics = [entry.name for entry in await listed(files, TOPICS) if entry.is_directory]
     return [f"{TOPICS}/{topic}/{name}" for topic in topics for name in sorted(names)]
 
 
@@ -105,7 +106,7 @@ async def _possible(files: Incarnation, moves: dict[str, str]) -> dict[str, str]
         kept = {
             folder: place
             for folder, place in moves.items()
-            if wanted[place] == 1 and (place in moves or not await files.list(place))
+            if wanted[place] == 1 and (place in moves or not await listed(files, place))
         }
         if kept == moves:
             return kept

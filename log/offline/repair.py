@@ -44,6 +44,7 @@ from callboard.log.offline.found import Inspection, Problem, SegmentState
 from callboard.log.offline.inspection import inspect_log
 from callboard.log.offline.moved_folders import misplaced_folders, move_back
 from callboard.log.offline.verify import (
+    CATALOG,
     LOST_CATALOG,
     LogReport,
     Meter,
@@ -51,7 +52,9 @@ from callboard.log.offline.verify import (
     find_logs,
     lacks_catalog,
     report_of,
+    report_of_wrong,
 )
+from callboard.log.offline.wrong_kinds import lies_below, wrong_folders
 from callboard.log.seams.disk import Close, Disk, Incarnation, Rename, Sync, SyncDirectory, Unlink, Verb
 from callboard.log.segments.damage_record import DAMAGES_NAME, DamageRecord
 from callboard.log.segments.placing import renames
@@ -62,6 +65,7 @@ from callboard.log.segments.small_files import open_file, read_whole, replace_wh
 
 GIVEN_UP: Final = "given up by repair"
 """Why records are lost that a repair could not read."""
+MOVED_WHOLE: Final = "moved to quarantine whole"
 
 
 @attrs.frozen
@@ -114,14 +118,17 @@ async def repair_directory(
     lock = None if dry_run else await disk.lock({"program": "callboard repair"})
     try:
         files = await disk.incarnate("repair")
-        logs = await find_logs(files)
+        wrong = await wrong_folders(files)
+        kept = [] if dry_run else [await move_whole(files, problem.path) for problem in wrong]
+        there = wrong if dry_run else []
+        logs = await find_logs(files, there)
         moves = await misplaced_folders(files, logs)
         found_moves = {} if dry_run else moves
         for _ in range(DEPTH_MAX):  # what lies in folders that were moved is in another place then
             if not found_moves:
                 break
             await move_back(files, found_moves)
-            logs = await find_logs(files)
+            logs = await find_logs(files, there)
             found_moves = await misplaced_folders(files, logs)
             moves |= found_moves
         moving = tuple(f"{folder}/" for folder in moves) if dry_run else ()
@@ -141,15 +148,16 @@ async def repair_directory(
             lock.release()
     return RepairReport(
         dry_run,
-        tuple(report_of(repair.found) for repair in repairs),
+        (*map(report_of_wrong, wrong), *(report_of(repair.found) for repair in repairs)),
         (
+            *(RepairAction(problem.path, "quarantine", MOVED_WHOLE) for problem in wrong),
             *(RepairAction(folder, "move", f"moved back to {place}") for folder, place in moves.items()),
             *(action for repair in repairs for action in repair.actions),
         ),
         tuple(lost for repair in repairs for lost in repair.lost),
-        tuple(path for repair in repairs for path in repair.quarantine.kept),
+        (*kept, *(path for repair in repairs for path in repair.quarantine.kept)),
         (
-            *(LOST_CATALOG.problems if lacks_catalog(logs) else ()),
+            *(LOST_CATALOG.problems if lacks_catalog(logs) and not lies_below(CATALOG, there) else ()),
             *(problem for repair in repairs for problem in repair.left),
         ),
     )
@@ -165,6 +173,11 @@ async def repair_journal(files: Incarnation, directory: str) -> tuple[tuple[str,
     if repair.found.problems or not repair.found.segments:
         await repair.run()
     return tuple(repair.lost)
+
+
+async def move_whole(files: Incarnation, path: str) -> str:
+    """Move what has the place of a folder to quarantine; returns where it is then. Raises `PlanFailed`."""
+    return await Quarantine(files, path.rpartition("/")[0]).move_whole(path)
 
 
 class LogRepair:
@@ -219,15 +232,12 @@ class LogRepair:
         if found.lost_beginning is not None:
             self.lost.append((found.directory, *found.lost_beginning))
         self.actions += [
-            RepairAction(state.path, "quarantine", "moved to quarantine whole")
-            for state in (*found.refused, *gone)
+            RepairAction(state.path, "quarantine", MOVED_WHOLE) for state in (*found.refused, *gone)
         ]
-        self.actions += [
-            RepairAction(path, "quarantine", "moved to quarantine whole") for path in found.folders
-        ]
+        self.actions += [RepairAction(path, "quarantine", MOVED_WHOLE) for path in found.wrong_kinds]
         if not self.dry_run:
-            for path in found.folders:
-                await self.quarantine.move_folder(path)
+            for path in found.wrong_kinds:
+                await self.quarantine.move_whole(path)
             if not await self.files.list(found.directory):  # a folder that is gone
                 await make_directory(self.files, found.directory)
             await remove_unfinished(self.files, found.directory)
@@ -254,7 +264,7 @@ class LogRepair:
     async def record(self, *, accept: bool, now_us: int) -> None:
         """Remember what this repair gave up; with `accept`, that all of it is known."""
         directory = self.found.directory
-        if self.dry_run and f"{directory}/{DAMAGES_NAME}" in self.found.folders:
+        if self.dry_run and f"{directory}/{DAMAGES_NAME}" in self.found.wrong_kinds:
             return  # what it may have said can be read no more
         record = await DamageRecord.load(self.files, directory)
         if record.fault:
@@ -296,7 +306,10 @@ class LogRepair:
                 self.actions.append(RepairAction(path, "index", "rebuilt"))
                 if not self.dry_run:
                     await self.files.submit((Unlink(path), SyncDirectory(self.found.directory)))
-        if any(problem.kind == "committed" for problem in self.found.problems):
+        was_moved = self.found.committed_path in self.found.wrong_kinds and self.found.end > 0
+        if any(problem.kind == "committed" for problem in self.found.problems) or (
+            was_moved and self.found.kind == "partition"
+        ):
             await self._replace_committed(replaced)
         elif self.found.kind == "partition" and self.found.committed is not None:
             await self._replace_start(self.found.committed)

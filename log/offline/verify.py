@@ -22,16 +22,19 @@ from callboard.log.format.faults import SegmentHeaderInvalid
 from callboard.log.format.segment import (
     SEGMENT_HEADER_BYTES,
     UNBOUND,
+    SegmentKind,
     belongs_to,
     decode_segment_header,
     identity_of,
+    kind_of,
 )
 from callboard.log.journal.journal_disk import segment_bases
 from callboard.log.journal.journal_floor import DEPTH_MAX, FLOORS, floored_journals
 from callboard.log.offline.found import Inspection, Problem
-from callboard.log.offline.inspection import inspect_log, is_folder_for_file
+from callboard.log.offline.inspection import inspect_log
+from callboard.log.offline.wrong_kinds import is_wrong_file, lies_below, wrong_folders
 from callboard.log.seams.disk import Close, Disk, Entry, Incarnation
-from callboard.log.segments.segment_file import segment_path, segment_sizes
+from callboard.log.segments.segment_file import regular_sizes, segment_path
 from callboard.log.segments.small_files import open_file, read_whole
 
 SKIPPED: Final = frozenset({"quarantine", FLOORS})
@@ -118,7 +121,8 @@ async def verify_directory(disk: Disk, *, progress: Callable[[Progress], None] |
     `FormatTooNew` when a newer Callboard wrote something.
     """
     files = await disk.incarnate("verify")
-    logs = await find_logs(files)
+    wrong = await wrong_folders(files)
+    logs = await find_logs(files, wrong)
     meter = Meter(progress, sum(logs.values()))
     reports, owners = [], {identity_of(directory): directory for directory in logs}
     for directory in logs:
@@ -126,9 +130,9 @@ async def verify_directory(disk: Disk, *, progress: Callable[[Progress], None] |
         inspection = await inspect_log(files, directory, progress=meter.add)
         _name_owners(inspection, owners)
         reports.append(report_of(inspection))
-    if lacks_catalog(logs):
+    if lacks_catalog(logs) and not lies_below(CATALOG, wrong):
         reports.insert(0, LOST_CATALOG)
-    return VerifyReport(tuple(reports))
+    return VerifyReport((*map(report_of_wrong, wrong), *reports))
 
 
 def _name_owners(found: Inspection, owners: Mapping[int, str]) -> None:
@@ -180,10 +184,10 @@ class Meter:
             self._progress(Progress(self.path, min(self._done, self._total), self._total))
 
 
-async def find_logs(files: Incarnation) -> dict[str, int]:
+async def find_logs(files: Incarnation, wrong: Collection[Problem]) -> dict[str, int]:
     """Every directory under the root that holds segments, or should, with the bytes of its segments.
 
-    Also one that is gone: a journal that has a floor.
+    Also one that is gone: a journal that has a floor, unless something else is in its place, as `wrong` says.
 
     Raises `InvalidArgument` for a folder of a runtime's directory, in place of the directory.
     """
@@ -192,8 +196,8 @@ async def find_logs(files: Incarnation) -> dict[str, int]:
     while pending:
         directory, depth = pending.pop()
         entries = await files.list(directory)
-        sizes = segment_sizes(entries)
-        is_hidden = any(is_folder_for_file(entry) for entry in entries)
+        sizes = regular_sizes(entries)
+        is_hidden = any(is_wrong_file(entry) for entry in entries)
         if directory and (sizes or is_hidden or await lacks_segments(files, directory, entries)):
             found[directory] = sum(sizes.values())
         if depth < DEPTH_MAX:
@@ -201,10 +205,11 @@ async def find_logs(files: Incarnation) -> dict[str, int]:
             pending += [
                 (prefix + entry.name, depth + 1)
                 for entry in entries
-                if entry.is_directory and entry.name not in SKIPPED and not is_folder_for_file(entry)
+                if entry.is_directory and entry.name not in SKIPPED and not is_wrong_file(entry)
             ]
     for directory in await floored_journals(files):
-        found.setdefault(directory, 0)
+        if not lies_below(directory, wrong):
+            found.setdefault(directory, 0)
     if found and not {entry.name for entry in await files.list("")} & {CATALOG, TOPICS}:
         for directory in found:
             await _check_root(files, directory)
@@ -235,13 +240,26 @@ async def lacks_segments(files: Incarnation, directory: str, entries: Collection
 
     Not the catalog, which no repair can make again: see `lacks_catalog`. Raises `FormatTooNew`.
     """
-    if directory == CATALOG or not any(
-        entry.name == COMMITTED_NAME and not entry.is_directory for entry in entries
-    ):
+    if directory == CATALOG or not any(entry.name == COMMITTED_NAME and entry.is_file for entry in entries):
         return False
     stored = await read_whole(files, f"{directory}/{COMMITTED_NAME}")
     ends = None if stored is None else proven_ends(stored)
     return ends is not None and ends > Committed(0, 0)
+
+
+def report_of_wrong(problem: Problem) -> LogReport:
+    """The report about something that is in the place of a folder, and of all logs that were in it."""
+    kind = "partition" if kind_of(problem.path) is SegmentKind.LOG else "journal"
+    return LogReport(
+        problem.path,
+        kind,
+        records=0,
+        size_bytes=0,
+        segments=0,
+        start_offset=0,
+        end_offset=0,
+        problems=(problem,),
+    )
 
 
 def report_of(found: Inspection) -> LogReport:

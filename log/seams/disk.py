@@ -32,6 +32,10 @@ import attrs
 Buffer = bytes | bytearray | memoryview
 
 
+class NotAFile(OSError):
+    """What is opened as a file is a pipe, a socket or a device."""
+
+
 class Handle(Protocol):
     """A file of one incarnation. A new handle is closed; `Open` or `Create` in a plan opens it."""
 
@@ -151,6 +155,13 @@ class Entry:
     name: str
     is_directory: bool
     size_bytes: int
+    is_special: bool = False
+    """It is neither a file nor a directory: a symbolic link, a pipe, a socket, a device."""
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a file, to be read and written."""
+        return not (self.is_directory or self.is_special)
 
 
 class Mark(Protocol):
@@ -228,7 +239,7 @@ class Incarnation(Protocol):
         ...
 
     async def list(self, path: str) -> list[Entry]:
-        """The names in a directory, sorted; empty when the directory is missing."""
+        """The names in a directory, sorted; empty when the directory is missing. Raises `StorageError`."""
         ...
 
     async def mark(self, path: str, length: int) -> Mark:

@@ -6,8 +6,9 @@ failure reads the same on both disks.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Awaitable, Callable
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 import attrs
 import trio
@@ -165,6 +166,13 @@ def unstorable(path: str, length: int, data: bytes, owner: str, *, is_fenced: bo
     )
 
 
+NO_FOLDER: Final = {
+    errno.ENOTDIR: "a folder belongs there, and something else is there or has the name of a folder above it",
+    errno.ELOOP: "it is a symbolic link, or lies behind one, and none is followed",
+}
+"""What is said where a folder is none, by the number of the system's error."""
+
+
 def storage_error(doing: str, root: str, path: str, error: OSError) -> StorageError:
     """The error for a call outside a plan, with the OSError as its cause."""
     failed = StorageError(
@@ -175,4 +183,9 @@ def storage_error(doing: str, root: str, path: str, error: OSError) -> StorageEr
 
 
 def _words(error: OSError) -> str:
+    if error.errno in NO_FOLDER:
+        return (
+            f"{NO_FOLDER[error.errno]}. Put back what belongs there if you have it, or run `callboard repair`: it moves"
+            " what is there to quarantine"
+        )
     return error.strerror or str(error)

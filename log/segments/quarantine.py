@@ -27,6 +27,8 @@ from callboard.log.seams.disk import (
 )
 
 DIRECTORY: Final = "quarantine"
+ASIDE: Final = ".aside"
+"""Behind the name of what is in the place of `quarantine/` itself, until it is in there."""
 COPY_BYTES: Final = 4 * MIB
 
 
@@ -92,8 +94,11 @@ class Quarantine:
         self.kept.append(link)
         return (Link(path, link), SyncDirectory(DIRECTORY))
 
-    async def move_folder(self, path: str) -> None:
-        """Move a folder that is in the place of a file here, with all that is in it."""
+    async def move_whole(self, path: str) -> str:
+        """Move something of the wrong kind here as it is, a folder with all that is in it; returns where it is then."""
+        if path == DIRECTORY:
+            path = f"{DIRECTORY}{ASIDE}"
+            await self._files.submit((Rename(DIRECTORY, path), SyncDirectory("")))
         await self.make_room(0)
         taken = {entry.name for entry in await self._files.list(DIRECTORY)}
         parent, _, name = path.rpartition("/")
@@ -104,6 +109,7 @@ class Quarantine:
         target = f"{DIRECTORY}/{free}"
         await self._files.submit((Rename(path, target), SyncDirectory(DIRECTORY), SyncDirectory(parent)))
         self.kept.append(target)
+        return target
 
     async def move_verbs(self, path: str, offset: int, size_bytes: int, segment_id: int) -> tuple[Verb, ...]:
         """Verbs that take the segment at `path` out of service; sync its directory after them.

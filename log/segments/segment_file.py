@@ -90,6 +90,11 @@ def segment_sizes(entries: Sequence[Entry]) -> dict[int, int]:
     }
 
 
+def regular_sizes(entries: Sequence[Entry]) -> dict[int, int]:
+    """As `segment_sizes`, without links, pipes and the like, which cannot be read."""
+    return segment_sizes([entry for entry in entries if entry.is_file])
+
+
 @attrs.define(eq=False)
 class SegmentFile:
     """A segment that is being written, or was recovered. Pure: its verbs are submitted by the owner."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 from contextlib import suppress
 
@@ -14,6 +15,8 @@ from callboard.log.seams.disk import (
     Handle,
     Incarnation,
     Link,
+    MakeDirectory,
+    NotAFile,
     Open,
     Rename,
     Sync,
@@ -22,58 +25,92 @@ from callboard.log.seams.disk import (
     Verb,
     Write,
 )
-from callboard.log.seams.plans import path_of
+from callboard.log.seams.plans import NO_FOLDER, path_of
 from callboard.log.segments.segment_file import base_offset_of
 
 
 async def open_file(files: Incarnation, handle: Handle) -> bool:
-    """Open the file; False when it is missing. Raises `PlanFailed`, `LogCorrupt` when a folder is in its place."""
+    """Open the file; False when it is missing, also with its folder.
+
+    Raises `PlanFailed`, `LogCorrupt` when something else is in its place.
+    """
     try:
         await files.submit((Open(handle),))
     except PlanFailed as error:
-        if isinstance(error.error, FileNotFoundError):
+        if isinstance(error.error, FileNotFoundError | NotADirectoryError):
             return False
-        if isinstance(error.error, IsADirectoryError):
-            raise folder_for_file(handle.path) from error
+        if (wrong := wrong_kind_met(error)) is not None:
+            raise wrong from error
         raise
     return True
 
 
-def folder_for_file(path: str) -> LogCorrupt:
-    """The error for a folder that is in the place of a file of a log."""
+def wrong_kind(path: str, error: BaseException | None) -> LogCorrupt | None:
+    """The error for something of the wrong kind in the place of a file or folder; None when `error` is about none."""
+    if isinstance(error, NotAFile):
+        words = f"{path} is a pipe, a socket or a device, and a file belongs there"
+    elif isinstance(error, IsADirectoryError):
+        words = f"{path} is a folder, and a file belongs there"
+    elif isinstance(error, OSError) and error.errno in NO_FOLDER:
+        words = f"{path}: {NO_FOLDER[error.errno]}"
+    else:
+        return None
     return LogCorrupt(
-        f"{path} is a folder, and a file belongs there: what the file said cannot be read. Nothing was changed. Run"
-        " `callboard repair`: it moves the folder to quarantine.",
+        f"{words}. Nothing was changed. Put back what belongs there if you have it, or run `callboard repair`: it moves"
+        " what is there to quarantine.",
         path=path,
         offsets=None,
     )
 
 
+def wrong_kind_met(error: PlanFailed) -> LogCorrupt | None:
+    """As `wrong_kind`, for a plan that failed."""
+    cause = error.error
+    if isinstance(error.verb, MakeDirectory) and isinstance(cause, FileExistsError):
+        cause = NotADirectoryError(errno.ENOTDIR, cause.strerror)
+    return wrong_kind(subject_of(error), cause)
+
+
+def subject_of(error: PlanFailed) -> str:
+    """The path that the failed verb was about."""
+    verb = error.verb
+    return verb.target if isinstance(verb, Rename | Link) else path_of(verb)
+
+
 def opening_error(log: str, error: PlanFailed) -> StorageError:
     """The error for a log that cannot be opened because a plan failed: for users, to whom plans mean nothing."""
-    verb, cause = error.verb, error.error
-    path = verb.target if isinstance(verb, Rename | Link) else path_of(verb)
-    if isinstance(cause, IsADirectoryError):
-        return folder_for_file(path)
+    if (wrong := wrong_kind_met(error)) is not None:
+        return wrong
+    path, cause = subject_of(error), error.error
     return StorageError(f"{log} cannot be opened: {path}: {cause.strerror or cause}.", path=path, error=cause)
 
 
 def holds_log(entries: Iterable[Entry]) -> bool:
     """Whether a folder with these entries holds anything of a log: without that, nothing says that there was one."""
     return any(
-        not entry.is_directory and (entry.name == COMMITTED_NAME or base_offset_of(entry.name) is not None)
+        entry.is_file and (entry.name == COMMITTED_NAME or base_offset_of(entry.name) is not None)
         for entry in entries
     )
 
 
 async def read_whole(files: Incarnation, path: str) -> bytes | None:
-    """The file's bytes; None when it is missing. Raises `PlanFailed`, `LogCorrupt` when a folder is in its place."""
+    """As `open_file`; returns the file's bytes, None when it is missing."""
     handle = files.handle(path)
     if not await open_file(files, handle):
         return None
     data = await files.read(handle, 0, await files.size(handle))
     await files.submit((Close(handle),))
     return data
+
+
+async def listed(files: Incarnation, folder: str) -> list[Entry]:
+    """What is in a folder; nothing where it is none: what has its place is reported by `wrong_kinds`."""
+    try:
+        return await files.list(folder)
+    except StorageError as error:
+        if wrong_kind(folder, error.__cause__) is None:
+            raise
+        return []
 
 
 async def replace_whole(files: Incarnation, path: str, data: bytes) -> None:

@@ -8,11 +8,12 @@ import trio
 
 from callboard.actors.notices import OperationFailed
 from callboard.actors.partition import commands as c
-from callboard.actors.partition.kept_letters import kept_letters
 from callboard.actors.partition.spec import ReadingGroups
-from callboard.log.errors import ActorCrashed, ActorStopped, CallboardError, DeadLettersKept
+from callboard.log.errors import ActorCrashed, ActorStopped, CallboardError, DeadLettersKept, InternalError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from callboard.actors.catalog.decisions import Decisions
     from callboard.actors.catalog.directory import Directory, LiveTopic
     from callboard.actors.catalog.state import GroupRecord
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from callboard.actors.partition.port import PartitionPort
 
 
+FAILED: Final = frozenset({"failed"})
+"""One that is stuck answers all the same: it needs no disk to count."""
 COUNT_TIMEOUT_S: Final = 5.0
 """A group can be deleted when a partition does not answer in this time what it keeps of it."""
 PLACES_TOLD: Final = 5
@@ -57,7 +60,7 @@ class PartitionGroups:
         """The dead letters that partitions keep of the group, by their labels, as far as they answer in time."""
         kept: dict[str, int] = {}
         with trio.move_on_after(COUNT_TIMEOUT_S):
-            await kept_letters(self._calls, self._directory.ports(record), record.group_id, kept)
+            await _count_kept(self._calls, self._directory.ports(record), record.group_id, kept)
         return kept
 
     async def close(self, record: GroupRecord) -> None:
@@ -118,3 +121,26 @@ def _dead_letters_kept(record: GroupRecord, kept: dict[str, int]) -> DeadLetters
         group=name,
         dead_letters=count,
     )
+
+
+async def _count_kept(
+    calls: PartitionCalls, ports: Iterable[PartitionPort], group_id: int, found: dict[str, int]
+) -> None:
+    """Note in `found`, by the label of each partition that keeps dead letters of the group, how many.
+
+    One that has failed is passed: if the group is deleted, it tells what it drops when it forgets the group.
+    """
+
+    async def count_at(port: PartitionPort) -> None:
+        try:
+            count = await calls.ask(port, c.CountDead(group_id), unless=FAILED)
+        except InternalError:
+            raise
+        except CallboardError:
+            return  # it has failed, or its topic is deleted
+        if count:
+            found[port.label] = count
+
+    async with trio.open_nursery() as nursery:
+        for port in ports:
+            nursery.start_soon(count_at, port)

@@ -49,7 +49,7 @@ from callboard.log.errors import ActorStopped, CallboardError, TopicNotFound
 
 if TYPE_CHECKING:
     from callboard.actors.catalog.directory import Directory
-    from callboard.actors.partition.beside.outbox_entries import OutboxEntry
+    from callboard.actors.partition.commands import OutboxEntry
     from callboard.actors.partition.port import PartitionPort
     from callboard.log.format.columns import Columns
 

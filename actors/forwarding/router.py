@@ -36,7 +36,6 @@ from callboard.actors.notices import DeadLettersHeld
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.beside.dead_letter_records import Found, Origin, forwarded
 from callboard.actors.partition.calls import PartitionCalls, SourceEnded
-from callboard.actors.partition.participants import wall_offset
 from callboard.actors.timing import Timers
 from callboard.log.errors import (
     ActorStopped,
@@ -44,6 +43,7 @@ from callboard.log.errors import (
     GroupNotFound,
     TopicNotFound,
 )
+from callboard.log.seams.clock import wall_offset
 
 if TYPE_CHECKING:
     from callboard.actors.catalog.directory import Directory

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from callboard.actors.groups.assignment import Place
-from callboard.actors.groups.commands import Assigned, HandedOver, LookAgain, TakenAway
+from callboard.actors.groups.commands import Assigned, HandedOver, LookAgain, Place, TakenAway
 from callboard.actors.kernel import notify
 from callboard.actors.notices import HandOverForced
 from callboard.actors.partition.commands import AssignPartition

@@ -24,7 +24,6 @@ import attrs
 from callboard.actors.delivery.failing import StoredLetter
 from callboard.actors.delivery.receipts import OffsetRange, Settlement
 from callboard.actors.kernel import Question
-from callboard.actors.partition.beside.outbox_entries import OutboxEntry
 from callboard.actors.settings import TopicSettings
 from callboard.log.errors import CallboardError
 from callboard.log.format.columns import Columns
@@ -330,6 +329,20 @@ class AckAndPublish(_AckAndPublish, Question[Settlement]):
     """
 
     __slots__ = ()
+
+
+class OutboxEntry(NamedTuple):
+    """A payload that an ack has named."""
+
+    number: int
+    """Of the partition's entries, in the order of the commits."""
+    offset: int
+    """Where the payload is in the outbox partition."""
+    group_id: int
+    lease_id: int
+    """Whose ack, and by which receipt: the payload says the same."""
+    numbering: int = 0
+    """Which numbering the number is of."""
 
 
 @attrs.frozen

@@ -8,13 +8,14 @@ from callboard.actors.kernel import Context
 from callboard.actors.notices import JournalSalvaged
 from callboard.actors.partition.delivery_reset import invalid_journal
 from callboard.actors.partition.group_states import RECORDS_VERSION, GroupStates
-from callboard.actors.partition.participants import made_in_steps, wall_offset
+from callboard.actors.partition.participants import made_in_steps
 from callboard.actors.partition.spec import PartitionSpec
 from callboard.log.errors import DiskFull, JournalInvalid, LogCorrupt, PlanFailed, StorageError, lacks_space
 from callboard.log.journal.journal import Journal
 from callboard.log.journal.journal_disk import error_of
 from callboard.log.journal.journal_recovery import Owner
 from callboard.log.offline.repair import repair_journal
+from callboard.log.seams.clock import wall_offset
 from callboard.log.seams.disk import Incarnation
 
 GONE: Final = (

@@ -1,50 +1,17 @@
-"""Dead letters that partitions keep of a group: their number, and what is reported when they come, or go with it."""
+"""Dead letters that partitions keep of a group: what is reported when they come, or go with it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
-
-import trio
+from typing import TYPE_CHECKING, Any
 
 from callboard.actors import notices
 from callboard.actors.kernel import Peer
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
-from callboard.log.errors import CallboardError, InternalError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from callboard.actors.kernel import Context
-    from callboard.actors.partition.calls import PartitionCalls
-    from callboard.actors.partition.port import PartitionPort
     from callboard.actors.partition.spec import PartitionSpec
-
-FAILED: Final = frozenset({"failed"})
-"""One that is stuck answers all the same: it needs no disk to count."""
-
-
-async def kept_letters(
-    calls: PartitionCalls, ports: Iterable[PartitionPort], group_id: int, found: dict[str, int]
-) -> None:
-    """Note in `found`, by the label of each partition that keeps dead letters of the group, how many.
-
-    One that has failed is passed: if the group is deleted, it tells what it drops when it forgets the group.
-    """
-
-    async def count_at(port: PartitionPort) -> None:
-        try:
-            count = await calls.ask(port, c.CountDead(group_id), unless=FAILED)
-        except InternalError:
-            raise
-        except CallboardError:
-            return  # it has failed, or its topic is deleted
-        if count:
-            found[port.label] = count
-
-    async with trio.open_nursery() as nursery:
-        for port in ports:
-            nursery.start_soon(count_at, port)
 
 
 class DeadLetterNotices:

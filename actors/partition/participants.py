@@ -34,7 +34,7 @@ from callboard.log.journal.journal import Journal, StagedJournal
 from callboard.log.limits import OFFSET_MAX, USUAL, Limits
 from callboard.log.partition.partition_log import PartitionLog
 from callboard.log.partition.staged import StagedAppend
-from callboard.log.seams.clock import Clock
+from callboard.log.seams.clock import Clock, wall_offset
 from callboard.log.seams.disk import Verb
 
 OWED_RETRY_S: Final = 1.0
@@ -539,8 +539,3 @@ async def made_in_steps(pieces: Iterator[bytes], limits: Limits) -> list[bytes]:
         if piece:
             made.append(piece)
     return made
-
-
-def wall_offset(clock: Clock) -> float:
-    """Wall time minus monotonic time, in seconds."""
-    return clock.wall_us() / 1e6 - clock.monotonic()

@@ -42,7 +42,7 @@ from callboard.actors.partition.group_states import PendingLease
 from callboard.actors.partition.kept_letters import DeadLetterNotices
 from callboard.actors.partition.noticed import NoticedStamps
 from callboard.actors.partition.openings import Turn
-from callboard.actors.partition.participants import JournalParticipant, LogParticipant, wall_offset
+from callboard.actors.partition.participants import JournalParticipant, LogParticipant
 from callboard.actors.partition.publishing.publishers import Publishers, publishers_of
 from callboard.actors.partition.queues import NEVER, Appends
 from callboard.actors.partition.reopening import open_lost
@@ -62,6 +62,7 @@ from callboard.log.format.columns import Columns
 from callboard.log.journal.journal import Journal
 from callboard.log.limits import OPENING_BYTES_LEAST, OPENING_TURN_S
 from callboard.log.partition.partition_log import PartitionLog
+from callboard.log.seams.clock import wall_offset
 from callboard.log.segments.reading import Reading
 from callboard.log.segments.segments import Damage
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import attrs
 
-from callboard.actors.partition.publishing.producers import SCHEDULE_EPOCH
+from callboard.actors.partition.publishing.source_ids import SCHEDULE_EPOCH
 from callboard.actors.recurring.cron import EPOCH, Cron, Every, Rule
 from callboard.log.format.columns import Columns
 from callboard.log.format.fields import unknown_fields

@@ -18,8 +18,7 @@ from callboard.log.errors import ActorCrashed, ActorStopped, ConsumerDrained, In
 
 if TYPE_CHECKING:
     from callboard.actors.catalog.directory import LiveGroup, LiveTopic
-    from callboard.actors.groups.assignment import Place
-    from callboard.actors.groups.commands import Activity, Joined
+    from callboard.actors.groups.commands import Activity, Joined, Place
     from callboard.actors.kernel import ActorRef
     from callboard.actors.partition.port import PartitionPort
     from callboard.actors.topic_patterns import TopicPattern

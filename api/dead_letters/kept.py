@@ -13,13 +13,13 @@ from callboard.actors.delivery.failing import StoredLetter
 from callboard.actors.kernel import Question
 from callboard.actors.names import check_name
 from callboard.actors.partition import commands as c
-from callboard.actors.partition.participants import wall_offset
 from callboard.actors.partition.port import PartitionPort
 from callboard.arguments import check_flag
 from callboard.dead_letters.reasons import ReasonCounts
 from callboard.log.errors import ActorCrashed, ActorStopped, GroupNotFound, InvalidArgument, RuntimeClosed
 from callboard.log.limits import OFFSET_MAX, READ_BYTES_DEFAULT
 from callboard.log.plain import is_a, is_plain_function, refuse_copy, shown, whole
+from callboard.log.seams.clock import wall_offset
 from callboard.message import Record, from_us
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from callboard.actors.names import HANDLED
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.beside import dead_letter_records as f
 from callboard.actors.partition.choice.addressing import FOR_GROUP
-from callboard.actors.partition.publishing.producers import REDRIVE_EPOCH
+from callboard.actors.partition.publishing.source_ids import REDRIVE_EPOCH
 from callboard.arguments import check_flag
 from callboard.consumer.fetcher import Fetcher
 from callboard.dead_letters.kept import check_choose, check_limit

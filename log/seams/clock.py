@@ -20,3 +20,8 @@ class Clock(Protocol):
     def wall_us(self) -> int:
         """Microseconds since 1970-01-01T00:00:00Z; may jump forwards or backwards."""
         ...
+
+
+def wall_offset(clock: Clock) -> float:
+    """Wall time minus monotonic time, in seconds."""
+    return clock.wall_us() / 1e6 - clock.monotonic()

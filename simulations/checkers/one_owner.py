@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from callboard.simulations.world.bounds import running
 
 if TYPE_CHECKING:
-    from callboard.actors.groups.assignment import Place
+    from callboard.actors.groups.commands import Place
     from callboard.actors.partition.group_states import GroupState
     from callboard.runtime import Runtime
 

@@ -16,8 +16,7 @@ import attrs
 
 from callboard.actors.delivery.failing import StoredLetter
 from callboard.actors.partition.choice.addressing import FOR_GROUP
-from callboard.actors.partition.publishing.producers import SOURCE_EPOCH
-from callboard.actors.partition.publishing.source_ids import of_dead_letters
+from callboard.actors.partition.publishing.source_ids import SOURCE_EPOCH, of_dead_letters
 from callboard.log.format.columns import Columns
 
 TOPIC: Final = "callboard-topic"

@@ -15,25 +15,12 @@ O2  An entry is there from the record that names it to the record that forgets i
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from callboard.actors.delivery.events import ENTRIES_MOST
 from callboard.actors.delivery.receipts import OFFSET_END, merged
 from callboard.actors.delivery.snapshot import number
-
-
-class OutboxEntry(NamedTuple):
-    """A payload that an ack has named."""
-
-    number: int
-    """Of the partition's entries, in the order of the commits."""
-    offset: int
-    """Where the payload is in the outbox partition."""
-    group_id: int
-    lease_id: int
-    """Whose ack, and by which receipt: the payload says the same."""
-    numbering: int = 0
-    """Which numbering the number is of."""
+from callboard.actors.partition.commands import OutboxEntry
 
 
 class OutboxEntries:

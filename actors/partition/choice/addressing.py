@@ -13,7 +13,7 @@ from typing import Final
 
 from callboard.actors.delivery.receipts import OffsetRange
 from callboard.actors.partition.choice.expiry import without
-from callboard.actors.partition.publishing.producers import REDRIVE_EPOCH
+from callboard.actors.partition.publishing.source_ids import REDRIVE_EPOCH
 from callboard.log.format.columns import Columns
 
 FOR_GROUP: Final = "callboard-for-group"

@@ -40,6 +40,7 @@ from typing import Final
 
 import attrs
 
+from callboard.actors.partition.publishing.source_ids import REDRIVE_EPOCH, SCHEDULE_EPOCH
 from callboard.log.errors import InvalidArgument, ProducerFenced, SequenceOutOfOrder
 from callboard.log.format.columns import ProducerRun
 from callboard.log.format.stamps import Stamps
@@ -47,12 +48,6 @@ from callboard.log.format.stamps import Stamps
 RUNS_KEPT: Final = 8
 SEQUENCE_END: Final = 2**64
 """One above the highest sequence."""
-SOURCE_EPOCH: Final = 2**32 - 1
-"""Stands for a producer with one life only: it is not fenced, and not forgotten by age or number."""
-SCHEDULE_EPOCH: Final = SOURCE_EPOCH - 1
-"""The same for one that is a schedule: an actor that knows all schedules can have all others forgotten."""
-REDRIVE_EPOCH: Final = SCHEDULE_EPOCH - 1
-"""Of a producer that redrives one dead letter, and of no other."""
 EPOCH_MAX: Final = REDRIVE_EPOCH - 1
 PRODUCER_AGE_S: Final = 7 * 86_400
 MICROSECONDS: Final = 1_000_000

@@ -37,7 +37,8 @@ from callboard.actors.partition.commands import (
     ListSources,
 )
 from callboard.actors.partition.publishing.admission import Admission
-from callboard.actors.partition.publishing.producers import SCHEDULE_EPOCH, SOURCE_EPOCH, KnownProducer, Run
+from callboard.actors.partition.publishing.producers import KnownProducer, Run
+from callboard.actors.partition.publishing.source_ids import SCHEDULE_EPOCH, SOURCE_EPOCH
 from callboard.actors.partition.queues import Appends, Sequencer
 from callboard.actors.partition.spec import PartitionSpec
 from callboard.log.errors import DiskFull, LogCorrupt, PublishFailed, StorageError, lacks_space

@@ -1,4 +1,4 @@
-"""The ids of sources: the parts of the broker that publish to partitions as producers (`producers`).
+"""The ids and epochs of sources: the parts of the broker that publish to partitions as producers (`producers`).
 
 Each publishes under numbers that a delivery journal counts. Should that journal be lost, another counts from 0 again,
 and the targets remember what they took: so each count has an id of its own, its *numbering* (`group_states`), which is
@@ -9,6 +9,14 @@ kind adds it to `callboard.actors.forwarding.ended_sources` too: partitions forg
 from __future__ import annotations
 
 from hashlib import blake2b
+from typing import Final
+
+SOURCE_EPOCH: Final = 2**32 - 1
+"""Stands for a producer with one life only: it is not fenced, and not forgotten by age or number."""
+SCHEDULE_EPOCH: Final = SOURCE_EPOCH - 1
+"""The same for one that is a schedule: an actor that knows all schedules can have all others forgotten."""
+REDRIVE_EPOCH: Final = SCHEDULE_EPOCH - 1
+"""Of a producer that redrives one dead letter, and of no other."""
 
 
 def of_dead_letters(topic_id: str, partition: int, group_id: int, numbering: int) -> int:

@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from callboard.actors.groups.assignment import Assignment, Place
+from callboard.actors.groups.assignment import Assignment
+from callboard.actors.groups.commands import Place
 
 ORDERS = frozenset({"orders"})
 

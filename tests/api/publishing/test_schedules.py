@@ -13,7 +13,7 @@ import trio
 import callboard
 from callboard.actors import retry_pauses
 from callboard.actors.partition.calls import PartitionCalls
-from callboard.actors.partition.publishing.producers import SCHEDULE_EPOCH
+from callboard.actors.partition.publishing.source_ids import SCHEDULE_EPOCH
 from callboard.log import limits
 from callboard.log.errors import (
     ActorCrashed,

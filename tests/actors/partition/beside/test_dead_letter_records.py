@@ -10,8 +10,12 @@ from hypothesis import strategies as st
 
 from callboard.actors.delivery.failing import StoredLetter
 from callboard.actors.partition.beside.dead_letter_records import Found, Origin, forwarded
-from callboard.actors.partition.publishing.producers import SOURCE_EPOCH
-from callboard.actors.partition.publishing.source_ids import of_dead_letters, of_delays, of_outbox
+from callboard.actors.partition.publishing.source_ids import (
+    SOURCE_EPOCH,
+    of_dead_letters,
+    of_delays,
+    of_outbox,
+)
 from callboard.log.format.columns import Columns
 from callboard.log.format.frame import encode_frame
 

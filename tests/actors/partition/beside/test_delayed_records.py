@@ -17,8 +17,7 @@ from callboard.actors.partition.beside.delayed_records import (
     moved,
     waiting_columns,
 )
-from callboard.actors.partition.publishing.producers import SOURCE_EPOCH
-from callboard.actors.partition.publishing.source_ids import of_delays
+from callboard.actors.partition.publishing.source_ids import SOURCE_EPOCH, of_delays
 from callboard.log.format.columns import FOREVER, Columns
 from callboard.log.format.frame import encode_frame
 

@@ -13,13 +13,9 @@ from callboard.actors.delivery.events import DeliveryEventInvalid, decode_events
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
 from callboard.actors.partition.beside.outbox import Outbox, outbox_settings
-from callboard.actors.partition.beside.outbox_entries import (
-    OutboxEntries,
-    OutboxEntry,
-    as_ranges,
-    from_ranges,
-)
+from callboard.actors.partition.beside.outbox_entries import OutboxEntries, as_ranges, from_ranges
 from callboard.actors.partition.carried import Carried
+from callboard.actors.partition.commands import OutboxEntry
 from callboard.actors.partition.core import PartitionCore
 from callboard.actors.partition.group_states import GIVEN_PER_RECORD, SENT, GroupStates, above_lost
 from callboard.actors.partition.port import PartitionPort

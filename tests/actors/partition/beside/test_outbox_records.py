@@ -15,8 +15,7 @@ from callboard.actors.partition.beside.outbox_records import (
     payload_columns,
     published,
 )
-from callboard.actors.partition.publishing.producers import SOURCE_EPOCH
-from callboard.actors.partition.publishing.source_ids import of_outbox
+from callboard.actors.partition.publishing.source_ids import SOURCE_EPOCH, of_outbox
 
 TIMES = st.none() | st.integers(-(2**62), 2**63 - 1)
 

@@ -20,13 +20,13 @@ from callboard.actors.partition.publishing.producers import (
     PRODUCER_AGE_S,
     RUNS_KEPT,
     SEQUENCE_END,
-    SOURCE_EPOCH,
     Begun,
     KnownProducer,
     ProducerTable,
     heard,
 )
 from callboard.actors.partition.publishing.publishers import decode_in_steps, encode_in_steps
+from callboard.actors.partition.publishing.source_ids import SOURCE_EPOCH
 from callboard.actors.partition.queues import Appends, Sequencer
 from callboard.log.errors import (
     CallboardError,

@@ -347,8 +347,6 @@ class Fetcher:
             pace.asks_again(unit, self.settings)
             turns = self.turns.next(pace.ahead if unit > 1 else 1)
             port, ahead = (turns[0], turns[1:]) if turns else (None, [])
-            if port in questions.late:
-                room += questions.late[port].limit
             limit = (
                 min(unit, room)
                 if ahead
@@ -404,7 +402,7 @@ class Fetcher:
             self.pace.fetched(now)
             self.questions.accepted(lease, asked)
             self.fetched.watch(lease.stale_at)
-            is_unfit = asked.is_late and (self.leases.room() < 0 or not self.is_fresh(lease))
+            is_unfit = asked.is_late and (self.questions.room() < 0 or not self.is_fresh(lease))
             if lease.deadline <= now or is_unfit:
                 self.leases.give_back([lease.take(lease.untaken)])
                 return None

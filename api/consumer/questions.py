@@ -39,9 +39,9 @@ class Asked(NamedTuple):
     at: float
     """When it was asked."""
     limit: int
-    """For how many messages room is kept."""
+    """For how many messages."""
     is_late: bool = False
-    """Meanwhile other partitions were asked."""
+    """It was not answered for a while: meanwhile other partitions were asked, and no room was kept for it."""
 
 
 class LeaseQuestions:
@@ -98,9 +98,12 @@ class LeaseQuestions:
                     room -= limit
 
     def room(self) -> int:
-        """How many more messages partitions may be asked for: what they have been asked for has its room."""
+        """How many more messages partitions may be asked for: what they have been asked for has its room. What was not
+        answered for a while has none until the consumer waits for it again.
+        """
         asked = 0 if self.asked is None else self.asked.limit
-        return self._leases.room() - asked - sum([each.limit for each in self.late.values()])
+        ahead = sum([each.limit for each in self.late.values() if not each.is_late])
+        return self._leases.room() - asked - ahead
 
     def _fetching(self, limit: int) -> c.Fetch:
         limits, member = self._session.limits, self._member
@@ -179,7 +182,7 @@ class LeaseQuestions:
     def _set_aside(self, asked: Asked) -> None:
         """The partition does not answer for now: it is looked at again when it does."""
         self.asked = None
-        self.late[asked.port] = asked._replace(is_late=True, limit=0)
+        self.late[asked.port] = asked._replace(is_late=True)
         self._turns.end(asked.port)
 
     # -- giving up

@@ -144,6 +144,58 @@ async def test_many_partitions_hold_no_more_than_may_be_in_flight(autojump_clock
                 await batch.ack()
 
 
+async def test_what_comes_late_keeps_its_room_while_others_are_asked(autojump_clock: Any, world: Any) -> None:
+    """A consumer that waits for a slow partition again asks no others for what has no room beside its answer."""
+    async with world.open() as runtime:
+        await _filled(runtime, partitions=2)
+    async with world.open() as runtime:
+        topic = runtime.topic("jobs")
+        async with topic.subscribe("group", max_in_flight=1) as consumer:
+            slowness = world.disk.slow(".log", 1.0)
+            assert await consumer.get_batch(max_records=2, timeout=0.0) is None
+            world.disk.unslow(slowness)
+            await trio.sleep(2.0)
+            first = await consumer.get_batch(max_records=2, timeout=1.0)
+            await first.ack()
+            held = await consumer.get_batch(max_records=2, timeout=1.0)
+            assert (len(held), held.partition) == (1, 1 - first.partition)
+            assert await consumer.get(timeout=1.0) is None
+            await held.ack()
+            assert (await consumer.get(timeout=1.0)).attempt == 1
+
+
+async def test_what_comes_late_goes_back_where_others_were_asked_meanwhile(
+    autojump_clock: Any, world: Any
+) -> None:
+    """A slow partition's answer is not handed over beside what others have been asked for ahead."""
+    async with world.open() as runtime:
+        await _filled(runtime, partitions=4)
+    async with world.open() as runtime:
+        topic = runtime.topic("jobs")
+        async with topic.subscribe("group", max_in_flight=5) as consumer:
+
+            async def take(*sizes: int) -> list[Any]:
+                return [
+                    await (
+                        consumer.get(timeout=1.0)
+                        if size == 0
+                        else consumer.get_batch(max_records=size, timeout=1.0)
+                    )
+                    for size in sizes
+                ]
+
+            world.disk.slow(f"{topic.topic_id}/3/", 0.03)
+            for each in await take(3, 0, 2):
+                await each.ack()
+            await trio.sleep(1.0)
+            (batch,) = await take(3)
+            await trio.sleep(0.1)
+            await batch.ack()
+            held = await take(0, 1, 2, 0, 1)
+            sizes = [1 if isinstance(each, callboard.ReceivedMessage) else len(each or ()) for each in held]
+            assert sum(sizes) <= 5
+
+
 async def test_who_becomes_slow_leaves_other_partitions_to_others(autojump_clock: Any, world: Any) -> None:
     """What was asked for ahead goes back when its caller is slow, and counts no attempt."""
     async with world.open() as runtime:

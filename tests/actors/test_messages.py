@@ -62,7 +62,15 @@ def test_commands_that_are_asked_name_their_answers():
     assert {command.__name__ for command in commands if not issubclass(command, Question)} == {
         *("PublishOne", "PublishMany", "Fetch"),  # their replies are awaited elsewhere
         *("WaitForReady", "WaitForVisible"),  # answered by notices, which say nothing
-        *("SettleUnawaited", "RemainingMembers", "Arm", "Cancel", "DeadLettersWait", "RouteGroup"),  # told
+        *(
+            "ProducerChanges",
+            "SettleUnawaited",
+            "RemainingMembers",
+            "Arm",
+            "Cancel",
+            "DeadLettersWait",
+            "RouteGroup",
+        ),  # told
         *("SourcesEnded", "OutboxOpened", "WaitingOpened", "PublishesWait"),  # told
         *("OpenAccount", "Wanted", "Departed", "Acted"),  # told
     }

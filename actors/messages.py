@@ -26,7 +26,11 @@ the actor of recurring publishes and the timer wheel understand.
 """
 ANSWERS: Final = (c.Offsets, c.LeasedRecords)
 """What commands are answered with that do not name the type of their answers as a `Question` does."""
-NOTICES: Final = (c.Returned, c.StateChanged, c.LeasesEnded, *groups.NOTICES, Due)
+NOTICES: Final = (
+    *(c.Returned, c.StateChanged, c.LeasesEnded, c.FilesOpened, c.OpeningWaits, c.TopicDeleted),
+    *groups.NOTICES,
+    Due,
+)
 """What they say to their peers."""
 
 

@@ -30,7 +30,7 @@ class BackgroundActors:
         if not only_looks:
             self._starts |= {
                 ROUTER: partial(DeadLetterRouter, directory, Counter()),
-                "recurring": partial(Recurring, directory.schedules, directory.wheel),
+                "recurring": partial(Recurring, directory.schedules, directory.wheel, directory.refusal),
             }
 
     def start(self, name: str) -> ActorRef[Any] | None:

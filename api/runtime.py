@@ -218,13 +218,11 @@ class Runtime:
         try:
             if error is None:
                 await self._flush_all(ports)
-            elif restarted := [port for port in ports if port.state == "restarting"]:
+            elif restarted := [port for port in ports if session.directory.state_of(port) == "restarting"]:
                 with trio.CancelScope(shield=True):
                     await self._flush_all(restarted)
         finally:
             session.state = "closing"
-            for port in ports:
-                port.is_closing = True
             try:
                 absorbed = await session.system.__aexit__(kind, error, traceback)
             finally:
@@ -247,7 +245,8 @@ class Runtime:
         accounts = [account for publisher in publishers for account in publisher.accounts()]
         waiting = {account.port for account in accounts if account.unawaited_waiting}
         for port in ports:
-            if port.opened_before or port in waiting:
+            view = self._session.directory.view(port)
+            if port in waiting or (view is not None and view.has_run):
                 with suppress(CallboardError):
                     try:
                         asked.append((port, port.ref.ask_nowait(Flush())))
@@ -527,6 +526,9 @@ class Runtime:
         session = self._session
         ports = [port for live in session.directory.topics() for port in live.ports]
         partitions, groups = await session.partition_statistics(ports), await self.groups()
+        waiting, outboxes = list(session.directory.waiting), list(session.directory.outboxes)
+        ports = [*(each.port for each in waiting), *(each.port for each in outboxes)]
+        beside = await session.partition_statistics(ports)
         timers, forwarded = await session.timer_statistics(), await session.forwarded()
         return RuntimeStatistics(
             directory=self.directory,
@@ -535,8 +537,8 @@ class Runtime:
             dead_letters=session.system.dead_letters.total,
             leased_messages=len(session.renewed_leases),
             timers=timers,
-            delayed=delayed_statistics(session.directory),
-            outbox=outbox_statistics(session.directory),
+            delayed=delayed_statistics(waiting, beside[: len(waiting)]),
+            outbox=outbox_statistics(outboxes, beside[len(waiting) :]),
             forwarding=forwarding_statistics(forwarded, groups, partitions),
             schedules=tuple(map(schedule_statistics, session.directory.schedules)),
             catalog=session.directory.catalog_losses,

@@ -177,7 +177,7 @@ class Session:
         """
         found = self.directory.outboxes.of(source)
         is_ready = found is not None and (found.takes_delayed or not delays)
-        if not is_ready and not source.is_deleted:
+        if not is_ready and self.directory.is_live(source):
             await self.ask_catalog(EnableOutbox(source.topic, delays))
             found = self.directory.outboxes.of(source)
         if found is None:
@@ -221,5 +221,6 @@ class Session:
                 for place, port in enumerate(ports):
                     nursery.start_soon(describe, place, port)
         self.check_open()
-        unknown = (PartitionStatistics(port.topic, port.index, port.state) for port in ports)
+        state_of = self.directory.state_of
+        unknown = (PartitionStatistics(port.topic, port.index, state_of(port)) for port in ports)
         return tuple(found.get(place, state) for place, state in enumerate(unknown))

@@ -100,7 +100,7 @@ class ActorChild:
     def stop(self, *, final: bool) -> None:
         """End the life gracefully."""
         if self._life is not None:
-            self._life.request_stop()
+            self._life.request_stop(final=final)
 
     def kill(self) -> None:
         """End the life now."""

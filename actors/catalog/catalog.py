@@ -101,7 +101,7 @@ class Catalog(Actor[CatalogCommand]):
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
-        self._calls = PartitionCalls(Timers(directory.wheel))
+        self._calls = PartitionCalls(Timers(directory.wheel), directory.refusal)
         self._made = MadeFolders(directory)
         self._next_consumer = 0
         self._disk: Disk

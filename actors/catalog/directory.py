@@ -9,6 +9,7 @@ there yet, and stop what still is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from datetime import UTC
 from functools import partial
 from typing import Any
@@ -21,7 +22,7 @@ from callboard.actors.catalog.losses import CatalogStatistics
 from callboard.actors.catalog.state import GroupRecord, TopicRecord
 from callboard.actors.groups.coordinator import Coordinator
 from callboard.actors.groups.membership import Membership
-from callboard.actors.kernel import ActorRef, MailboxSpec
+from callboard.actors.kernel import ActorRef, MailboxSpec, notify_all
 from callboard.actors.kernel.cell import stopped
 from callboard.actors.partition.beside.delayed import (
     DELAYED,
@@ -39,11 +40,12 @@ from callboard.actors.partition.beside.outbox import (
     outbox_settings,
 )
 from callboard.actors.partition.choice.record_window import WindowBudget
-from callboard.actors.partition.commands import DeliverySettings
+from callboard.actors.partition.commands import DeliverySettings, TopicDeleted
 from callboard.actors.partition.openings import Openings
 from callboard.actors.partition.partition import Partition
-from callboard.actors.partition.port import PartitionPort
+from callboard.actors.partition.port import REFUSING, PartitionPort, unavailable
 from callboard.actors.partition.spec import BackgroundAddress, PartitionSpec, ReadingGroups
+from callboard.actors.partition.view import PartitionView
 from callboard.actors.recurring.schedules import Schedules
 from callboard.actors.recurring.spec import Zones
 from callboard.actors.settings import GroupSettings, TopicSettings
@@ -68,6 +70,8 @@ class LiveTopic:
     settings: TopicSettings
     ports: tuple[PartitionPort, ...]
     partitions: tuple[PartitionSpec, ...] = ()
+    beside: list[PartitionSpec] = attrs.field(factory=list)
+    """Of its waiting partitions and its outboxes."""
     deleted: bool = False
     publisher: Any = None
     """What this process publishes to it with, once the topic was asked for."""
@@ -88,6 +92,11 @@ class LiveTopic:
     def all_ports(self) -> tuple[PartitionPort, ...]:
         """Those of its partitions, and of the partitions beside them."""
         return (*self.ports, *self.waiting, *(outbox.port for outbox in self.outboxes))
+
+    @property
+    def all_partitions(self) -> tuple[PartitionSpec, ...]:
+        """What all of these start with."""
+        return (*self.partitions, *self.beside)
 
     def alter(self, settings: TopicSettings) -> None:
         """Partitions that start from now on start with these settings; those that run must be sent them."""
@@ -124,6 +133,7 @@ class Directory:
         self._groups: Supervisor
         self._by_id: dict[str, LiveTopic] = {}
         self._by_name: dict[str, LiveTopic] = {}
+        self._views: dict[PartitionPort, PartitionView] = {}
         self._live_groups: dict[int, LiveGroup] = {}
         self._memberships: dict[int, Membership] = {}
         self.router, self.forwarder = BackgroundAddress(), BackgroundAddress()
@@ -162,6 +172,25 @@ class Directory:
 
     def topics(self) -> Iterable[LiveTopic]:
         return [self._by_name[name] for name in sorted(self._by_name)]
+
+    def is_live(self, port: PartitionPort) -> bool:
+        """Whether the partition's topic was not deleted."""
+        live = self._by_id.get(port.topic_id)
+        return live is not None and not live.deleted
+
+    def view(self, port: PartitionPort) -> PartitionView | None:
+        """What is known of a partition; None once its topic is deleted."""
+        return self._views.get(port)
+
+    def state_of(self, port: PartitionPort) -> str:
+        """The state of a partition, as it has said last."""
+        view = self._views.get(port)
+        return "stopping" if view is None else view.state
+
+    def refusal(self, port: PartitionPort, states: frozenset[str] = REFUSING) -> CallboardError | None:
+        """The error for what the state of a partition refuses, when it is one of these."""
+        view = self._views.get(port)
+        return view.unavailable() if view is not None and view.state in states else None
 
     def is_live_group(self, group_id: int) -> bool:
         """Whether the group's coordinator was started in this run."""
@@ -250,13 +279,10 @@ class Directory:
 
     def launch_topic(self, record: TopicRecord, groups: ReadingGroups) -> LiveTopic:
         """Start the partitions of a topic that is not live, which these groups read. They recover in their turn."""
-        ports = tuple(
-            PartitionPort(record.name, index, pending_bytes=self._limits.pending_bytes)
+        partitions = tuple(
+            self._spec(record.name, record.topic_id, index, record.settings)
             for index in range(record.settings.partitions)
         )
-        for port in ports:
-            port.topic_id = record.topic_id
-        partitions = tuple(self._spec(record.name, record.topic_id, port, record.settings) for port in ports)
         for spec in partitions:
             spec.router, spec.forwarder, spec.groups = self.router, self.forwarder, groups
         children = [self._child(spec, str(spec.index)) for spec in partitions]
@@ -269,25 +295,35 @@ class Directory:
                 awaited=False,
             )
         )
-        for port in ports:
-            port.ref = supervisor.child(str(port.index))
+        ports = tuple(self._port(spec, supervisor.child(str(spec.index))) for spec in partitions)
         live = LiveTopic(record.name, record.topic_id, record.settings, ports, partitions)
         self._by_id[record.topic_id] = self._by_name[record.name] = live
         if record.takes_dead_letters:
             self._start_router()  # the topic may know sources that have ended
         return live
 
-    def _spec(self, name: str, topic_id: str, port: PartitionPort, settings: TopicSettings) -> PartitionSpec:
-        return PartitionSpec(
-            name,
-            topic_id,
-            port.index,
-            settings,
-            port,
-            self.openings,
-            self.windows,
-            self.wheel,
+    def _spec(
+        self, name: str, topic_id: str, index: int, settings: TopicSettings, holds: str = "", folder: str = ""
+    ) -> PartitionSpec:
+        shared = self.openings, self.windows, self.wheel
+        return PartitionSpec(name, topic_id, index, settings, *shared, holds=holds, folder=folder)
+
+    def _port(self, spec: PartitionSpec, ref: ActorRef[Any]) -> PartitionPort:
+        """Where a partition that was started now is found; what it says is heard from now on."""
+        port = PartitionPort(
+            spec.topic, spec.topic_id, spec.index, ref, spec.holds, self._limits.pending_bytes
         )
+        self._views[port] = PartitionView(port)
+        return port
+
+    def _beside(
+        self, live: LiveTopic, index: int, settings: TopicSettings, holds: str, folder: str
+    ) -> PartitionPort:
+        """Start a partition beside those of the topic."""
+        spec = self._spec(live.name, live.topic_id, index, settings, holds, folder)
+        live.beside.append(spec)
+        supervisor = self._topics.supervisor(live.name)
+        return self._port(spec, supervisor.add_child(self._child(spec, folder)))
 
     def _child(self, spec: PartitionSpec, name: str) -> ChildSpec:
         return ChildSpec(
@@ -298,22 +334,17 @@ class Directory:
             awaited=False,
             backoff=PARTITION_BACKOFF,
             shutdown_grace=30.0,
-            on_failed=partial(_partition_failed, spec.port),
+            on_failed=partial(_partition_failed, spec),
         )
 
     def launch_waiting(self, live: LiveTopic) -> None:
         """Start the waiting partitions of a topic, unless they run, and the mover of their records."""
         if live.waiting:
             return
-        supervisor, settings = self._topics.supervisor(live.name), waiting_settings(live.settings)
+        settings = waiting_settings(live.settings)
         kept, ports = attrs.evolve(settings, retention_age=SETTLED_AGE_S), []
         for target in live.ports:
-            port = PartitionPort(
-                live.name, target.index, pending_bytes=self._limits.pending_bytes, holds=DELAYED
-            )
-            spec = self._spec(live.name, live.topic_id, port, settings)
-            port.topic_id, spec.folder = live.topic_id, waiting_folder(target.index)
-            port.ref = supervisor.add_child(self._child(spec, spec.folder))
+            port = self._beside(live, target.index, settings, DELAYED, waiting_folder(target.index))
             ports.append(port)
             self.waiting.add(Waiting(port, target, kept))
             opened = WaitingOpened(live.topic_id, target.index)
@@ -325,14 +356,10 @@ class Directory:
         """Start the outbox partitions of a topic, unless they run, and the actor that forwards what is in them."""
         if live.outboxes:
             return
-        supervisor, settings = self._topics.supervisor(live.name), outbox_settings(live.settings)
-        limits, found = self._limits, []
-        kept = attrs.evolve(settings, retention_age=SENT_AGE_S, retention_bytes=limits.outbox_bytes)
+        settings, found = outbox_settings(live.settings), []
+        kept = attrs.evolve(settings, retention_age=SENT_AGE_S, retention_bytes=self._limits.outbox_bytes)
         for source in live.ports:
-            port = PartitionPort(live.name, source.index, pending_bytes=limits.pending_bytes, holds="outbox")
-            spec = self._spec(live.name, live.topic_id, port, settings)
-            port.topic_id, spec.folder = live.topic_id, outbox_folder(source.index)
-            port.ref = supervisor.add_child(self._child(spec, spec.folder))
+            port = self._beside(live, source.index, settings, "outbox", outbox_folder(source.index))
             outbox = Outbox(port, source, kept)
             found.append(outbox)
             self.outboxes.add(outbox)
@@ -346,13 +373,14 @@ class Directory:
 
         Raises `ActorStopped`.
         """
-        ports = live.all_ports
-        for port in ports:
+        found: list[PartitionView] = []
+        for port in live.all_ports:
             if live.deleted:  # also before the first one, or between two
                 raise stopped(port.ref.path)
+            found.append(self._views[port])
             await self._topics.supervisor(live.name).settled(port.ref.path.rpartition("/")[2])
-        lacking = {port.holds for port in ports if not port.has_files}
-        return frozenset({port.holds for port in ports} - lacking)
+        lacking = {view.port.holds for view in found if not view.has_files}
+        return frozenset({view.port.holds for view in found} - lacking)
 
     async def opened(self, live: LiveTopic) -> StorageError | None:
         """Wait until each of the topic's partitions runs, or has failed, or one finds no space: returns what that met.
@@ -360,6 +388,7 @@ class Directory:
         Raises `ActorStopped`.
         """
         supervisor = self._topics.supervisor(live.name)
+        views = [self._views[port] for port in live.ports if port in self._views]
         lacks: list[StorageError] = []
         with trio.CancelScope() as waiting:
 
@@ -367,12 +396,11 @@ class Directory:
                 lacks.append(lack)
                 waiting.cancel()
 
-            for port in live.ports:
-                port.opening_lacks_space = note
-            for port in live.ports:
-                await supervisor.settled(str(port.index))
-        for port in live.ports:
-            port.opening_lacks_space = None
+            with ExitStack() as noting:
+                for view in views:
+                    noting.enter_context(view.noting(note))
+                for port in live.ports:
+                    await supervisor.settled(str(port.index))
         return lacks[0] if lacks else None
 
     async def retire_topic(self, record: TopicRecord) -> None:
@@ -384,8 +412,9 @@ class Directory:
                 self._to_scheduler.withdraw(WaitingOpened(live.topic_id, port.index))
                 self._to_forwarder.withdraw(OutboxOpened(live.topic_id, port.index))
             for port in live.all_ports:
-                port.is_deleted = True
-                port.wake_restart_waiters()
+                if (view := self._views.pop(port, None)) is not None:
+                    view.close()
+                notify_all(port.ref, TopicDeleted())
                 self.waiting.remove(port)
                 self.outboxes.remove(port)
             self.schedules.retire(record.topic_id)
@@ -441,6 +470,5 @@ class Directory:
         return list(self._live_groups)
 
 
-def _partition_failed(port: PartitionPort, path: str, cause: BaseException | None) -> CallboardError:
-    port.state, port.failure = "failed", cause
-    return port.unavailable()
+def _partition_failed(spec: PartitionSpec, path: str, cause: BaseException | None) -> CallboardError:
+    return unavailable(spec.topic, spec.index, spec.label, "failed", cause)

@@ -31,9 +31,9 @@ class MadeFolders:
 
     def must_wait(self, live: LiveTopic, record: TopicRecord) -> bool:
         """Have the topic's partitions know what the catalog says of their folders; whether to `wait` for some."""
-        for port in live.all_ports:
-            port.is_made = port.is_made or port.holds in record.made
-        is_due = not live.is_noting and not all(port.is_made for port in live.all_ports)
+        for spec in live.all_partitions:
+            spec.is_made = spec.is_made or spec.holds in record.made
+        is_due = not live.is_noting and not all(spec.is_made for spec in live.all_partitions)
         live.is_noting |= is_due
         return is_due
 
@@ -63,8 +63,8 @@ class MadeFolders:
             if self._made.get(topic_id) == made:
                 del self._made[topic_id]
             live = self._directory.by_id(topic_id)
-            for port in () if live is None else live.all_ports:
-                port.is_made |= port.holds in made
+            for spec in () if live is None else live.all_partitions:
+                spec.is_made |= spec.holds in made
         self._noting.clear()
 
     async def close(self, journal: Journal, found: CatalogState) -> None:

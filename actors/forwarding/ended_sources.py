@@ -52,7 +52,7 @@ class EndedSources:
     def __init__(self, directory: Directory, timers: Timers) -> None:
         self._directory = directory
         self._timers = timers
-        self._calls = PartitionCalls(timers)
+        self._calls = PartitionCalls(timers, directory.refusal)
         self._flag = Flag()
 
     async def forget(self) -> None:

@@ -65,7 +65,7 @@ class Forwarder(Actor[ForwarderCommand]):
         self._directory = directory
         self._moves = moves
         self._timers = Timers(directory.wheel)
-        self._calls = PartitionCalls(self._timers)
+        self._calls = PartitionCalls(self._timers, directory.refusal)
         """Those of all outboxes: their lines share the credit that one target grants."""
         self._ended = EndedSources(directory, self._timers)
 
@@ -237,7 +237,7 @@ class OutboxLines:
             line.entries.popleft()
 
     def _is_live(self) -> bool:
-        return not self._outbox.source.is_deleted
+        return self._directory.is_live(self._outbox.source)
 
     async def _drop(self, line: PartitionLine) -> None:
         """The topic is not there: if it never will be, nor will what is for it."""

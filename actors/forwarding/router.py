@@ -73,7 +73,7 @@ class DeadLetterRouter(Actor[RouterCommand]):
         self._held: dict[str, str] = {}
         """By topic that takes no dead letters now: why."""
         self._timers = Timers(directory.wheel)
-        self._calls = PartitionCalls(self._timers)
+        self._calls = PartitionCalls(self._timers, directory.refusal)
         self._ended = EndedSources(directory, self._timers)
         self._lines: dict[str, dict[Source, None]] = {}
         """By topic: the sources of its line, of which the first is drained, and stays until it is."""
@@ -214,7 +214,7 @@ class DeadLetterRouter(Actor[RouterCommand]):
         return live.topic_id, found[-1].letter.number
 
     def _is_live(self, source: Source) -> bool:
-        return not source.port.is_deleted and self._directory.is_live_group(source.group_id)
+        return self._directory.is_live(source.port) and self._directory.is_live_group(source.group_id)
 
 
 def _found(letter: StoredLetter, place: Place | None) -> Found:

@@ -120,7 +120,7 @@ class DelayedLine:
         self._directory = directory
         self._waiting = waiting
         self._timers = scheduler.timers
-        self._calls = PartitionCalls(scheduler.timers)
+        self._calls = PartitionCalls(scheduler.timers, directory.refusal)
         self._stamps = Stamps()
         """What the partition has noticed of them."""
         self._pending = Pending(directory.waiting.run, self._stamps)
@@ -335,7 +335,7 @@ class DelayedLine:
                     await self._answer()
 
     def _is_live(self) -> bool:
-        return not self._waiting.port.is_deleted
+        return self._directory.is_live(self._waiting.port)
 
 
 def _reading(offset: int, records: int = BATCH_RECORDS_MAX) -> c.Read:

@@ -240,7 +240,7 @@ class Coordinator(Actor[CoordinatorCommand]):
                     except PartitionUnavailable:
                         pass
                     except ActorStopped:
-                        if self._membership.topics is None or not port.is_deleted:
+                        if self._membership.topics is None or self._directory.is_live(port):
                             raise
             except InternalError:
                 raise

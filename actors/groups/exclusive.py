@@ -17,16 +17,17 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from callboard.actors.groups.commands import Assigned, HandedOver, LookAgain, Place, TakenAway
-from callboard.actors.kernel import notify
+from callboard.actors.kernel import Began, Failed, Peer, Terminated, notify
 from callboard.actors.notices import HandOverForced
-from callboard.actors.partition.commands import AssignPartition
+from callboard.actors.partition.commands import AssignPartition, TopicDeleted
 from callboard.actors.timing import Flag
-from callboard.log.errors import ActorCrashed, ActorStopped, MailboxFull, PartitionUnavailable
+from callboard.log.errors import ActorCrashed, ActorStopped, InternalError, MailboxFull, PartitionUnavailable
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.directory import Directory
+    from callboard.actors.catalog.directory import Directory, LiveTopic
     from callboard.actors.groups.membership import Membership
     from callboard.actors.kernel import Context
+    from callboard.actors.partition.commands import PartitionCommand
     from callboard.actors.partition.port import PartitionPort
 
 
@@ -46,8 +47,10 @@ class ExclusivePartitions:
         self._name = name
         self._group_id = group_id
         self._membership = membership
-        self._deleted = _Waiter()
-        """Notified of topics that are deleted, and needlessly when their first partition is back."""
+        self._deleted = Flag()
+        """Set when a topic is deleted."""
+        self._topics: dict[str, _Heard] = {}
+        """By id, of those that are shared out: what hears of that."""
 
     def begin(self) -> None:
         """Go on with what an earlier incarnation has begun."""
@@ -57,11 +60,15 @@ class ExclusivePartitions:
 
     async def _follow_deletions(self) -> None:
         """Share out anew what is left when a topic is deleted. Members that own nothing hear of it only here."""
-        while True:
-            for member in self._membership.members.values():
-                notify(self._context.ref, member.number, LookAgain())
-            await self._deleted.told.wait()
-            self.rebalance()
+        try:
+            while True:
+                for member in self._membership.members.values():
+                    notify(self._context.ref, member.number, LookAgain())
+                await self._deleted.wait()
+                self.rebalance()
+        finally:
+            for heard in self._topics.values():
+                heard.close()
 
     def rebalance(self) -> None:
         """Members have come, or gone: decide anew, have the partitions know, and tell the members."""
@@ -71,8 +78,7 @@ class ExclusivePartitions:
             live.topic_id: live for member in members for live in member.topics.values() if not live.deleted
         }
         readers = {member.consumer: frozenset(member.topics) & lives.keys() for member in members}
-        for live in lives.values():
-            live.ports[0].add_restart_waiter(self._deleted)
+        self._hear_of(lives)
         counts = {topic_id: len(live.ports) for topic_id, live in lives.items()}
         changed = membership.assignment.rebalance(readers, counts, self._context.clock.monotonic())
         membership.rebalances += bool(changed)
@@ -83,6 +89,13 @@ class ExclusivePartitions:
             handed_over = [place for place in places if not assignment.rows[place].is_moving]
             assigned = Assigned(frozenset(places), frozenset(handed_over))
             notify(self._context.ref, member.number, assigned)
+
+    def _hear_of(self, lives: dict[str, LiveTopic]) -> None:
+        """Hear when one of these topics is deleted, and of no others."""
+        for topic_id in self._topics.keys() - lives.keys():
+            self._topics.pop(topic_id).close()
+        for topic_id in lives.keys() - self._topics.keys():
+            self._topics[topic_id] = _Heard(lives[topic_id].ports[0], self._deleted, TopicDeleted)
 
     def _start(self, places: list[Place]) -> None:
         for place in places:
@@ -129,19 +142,39 @@ class ExclusivePartitions:
             notify(self._context.ref, member.number, TakenAway(place))
 
 
-class _Waiter:
-    """Notified when a partition that it waits for is back, or deleted."""
+class _Heard:
+    """Hears what a partition says, and sets a flag when it is one of these notices."""
 
-    def __init__(self) -> None:
-        self.told = Flag()
+    def __init__(self, port: PartitionPort, flag: Flag, *notices: type[object]) -> None:
+        self._flag = flag
+        self._notices = notices
+        self.has_failed = False
+        """Whether the partition has failed for good."""
+        self._peer: Peer[None, PartitionCommand] = Peer(port.ref, self)
+        self._peer.open()
 
-    def noticed(self, _: PartitionPort) -> None:
-        """Look again."""
-        self.told.set()
+    def close(self) -> None:
+        """Hear nothing more."""
+        self._peer.close()
+
+    def compose(self, _: None) -> PartitionCommand:
+        """It has no news for the partition."""
+        raise InternalError("a coordinator that waits for a partition only hears", invariant="E1")
+
+    def hear(self, message: object) -> None:
+        """The partition says this."""
+        if isinstance(message, Failed):
+            self.has_failed = True
+        elif isinstance(message, self._notices):
+            self._flag.set()
 
 
 async def _until_back(port: PartitionPort) -> None:
-    waiter = _Waiter()
-    if port.state == "failed":  # else it was revived meanwhile
-        port.add_restart_waiter(waiter)
-        await waiter.told.wait()
+    """Wait until a partition that has failed begins again, or is deleted."""
+    flag = Flag()
+    heard = _Heard(port, flag, Began, TopicDeleted, Terminated)
+    try:
+        if heard.has_failed:  # else it was revived meanwhile
+            await flag.wait()
+    finally:
+        heard.close()

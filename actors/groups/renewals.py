@@ -223,8 +223,10 @@ def _ask(lease: RenewedLease, now: float) -> Reply | Literal[False] | None:
     lease.asked_at = now
     try:
         return lease.port.ref.ask_nowait(message)
+    except ActorStopped:
+        return False
     except CallboardError:
-        return False if lease.port.is_deleted else None
+        return None
 
 
 async def _kept(reply: Reply | Literal[False] | None, until: float) -> bool | None:

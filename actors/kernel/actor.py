@@ -75,6 +75,11 @@ class Context(Generic[M]):
         """Whether notices of peers wait, which come before the messages of its mailbox: for the broker's own actors."""
         return self._incarnation.cell.mailbox.notices > 0
 
+    @property
+    def is_final_stop(self) -> bool:
+        """Whether it was asked to stop for good, and no incarnation follows: for the broker's own actors."""
+        return self._incarnation.is_final_stop
+
     def stop(self) -> None:
         """End this incarnation gracefully after the current message."""
         self._incarnation.request_stop()

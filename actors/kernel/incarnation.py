@@ -70,6 +70,7 @@ class ActorIncarnation(Generic[M]):
         self._until_stop: trio.CancelScope | None = None
         self._stop_requested = False
         self._killed = False
+        self.is_final_stop = False
         self._open: dict[Reply, None] = {}
         """The questions that have no answer yet, in their order."""
         cell.incarnation = self
@@ -77,9 +78,10 @@ class ActorIncarnation(Generic[M]):
 
     # -- control --------------------------------------------------------------------------------------------
 
-    def request_stop(self) -> None:
-        """End after the current message (L2)."""
+    def request_stop(self, *, final: bool = False) -> None:
+        """End after the current message (L2); `final` when no incarnation follows."""
         self._stop_requested = True
+        self.is_final_stop = self.is_final_stop or final
         self.cell.state = "stopping"
         if self._batch is not None:
             self._batch.halt()

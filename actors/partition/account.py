@@ -23,11 +23,19 @@ C2  The records that a client did not await are each stored, or counted with tho
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
+from weakref import WeakKeyDictionary
 
-from callboard.actors.kernel import Began, Failed, Peer, Terminated
+from callboard.actors.kernel import Failed, Peer, Terminated
 from callboard.actors.partition.budget import Budget
-from callboard.actors.partition.commands import LeasesEnded, OpenAccount, Returned, StateChanged, Wanted
+from callboard.actors.partition.commands import (
+    LeasesEnded,
+    OpenAccount,
+    Returned,
+    StateChanged,
+    TopicDeleted,
+    Wanted,
+)
 from callboard.actors.partition.port import REFUSING, unavailable
 
 if TYPE_CHECKING:
@@ -47,6 +55,14 @@ OPENING: Final = frozenset({"starting", "recovering", "restarting", "full"})
 """States in which the partition may wait for its turn to open, or soon will."""
 
 
+class RestartWaiter(Protocol):
+    """A consumer that found a partition unavailable and waits until it is back."""
+
+    def noticed(self, partition: PartitionPort, /) -> object:
+        """It is worth another look."""
+        ...
+
+
 class Account:
     """See the module."""
 
@@ -54,9 +70,11 @@ class Account:
         "_dropped_below",
         "_first_leases",
         "_peer",
+        "_waiters",
         "credit",
         "ended_some",
         "failure",
+        "is_deleted",
         "number",
         "port",
         "ref",
@@ -74,17 +92,21 @@ class Account:
         """As the partition has said last."""
         self.failure: BaseException | None = None
         """What it failed with for good."""
+        self.is_deleted = False
+        """The partition's topic was deleted."""
         self.unawaited_waiting = 0
         """Records published with `acks="none"` of which nothing is known yet."""
         self.unawaited_failures = 0
         self.unawaited_error: BaseException | None = None
         self.ended_some = False
-        """Whether leases of some group have ended before they ran out."""
+        """Whether leases have ended before they ran out: those of some group, or all."""
         self._first_leases: dict[int, int] = {}
         """By group's id, of those that were sought elsewhere: the first lease since then."""
         self._dropped_below: dict[int, int] = {}
         """By group's id, of those of which retention has dropped unread records: the first offset that it has left."""
-        self._peer: Peer[ClientNews, PartitionCommand] = Peer(port.ref, self)
+        self._waiters: WeakKeyDictionary[RestartWaiter, None] | None = None
+        """Held weakly: a consumer that gave up leaves nothing behind."""
+        self._peer: Peer[News, PartitionCommand] = Peer(port.ref, self)
         self.number = self._peer.number
         """What names the client in its publishes."""
         self._peer.open()
@@ -111,6 +133,18 @@ class Account:
         if self.state in OPENING:
             self._peer.mark(ClientNews.WANTED)
 
+    def wait_until_back(self, waiter: RestartWaiter) -> None:
+        """Have `waiter` look again when the partition runs again, or is deleted."""
+        if self._waiters is None:
+            self._waiters = WeakKeyDictionary()
+        self._waiters[waiter] = None
+
+    def _wake_waiters(self) -> None:
+        """The partition is back, or gone for good: notify all that still wait, and forget them."""
+        waiters, self._waiters = self._waiters, None
+        for waiter in list(waiters or ()):
+            waiter.noticed(self.port)
+
     def unavailable(self) -> CallboardError:
         """The error for an operation that the partition's state refuses."""
         port, cause = self.port, self.failure if self.state == "failed" else None
@@ -131,7 +165,7 @@ class Account:
             known.pop(group_id, None)
             if value:
                 known[group_id] = value
-        self.ended_some = bool(self._first_leases or self._dropped_below)
+        self.ended_some = self.is_deleted or bool(self._first_leases or self._dropped_below)
 
     # -- records that are not awaited
 
@@ -158,7 +192,7 @@ class Account:
         """What there is to say."""
         return Wanted() if news is ClientNews.WANTED else OpenAccount(self.number)
 
-    def hear(self, message: Returned | StateChanged | LeasesEnded | Began | Failed | Terminated) -> None:
+    def hear(self, message: object) -> None:
         """The partition says this."""
         match message:
             case Returned(size_bytes, records, error):
@@ -170,9 +204,14 @@ class Account:
                 if state in REFUSING:
                     self.credit.interrupt()
                 elif state == "recovering" and self.credit.waiting_bytes:
-                    self._peer.mark(ClientNews.WANTED)
+                    self._peer.mark(News.WANTED)
+                elif state == "running":
+                    self._wake_waiters()
             case LeasesEnded(group_id, first_lease, start_offset):
                 self._leases_ended(group_id, first_lease, start_offset)
+            case TopicDeleted():
+                self.is_deleted = self.ended_some = True
+                self._wake_waiters()
             case Failed(cause):
                 self.state, self.failure = "failed", cause
                 self.credit.interrupt()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.account import Account
 from callboard.actors.partition.port import REFUSING
-from callboard.log.errors import ActorCrashed, ActorStopped, MailboxFull, StorageError
+from callboard.log.errors import ActorCrashed, ActorStopped, CallboardError, MailboxFull, StorageError
 
 if TYPE_CHECKING:
     from callboard.actors.kernel import Question
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from callboard.log.format.columns import Columns
 
 A = TypeVar("A")
+Refusal = Callable[["PartitionPort", frozenset[str]], "CallboardError | None"]
 
 PAUSE_S: Final = 0.1
 """A full mailbox is tried again after this."""
@@ -30,8 +31,10 @@ class SourceEnded(ActorStopped):
 class PartitionCalls:
     """Asks on behalf of one actor."""
 
-    def __init__(self, timers: Timers) -> None:
+    def __init__(self, timers: Timers, refusal: Refusal) -> None:
         self._timers = timers
+        self._refusal = refusal
+        """Tells the error for what the state of a partition refuses, when it is one of these."""
         self._storing: dict[PartitionPort, tuple[Account, int]] = {}
         """The accounts with partitions at which something is stored now, and by how many tasks."""
 
@@ -42,8 +45,8 @@ class PartitionCalls:
         answers.
         """
         while True:
-            if port.state in unless and not port.is_deleted:
-                raise port.unavailable()
+            if (refusal := self._refusal(port, unless)) is not None:
+                raise refusal
             try:
                 return await port.ref.ask(command)
             except ActorCrashed:
@@ -84,8 +87,10 @@ class PartitionCalls:
         with self._account(target) as account:
             size, credit = batch.size_bytes, account.credit
             account.want()
-            if target.state in REFUSING or account.refuses or not await credit.take(size):
-                raise target.unavailable()
+            if (refusal := self._refusal(target, REFUSING)) is not None:
+                raise refusal
+            if not await credit.take(size):
+                raise self._refusal(target, REFUSING) or account.unavailable()
             try:
                 if not is_live():
                     raise SourceEnded(

@@ -25,7 +25,7 @@ from callboard.actors.delivery.failing import StoredLetter
 from callboard.actors.delivery.receipts import OffsetRange, Settlement
 from callboard.actors.kernel import Question
 from callboard.actors.settings import TopicSettings
-from callboard.log.errors import CallboardError
+from callboard.log.errors import CallboardError, StorageError
 from callboard.log.format.columns import Columns
 
 Ranges = Sequence[tuple[int, int]]
@@ -101,6 +101,25 @@ class OpenAccount:
 @attrs.frozen
 class Wanted:
     """A task of a client waits for the partition. While it waits for its turn to open, it comes before others then."""
+
+
+@attrs.frozen
+class FilesOpened:
+    """To the directory: log and journal are open; whether all files are made, or some wait for space on the disk."""
+
+    has_all: bool
+
+
+@attrs.frozen
+class OpeningWaits:
+    """To the directory: the partition cannot be opened, or all its files made, until there is space on the disk."""
+
+    lack: StorageError
+
+
+@attrs.frozen
+class TopicDeleted:
+    """To clients, from the catalog: the partition's topic is deleted; its actor is about to stop."""
 
 
 @attrs.frozen

@@ -97,5 +97,5 @@ async def _opened(
             limits=context.limits,
         )
     except JournalInvalid as error:
-        raise invalid_journal(spec.port.label, spec.journal_directory, error) from error
+        raise invalid_journal(spec.label, spec.journal_directory, error) from error
     return journal, states

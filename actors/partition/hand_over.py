@@ -21,6 +21,8 @@ class HandOver:
     """What its core hands on."""
     producers_begun: Begun = attrs.field(factory=Begun)
     """The lives of producers that began in this process."""
+    has_run: bool = False
+    """An incarnation has recovered, and run."""
     journal_end: ProvenEnd = attrs.field(factory=ProvenEnd)
     """How far the delivery journal was proven, whatever the disk says of it after a restart."""
     is_full: bool = False

@@ -75,13 +75,13 @@ Found = TypeVar("Found")
 
 
 class Partition(Actor[c.PartitionCommand]):
-    """See the module. A new instance per incarnation; `PartitionSpec` and its port outlive it."""
+    """See the module. A new instance per incarnation; `PartitionSpec` outlives it."""
 
     defers_interrupts = True
 
     def __init__(self, spec: PartitionSpec) -> None:
         self._spec = spec
-        self._port = spec.port
+        self._state = "starting"
         self._journal: Journal
         self._log: PartitionLog
         self._log_part: LogParticipant
@@ -112,7 +112,7 @@ class Partition(Actor[c.PartitionCommand]):
         """Recover log and journal when it is this partition's turn, decide what becomes of the leases, start the
         committer.
         """
-        context, port = self.context, self._port
+        context = self.context
         self._enter("recovering")
         carried = self._spec.hand_over.carried
         carried.begin_with(self._spec.groups.openings, self._spec.groups.keep_expired)
@@ -126,7 +126,7 @@ class Partition(Actor[c.PartitionCommand]):
         core = self._core
         carried.has_expiries |= self._spec.settings.default_ttl is not None
         now, numbering = context.clock.monotonic(), self._journal.next_id
-        await in_steps(core.begin_in_steps(now, restarted=port.opened_before, numbering=numbering))
+        await in_steps(core.begin_in_steps(now, restarted=self._spec.hand_over.has_run, numbering=numbering))
         await open_lost(core, carried, self._log, context.clock, numbering)
         self._perform()
         self._arm_upkeep()
@@ -134,8 +134,7 @@ class Partition(Actor[c.PartitionCommand]):
         context.start_task(self._committer.watch, self._stuck_changed, name="watchdog")
         self._alarm = context.start_task(self._run_alarm, name="alarm")
         self._enter("running")
-        port.opened_before = True
-        port.wake_restart_waiters()
+        self._spec.hand_over.has_run = True
         self._maintain()
 
     async def _turn_after(self, pause_s: float) -> Turn | None:
@@ -160,7 +159,7 @@ class Partition(Actor[c.PartitionCommand]):
 
     def _enter(self, state: str) -> None:
         """Be in this state, and have all clients know."""
-        self._port.state = state
+        self._state = state
         notify_all(self.context.ref, c.StateChanged(state))
 
     async def _has_recovered(self, turn: Turn) -> bool:
@@ -193,8 +192,7 @@ class Partition(Actor[c.PartitionCommand]):
             self._lacks_space = True
             if not self._has_started:
                 self._enter("full")
-            if self._port.opening_lacks_space is not None:
-                self._port.opening_lacks_space(error)
+            notify_all(self.context.ref, c.OpeningWaits(error))
             self.context.emit(notices.OpeningLacksSpace(self.context.path, str(error)))
 
     def _tell_damage(self, damage: Damage, *, is_new: bool) -> None:
@@ -217,18 +215,18 @@ class Partition(Actor[c.PartitionCommand]):
         stamps.changed = lambda: None
         noticed = self._noticed = NoticedStamps(files, spec.journal_directory, stamps)
         await noticed.load(journal)
-        self._journal, states = await open_delivery_journal(files, spec, context, spec.port.lacks(journal))
+        self._journal, states = await open_delivery_journal(files, spec, context, spec.lacks(journal))
         publishers = self._publishers = publishers_of(files, spec, context)
         published_end = await publishers.load(journal)
         log = self._log = await PartitionLog.open(
             files,
             spec.directory,
             log_settings(spec.settings, context.limits),
-            label=self._port.label,
+            label=self._spec.label,
             clock=context.clock,
             entropy=context.entropy,
             named_end=max(states.named_end(), published_end),
-            is_gone=spec.port.lacks(folder),
+            is_gone=spec.lacks(folder),
             limits=spec.log_limits(context.limits),
             stamps=stamps,
         )
@@ -236,7 +234,7 @@ class Partition(Actor[c.PartitionCommand]):
         lack = log.owed_for or self._journal.lack
         if lack is not None:
             self._tell_lack(lack)
-        self._port.opened(lack, log.record)
+        notify_all(context.ref, c.FilesOpened(lack is None))
         new = log.record.take_new()
         for damage in log.damages:
             self._tell_damage(damage, is_new=damage in new)
@@ -247,7 +245,7 @@ class Partition(Actor[c.PartitionCommand]):
         core = self._core = PartitionCore(
             states,
             spec.hand_over.carried,
-            label=self._port.label,
+            label=self._spec.label,
             start_offset=log.start_offset,
             visible_end=log.visible_end,
             is_abandoned=attrgetter("abandoned"),
@@ -285,7 +283,7 @@ class Partition(Actor[c.PartitionCommand]):
         self._rest()
         if self._has_started:
             now = self.context.clock.monotonic()
-            await in_steps(self._core.members.release_in_steps(now, all_leases=self._port.is_closing))
+            await in_steps(self._core.members.release_in_steps(now, all_leases=self.context.is_final_stop))
             self._core.notify_all()
             self._perform()
             await self._committer.closed()
@@ -302,7 +300,7 @@ class Partition(Actor[c.PartitionCommand]):
             return
         self._core.end()
         unknown = ActorCrashed(
-            f"partition {self._port.label} crashed with this in hand ({describe(error)})."
+            f"partition {self._spec.label} crashed with this in hand ({describe(error)})."
             " It may or may not have happened; look, or repeat it if repeating is harmless.",
             path=self.context.path,
         )
@@ -316,7 +314,7 @@ class Partition(Actor[c.PartitionCommand]):
         self._upkeep.cancel()
 
     def _stuck_changed(self, stuck: bool) -> None:
-        if self._port.state in ("running", "stuck"):
+        if self._state in ("running", "stuck"):
             self._enter("stuck" if stuck else "running")
         self.context.emit(notices.PartitionStuck(self.context.path, stuck))
 
@@ -384,7 +382,7 @@ class Partition(Actor[c.PartitionCommand]):
             case c.AckAndPublish():
                 core.outbox.ack_and_publish(message, reply, now)
             case c.OpenAccount(client):
-                notify(self.context.ref, client, c.StateChanged(self._port.state))
+                notify(self.context.ref, client, c.StateChanged(self._state))
             case c.Wanted():
                 pass
             case c.Flush():
@@ -462,7 +460,7 @@ class Partition(Actor[c.PartitionCommand]):
         if reply is None or reply.done:
             return
         told = InternalError(
-            f"partition {self._port.label} cannot handle {type(message).__name__}: {describe(error)}",
+            f"partition {self._spec.label} cannot handle {type(message).__name__}: {describe(error)}",
             invariant="A1",
         )
         told.__cause__ = error
@@ -582,7 +580,7 @@ class Partition(Actor[c.PartitionCommand]):
         return c.PartitionStatistics(
             topic=self._spec.topic,
             partition=self._spec.index,
-            state=self._state,
+            state=self._shown_state,
             start_offset=log.start_offset,
             next_offset=log.next_offset,
             visible_end=log.visible_end,
@@ -609,8 +607,8 @@ class Partition(Actor[c.PartitionCommand]):
         )
 
     @property
-    def _state(self) -> str:
-        log, state = self._log, self._port.state
+    def _shown_state(self) -> str:
+        log, state = self._log, self._state
         if state != "running":
             return state
         lacks_space = self._log_part.lacks_space or self._journal.is_short_of_space
@@ -732,7 +730,7 @@ class Partition(Actor[c.PartitionCommand]):
         except StorageError as error:
             fails(error)
         except MemoryError:
-            fails(StorageError(f"{self._port.label}: too little memory to read it. Read less at a time."))
+            fails(StorageError(f"{self._spec.label}: too little memory to read it. Read less at a time."))
         else:
             self._tell_new_damage()
             return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -12,13 +12,15 @@ from callboard.actors.partition.choice.record_window import WindowBudget
 from callboard.actors.partition.commands import DeliverySettings, OpenGroup
 from callboard.actors.partition.hand_over import HandOver
 from callboard.actors.partition.openings import Openings
-from callboard.actors.partition.port import PartitionPort
+from callboard.actors.partition.port import label_of
 from callboard.actors.settings import TopicSettings
 from callboard.actors.timing import WheelAddress
 from callboard.log.errors import TopicFull
 from callboard.log.format.compression import Compression
 from callboard.log.limits import WAITING_CACHE_BYTES, Limits
 from callboard.log.partition.retention import LogSettings
+from callboard.log.seams.disk import Entry
+from callboard.log.segments.small_files import holds_log
 
 
 def partition_directory(topic_id: str, index: int | str) -> str:
@@ -69,18 +71,21 @@ class ReadingGroups:
 
 @attrs.define(eq=False)
 class PartitionSpec:
-    """Which partition an actor is, and where its files are. Shared by all incarnations."""
+    """Which partition an actor is, and where its files are. Each incarnation begins with it as it is then."""
 
     topic: str
     topic_id: str
     index: int
     settings: TopicSettings
-    port: PartitionPort
     openings: Openings
     windows: WindowBudget
     """Of all partitions of the runtime."""
     wheel: WheelAddress
     """Of the runtime."""
+    holds: str = ""
+    """What is in it besides what was published; "" for a partition of the topic itself."""
+    is_made: bool = False
+    """Its folder and that of its delivery journal were made: when one is not there, it is gone."""
     router: BackgroundAddress | None = None
     """None for partitions that keep no dead letters of users' groups."""
     forwarder: BackgroundAddress | None = None
@@ -93,6 +98,11 @@ class PartitionSpec:
     """The last part of its directory, when that is not its index."""
 
     @property
+    def label(self) -> str:
+        """How messages name the partition, for example `orders/2`."""
+        return label_of(self.topic, self.index, self.holds)
+
+    @property
     def directory(self) -> str:
         """Where the partition's files are, below the disk's root."""
         return partition_directory(self.topic_id, self.folder or self.index)
@@ -102,16 +112,20 @@ class PartitionSpec:
         """Where its delivery journal is."""
         return f"{self.directory}/delivery"
 
+    def lacks(self, entries: Sequence[Entry]) -> bool:
+        """Whether a log that was made in the folder with these entries is gone."""
+        return self.is_made and not holds_log(entries)
+
     def log_limits(self, limits: Limits) -> Limits:
         """The limits of its log: delayed messages are not read soon, so fewer of the latest are kept in memory."""
-        if self.port.holds != "delayed":
+        if self.holds != "delayed":
             return limits
         return attrs.evolve(limits, tail_cache_bytes=min(limits.tail_cache_bytes, WAITING_CACHE_BYTES))
 
     def topic_full(self, size_bytes: int) -> TopicFull:
         """The error for publishers when retention cannot make room."""
         return TopicFull(
-            f"partition {self.port.label} holds {size_bytes} bytes, its retention_bytes are"
+            f"partition {self.label} holds {size_bytes} bytes, its retention_bytes are"
             f" {self.settings.retention_bytes}, and a durable group has not settled its oldest messages. Nothing was"
             " stored. Consume them, delete the group, raise retention_bytes, or set drop_unread=True.",
             topic=self.topic,

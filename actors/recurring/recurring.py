@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from callboard.actors.kernel import Actor, Batch
 from callboard.actors.notices import ScheduleHeld, ScheduleMissed
 from callboard.actors.partition import commands as c
-from callboard.actors.partition.calls import PartitionCalls
+from callboard.actors.partition.calls import PartitionCalls, Refusal
 from callboard.actors.recurring.commands import RecurringCommand
 from callboard.actors.recurring.spec import firings
 from callboard.actors.retry_pauses import RetryPauses
@@ -39,10 +39,10 @@ class Recurring(Actor[RecurringCommand]):
 
     defers_interrupts = True
 
-    def __init__(self, schedules: Schedules, wheel: WheelAddress) -> None:
+    def __init__(self, schedules: Schedules, wheel: WheelAddress, refusal: Refusal) -> None:
         self._schedules = schedules
         self._timers = Timers(wheel)
-        self._calls = PartitionCalls(self._timers)
+        self._calls = PartitionCalls(self._timers, refusal)
 
     async def receive_batch(self, batch: Batch[RecurringCommand]) -> None:
         """Serve schedules that are opened."""

@@ -44,10 +44,10 @@ class FetchedMessages:
 
     def is_fresh(self, lease: ConsumerLease) -> bool:
         """Whether at least half of it is left, nothing in it has expired, and the topic is there."""
-        port = lease.port  # every message comes this way: no call without need
-        if self._member.follows and not self._member.reads(port):
+        # Every message comes this way: no call without need.
+        if self._member.follows and not self._member.reads(lease.port):
             return False
-        if (port.is_deleted or lease.account.ended_some) and lease.is_outdated(self._leases.group_id):
+        if lease.account.ended_some and lease.is_outdated(self._leases.group_id):
             return False
         if lease.expires_us is not None and lease.expires_us <= self._clock.wall_us():
             return False  # its partition settles what has expired, and gives the rest once more

@@ -410,8 +410,7 @@ class Fetcher:
 
     async def _await(self, port: PartitionPort) -> None:
         """Have a partition in which nothing was ready say when something is."""
-        if port.state == "failed":
-            port.add_restart_waiter(self.turns.awaited)
+        if self.leases.await_revival(port, self.turns.awaited):
             return
         try:
             await self.turns.ask_to_wait(port)

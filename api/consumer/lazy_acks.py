@@ -144,7 +144,7 @@ class LazyAcks:
             except MailboxFull:
                 return False
             except ActorStopped:
-                self._note_failed(stopped(port))
+                self._note_failed(stopped(self._leases.session, port))
             except CallboardError as error:
                 self._note_failed(error)
             self.gathered.popleft()
@@ -211,7 +211,7 @@ class LazyAcks:
         except MailboxFull:
             return False
         except ActorStopped:
-            self._note_failed(stopped(port))
+            self._note_failed(stopped(self._leases.session, port))
         except CallboardError as error:
             self._note_failed(error)
         self.sent.popleft()
@@ -229,7 +229,7 @@ class LazyAcks:
             if lost is None:
                 lost = await self._leases.settle(port, message, valid, crashed=True)
         except ActorStopped:
-            self._note_failed(stopped(port))
+            self._note_failed(stopped(self._leases.session, port))
         except CallboardError as error:
             self._note_failed(error)
         except BaseException:
@@ -255,7 +255,8 @@ class LazyAcks:
             await self._collect_oldest()
         failed, self._failed = self._failed, None
         if is_leaving:
-            self._lost = {port: lost for port, lost in self._lost.items() if not port.is_deleted}
+            is_live = self._leases.session.directory.is_live
+            self._lost = {port: lost for port, lost in self._lost.items() if is_live(port)}
             failed = None if isinstance(failed, TopicNotFound) else failed
         if failed is not None:
             raise failed.again()

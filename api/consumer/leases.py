@@ -18,7 +18,7 @@ from callboard.actors.delivery.intervals import IntervalSet
 from callboard.actors.delivery.receipts import merged
 from callboard.actors.kernel import Gathering
 from callboard.actors.partition import commands as c
-from callboard.actors.partition.account import Account
+from callboard.actors.partition.account import Account, RestartWaiter
 from callboard.actors.partition.port import PartitionPort
 from callboard.consumer.losses import causes_of, lease_lost, stopped
 from callboard.log.errors import ActorCrashed, ActorStopped, RuntimeClosed
@@ -116,7 +116,7 @@ class ConsumerLease:
     def is_outdated(self, group_id: int) -> bool:
         """Whether its topic is deleted, a seek has ended it, or retention has dropped some of it."""
         account = self.account
-        is_over = self.port.is_deleted or account.was_sought(group_id, self.lease_id)
+        is_over = account.is_deleted or account.was_sought(group_id, self.lease_id)
         return is_over or self.start < account.dropped_below(group_id)
 
     def is_valid(self, now: float, start: int, stop: int) -> bool:
@@ -192,7 +192,7 @@ class ConsumerLeases:
     def begin_with(self, live: LiveTopic) -> None:
         """The consumer is to read the topic: from now on it hears which leases end there."""
         publisher = publisher_of(live)
-        accounts = {port: account for port, account in self.accounts.items() if not port.is_deleted}
+        accounts = {port: account for port, account in self.accounts.items() if not account.is_deleted}
         self.accounts = accounts | {port: publisher.account_of(port) for port in live.ports}
 
     # -- counting
@@ -225,6 +225,14 @@ class ConsumerLeases:
         """How many more messages the consumer may have."""
         return self.max_in_flight - self.in_flight
 
+    def await_revival(self, port: PartitionPort, waiter: RestartWaiter) -> bool:
+        """Whether the partition has failed for good: then `waiter` looks again when it runs, or is deleted."""
+        account = self.accounts.get(port)
+        if account is None or account.state != "failed":
+            return False
+        account.wait_until_back(waiter)
+        return True
+
     async def wait_for_room(self, ports: Iterable[PartitionPort]) -> None:
         """Wait until something in flight is settled, its lease has run out, or the topic of one of `ports` is deleted.
 
@@ -238,7 +246,8 @@ class ConsumerLeases:
             return
         self._freed = trio.Event()
         for port in ports:
-            port.add_restart_waiter(self)
+            if (account := self.accounts.get(port)) is not None:
+                account.wait_until_back(self)
         with trio.move_on_at(min([lease.deadline for lease in self._leases], default=now)):
             await self._freed.wait()
 
@@ -281,7 +290,7 @@ class ConsumerLeases:
 
     def count_in_again(self, lease: ConsumerLease, count: int) -> None:
         """Count messages of a lease as in flight once more, unless their lease has ended."""
-        if count and not self.is_over and not lease.port.is_deleted:
+        if count and not self.is_over and not lease.account.is_deleted:
             self._leases[lease] = None
             lease.left += count
             self.in_flight += count
@@ -306,7 +315,7 @@ class ConsumerLeases:
                 crashed = True
                 continue
             except ActorStopped as error:
-                raise stopped(port) from error
+                raise stopped(self.session, port) from error
             return lost
 
     def causes(self, port: PartitionPort, lease_id: int, lost: c.Ranges) -> set[str | None]:
@@ -367,7 +376,7 @@ class ConsumerLeases:
             except ActorCrashed:
                 continue
             except ActorStopped as error:
-                raise stopped(lease.port) from error
+                raise stopped(self.session, lease.port) from error
             break
         if not kept:
             lost = [(offset, offset + 1)]

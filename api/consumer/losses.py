@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from callboard.actors.partition.account import Account
     from callboard.actors.partition.commands import Ranges
     from callboard.actors.partition.port import PartitionPort
+    from callboard.session import Session
 
 SOUGHT: Final = "the group was sent elsewhere by seek or reset after the message had been delivered"
 """Why a lease is lost that a seek has ended."""
@@ -66,7 +67,7 @@ def causes_of(account: Account, group_id: int, lease_id: int, lost: Ranges) -> s
 
 def loss_of(lease: Leased, group_id: int, offset: int) -> str:
     """Why a lease was lost whose message is with its handler."""
-    if lease.port.is_deleted:
+    if lease.account.is_deleted:
         return "its topic was deleted"
     if (
         cause := causes_of(lease.account, group_id, lease.lease_id, ((offset, offset + 1),)).pop()
@@ -75,9 +76,9 @@ def loss_of(lease: Leased, group_id: int, offset: int) -> str:
     return "somebody else has, or had, the message, or its group is gone"
 
 
-def stopped(port: PartitionPort) -> CallboardError:
+def stopped(session: Session, port: PartitionPort) -> CallboardError:
     """The error for a partition that has ended for good."""
-    if port.is_deleted:
+    if not session.directory.is_live(port):
         return TopicNotFound(
             f"topic {port.topic!r} was deleted; its messages can no longer be settled.", topic=port.topic
         )

@@ -235,7 +235,7 @@ class PublishingAcks:
             except ActorCrashed:
                 continue  # if it is there, no ack names it
             except (TopicNotFound, RuntimeClosed) as error:
-                raise stopped(port) from error
+                raise stopped(self._session, port) from error
             except TopicFull as error:
                 raise OutboxFull(
                     f"what acks of {outbox.source.label} have published fills their outbox: it could not be forwarded"
@@ -265,8 +265,9 @@ class PublishingAcks:
                 message = message._replace(again=is_valid)
                 continue
             except ActorStopped as error:
-                told = stopped(port)
-                told.indefinite = not port.is_deleted  # it may have done it, and ended before it could say so
+                told = stopped(self._session, port)
+                # One that is not deleted may have done it, and ended before it could say so.
+                told.indefinite = self._session.directory.is_live(port)
                 raise told from error
             except OutboxFull:
                 raise
@@ -285,5 +286,5 @@ class PublishingAcks:
                 try:
                     unsettled = await outbox.port.ref.ask(c.ListUnsettled(OUTBOX))
                 except ActorStopped as error:
-                    raise stopped(outbox.port) from error
+                    raise stopped(self._session, outbox.port) from error
                 return not any(start <= offset < stop for start, stop in unsettled)

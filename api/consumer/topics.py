@@ -161,16 +161,15 @@ class ReadTopics:
         if isinstance(error, (ConsumerFenced, GroupNotFound)):
             await self.join()  # raises unless the partition had only missed that the group was opened
         elif isinstance(error, PartitionUnavailable):
-            if port.state == "failed":  # else it was revived meanwhile
-                port.add_restart_waiter(self._turns.awaited)
+            if self._leases.await_revival(port, self._turns.awaited):  # else it was revived meanwhile
                 self._turns.end(port)
         elif isinstance(error, ActorStopped):
-            if port.is_deleted:
+            if not self._session.directory.is_live(port):
                 for live in [live for live in self.lives if port in live.ports]:
                     self._leave_topic(live)
                 self._turns.end(port)
             else:
-                raise stopped(port) from error
+                raise stopped(self._session, port) from error
         elif not isinstance(error, ActorCrashed):
             raise error
 
@@ -180,7 +179,8 @@ class ReadTopics:
             self._let_go_of_topic(live)
             return
         self._turns.end_topic(live.name)
-        self._leases.forget_where(lambda port: port.is_deleted)
+        is_live = self._session.directory.is_live
+        self._leases.forget_where(lambda port: not is_live(port))
         if len(self.lives) == 1:  # it stays: every further call hears the same
             raise RuntimeClosed(f"topic {live.name!r} was deleted; there is nothing more to consume.")
         self.lives.remove(live)
@@ -194,7 +194,9 @@ class ReadTopics:
     async def check_any_available(self) -> None:
         """Raise when waiting is in vain: all partitions have failed, or the group is gone and no partition says so."""
         ports = self.ports()
-        if ports and all(port.state == "failed" for port in ports):
-            raise ports[0].unavailable()
+        directory = self._session.directory
+        failed = [port for port in ports if directory.state_of(port) == "failed"]
+        if failed and len(failed) == len(ports) and (error := directory.refusal(failed[0])):
+            raise error
         if self._member.participation.is_stopped and not any(map(self._member.reads, ports)):
             await self.join()

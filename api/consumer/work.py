@@ -509,7 +509,7 @@ class Working:
 
     def _outcome(self, message: ReceivedMessage) -> str:
         """What becomes of a message that is nacked."""
-        if message.lease.port.is_deleted:
+        if message.lease.account.is_deleted:
             return GONE
         most = self.consumer.settings.max_deliveries
         return AGAIN if most is None or message.attempt < most else GIVEN_UP

@@ -23,6 +23,8 @@ from callboard.message import from_us
 if TYPE_CHECKING:
     from callboard.actors.catalog.directory import Directory
     from callboard.actors.catalog.state import GroupRecord
+    from callboard.actors.partition.beside.delayed import Waiting
+    from callboard.actors.partition.beside.outbox import Outbox
     from callboard.actors.partition.port import PartitionPort
     from callboard.actors.recurring.schedules import LiveSchedule
 
@@ -391,13 +393,15 @@ def forwarding_statistics(
     )
 
 
-def outbox_statistics(directory: Directory) -> tuple[OutboxStatistics, ...]:
-    """What acks publish."""
+def outbox_statistics(
+    outboxes: Sequence[Outbox], partitions: Sequence[PartitionStatistics]
+) -> tuple[OutboxStatistics, ...]:
+    """What acks publish: of these outboxes, and what their partitions tell."""
     return tuple(
         OutboxStatistics(
             outbox.port.topic,
             outbox.port.index,
-            outbox.port.state,
+            partition.state,
             outbox.pending,
             outbox.forwarded,
             outbox.held,
@@ -405,27 +409,29 @@ def outbox_statistics(directory: Directory) -> tuple[OutboxStatistics, ...]:
             outbox.dropped,
             outbox.lost,
             outbox.discarded,
-            outbox.port.damages,
+            partition.damages,
         )
-        for outbox in directory.outboxes
+        for outbox, partition in zip(outboxes, partitions, strict=True)
     )
 
 
-def delayed_statistics(directory: Directory) -> tuple[DelayedStatistics, ...]:
-    """What waits until it is due."""
+def delayed_statistics(
+    places: Sequence[Waiting], partitions: Sequence[PartitionStatistics]
+) -> tuple[DelayedStatistics, ...]:
+    """What waits until it is due: in these places, and what their partitions tell."""
     return tuple(
         DelayedStatistics(
             waiting.port.topic,
             waiting.port.index,
-            waiting.port.state,
+            partition.state,
             waiting.pending,
             None if waiting.next_due_us is None else from_us(waiting.next_due_us),
             waiting.moved,
             waiting.cancelled,
             waiting.lost,
-            waiting.port.damages,
+            partition.damages,
         )
-        for waiting in directory.waiting
+        for waiting, partition in zip(places, partitions, strict=True)
     )
 
 

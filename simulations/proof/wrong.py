@@ -162,7 +162,7 @@ def actor_restarts_without_its_state(original: Original) -> Original:
 
     async def opened(files: Any, place: Any, context: Any, **options: Any) -> Any:
         journal, states = await original(files, place, context, **options)
-        if place.port.opened_before:
+        if place.hand_over.has_run:
             for group in states:
                 group.delivery = type(group.delivery)(0)
         return journal, states

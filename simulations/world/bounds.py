@@ -143,7 +143,7 @@ def running(cell: Any) -> Partition | None:
     """The partition's actor, when it has started and is not stopping."""
     life = cell.incarnation
     actor = None if life is None or cell.closed or cell.state != "running" else life._actor
-    return actor if actor is not None and actor._has_started and actor._port.state == "running" else None
+    return actor if actor is not None and actor._has_started and actor._state == "running" else None
 
 
 def _of_account(label: str, account: Account, queued: int, largest_bytes: int) -> Iterator[str]:

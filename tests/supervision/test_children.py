@@ -468,3 +468,25 @@ async def test_who_is_down_with_its_supervisor_is_not_blamed(autojump_clock, sta
             "Actor 'inner/good' is down with its supervisor: Supervisor 'inner' gave up: child 'bad' needed more than 0"
             " restarts in 10 s (ValueError: x). Repair the cause, or allow more restarts. Then restart 'inner' by hand."
         )
+
+
+async def test_an_actor_knows_whether_it_is_stopped_for_good(autojump_clock, stage, notes):
+    """Another incarnation follows a stop for a sibling's crash; none follows its removal, or the end of the system."""
+
+    class Leaving(Actor):
+        async def receive(self, message):
+            raise message
+
+        async def stopping(self):
+            notes.append((self.context.path.rpartition("/")[2], self.context.is_final_stop))
+
+    async with stage(a=Leaving, b=Leaving, c=Leaving, supervisor={"strategy": "one_for_all"}) as system:
+        await system.actor("a").tell(ValueError("a bug"))
+        await wait_all_tasks_blocked()
+        await trio.sleep(1.0)
+        assert notes == [("c", False), ("b", False)]
+        notes.clear()
+        await system.root.stop_child("b")
+        assert notes == [("b", True)]
+        notes.clear()
+    assert notes == [("c", True), ("a", True)]

@@ -339,7 +339,7 @@ def not_stored(what: str, error: StorageError) -> PublishFailed:
 def publishers_of(files: Incarnation, spec: PartitionSpec, context: Context[Any]) -> Publishers:
     """Those of a partition; `load` them."""
     admission = Admission(
-        spec.port.label,
+        spec.label,
         begun=spec.hand_over.producers_begun,
         window_us=spec.settings.dedup_window_us,
         void_below=spec.hand_over.ids_void_below,

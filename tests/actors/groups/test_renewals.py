@@ -88,11 +88,9 @@ async def on_bench(test: Any) -> None:
             ChildSpec(name="renewals", start=lambda: Renewals(leases, Lingers(timers))),
         ),
     )
-    ports = [PartitionPort("orders", n) for n in range(2)]
     async with open_system(spec, clock=clock, entropy=SeededEntropy(1)) as system:
         wheel.ref = system.actor("timer-wheel")
-        for n, port in enumerate(ports):
-            port.ref = system.actor(f"p{n}")
+        ports = [PartitionPort("orders", "t1", n, system.actor(f"p{n}")) for n in range(2)]
         await test(Bench(leases, answers, ports))
 
 

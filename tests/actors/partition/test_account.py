@@ -63,7 +63,7 @@ async def test_a_client_that_ends_leaves_nothing(autojump_clock: Any, world: Any
     async with world.open() as runtime:
         await runtime.create_topic("orders")
         port = runtime._session.directory.find("orders").ports[0]
-        calls = PartitionCalls(Timers(runtime._session.wheel))
+        calls = PartitionCalls(Timers(runtime._session.wheel), runtime._session.directory.refusal)
         world.disk.latency_s = 1.0
         batches = [Columns.build([b"x"], producers=[(1, number + 7, 1, 0)]) for number in range(3)]
         with trio.move_on_after(0.5):
@@ -114,7 +114,7 @@ async def test_a_partition_that_is_wanted_opens_first(autojump_clock: Any, world
         topic = runtime.topic("orders")
         await topic.publish(b"x", partition=63)
         ports = runtime._session.directory.find("orders").ports
-        assert sum(port.state == "running" for port in ports) < 32
+        assert sum(runtime._session.directory.state_of(port) == "running" for port in ports) < 32
         world.disk.latency_s = 0.0
 
 

@@ -8,7 +8,6 @@ import attrs
 import pytest
 
 from callboard.actors.partition.commands import DeliverySettings
-from callboard.actors.partition.port import PartitionPort
 from callboard.actors.partition.spec import PartitionSpec, ReadingGroups
 from callboard.actors.settings import TopicSettings
 from callboard.log.limits import USUAL, WAITING_CACHE_BYTES, Limits
@@ -16,9 +15,8 @@ from callboard.log.limits import USUAL, WAITING_CACHE_BYTES, Limits
 
 def spec_of(**holds: Any) -> PartitionSpec:
     """One that is not started."""
-    port = PartitionPort("orders", 0, pending_bytes=1, **holds)
     nobody: Any = None
-    return PartitionSpec("orders", "1", 0, TopicSettings(), port, nobody, nobody, nobody)
+    return PartitionSpec("orders", "1", 0, TopicSettings(), nobody, nobody, nobody, **holds)
 
 
 @pytest.mark.parametrize("given", [USUAL, Limits(tail_cache_bytes=1)])

@@ -565,3 +565,18 @@ async def test_times_are_numbers_of_seconds_that_can_be_told(autojump_clock: Any
             assert scope.cancelled_caught
             with pytest.raises(callboard.InvalidArgument, match="not a dead letter"):
                 await orders.dead_letters("billing").forget("x")  # type: ignore[arg-type]
+
+
+async def test_closing_gives_back_what_a_consumer_holds_that_was_never_left(
+    autojump_clock: Any, world: Any
+) -> None:
+    """It is no attempt: the next opening hands it over at once, as if it had not been handed over before."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        await topic.publish(b"tea")
+        consumer = await topic.subscribe("workers", max_deliveries=2).__aenter__()
+        message = await consumer.get()
+        assert message is not None and message.attempt == 1
+    async with world.open() as runtime, runtime.topic("orders").subscribe("workers") as consumer:
+        message = await consumer.get(timeout=1.0)
+        assert message is not None and message.attempt == 1

@@ -222,7 +222,7 @@ async def test_a_command_that_breaks_the_partition_fails_its_sender_alone(
                 await port.ref.ask(poison)
             assert not isinstance(caught.value, callboard.ActorCrashed)
             assert (await topic.publish(b"y")).offset >= 3
-        assert port.state == "running"
+        assert runtime._session.directory.state_of(port) == "running"
 
 
 async def test_a_nacks_reason_is_checked_before_it_is_sent(autojump_clock: Any, world: Any) -> None:

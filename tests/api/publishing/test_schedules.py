@@ -288,7 +288,7 @@ async def test_what_a_crash_left_of_removed_schedules_is_forgotten(autojump_cloc
         gone = [(1, 7, SCHEDULE_EPOCH, 5)]
         batch = Columns.build([b"of a schedule"], None, [{}], [0], producers=gone)
         port = runtime._session.directory.find("orders").ports[0]
-        await PartitionCalls(runtime._session.timers).store(port, batch)
+        await PartitionCalls(runtime._session.timers, runtime._session.directory.refusal).store(port, batch)
         assert (await orders.describe())[0].producers == 1
         made = await orders.schedule("tick", value=b"", **MINUTES)
         await trio.sleep(1)

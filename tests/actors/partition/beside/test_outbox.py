@@ -291,7 +291,9 @@ def test_entries_are_there_until_they_are_forgotten(steps: list[Any]) -> None:
 
 def test_nothing_is_swept_that_an_ack_on_its_way_may_name() -> None:
     """What lies before it is, and the rest when it has ended."""
-    outbox = Outbox(PartitionPort("orders", 0), PartitionPort("orders", 0), outbox_settings(TopicSettings()))
+    nowhere: Any = None
+    port = PartitionPort("orders", "t1", 0, nowhere)
+    outbox = Outbox(port, port, outbox_settings(TopicSettings()))
     assert outbox.unclaimed_below(5) == 5
     outbox.swept(5)
     early = outbox.begin()

@@ -9,7 +9,6 @@ from callboard.actors.partition import effects as e
 from callboard.actors.partition.beside.outbox_notices import OutboxNotices
 from callboard.actors.partition.commands import PublishesWait
 from callboard.actors.partition.openings import Openings
-from callboard.actors.partition.port import PartitionPort
 from callboard.actors.partition.spec import BackgroundAddress, PartitionSpec
 from callboard.actors.settings import TopicSettings
 from callboard.simulations.clock import VirtualClock
@@ -19,9 +18,7 @@ from callboard.simulations.entropy import SeededEntropy
 def test_one_notice_with_the_newest_count_is_on_its_way() -> None:
     """However often entries come and go; that some have come is not lost when others are forwarded since."""
     nobody: Any = None
-    spec = PartitionSpec(
-        "orders", "t1", 3, TopicSettings(), PartitionPort("orders", 3), Openings(1, 1), nobody, nobody
-    )
+    spec = PartitionSpec("orders", "t1", 3, TopicSettings(), Openings(1, 1), nobody, nobody)
     spec.forwarder = BackgroundAddress()
     notices = OutboxNotices(spec)
     notices.moved(e.OutboxMoved(9, has_new=True))  # there is no forwarder yet, which asks when there is

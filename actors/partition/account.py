@@ -106,7 +106,7 @@ class Account:
         """By group's id, of those of which retention has dropped unread records: the first offset that it has left."""
         self._waiters: WeakKeyDictionary[RestartWaiter, None] | None = None
         """Held weakly: a consumer that gave up leaves nothing behind."""
-        self._peer: Peer[News, PartitionCommand] = Peer(port.ref, self)
+        self._peer: Peer[ClientNews, PartitionCommand] = Peer(port.ref, self)
         self.number = self._peer.number
         """What names the client in its publishes."""
         self._peer.open()
@@ -204,7 +204,7 @@ class Account:
                 if state in REFUSING:
                     self.credit.interrupt()
                 elif state == "recovering" and self.credit.waiting_bytes:
-                    self._peer.mark(News.WANTED)
+                    self._peer.mark(ClientNews.WANTED)
                 elif state == "running":
                     self._wake_waiters()
             case LeasesEnded(group_id, first_lease, start_offset):

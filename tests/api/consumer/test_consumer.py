@@ -576,7 +576,9 @@ async def test_closing_gives_back_what_a_consumer_holds_that_was_never_left(
         await topic.publish(b"tea")
         consumer = await topic.subscribe("workers", max_deliveries=2).__aenter__()
         message = await consumer.get()
-        assert message is not None and message.attempt == 1
+        assert message is not None
+        assert message.attempt == 1
     async with world.open() as runtime, runtime.topic("orders").subscribe("workers") as consumer:
         message = await consumer.get(timeout=1.0)
-        assert message is not None and message.attempt == 1
+        assert message is not None
+        assert message.attempt == 1

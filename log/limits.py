@@ -136,6 +136,8 @@ WINDOW_SPAN_RECORDS: Final = 4096
 """Records that one read takes into a record window."""
 WINDOW_COMPACT_RECORDS: Final = 256
 """Settled records that are dropped from a record window together, at least."""
+WITHHELD_MAX: Final = 1_000
+"""Records that a consumer may give a partition back until it is done with others; then it is leased nothing of it."""
 
 # -- actors
 MAILBOX_CAPACITY_MAX: Final = 1_000_000_000

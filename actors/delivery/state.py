@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import islice
 from operator import le, lt
@@ -115,7 +116,7 @@ class DeliveryState:
         """Deadlines or earlier, with lease ids; may name leases that are gone."""
         self._due: list[tuple[float, int, int]] = NOTHING
         """`not_before`, start, stop; may name offsets that moved on."""
-        self._readied: list[OffsetRange] | None = None
+        self._readied: dict[OffsetRange, None] | None = None
         """What became ready since a choice last asked; None when none ever has."""
         self.delivered = self.redelivered = self.acked = self.nacked = 0
         self.released = self.expired = self.voided = self.skipped = 0
@@ -193,9 +194,33 @@ class DeliveryState:
         for row in self._ready.overlapping(start, end):
             yield row[0], row[1]
 
+    def ready_in(self, start: int, stop: int) -> list[OffsetRange]:
+        """What of `[start, stop)` was leased before, and may be leased again."""
+        return [row[:2] for row in self._ready.overlapping(start, stop)]
+
+    def holder_of(self, lease_id: int, offset: int) -> int | None:
+        """The consumer that has the offset under this lease; None when nobody has."""
+        lease = self._leases.get(lease_id)
+        return None if lease is None or not lease.overlapping(offset, offset + 1) else lease.consumer
+
     def is_ready(self, offset: int) -> bool:
         """Was it leased before, and may it be leased again?"""
         return self._ready.contains(offset)
+
+    @contextmanager
+    def without(self, ranges: Sequence[OffsetRange]) -> Iterator[None]:
+        """Within it, what of these is ready is not there to be leased, or counted."""
+        ready = self._ready
+        rows = [row for start, stop in ranges for row in ready.carve(start, stop)]
+        try:
+            yield
+        finally:
+            for row in rows:
+                ready.put(*row)
+            if (
+                self._readied is not None
+            ):  # a choice may have met them meanwhile, and not have seen that they are ready
+                self._readied.update({row[:2]: None for row in rows})
 
     def promote(self, now: float) -> None:
         """Have a part of what was delayed, and is due, be ready: no more than one step takes."""
@@ -204,12 +229,12 @@ class DeliveryState:
     def hear_readied(self) -> None:
         """From now on, until `forget_readied`, keep what becomes ready for `take_readied`."""
         if self._readied is None:
-            self._readied = []
+            self._readied = {}
 
     def take_readied(self) -> list[OffsetRange]:
         """What became ready since the last call, some of which may have moved on; nothing unless it is kept."""
-        found, self._readied = self._readied or [], [] if self._readied is not None else None
-        return found
+        found, self._readied = self._readied or {}, {} if self._readied is not None else None
+        return list(found)
 
     def forget_readied(self) -> None:
         """Keep nothing for `take_readied` any more."""
@@ -398,7 +423,7 @@ class DeliveryState:
             starts, stops, histories = zip(*rows, strict=True)
             self._ready.put_all(starts, stops, [tag] * len(rows), histories)
         if self._readied is not None:
-            self._readied += [(row[0], row[1]) for row in rows]
+            self._readied.update({row[:2]: None for row in rows})
 
     def _make_delayed(self, rows: Iterable[HistoryRow], not_before: float) -> None:
         for start, stop, history in rows:

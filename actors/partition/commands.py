@@ -308,6 +308,8 @@ class _Release(NamedTuple):
     ranges: Ranges
     again: bool = False
     """As in `Nack`."""
+    behind: tuple[int, int] | None = None
+    """Lease id and offset of the message that they wait for in their consumer: it is leased none of them meanwhile."""
 
 
 class Release(_Release, Question[Settlement]):

@@ -326,18 +326,15 @@ class PartitionCore:
             self.deliveries.effects.append(e.Answer([(token, None)]))
             return None
         deadline = now + group.visibility_timeout
-        if group.choice is not None:
-            group.choice.wall_offset_s = self.deliveries.wall_offset_s
-            group.choice.stamps = self.stamps
-            lease = group.choice.lease(now, deadline, consumer, max_records, self.visible_end)
+        withheld = group.withheld_from(consumer) if group.withheld else ()
+        if withheld is None:
+            self.deliveries.effects.append(e.Answer([(token, None)]))
+            return None
+        if withheld:
+            with group.delivery.without(withheld):
+                lease = self._lease(group, deadline, consumer, max_records, now)
         else:
-            lease = group.delivery.lease(
-                now=now,
-                deadline=deadline,
-                consumer=consumer,
-                max_records=max_records,
-                visible_end=self.visible_end,
-            )
+            lease = self._lease(group, deadline, consumer, max_records, now)
         if lease is None:
             if group.choice is not None and self.deliveries.reads_window(group):
                 group.choice.fetches.append((message, token))
@@ -362,6 +359,21 @@ class PartitionCore:
         if group.waiting:
             self.deliveries.notify(group, now)
         return lease
+
+    def _lease(
+        self, group: GroupState, deadline: float, consumer: int, max_records: int, now: float
+    ) -> Lease | None:
+        if group.choice is not None:
+            group.choice.wall_offset_s = self.deliveries.wall_offset_s
+            group.choice.stamps = self.stamps
+            return group.choice.lease(now, deadline, consumer, max_records, self.visible_end)
+        return group.delivery.lease(
+            now=now,
+            deadline=deadline,
+            consumer=consumer,
+            max_records=max_records,
+            visible_end=self.visible_end,
+        )
 
     # -- leased records -------------------------------------------------------------------------------------
 
@@ -450,7 +462,7 @@ class PartitionCore:
             self.journal.answer_lazily(token, settlement, now)
         else:
             self._answer_journalled(group, token, settlement, now, must_sync=True)
-        if delivery.max_deliveries is not None or group.is_handing_over:
+        if delivery.max_deliveries is not None or group.is_handing_over or group.withheld:
             self._look_again(group, now)
         return settlement
 
@@ -491,7 +503,7 @@ class PartitionCore:
 
     def release(self, message: c.Release, token: Token, now: float) -> Settlement | None:
         """Take leased ranges back unhandled. Returns as `ack`."""
-        group_id, lease_id, ranges, again = message
+        group_id, lease_id, ranges, again, behind = message
         group = self._groups.get(group_id)
         if group is None:
             self.deliveries.refuse_unknown(group_id, token)
@@ -499,6 +511,8 @@ class PartitionCore:
         settlement = group.delivery.release(lease_id, ranges, now)
         if settlement.accepted:
             self._carried.released.append((group_id, lease_id, settlement.accepted))
+            if behind is not None:
+                group.withholds(settlement.accepted, behind)
         if again:
             settlement = settlement._replace(lost=())
         self._answer_journalled(group, token, settlement, now, must_sync=False)

@@ -41,7 +41,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
@@ -77,6 +77,7 @@ from callboard.actors.partition.choice.distribution import DISTRIBUTIONS, Draw, 
 from callboard.actors.partition.choice.keys import KeyOrder
 from callboard.actors.partition.commands import DeliverySettings, GroupStatistics, Ranges, Token
 from callboard.actors.partition.ownership import Ownership
+from callboard.actors.partition.withheld import WithheldRecords
 from callboard.log.errors import InvalidArgument, JournalInvalid
 from callboard.log.format.fields import MUST, check_kind, unknown_fields
 from callboard.log.format.stamps import Stamps
@@ -166,6 +167,8 @@ class GroupState:
     """Of an exclusive group: the partition's owner."""
     is_handing_over: bool = False
     """Somebody besides the owner may have leases."""
+    withheld: dict[int, WithheldRecords] = NOBODY
+    """By consumer: what it has given back because it waits for a message that the consumer holds."""
     handing_over: list[tuple[int, Token]] = NOTHING
     """By epoch: the askers that wait until only the owner has."""
     unknown_fields: Mapping[str, Any] = NO_FIELDS
@@ -199,6 +202,25 @@ class GroupState:
     def has_fetched(self, consumer: int) -> bool:
         """Its fetch is waited for no longer; whether it was."""
         return bool(self.notified) and self.notified.pop(consumer, None) is not None
+
+    def withholds(self, ranges: Ranges, behind: tuple[int, int]) -> None:
+        """These were given back by the consumer that holds the record `behind` which they wait, if it still does."""
+        consumer = self.delivery.holder_of(*behind)
+        if consumer is None:
+            return
+        if self.withheld is NOBODY:
+            self.withheld = {}
+        self.withheld.setdefault(consumer, WithheldRecords(consumer)).add(ranges, behind)
+
+    def withheld_from(self, consumer: int) -> Sequence[OffsetRange] | None:
+        """What is withheld from the consumer now; None for everything."""
+        withheld = self.withheld.get(consumer)
+        if withheld is None:
+            return ()
+        ranges = withheld.ranges(self.delivery)
+        if not ranges:
+            del self.withheld[consumer]
+        return None if withheld.is_full else ranges
 
     def nack(
         self,
@@ -247,12 +269,17 @@ class GroupState:
         for consumer in turns(self.waiting, load, draw):
             if self.ownership is not None and consumer != self.ownership.owner:
                 continue
-            if delivery.max_deliveries is None:
-                found = 1
-            elif choice is None:
-                found = delivery.leasable_count(now, visible_end, 1, consumer)
-            else:
-                found = choice.ready_count(now, 1, consumer)
+            withheld = self.withheld_from(consumer) if self.withheld else ()
+            if withheld is None:
+                continue
+            if delivery.max_deliveries is None and not withheld:
+                yield consumer
+                continue
+            with delivery.without(withheld):
+                if choice is None:
+                    found = delivery.leasable_count(now, visible_end, 1, consumer)
+                else:
+                    found = choice.ready_count(now, 1, consumer)
             if found:
                 yield consumer
 

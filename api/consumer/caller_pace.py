@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 QUICK_S: Final = 0.1
 """A caller is quick that takes less time for what it was given, and less than an eighth of the visibility timeout."""
+UNITS_MAX: Final = 1_000_000
+"""A caller that says nothing else can use as many units as there is room for."""
 
 
 class CallerPace:
@@ -22,6 +24,8 @@ class CallerPace:
         self._limits = limits
         self.units = 1
         """How many units one lease covers."""
+        self.units_max = UNITS_MAX
+        """How many the caller can use at the most."""
         self.ahead = 1
         """How many partitions are asked at a time for batches."""
         self._fetched_at: float | None = None

@@ -350,7 +350,7 @@ class Fetcher:
             limit = (
                 min(unit, room)
                 if ahead
-                else min(unit * pace.units, room if room < unit else room // unit * unit)
+                else min(unit * min(pace.units, pace.units_max), room if room < unit else room // unit * unit)
             )
         if port is None or (limit <= 0 and port not in questions.late):
             return False
@@ -400,7 +400,7 @@ class Fetcher:
         if lease is not None:
             now = self._clock.monotonic()
             self.pace.fetched(now)
-            self.questions.accepted(lease, asked)
+            self.questions.accepted(lease, asked, now)
             self.fetched.watch(lease.stale_at)
             is_unfit = asked.is_late and (self.questions.room() < 0 or not self.is_fresh(lease))
             if lease.deadline <= now or is_unfit:

@@ -72,6 +72,7 @@ class ConsumerLease:
         "left",
         "lease_id",
         "port",
+        "question",
         "stale_at",
         "start",
         "untaken",
@@ -85,6 +86,8 @@ class ConsumerLease:
         self.start = leased.ranges[0][0]
         self.deadline = self.stale_at = leased.deadline
         """When it runs out, and from when on nothing of it is handed over any more."""
+        self.question = 0
+        """The number of the question that it answers."""
         self.left = self.untaken = count
         """How many messages are in flight, and how many of those were not taken."""
         self._unsure_acks: list[tuple[int, int]] = []
@@ -328,13 +331,21 @@ class ConsumerLeases:
         for lease, ranges, _ in parts:
             self.hand_over(lease, c.Release(self.group_id, lease.lease_id, [row[:2] for row in ranges]))
 
-    def give_back_messages(self, messages: Iterable[LeasedMessage]) -> None:
-        """Release messages, without waiting; without effect on those whose lease has run out."""
+    def give_back_messages(
+        self, messages: Iterable[LeasedMessage], behind: LeasedMessage | None = None
+    ) -> None:
+        """Release messages, without waiting; without effect on those whose lease has run out.
+
+        This consumer is not leased them again as long as it holds the message `behind` which they wait, of the same
+        partition.
+        """
+        first = None if behind is None else (behind.lease.lease_id, behind.offset)
         by_lease: dict[ConsumerLease, list[tuple[int, int]]] = {}
         for message in messages:
             by_lease.setdefault(message.lease, []).append((message.offset, message.offset + 1))
         for lease, offsets in by_lease.items():
-            self.hand_over(lease, c.Release(self.group_id, lease.lease_id, merged(sorted(offsets))))
+            ranges = merged(sorted(offsets))
+            self.hand_over(lease, c.Release(self.group_id, lease.lease_id, ranges, behind=first))
 
     def hand_over(self, lease: ConsumerLease, message: c.SettleCommand) -> None:
         """Settle without waiting, also for room in the mailbox; a release has no effect when the lease has run out."""

@@ -40,6 +40,8 @@ class Asked(NamedTuple):
     """When it was asked."""
     limit: int
     """For how many messages."""
+    number: int
+    """How many were asked until then, this among them."""
     is_late: bool = False
     """It was not answered for a while: meanwhile other partitions were asked, and no room was kept for it."""
 
@@ -64,6 +66,10 @@ class LeaseQuestions:
         """The question that is under way (U1)."""
         self.late: dict[PartitionPort, Asked] = {}
         """Questions that were not answered for a while: meanwhile other partitions are asked."""
+        self.count = 0
+        """How many were asked so far."""
+        self.keeps_s = math.inf
+        """How long what was leased is kept for the caller, if the lease is not half over before."""
         self._lease_s = math.inf
         """How long the last lease lasted from when it was asked for."""
 
@@ -118,7 +124,8 @@ class LeaseQuestions:
     def _prepared(self, port: PartitionPort, reply: Reply, limit: int) -> Asked:
         reply.is_kept = True
         reply.unawaited = partial(self._answered, port)
-        return Asked(port, reply, self._session.clock.monotonic(), limit)
+        self.count += 1
+        return Asked(port, reply, self._session.clock.monotonic(), limit, self.count)
 
     # -- answers
 
@@ -151,11 +158,12 @@ class LeaseQuestions:
         self.asked = None
         return True, leased
 
-    def accepted(self, lease: ConsumerLease, asked: Asked) -> None:
+    def accepted(self, lease: ConsumerLease, asked: Asked, now: float) -> None:
         """The answer was taken, and is a lease."""
+        lease.question = asked.number
         if not asked.is_late:
             self._lease_s = lease.deadline - asked.at
-        lease.stale_at = lease.deadline - self.lasts_s() / 2
+        lease.stale_at = min(lease.deadline - self.lasts_s() / 2, now + self.keeps_s)
 
     def lasts_s(self) -> float:
         """How long leases last: while the timeout is altered, partitions know of it before consumers do."""
@@ -167,9 +175,12 @@ class LeaseQuestions:
         return [self._answer_stale_at(asked) for asked in answers]
 
     def _answer_stale_at(self, asked: Asked) -> float:
-        """When the lease that was answered is half over; never, if there is none."""
+        """When the lease that was answered is half over, or was kept for long; never, if there is none."""
         leased = leased_by(asked.reply)
-        return NEVER if leased is None else leased.deadline - self.lasts_s() / 2
+        if leased is None:
+            return NEVER
+        lasts_s = self.lasts_s()
+        return leased.deadline - max(lasts_s / 2, lasts_s - self.keeps_s)
 
     def _answered(self, port: PartitionPort) -> None:
         """A partition has answered while no task waits for that."""

@@ -13,19 +13,22 @@ Invariants
 W1  Of the messages of one key in one partition at most one is in a handler's hands; the others wait in order.
 W2  What waits, for its key or for a task, is at most `concurrency` messages; more, up to `AHEAD_MAX`, only as long as
     handlers are quick.
-W3  What has waited for half of its lease is given back, with those of its key behind it: no attempt is spent without a
-    handler.
+W3  What has waited for `AHEAD_S`, or half of its lease, is given back, with those of its key behind it: other consumers
+    may be idle, and no attempt is spent without a handler.
 W4  Once fetching has ended, or an exception has left a handler's task, no handler is called any more.
 W5  As long as there is fetching there is a nursery for handlers.
-W6  What was given back while every handler was busy is for other consumers: nothing is fetched until a handler is free.
+W6  What was given back for want of a handler is for other consumers: from then on no more is fetched than handlers are
+    free, until one has ended within `AHEAD_S` of the fetching of its message.
+W7  What was given back because its key was with a handler is for other consumers: the partition leases this one no such
+    message until that handler has ended. What comes of the key until then is given back at once.
+W8  No message overtakes those of its key that were given back: what was asked for before is given back, too.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
-from itertools import chain
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, Never, cast
 
 import attrs
@@ -42,6 +45,7 @@ from callboard.actors.names import meant
 from callboard.actors.notices import HandlerFailed, WorkHindered
 from callboard.actors.settings import GROUP_FIELDS
 from callboard.consumer.arguments import REASON_CHARACTERS, check_nack, check_seconds
+from callboard.consumer.caller_pace import UNITS_MAX
 from callboard.consumer.contexts import renewed_lease
 from callboard.consumer.fetcher import PASS_MESSAGES, Fetcher
 from callboard.consumer.losses import loss_of
@@ -66,6 +70,8 @@ Key = tuple[str, int, bytes]
 CONCURRENCY_MAX: Final = 100_000
 GRACE_S: Final = 30.0
 AHEAD_MAX: Final = 256
+AHEAD_S: Final = 1.0
+"""How long a message may wait for a handler before it is given back."""
 QUICK_S: Final = 0.01
 """Handlers are quick that do half of what waits in this time."""
 FLUSH_S: Final = 1.0
@@ -166,14 +172,24 @@ class Working:
     """A task was woken, or made, and has not run since."""
     _ready: deque[ReceivedMessage] = attrs.Factory(deque)
     """What may be handled now."""
+    _first: dict[Key, ReceivedMessage] = attrs.Factory(dict)
+    """By key, the message that is ready or in a handler's hands."""
     _behind: dict[Key, deque[ReceivedMessage]] = attrs.Factory(dict)
-    """By the key of each message that is ready or in a handler's hands: those that wait for it (W1)."""
+    """Those that wait for it (W1), none of which is empty."""
     _behind_count: int = 0
+    _slow_keys: dict[Key, int] = attrs.Factory(dict)
+    """Those of which messages were given back while one was in a handler's hands, where it still is (W7), and the
+    highest offset of these.
+    """
+    _given_back: dict[Key, tuple[int, int]] = attrs.Factory(dict)
+    """By key, the latest last: how many questions had been asked when messages were given back that may come again,
+    and the highest offset of these (W8).
+    """
     _parked: trio.lowlevel.ParkingLot = attrs.Factory(trio.lowlevel.ParkingLot)
     """Tasks that have nothing to do."""
     _room: trio.Event = attrs.Factory(trio.Event)
     _is_slow: bool = False
-    """Something was given back, and no handler has ended since (W6)."""
+    """Something was given back, and no handler has ended in time since (W6)."""
     _acked: trio.Event = attrs.Factory(trio.Event)
     _grace: trio.CancelScope = attrs.Factory(lambda: trio.CancelScope(shield=True))
     """What shields the handlers."""
@@ -198,6 +214,7 @@ class Working:
     async def run(self, task_status: trio.TaskStatus[None]) -> Never:
         """Join, handle until cancelled, leave. Raises what ends the fetching."""
         self.consumer.let_go = self._give_back_stale
+        self.consumer.questions.keeps_s = AHEAD_S
         async with self.consumer:
             await self._run_tasks(task_status)
         raise self._failure or InternalError("nothing has ended the fetching", invariant="W4")
@@ -252,16 +269,13 @@ class Working:
         self._grace.deadline = trio.current_time() + self.grace_s
 
     def _give_back_unbegun(self) -> None:
-        unbegun = [*self._ready, *chain.from_iterable(self._behind.values())]
-        for key in filter(None, map(_key_of, self._ready)):
-            self._behind.pop(key, None)
-        for behind in self._behind.values():
-            behind.clear()
+        ready = list(self._ready)
         self._ready.clear()
-        self._behind_count = 0
-        self.consumer.leases.give_back_messages(unbegun)
+        self._give_back(ready)
+        for key in list(self._behind):
+            self._withhold(key, 0)
         self.consumer.give_back_fetched()
-        self._is_slow = True
+        self._is_slow = self._is_slow or bool(ready)
         self._room.set()
 
     # -- fetching
@@ -271,9 +285,8 @@ class Working:
         while True:
             if len(self._ready) + self._behind_count >= self._ahead:
                 await self._wait_for_room()
-            while self._is_slow and self._are_all_busy():
-                self._room = trio.Event()
-                await self._room.wait()
+            if self._is_slow:
+                await self._wait_for_handlers()
             try:
                 message = await consumer.get()
             except (StorageError, TopicNotFound) as error:
@@ -283,14 +296,47 @@ class Working:
                 continue
             key = _key_of(message)
             if key is not None:
-                behind = self._behind.get(key)
-                if behind is not None:
-                    behind.append(message)
+                if self._given_back and self._is_overtaking(key, message):
+                    consumer.leases.give_back_messages([message])
+                    continue
+                first = self._first.setdefault(key, message)
+                if first is not message:
+                    if self._slow_keys and self._comes_late(key, first, message):
+                        continue
+                    behind = self._behind.get(key)
+                    if behind is None:
+                        self._behind[key] = deque((message,))
+                    else:
+                        behind.append(message)
                     self._behind_count += 1
                     continue
-                self._behind[key] = deque()
             self._ready.append(message)
             self._wake()
+
+    def _is_overtaking(self, key: Key, message: ReceivedMessage) -> bool:
+        """Whether it was asked for before messages of its key were given back that come before it (W8)."""
+        given_back, question = self._given_back, message.lease.question
+        while given_back and not self.consumer.questions.late:
+            oldest, (last, _) = next(iter(given_back.items()))
+            if last >= question:
+                break
+            del given_back[oldest]
+        last, highest = given_back.get(key, (0, 0))
+        return last >= question and highest < message.offset
+
+    def _remember_given_back(self, key: Key, highest: int) -> None:
+        self._given_back.pop(key, None)
+        self._given_back[key] = (self.consumer.questions.count, highest)
+
+    async def _wait_for_handlers(self) -> None:
+        """Until one is free, for as many as are (W6)."""
+        while self._is_slow:
+            free = self._idle + self.concurrency - self._tasks - len(self._ready)
+            if free > 0:
+                self.consumer.pace.units_max = free
+                return
+            self._room = trio.Event()
+            await self._room.wait()
 
     async def _wait_for_room(self) -> None:
         """Until half of what waits is gone; then more may wait if that was quick (W2)."""
@@ -303,26 +349,41 @@ class Working:
         self._ahead = min(2 * self._ahead, AHEAD_MAX) if is_quick else self.concurrency
         self._ahead = max(self._ahead, self.concurrency)
 
-    def _are_all_busy(self) -> bool:
-        return self._tasks >= self.concurrency and not self._idle
+    def _comes_late(self, key: Key, first: ReceivedMessage, message: ReceivedMessage) -> bool:
+        """Whether its key is slow: then it is given back (W7)."""
+        given_back = self._slow_keys.get(key)
+        if (
+            given_back is None or message.offset <= given_back
+        ):  # it came again: `first` is not leased any more
+            return False
+        self._slow_keys[key] = message.offset
+        self.consumer.leases.give_back_messages([message], behind=first)
+        return True
 
     def _give_back_stale(self) -> None:
         is_fresh = self.consumer.is_fresh
-        for message in [message for message in self._ready if not is_fresh(message.lease)]:
+        stale = [message for message in self._ready if not is_fresh(message.lease)]
+        for message in stale:
             self._ready.remove(message)
-            self._give_back(message)
-        stale = []
-        for behind in self._behind.values():
-            first = next(
-                (at for at, message in enumerate(behind) if not is_fresh(message.lease)), len(behind)
-            )
-            while len(behind) > first:
-                stale.append(behind.pop())
-        self._behind_count -= len(stale)
-        self.consumer.leases.give_back_messages(stale)
+        self._give_back(stale)
+        for key, behind in list(self._behind.items()):
+            first = next((at for at, message in enumerate(behind) if not is_fresh(message.lease)), None)
+            if first is not None:
+                self._withhold(key, first)
         self.consumer.give_back_stale()
-        self._is_slow = True
+        self._is_slow = self._is_slow or bool(stale)
         self._room.set()
+
+    def _withhold(self, key: Key, place: int) -> None:
+        """Give back what waits for a key from this place on: it is for others until the handler has ended (W7)."""
+        behind, first, unbegun = self._behind[key], self._first[key], []
+        while len(behind) > place:
+            unbegun.append(behind.pop())
+        if not behind:
+            del self._behind[key]
+        self._behind_count -= len(unbegun)
+        self._slow_keys[key] = max(self._slow_keys.get(key, 0), unbegun[0].offset)
+        self.consumer.leases.give_back_messages(unbegun, behind=first)
 
     def _wake(self) -> None:
         """Have another task look, unless one is about to: in its turn it wakes the next."""
@@ -380,7 +441,7 @@ class Working:
                 if task.is_lost:
                     return
             else:
-                self._give_back(message)
+                self._give_back([message])
                 self._look_for_room()
             passed += 1
             if passed >= PASS_MESSAGES:
@@ -392,36 +453,54 @@ class Working:
         self._after(message)
 
     def _after(self, message: ReceivedMessage) -> None:
-        self._is_slow = False
-        self._let_next(message)
-        if self.consumer.settings.ordering != "none" and not self._ready:
-            # In a group with an order, an ack that lingers holds back what comes after its message.
+        if self._is_slow and self.consumer.is_fresh(message.lease):
+            self._is_slow = False
+            self.consumer.pace.units_max = UNITS_MAX
+            self._room.set()
+        was_slow = self._let_next(message)
+        if was_slow or (self.consumer.settings.ordering != "none" and not self._ready):
+            # An ack that lingers holds back what comes after its message: of a slow key, or in a group with an order.
             self.consumer.lazy_acks.send()
         self._look_for_room()
 
     def _look_for_room(self) -> None:
-        if len(self._ready) + self._behind_count <= self._ahead // 2:
+        if self._is_slow or len(self._ready) + self._behind_count <= self._ahead // 2:
             self._room.set()
 
-    def _let_next(self, message: ReceivedMessage) -> None:
-        """The message of a key is settled, or given up: the next one is ready."""
+    def _let_next(self, message: ReceivedMessage) -> bool:
+        """The message of a key is settled, or given up: the next one is ready. Whether the key was slow."""
         key = _key_of(message)
         if key is None:
-            return
+            return False
         behind = self._behind.get(key)
-        if behind:
+        if behind is None:
+            self._first.pop(key, None)
+        else:
             self._behind_count -= 1
-            self._ready.append(behind.popleft())
+            self._first[key] = following = behind.popleft()
+            if not behind:
+                del self._behind[key]
+            self._ready.append(following)
             self._wake()
-        elif behind is not None:
-            del self._behind[key]
+        highest = self._slow_keys.pop(key, None)
+        if highest is None:
+            return False
+        self._remember_given_back(key, highest)
+        return True
 
-    def _give_back(self, message: ReceivedMessage) -> None:
-        """It waited too long; what waits for it comes after it again (W3)."""
-        key = _key_of(message)
-        behind = self._behind.pop(key, deque()) if key is not None else deque()
-        self._behind_count -= len(behind)
-        self.consumer.leases.give_back_messages([message, *behind])
+    def _give_back(self, messages: Iterable[ReceivedMessage]) -> None:
+        """They waited too long; what waits for them comes after them again (W3)."""
+        unbegun: list[ReceivedMessage] = []
+        for message in messages:
+            unbegun.append(message)
+            key = _key_of(message)
+            if key is not None:
+                self._first.pop(key, None)
+                behind = self._behind.pop(key, ())
+                self._behind_count -= len(behind)
+                unbegun += behind
+                self._remember_given_back(key, unbegun[-1].offset)
+        self.consumer.leases.give_back_messages(unbegun)
 
     async def _handle(self, message: ReceivedMessage, task: HandlerTask) -> None:
         """Call the handler, keep the lease meanwhile, settle by how it ends."""

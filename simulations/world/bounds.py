@@ -215,15 +215,27 @@ def _of_group(label: str, group: GroupState, visible_end: int) -> Iterator[str]:
     delivery.check_invariants()
     if group.choice is not None:
         yield from _of_choice(name, group.choice, visible_end)
-    elif group.waiting and delivery.ready_count(visible_end) > len(group.notified):
-        ready = delivery.ready_count(visible_end)
-        words = f"{len(group.waiting)} consumers wait and {len(group.notified)} are notified"
-        yield f"{words} in {name}, where {ready} messages are ready (P4)"
+    else:
+        for consumer in group.waiting:
+            ready = _ready_for(consumer, group, visible_end)
+            if ready > len(group.notified):
+                words = f"consumer {consumer} waits and {len(group.notified)} are notified"
+                yield f"{words} in {name}, where {ready} messages are ready for it (P4)"
+                break
     unknown = [
         key for key in group.pending if delivery.lease_of(key) is None and key >= delivery.next_lease_id
     ]
     if unknown:
         yield f"lease {unknown[0]} is pending in {name}, and was never given"
+
+
+def _ready_for(consumer: int, group: GroupState, visible_end: int) -> int:
+    """How many messages the consumer could be leased."""
+    withheld = group.withheld_from(consumer)
+    if withheld is None:
+        return 0
+    with group.delivery.without(withheld):
+        return group.delivery.ready_count(visible_end)
 
 
 def _of_choice(name: str, choice: KeyOrder, visible_end: int) -> Iterator[str]:

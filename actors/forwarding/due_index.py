@@ -1,12 +1,17 @@
-"""The schedule: which delayed records are pending on one clock, and which of them are due. Pure.
+"""The due index: which delayed records are pending on one clock, and which of them are due. Pure.
 
-Ticks (whole milliseconds of that clock) come in as arguments, and nothing is remembered of the present: the schedule is
-a queue in order of tick, then of schedule id. A clock that jumps therefore changes what is due, never what is kept.
+It is an index of stored records by tick, and no timer: nothing waits in it, and nothing is called. The scheduler, which
+has one for each clock, arms one timer of its own with `next_look` and takes what is due then. The timer wheel has an
+object for each timer; here a record takes 20 bytes in columns of numbers, since a million of them may be pending
+(docs/decisions/0021-an-index-beside-the-wheel.md).
+
+Ticks (whole milliseconds of that clock) come in as arguments, and nothing is remembered of the present: what is due is
+given in order of tick, then of schedule id. A clock that jumps therefore changes what is due, never what is kept.
 Payloads are not here: an id is the offset of the stored record.
 
 Records lie in columns, in order of id, which is the order in which they are added; buckets of columns' places order
 them by tick, as those of the timer wheel do: nine levels of 64, by the highest group of six bits in which a tick
-differs from the *cursor*. A million records take some 25 MB.
+differs from the *cursor*.
 
 Vocabulary
 ----------
@@ -37,13 +42,13 @@ from itertools import compress, islice
 from operator import lt
 from typing import Final, NamedTuple
 
+from callboard.actors.timers.commands import TICK_MAX
 from callboard.log.errors import InternalError
 from callboard.log.limits import STEP_ITEMS
 
 BITS: Final = 6
-LEVELS: Final = 9
-TICK_MAX: Final = (1 << BITS * LEVELS) - 1
-"""Records at a later tick than this come at this one: 570,000 years of milliseconds."""
+LEVELS: Final = TICK_MAX.bit_length() // BITS
+"""Records at a later tick than `TICK_MAX` come at that one."""
 LEVEL_OF_BITS: Final = tuple([max(bits - 1, 0) // BITS for bits in range(BITS * LEVELS + 1)])
 """The level of a tick, by the length in bits of its difference from the cursor."""
 GONE: Final = -1
@@ -64,7 +69,7 @@ class Taken(NamedTuple):
 
 
 class DueIndex:
-    """Pending records by tick. Ids only grow."""
+    """Pending records by tick. Ids only grow. See the module."""
 
     def __init__(self) -> None:
         self._ids = array("q")

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from callboard.actors.forwarding import due_index
-from callboard.actors.forwarding.due_index import TICK_MAX, DueIndex, Taken
+from callboard.actors.forwarding.due_index import DueIndex, Taken
+from callboard.actors.timers.commands import TICK_MAX
 from callboard.log.errors import InternalError
 
 YEAR = 365 * 86_400_000

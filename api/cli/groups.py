@@ -64,7 +64,7 @@ def list_groups(directory: str, with_own: bool, as_json: bool) -> None:
 @directory_option
 @json_option
 def describe(name: str, directory: str, as_json: bool) -> None:
-    """Show a group's settings and members, and where it stands in each partition."""
+    """Show a group's settings, members and offsets."""
     check_name(name, "group")
     (found,) = ask_runtime(directory, {"verb": "describe_group", "group": name})
     if as_json:

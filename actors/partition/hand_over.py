@@ -10,6 +10,7 @@ import attrs
 from callboard.actors.notices import PartitionLacksSpace
 from callboard.actors.partition.carried import Carried
 from callboard.actors.partition.publishing.producers import Begun
+from callboard.actors.settings import TopicSettings
 from callboard.log.journal.journal import ProvenEnd
 
 
@@ -25,12 +26,20 @@ class HandOver:
     """An incarnation has recovered, and run."""
     journal_end: ProvenEnd = attrs.field(factory=ProvenEnd)
     """How far the delivery journal was proven, whatever the disk says of it after a restart."""
+    altered: tuple[TopicSettings, TopicSettings] | None = None
+    """Settings that an incarnation began with, and those that it was altered to."""
     is_full: bool = False
     """Whether `retention_bytes` was reached when that was looked at last."""
     has_reported_lack: bool = False
     """Whether it was reported last that the disk is too full for its records: a crash does not end that."""
     ids_void_below: int = 0
     """Deduplication ids of records below this offset are forgotten, although the disk may not say so yet."""
+
+    def latest(self, settings: TopicSettings) -> TopicSettings:
+        """What an incarnation begins with, by its specification `settings`: what an earlier one that had begun with the
+        same was altered to.
+        """
+        return self.altered[1] if self.altered is not None and self.altered[0] is settings else settings
 
     def note_lack(self, lack: Exception | None, path: str) -> PartitionLacksSpace:
         """The notice that the disk is too full for the partition's records, or no longer is."""

@@ -80,7 +80,8 @@ class Partition(Actor[c.PartitionCommand]):
     defers_interrupts = True
 
     def __init__(self, spec: PartitionSpec) -> None:
-        self._spec = spec
+        self._given = spec
+        self._spec = spec.begun()
         self._state = "starting"
         self._journal: Journal
         self._log: PartitionLog
@@ -102,7 +103,8 @@ class Partition(Actor[c.PartitionCommand]):
         self._upkeep = self._timers.timer(self._flag)
         self._retry_at = 0.0
         """When upkeep that could not be done is tried again."""
-        self._grows_old = spec.settings.ages
+        self._begun_with = spec.settings
+        self._grows_old = self._spec.settings.ages
         self._is_time = False
         """A deadline of the core has come, and the notices that wait are taken before."""
 
@@ -204,7 +206,8 @@ class Partition(Actor[c.PartitionCommand]):
             self._tell_damage(damage, is_new=True)
 
     async def _recover(self, turn: Turn) -> None:
-        spec, context = self._spec, self.context
+        spec, context = self._given.begun(), self.context
+        self._spec, self._begun_with, self._grows_old = spec, self._given.settings, spec.settings.ages
         if context.disk is None:
             raise InternalError("a partition was started in a system without a disk", invariant="P0")
         files = await context.disk.incarnate(spec.directory)
@@ -568,6 +571,7 @@ class Partition(Actor[c.PartitionCommand]):
         if settings.partitions != self._spec.settings.partitions:
             raise InvalidArgument("partitions cannot be changed once a topic exists")
         self._spec.settings, self._grows_old = settings, settings.ages
+        self._spec.hand_over.altered = self._begun_with, settings
         self._spec.hand_over.ids_void_below = self._publishers.set_window(settings.dedup_window_us, self._log)
         self._log_part.default_ttl_us = settings.default_ttl_us
         self._log.alter(log_settings(settings, self.context.limits))

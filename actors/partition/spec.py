@@ -97,6 +97,10 @@ class PartitionSpec:
     folder: str = ""
     """The last part of its directory, when that is not its index."""
 
+    def begun(self) -> PartitionSpec:
+        """An incarnation's own copy: what is changed in one is not in the other, except for what is handed on."""
+        return attrs.evolve(self, settings=self.hand_over.latest(self.settings))
+
     @property
     def label(self) -> str:
         """How messages name the partition, for example `orders/2`."""

@@ -13,6 +13,7 @@ from callboard import DiskFull
 from callboard.actors.notices import OpeningLacksSpace
 from callboard.actors.partition.commands import (
     Ack,
+    Alter,
     Extend,
     Fetch,
     Nack,
@@ -21,6 +22,7 @@ from callboard.actors.partition.commands import (
     WaitForReady,
     WaitForVisible,
 )
+from callboard.actors.settings import TopicSettings
 
 
 async def orders(runtime: Any, count: int, **settings: Any) -> Any:
@@ -319,3 +321,21 @@ async def test_consumers_of_a_partition_that_owes_its_recovery_go_on_when_there_
     async with in_memory.open():
         await trio.sleep(1.0)
     in_memory.disk.free()
+
+
+async def test_only_the_catalog_writes_what_later_incarnations_begin_with(
+    autojump_clock: Any, in_memory: Any
+) -> None:
+    """A partition that is altered hands that on to its next incarnation, and leaves its specification as it is."""
+    async with in_memory.open() as runtime:
+        await orders(runtime, 1)
+        port, (spec,) = in_memory.port(runtime), runtime._session.directory.find("orders").partitions
+        await port.ref.ask(Alter(TopicSettings(retention_age=5.0)))
+        assert spec.settings == TopicSettings()
+        runtime.crash("topics/orders/0", RuntimeError("a drill"))
+        await in_memory.describe(runtime)
+        assert port.ref._cell.incarnation._actor._spec.settings == TopicSettings(retention_age=5.0)
+        await runtime.alter_topic("orders", retention_age=7.0)
+        runtime.crash("topics/orders/0", RuntimeError("a drill"))
+        await in_memory.describe(runtime)
+        assert port.ref._cell.incarnation._actor._spec.settings == TopicSettings(retention_age=7.0)

@@ -35,3 +35,15 @@ def test_incarnations_begin_with_the_latest_settings_of_groups_that_have_not_end
     assert altered.with_settings(1, second).altered == {1: second, 2: first}
     assert altered.with_settings(1, None).altered == {2: first}
     assert altered.altered == {1: first, 2: first}
+
+
+def test_an_incarnation_begins_with_what_an_earlier_one_was_altered_to() -> None:
+    """Until its specification has other settings; what the incarnation changes in its copy stays there."""
+    spec, altered, later = spec_of(), TopicSettings(retention_age=5.0), TopicSettings(retention_age=7.0)
+    begun = spec.begun()
+    assert begun.settings is spec.settings
+    begun.settings, begun.hand_over.altered = altered, (spec.settings, altered)
+    assert spec.settings == TopicSettings()
+    assert spec.begun().settings is altered
+    spec.settings = later
+    assert spec.begun().settings is later

@@ -52,7 +52,8 @@ from callboard.log.limits import RELEASES_AT_ONCE, RELEASES_SHARED, STUCK_AFTER_
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from callboard.actors.catalog.directory import Directory, LiveTopic
+    from callboard.actors.catalog.live_topic import LiveTopic
+    from callboard.actors.groups.spec import TopicDirectory
     from callboard.actors.partition.port import PartitionPort
 
 EXPIRY_GRACE_S: Final = 3600.0
@@ -80,7 +81,7 @@ class Coordinator(Actor[CoordinatorCommand]):
 
     def __init__(
         self,
-        directory: Directory,
+        directory: TopicDirectory,
         name: str,
         group_id: int,
         membership: Membership,

@@ -24,8 +24,9 @@ from callboard.actors.timing import Flag
 from callboard.log.errors import ActorCrashed, ActorStopped, InternalError, MailboxFull, PartitionUnavailable
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.directory import Directory, LiveTopic
+    from callboard.actors.catalog.live_topic import LiveTopic
     from callboard.actors.groups.membership import Membership
+    from callboard.actors.groups.spec import TopicDirectory
     from callboard.actors.kernel import Context
     from callboard.actors.partition.commands import PartitionCommand
     from callboard.actors.partition.port import PartitionPort
@@ -37,7 +38,7 @@ class ExclusivePartitions:
     def __init__(
         self,
         context: Context[Any],
-        directory: Directory,
+        directory: TopicDirectory,
         name: str,
         group_id: int,
         membership: Membership,

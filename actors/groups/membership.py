@@ -34,7 +34,7 @@ from callboard.actors.timing import Flag
 from callboard.log.format.stamps import Stamps
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.directory import LiveTopic
+    from callboard.actors.catalog.live_topic import LiveTopic
     from callboard.actors.kernel import ActorRef
     from callboard.actors.partition.port import PartitionPort
 

@@ -26,9 +26,9 @@ from callboard.log.errors import CallboardError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from callboard.actors.catalog.directory import Directory
     from callboard.actors.groups.commands import Activity
     from callboard.actors.groups.membership import Member, Membership
+    from callboard.actors.groups.spec import TopicDirectory
     from callboard.actors.kernel import Context
 
 LOOKS: Final = 4
@@ -61,7 +61,7 @@ class Sessions:
     def __init__(
         self,
         context: Context[Any],
-        directory: Directory,
+        directory: TopicDirectory,
         group_id: int,
         membership: Membership,
         fence: Callable[[Member], None],

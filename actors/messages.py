@@ -9,7 +9,13 @@ from __future__ import annotations
 from typing import Final
 
 from callboard.actors.catalog.commands import CatalogCommand
-from callboard.actors.forwarding.commands import ForwarderCommand, RouterCommand, SchedulerCommand
+from callboard.actors.forwarding.commands import (
+    ForwarderCommand,
+    OutboxUnserved,
+    RouterCommand,
+    SchedulerCommand,
+    SweepBegins,
+)
 from callboard.actors.groups import commands as groups
 from callboard.actors.kernel.wire import Wire
 from callboard.actors.partition import commands as c
@@ -29,6 +35,7 @@ ANSWERS: Final = (c.Offsets, c.LeasedRecords)
 NOTICES: Final = (
     *(c.Returned, c.StateChanged, c.LeasesEnded, c.FilesOpened, c.OpeningWaits, c.TopicDeleted),
     *groups.NOTICES,
+    *(SweepBegins, OutboxUnserved),
     Due,
 )
 """What they say to their peers."""

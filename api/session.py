@@ -40,6 +40,7 @@ from callboard.log.limits import Limits
 from callboard.log.plain import text
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.entropy import Entropy
+from callboard.open_acks import OutboxClient
 from callboard.reports.figures import DESCRIBE_TIMEOUT_S
 from callboard.supervision import System
 
@@ -78,6 +79,7 @@ class Session:
         self.system: System
         self.state: State = "new"
         self.run: TrioToken | None = None
+        self._outbox_client: OutboxClient | None = None
 
     # -- whether it may be used
 
@@ -183,6 +185,17 @@ class Session:
         if found is None:
             raise TopicNotFound(f"topic {source.topic!r} was deleted.", topic=source.topic)
         return found
+
+    def outbox_client(self) -> OutboxClient:
+        """What tells the forwarder of the acks with publishes that are on their way. Raises `RuntimeClosed`."""
+        if self._outbox_client is None:
+            forwarder = self.directory.forwarder.ref
+            if forwarder is None:
+                raise RuntimeClosed(
+                    f"the runtime on {self.place} is closing. Nothing was acked. Open it again."
+                )
+            self._outbox_client = OutboxClient(forwarder)
+        return self._outbox_client
 
     async def timer_statistics(self) -> TimerStatistics:
         """What the timer wheel has done so far."""

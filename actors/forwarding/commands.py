@@ -26,8 +26,53 @@ class CountForwarded(Question[Forwarded]):
     """Answered with what was forwarded."""
 
 
+@attrs.frozen
+class SweepBegins:
+    """A notice of the forwarder to its clients: it settles payloads of an outbox that no ack has named, below `end`.
+
+    A client with open acks there answers with `OpenAcks`. What an ack stores that begins later lies at `end` or behind.
+    """
+
+    topic_id: str
+    partition: int
+    end: int
+
+
+@attrs.frozen
+class OutboxUnserved:
+    """A notice of the forwarder to its clients: it serves an outbox no longer, or begins anew with it."""
+
+    topic_id: str
+    partition: int
+
+
+@attrs.frozen
+class OpenAcks:
+    """A notice of a client to the forwarder: which acks with publishes are open, and have ended, in one outbox.
+
+    An ack is *open* from before its payloads are stored until the partition was asked to name them.
+    """
+
+    client: int
+    topic_id: str
+    partition: int
+    start: int | None
+    """What open acks have stored, or will, lies here or behind; None: none is open."""
+    has_ended: bool
+    """Some have ended since the last notice."""
+    is_unnamed: bool
+    """There may be payloads among theirs that no ack has named."""
+    refused: int
+    """How many of these were refused because the outbox was full."""
+
+
+@attrs.frozen
+class HearOpenAcks(Question[None]):
+    """Answered once all that clients had said of their open acks before was heard."""
+
+
 RouterCommand = DeadLettersWait | RouteGroup | SourcesEnded | CountForwarded
-ForwarderCommand = OutboxOpened | PublishesWait | SourcesEnded
+ForwarderCommand = OutboxOpened | PublishesWait | SourcesEnded | OpenAcks | HearOpenAcks
 
 
 @attrs.frozen

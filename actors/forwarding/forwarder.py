@@ -32,11 +32,18 @@ import attrs
 
 from callboard.actors.catalog.commands import IsTopic, OutboxOpened, SourcesEnded
 from callboard.actors.delivery.receipts import OFFSET_END, OffsetRange, between, merged
-from callboard.actors.forwarding.commands import ForwarderCommand
+from callboard.actors.forwarding.commands import (
+    ForwarderCommand,
+    HearOpenAcks,
+    OpenAcks,
+    OutboxUnserved,
+    SweepBegins,
+)
 from callboard.actors.forwarding.ended_sources import EndedSources
 from callboard.actors.forwarding.held import Attempts
+from callboard.actors.forwarding.outbox_sweep import OutboxSweep
 from callboard.actors.forwarding.waiting_records import first_records
-from callboard.actors.kernel import Actor, Question
+from callboard.actors.kernel import Actor, Question, notify_all
 from callboard.actors.notices import OutboxDropped, OutboxHeld, OutboxLost
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.beside.outbox import OPEN_OUTBOX, OUTBOX, Outbox
@@ -68,6 +75,8 @@ class Forwarder(Actor[ForwarderCommand]):
         self._calls = PartitionCalls(self._timers, directory.refusal)
         """Those of all outboxes: their lines share the credit that one target grants."""
         self._ended = EndedSources(directory, self._timers)
+        self._lines: dict[tuple[str, int], OutboxLines] = {}
+        """By outbox: the id of its topic, and the index of its partition."""
 
     async def started(self) -> None:
         """Look for sources that have ended; the catalog tells of outboxes."""
@@ -81,7 +90,8 @@ class Forwarder(Actor[ForwarderCommand]):
                 outbox = self._outbox(topic_id, partition)
                 if outbox is not None and self._moves:
                     lines = OutboxLines(self.context, self._directory, outbox, self._timers, self._calls)
-                    self.context.start_task(lines.run, name=outbox.port.label)
+                    self._lines[topic_id, partition] = lines
+                    self.context.start_task(self._run, lines, name=outbox.port.label)
             case PublishesWait(topic_id, partition, entries, has_new):
                 outbox = self._outbox(topic_id, partition)
                 if outbox is not None:
@@ -90,8 +100,21 @@ class Forwarder(Actor[ForwarderCommand]):
                         outbox.flag.set()
             case SourcesEnded():
                 self._ended.look_again()
+            case OpenAcks():
+                known = self._lines.get((message.topic_id, message.partition))
+                if known is not None:
+                    known.hear(message)
+            case HearOpenAcks():
+                pass
             case _:
                 assert_never(message)
+
+    async def _run(self, lines: OutboxLines) -> None:
+        try:
+            await lines.run()
+        finally:
+            self._lines.pop(lines.place, None)
+            notify_all(self.context.ref, OutboxUnserved(*lines.place))
 
     def _outbox(self, topic_id: str, partition: int) -> Outbox | None:
         live = self._directory.by_id(topic_id)
@@ -127,8 +150,20 @@ class OutboxLines:
         self._timers = timers
         self._calls = calls
         self._lines: dict[Target, PartitionLine] = {}
+        self._sweep = OutboxSweep()
         self._last, self._numbering = -1, 0
         """The number of the last entry that is in a line, or was, and which numbering it is of."""
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """The id of the topic, and the index of the partition, whose outbox it is."""
+        return self._outbox.source.topic_id, self._outbox.source.index
+
+    def hear(self, message: OpenAcks) -> None:
+        """A client says which acks are open."""
+        self._outbox.refused += message.refused
+        if self._sweep.hear(message):
+            self._outbox.flag.set()
 
     async def run(self) -> None:
         """Until the topic is deleted."""
@@ -141,7 +176,7 @@ class OutboxLines:
         await self._open()
         while True:
             await self._take()
-            await self._sweep()
+            await self._settle_unnamed()
             attempts.succeeded()
             await self._outbox.flag.wait()
 
@@ -277,18 +312,22 @@ class OutboxLines:
         await self._forget_named(entries)
         if lost:
             outbox.lost += len(lost)
-            outbox.sweep()
+            self._sweep.is_wanted = True
+            outbox.flag.set()
             self._context.emit(OutboxLost(outbox.source.label, len(lost)))
 
     # -- what no ack has named
 
-    async def _sweep(self) -> None:
+    async def _settle_unnamed(self) -> None:
         """Settle payloads that are not named, and never will be (B4)."""
-        outbox = self._outbox
-        if not outbox.wants_sweep and not outbox.sweep_below:
+        outbox, sweep, ref = self._outbox, self._sweep, self._context.ref
+        if not sweep.is_owed:
             return
         statistics: c.PartitionStatistics = await self._ask(outbox.port, c.Describe())
-        below = outbox.unclaimed_below(statistics.visible_end)
+        sweep.begin(statistics.visible_end)
+        notify_all(ref, SweepBegins(*self.place, statistics.visible_end))
+        await ref.ask(HearOpenAcks())
+        below = sweep.unclaimed_below()
         entries: Sequence[OutboxEntry] = await self._ask(outbox.source, c.ListOutbox(-1, self._numbering))
         named = merged([(offset, offset + 1) for offset in sorted(entry.offset for entry in entries)])
         unsettled: list[OffsetRange] = await self._ask(outbox.port, c.ListUnsettled(OUTBOX))
@@ -303,7 +342,7 @@ class OutboxLines:
         if unnamed:
             await self._ask(outbox.port, c.SettleOffsets(OUTBOX, unnamed))
             outbox.discarded += sum(stop - start for start, stop in unnamed)
-        outbox.swept(below)
+        sweep.end(below)
 
 
 def _payload(entry: OutboxEntry, columns: Columns, index: int) -> StoredPayload | None:

@@ -199,7 +199,8 @@ class PublishingAcks:
         counted: list[tuple[ConsumerLease, int]] = []
         is_valid = True
         lost: c.Ranges = ()
-        open_ack, is_named = outbox.begin(), False
+        client = self._session.outbox_client()
+        ack, is_named, is_refused = client.begin((port.topic_id, port.index)), False, False
         try:
             for lease, ranges in settled:
                 count = min(lease.left, sum([stop - start for start, stop in ranges]))
@@ -213,11 +214,10 @@ class PublishingAcks:
         except BaseException as error:  # it is there to be settled once more
             for lease, count in counted:
                 self._leases.count_in_again(lease, count)
-            if isinstance(error, OutboxFull):
-                outbox.refused += 1
+            is_refused = isinstance(error, OutboxFull)
             raise
         finally:
-            outbox.end(open_ack, is_named=is_named)
+            client.end(ack, is_named=is_named, is_refused=is_refused)
         if lost:
             found = [self._leases.causes(port, lease_id, lost) for lease_id, _ in parts]
             raise lease_lost(

@@ -71,7 +71,7 @@ def test_commands_that_are_asked_name_their_answers():
             "DeadLettersWait",
             "RouteGroup",
         ),  # told
-        *("SourcesEnded", "OutboxOpened", "WaitingOpened", "PublishesWait"),  # told
+        *("SourcesEnded", "OutboxOpened", "WaitingOpened", "PublishesWait", "OpenAcks"),  # told
         *("OpenAccount", "Wanted", "Departed", "Acted"),  # told
     }
 

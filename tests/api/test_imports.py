@@ -18,6 +18,7 @@ USED = {
     "lazy",
     "log",
     "message",
+    "open_acks",
     "publishing",
     "reports",
     "runtime",

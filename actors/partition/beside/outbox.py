@@ -6,8 +6,6 @@ journal of the same kind, with one group, number 0. An ack with publishes first 
 then the partition's own delivery journal acks and names them in one record (`outbox_entries`), which is the commit. The
 forwarder publishes what is named, and settles it in the group. What no ack names is settled too, once no ack can name
 it any more.
-
-An *open ack* is one on its way: from before its payloads are stored until the partition has been asked to name them.
 """
 
 from __future__ import annotations
@@ -48,13 +46,6 @@ def outbox_settings(topic: TopicSettings) -> TopicSettings:
 
 
 @attrs.define(eq=False)
-class OpenAck:
-    """An ack with publishes on its way. Its payloads are at `start` or behind."""
-
-    start: int
-
-
-@attrs.define(eq=False)
 class Outbox:
     """One outbox partition. It outlives the actor that forwards what is in it."""
 
@@ -80,43 +71,6 @@ class Outbox:
     """Messages whose payload could not be read."""
     discarded: int = 0
     """Payloads that no ack has named."""
-    wants_sweep: bool = True
-    """There may be payloads that no ack has named."""
-    sweep_below: int = 0
-    """They lie below this."""
-    _known_end: int = 0
-    _open_acks: dict[OpenAck, None] = attrs.Factory(dict)
-
-    def begin(self) -> OpenAck:
-        """An ack begins to store its payloads."""
-        open_ack = OpenAck(self._known_end)
-        self._open_acks[open_ack] = None
-        return open_ack
-
-    def end(self, open_ack: OpenAck, *, is_named: bool) -> None:
-        """The source was asked to name the payloads, or never will be."""
-        del self._open_acks[open_ack]
-        if not is_named:
-            self.sweep()
-        elif self.sweep_below:
-            self.flag.set()
-
-    def sweep(self) -> None:
-        """There may be payloads that no ack names."""
-        self.wants_sweep = True
-        self.flag.set()
-
-    def unclaimed_below(self, visible_end: int) -> int:
-        """Below this no ack will name anything that the source was not asked to name already."""
-        self._known_end = max(self._known_end, visible_end)
-        if self.wants_sweep:
-            self.wants_sweep, self.sweep_below = False, visible_end
-        return min([visible_end, *(open_ack.start for open_ack in self._open_acks)])
-
-    def swept(self, below: int) -> None:
-        """Payloads below this are named, or settled."""
-        if below >= self.sweep_below:
-            self.sweep_below = 0
 
 
 class Outboxes:

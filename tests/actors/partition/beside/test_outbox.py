@@ -12,14 +12,11 @@ from hypothesis import strategies as st
 from callboard.actors.delivery.events import DeliveryEventInvalid, decode_events
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
-from callboard.actors.partition.beside.outbox import Outbox, outbox_settings
 from callboard.actors.partition.beside.outbox_entries import OutboxEntries, as_ranges, from_ranges
 from callboard.actors.partition.carried import Carried
 from callboard.actors.partition.commands import OutboxEntry
 from callboard.actors.partition.core import PartitionCore
 from callboard.actors.partition.group_states import GIVEN_PER_RECORD, SENT, GroupStates, above_lost
-from callboard.actors.partition.port import PartitionPort
-from callboard.actors.settings import TopicSettings
 from callboard.log.errors import JournalInvalid, OutboxFull
 from callboard.log.limits import Limits
 
@@ -287,25 +284,3 @@ def test_entries_are_there_until_they_are_forgotten(steps: list[Any]) -> None:
         assert all(entries.names(entry.offset) for entry in model.values())
         found = OutboxEntries.restore(cbor2.loads(cbor2.dumps(entries.snapshot())))
         assert (found.after(-1), found.next) == (entries.after(-1), entries.next)
-
-
-def test_nothing_is_swept_that_an_ack_on_its_way_may_name() -> None:
-    """What lies before it is, and the rest when it has ended."""
-    nowhere: Any = None
-    port = PartitionPort("orders", "t1", 0, nowhere)
-    outbox = Outbox(port, port, outbox_settings(TopicSettings()))
-    assert outbox.unclaimed_below(5) == 5
-    outbox.swept(5)
-    early = outbox.begin()
-    outbox.sweep()
-    assert outbox.unclaimed_below(8) == 5
-    outbox.swept(5)
-    later = outbox.begin()
-    outbox.end(early, is_named=True)
-    assert (outbox.wants_sweep, outbox.sweep_below) == (False, 8)
-    assert outbox.unclaimed_below(9) == 8
-    outbox.swept(8)
-    assert outbox.sweep_below == 0
-    outbox.end(later, is_named=False)
-    assert outbox.wants_sweep
-    assert outbox.unclaimed_below(12) == 12

@@ -13,6 +13,8 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 # Lowest first; the longest prefix that matches gives the rank. All else in `callboard` is a root module.
 RANKS = {
     "callboard.log.errors": 0,
@@ -52,6 +54,21 @@ ROOT_RANK = RANKS["callboard"]
 # The real seams are chosen at the top; everybody else is given them.
 HOST = "callboard.log.host"
 HOST_IMPORTERS = ("callboard.runtime", "callboard.cli", "callboard.looking", "callboard.offline", HOST)
+
+# By room of the broker: the modules that others may import. All others are protected by a contract in pyproject.toml.
+DOORS = {
+    "catalog": {"commands", "directory", "folders", "live_topic", "losses", "state"},
+    "forwarding": {"commands"},
+    "groups": {"commands", "participation", "renewals", "spec"},
+    "partition": {
+        *("account", "calls", "commands", "delivery_reset", "port", "spec", "view"),
+        *("beside.dead_letter_records", "beside.delayed", "beside.delayed_records"),
+        *("beside.outbox", "beside.outbox_records"),
+        *("choice.addressing", "publishing.source_ids"),
+    },
+    "recurring": {"commands", "cron", "schedules", "spec"},
+    "timers": {"commands"},
+}
 
 
 def _within(module: str, package: str) -> bool:
@@ -176,3 +193,18 @@ def test_every_module_has_a_rank(house: Any) -> None:
     """Every folder at the top of the package stands in the table by its own name."""
     tops = {".".join(name.split(".")[:2]) for name in house.folders} - {"callboard"}
     assert sorted(tops - RANKS.keys()) == []
+
+
+@pytest.mark.parametrize("room", DOORS)
+def test_a_room_has_no_other_doors(house: Any, room: str) -> None:
+    """Each module of a room is one of its doors, or protected from those outside by an import-linter contract."""
+    protected = {
+        module
+        for contract in house.settings["tool"]["importlinter"]["contracts"]
+        for module in contract.get("protected_modules", ())
+    }
+    package = f"callboard.actors.{room}"
+    modules = {
+        source.module for source in house.sources if _within(source.module, package) and not source.is_package
+    }
+    assert {module.removeprefix(f"{package}.") for module in modules - protected} == DOORS[room]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -28,16 +28,19 @@ def partition_directory(topic_id: str, index: int | str) -> str:
     return f"topics/{topic_id}/{index}"
 
 
+FOR_LOGS: Final = {
+    field.name: field.name.removesuffix("_s")
+    for field in attrs.fields(LogSettings)
+    if field.name.removesuffix("_s") in attrs.fields_dict(TopicSettings)
+}
+"""Which of a topic's settings its logs need: by their names there, which end in the unit."""
+
+
 def log_settings(settings: TopicSettings, limits: Limits) -> LogSettings:
     """The part of a topic's settings that its logs need."""
-    return LogSettings(
-        segment_bytes=settings.segment_bytes,
-        segment_age_s=settings.segment_age,
-        retention_age_s=settings.retention_age,
-        retention_bytes=settings.retention_bytes,
-        compression=Compression(settings.compression),
-        segment_bytes_max=limits.segment_bytes,
-    )
+    given = {name: getattr(settings, ours) for name, ours in FOR_LOGS.items()}
+    given["compression"] = Compression(settings.compression)
+    return LogSettings(**given, segment_bytes_max=limits.segment_bytes)
 
 
 @attrs.define(eq=False)

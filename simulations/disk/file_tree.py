@@ -6,8 +6,10 @@ Pure: no clock, no waiting, no faults. `inodes.py` has the vocabulary and what p
 from __future__ import annotations
 
 import errno
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Final
 
 import attrs
@@ -121,6 +123,11 @@ class FileTree:
                 ]
                 waiting += below
 
+    def names(self, inode: Inode) -> list[str]:
+        """Every path of a file: those that it has, and those that it would have after a power loss."""
+        both = itertools.chain(self.walk(), self.walk(durable=True))
+        return list(dict.fromkeys(path for path, node in both if node is inode))
+
     # -- changing
 
     def create(self, path: str) -> Inode:
@@ -221,7 +228,11 @@ class FileTree:
                 kept = tuple(choose(Unsynced(path, True, items))) if items else ()
                 _count_names(counts, items, kept)
             else:
-                kept = tuple(choose(Unsynced(path, False, items, node))) if items else ()
+                kept = (
+                    tuple(choose(Unsynced(path, False, items, node, partial(self.names, node))))
+                    if items
+                    else ()
+                )
                 _count_sectors(counts, items, kept)
             if items:
                 spoiled = sum(isinstance(item, Garbage) for item in kept)

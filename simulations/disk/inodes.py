@@ -46,13 +46,14 @@ class Unsynced:
     """What of one file or directory power loss may take.
 
     `items` are a file's dirty sectors in ascending order, after `LENGTH` if that changed; or the numbers, from 0, of a
-    directory's changes, in the order in which they were made. `inode` is the file, to look at.
+    directory's changes, in the order in which they were made. `inode` is the file, to look at; `names` finds its paths.
     """
 
     path: str
     is_directory: bool
     items: tuple[int, ...]
     inode: Inode | None = attrs.field(default=None, eq=False, repr=False)
+    names: Callable[[], list[str]] = attrs.field(default=list[str], eq=False, repr=False)
 
 
 Choose = Callable[[Unsynced], Iterable[int | Garbage]]

@@ -98,23 +98,23 @@ class Planting:
         Which ones, the damage budget decides: see `damage_budget.py`.
         """
         candidates = [
-            (path, node)
+            node
             for path, node in self.tree.walk()
             if isinstance(node, Inode)
             and path_contains in path
-            and self.damage_budget.may_spoil(path)
+            and self.damage_budget.may_spoil(self.tree.names(node))
             and any(node.settled)
         ]
         if not candidates:
             return False
-        path, inode = candidates[draw % len(candidates)]
+        inode = candidates[draw % len(candidates)]
         draw //= len(candidates)
         places = [at for at, byte in enumerate(inode.settled) if byte]
         at = places[draw % len(places)]
         mask = 1 << draw // len(places) % 8
         for content in (inode.volatile, inode.durable):
             content.stored[at] ^= mask
-        self.damage_budget.note("rot", path, at, at + 1)
+        self.damage_budget.note("rot", self.tree.names(inode), at, at + 1)
         self.faults.count(None, "rot")
         return True
 

@@ -14,7 +14,7 @@ another, changes nothing for the rest, and a failing plan can be shrunk.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import attrs
@@ -75,20 +75,24 @@ class Survival:
         fates: list[int | Garbage] = []
         for item in kept:
             if item != LENGTH and unsynced.inode is not None and entropy.random() < self.trashed:
-                fates.append(garbage(unsynced.path, unsynced.inode, item, entropy, budget))
+                fates.append(garbage(unsynced.names, unsynced.inode, item, entropy, budget))
             else:
                 fates.append(item)
         return fates
 
 
 def garbage(
-    path: str, inode: Inode, sector: int, entropy: SeededEntropy, damage_budget: DamageBudget
+    names: Callable[[], list[str]],
+    inode: Inode,
+    sector: int,
+    entropy: SeededEntropy,
+    damage_budget: DamageBudget,
 ) -> Garbage:
     """Neither the old bytes nor the new: noise, zeros, or the new ones up to some byte only."""
     old, new = inode.sector(sector)
     start, end = damage_budget.span(old, new)
     if damage_budget.beyond and any(old):
-        damage_budget.note("trashed", path, sector * SECTOR_BYTES, sector * SECTOR_BYTES + len(old))
+        damage_budget.note("trashed", names(), sector * SECTOR_BYTES, sector * SECTOR_BYTES + len(old))
     length = end - start
     match entropy.integer(2):
         case 0 | 1:

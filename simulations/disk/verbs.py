@@ -115,9 +115,12 @@ class VerbRunner(Planting):
     def _misdirect(self, inode: Inode, path: str, offset: int, data: memoryview) -> bool:
         """Whether the bytes landed elsewhere, and not where they belong."""
         fault = self.faults.find("misdirected write", path)
-        if fault is None or not self.damage_budget.may_spoil(path):
+        if fault is None:
             return False
-        landed = put_elsewhere(inode, path, offset, data, fault.draw, self.damage_budget)
+        names = list(dict.fromkeys([path, *self.tree.names(inode)]))
+        if not self.damage_budget.may_spoil(names):
+            return False
+        landed = put_elsewhere(inode, names, offset, data, fault.draw, self.damage_budget)
         if landed is None:
             return False
         self.faults.take(fault.kind, path)
@@ -125,7 +128,7 @@ class VerbRunner(Planting):
         _, as_well = landed
         if not as_well:
             # The file is as long as the system believes, but its new bytes are not there.
-            self.damage_budget.note("misdirected", path, offset, offset + len(data))
+            self.damage_budget.note("misdirected", names, offset, offset + len(data))
             if offset + len(data) > inode.volatile.length:
                 inode.truncate(offset + len(data))
         return not as_well
@@ -185,7 +188,7 @@ def _inode(verb: Write | Zero | Sync | Truncate) -> Inode:
 
 
 def put_elsewhere(
-    inode: Inode, path: str, offset: int, data: memoryview, draw: int, damage_budget: DamageBudget
+    inode: Inode, names: list[str], offset: int, data: memoryview, draw: int, damage_budget: DamageBudget
 ) -> tuple[int, bool] | None:
     """Write over other sectors of the file than those meant. Returns where, and whether also where it belongs.
 
@@ -207,5 +210,5 @@ def put_elsewhere(
     for content in (inode.volatile, inode.durable):
         if place < content.length:
             content.write(place, piece[: content.length - place])
-    damage_budget.note("misdirected", path, place, end)
+    damage_budget.note("misdirected", names, place, end)
     return place, as_well

@@ -9,7 +9,18 @@ import pytest
 import trio
 
 from callboard.log.errors import PlanFailed, StaleIncarnation, StorageError
-from callboard.log.seams.disk import Create, MakeDirectory, Rename, Sync, SyncDirectory, Write, Zero
+from callboard.log.seams.disk import (
+    Create,
+    Link,
+    MakeDirectory,
+    Open,
+    Rename,
+    Sync,
+    SyncDirectory,
+    Unlink,
+    Write,
+    Zero,
+)
 from callboard.simulations.disk.damage_budget import DamageBudget, DiskDamage
 from callboard.simulations.disk.memory_disk import MemoryDisk
 
@@ -150,6 +161,51 @@ async def test_the_damage_budget_keeps_what_was_promised(disk: MemoryDisk) -> No
     assert disk.rot("", 1)
     assert disk.files()["a.log"] == b"y" * 600 + b"x" * 1400
     assert disk.damage_budget.damages == []
+
+
+@pytest.mark.parametrize(
+    "taken", [(), (Rename("b.log", "a.log"),)], ids=["linked", "replaced but not synced"]
+)
+async def test_a_segment_with_a_name_in_quarantine_is_promised(
+    disk: MemoryDisk, taken: tuple[Rename, ...]
+) -> None:
+    """What has a name in quarantine does not rot while it is, or after a power loss would be, a segment as well."""
+    disk.damage_budget = DamageBudget()
+    disk.plant_file("a.log", b"frames")
+    life, _ = await durable(disk, "b.log", bytes(6))
+    await life.submit((MakeDirectory("quarantine"), SyncDirectory("")))
+    await life.submit((Link("a.log", "quarantine/a.log"), SyncDirectory("quarantine"), *taken))
+    assert not disk.rot("quarantine", 1)
+    disk.crash()
+    assert disk.files()["a.log"] == b"frames"
+    await (await disk.incarnate("owner")).submit((Unlink("a.log"), SyncDirectory("")))
+    assert disk.rot("quarantine", 1)
+    assert disk.damage_budget.damages == []
+
+
+async def test_damage_is_known_by_each_name(disk: MemoryDisk) -> None:
+    """Beyond the promise, damage to a file with a name in quarantine is noted by the other name that it has."""
+    disk.plant_file("a.log", b"frames")
+    life = await disk.incarnate("owner")
+    await life.submit((MakeDirectory("quarantine"), Link("a.log", "quarantine/a.log")))
+    assert disk.rot("quarantine", 0)
+    assert [damage.path for damage in disk.damage_budget.damages] == ["a.log"]
+
+
+async def test_a_misdirected_write_damages_each_name(disk: MemoryDisk) -> None:
+    """A write through a name in quarantine goes astray only where no other name of the file is promised."""
+    disk.damage_budget = DamageBudget()
+    disk.plant_file("a.log", b"x" * 2000)
+    life = await disk.incarnate("owner")
+    handle = life.handle("quarantine/a.log")
+    await life.submit((MakeDirectory("quarantine"), Link("a.log", handle.path), Open(handle)))
+    misdirected = disk.misdirect_next("")
+    await life.submit((Write(handle, 0, [b"y" * 600]), Sync(handle)))
+    assert misdirected.hits == 0
+    disk.damage_budget.beyond = True
+    await life.submit((Write(handle, 0, [b"z" * 600]), Sync(handle)))
+    assert misdirected.hits == 1
+    assert {damage.path for damage in disk.damage_budget.damages} == {"a.log"}
 
 
 async def test_a_misdirected_write_lands_elsewhere(disk: MemoryDisk) -> None:
@@ -386,8 +442,8 @@ async def test_damage_goes_with_a_file_that_is_renamed(disk: MemoryDisk) -> None
     """It is known by both names, and of other files nothing is said; in quarantine it costs nothing."""
     life, _ = await durable(disk, "a.log.new", b"x" * SECTOR)
     await life.submit((MakeDirectory("quarantine"),))
-    disk.damage_budget.note("rotten", "a.log.new", 3, 4)
-    disk.damage_budget.note("rotten", "a.log.newer", 5, 6)
+    disk.damage_budget.note("rotten", ["a.log.new"], 3, 4)
+    disk.damage_budget.note("rotten", ["a.log.newer"], 5, 6)
     await life.submit((Rename("a.log.new", "a.log"), Rename("a.log", "quarantine/a.log")))
     assert disk.damage_budget.damages == [
         DiskDamage("rotten", "a.log.new", 3, 4),

@@ -9,7 +9,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.log.seams.disk import Create, MakeDirectory, Sync, SyncDirectory, Write
+from callboard.log.seams.disk import Create, Link, MakeDirectory, Open, Sync, SyncDirectory, Write
 from callboard.simulations.disk.damage_budget import DamageBudget
 from callboard.simulations.disk.memory_disk import MemoryDisk
 from callboard.simulations.disk.survival import Survival
@@ -128,6 +128,19 @@ async def test_garbage_beyond_the_promise_is_noted() -> None:
     assert {(damage.kind, damage.path, damage.start, damage.end) for damage in damage_budget.damages} == {
         ("trashed", "a", 0, 100)
     }
+
+
+async def test_garbage_is_noted_by_each_name() -> None:
+    """Garbage in a file that has a name in quarantine as well is noted by the name that counts."""
+    disk = MemoryDisk()
+    disk.damage_budget = DamageBudget(beyond=True)
+    disk.plant_file("topics/a", b"safe" + bytes(96))
+    life = await disk.incarnate("owner")
+    handle = life.handle("topics/a")
+    await life.submit((MakeDirectory("quarantine"), Link("topics/a", "quarantine/a"), Open(handle)))
+    await life.submit((SyncDirectory(""), SyncDirectory("quarantine"), Write(handle, 4, [b"lost"])))
+    disk.crash(Survival(0, applied=1.0, trashed=1.0).choosing(disk.damage_budget))
+    assert [(damage.kind, damage.path) for damage in disk.damage_budget.damages] == [("trashed", "topics/a")]
 
 
 async def test_names_are_lost_in_any_order() -> None:

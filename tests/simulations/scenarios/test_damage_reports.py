@@ -23,7 +23,7 @@ def in_damaged(body: Callable[[DamagedWorkload], object]) -> BaseException | Non
     async def main(world: World) -> None:
         damaged = DamagedWorkload(world, Traffic(messages=0))
         world.disk.plant_file(WHOLE, b"bytes")
-        world.disk.damage_budget.note("rot", LOG, 5, 6)
+        world.disk.damage_budget.note("rot", [LOG], 5, 6)
         body(damaged)
 
     return run(main, seed=1).failure

@@ -219,6 +219,7 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     "rare-calls": (),
     "rare-moments": MOMENTS,
     "rare-disks": (),
+    "rare-waits": (),
     "smuggled-frames": BROKER + DAMAGE,
     "stored-index": BROKER,
     "failing-syncs": BROKER,

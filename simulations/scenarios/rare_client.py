@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import trio
 
@@ -19,14 +19,15 @@ if TYPE_CHECKING:
     from callboard.simulations.world import Machine, World
 
 PROMISE: Final = "a seldom call does what it says"
-TURN_S: Final = 12.0
-"""How long a turn may take."""
 Turn = Callable[[Any], Awaitable[None]]
 """It is given a `RareClient`, or one of a kind that it needs."""
 
 
 class RareClient:
     """Makes turns on one runtime."""
+
+    turn_s: ClassVar[float] = 12.0
+    """How long a turn may take."""
 
     def __init__(self, world: World, machine: Machine, runtime: Any, draws: SeededEntropy, name: str) -> None:
         self.world = world
@@ -39,7 +40,7 @@ class RareClient:
     async def make(self, turn: Turn) -> None:
         """Make a turn; what is refused because something has failed ends it."""
         self.world.probe("turn", turn.__name__)
-        with passing(self.world, turn.__name__), trio.move_on_after(TURN_S):
+        with passing(self.world, turn.__name__), trio.move_on_after(self.turn_s):
             await turn(self)
 
     def new_name(self) -> str:

@@ -10,7 +10,8 @@ import trio
 import trio.lowlevel
 
 from callboard.actors.partition.commands import Describe
-from callboard.log.errors import InvalidArgument, LeaseLost, MailboxFull
+from callboard.actors.timers.commands import LOOK_S
+from callboard.log.errors import CallboardError, InvalidArgument, LeaseLost, MailboxFull
 from callboard.log.seams.clock import Clock
 from callboard.runtime import Runtime, open_runtime
 from callboard.simulations.disk.memory_disk import MemoryDisk
@@ -78,8 +79,20 @@ class MomentClient(RareClient):
 
     def crash(self, topic: Any, partition: int = 0) -> None:
         """Crash a partition, unless it does not run."""
+        self.crash_at(self.path_of(topic, partition))
+
+    def crash_at(self, path: str) -> None:
+        """Crash the actor there, unless it does not run."""
         with suppress(InvalidArgument):
-            self.runtime.crash(self.path_of(topic, partition), OSError("on purpose"))
+            self.runtime.crash(path, OSError("on purpose"))
+
+    async def ask_often(self, topic: Any, times: int) -> None:
+        """Ask a topic's first partition something so many times, without a pause."""
+        cell = cell_of(self.world, self.path_of(topic))
+        if cell is not None:
+            for _ in range(times):
+                with suppress(CallboardError):
+                    await cell.ref.ask(Describe())
 
     async def crash_with_questions_in_hand(self, topic: Any, for_s: float) -> None:
         """Let questions wait at a topic's first partition for so long; it crashes as it takes the last of them."""
@@ -154,3 +167,9 @@ class MomentClient(RareClient):
             yield
         finally:
             cell.mailbox.resize(capacity)
+
+
+class PatientClient(MomentClient):
+    """A client whose turns may take longer than a wall clock that was set goes unnoticed."""
+
+    turn_s = 2 * LOOK_S

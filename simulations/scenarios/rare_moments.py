@@ -16,8 +16,9 @@ from callboard.simulations.scenarios.rare_client import Turn
 from callboard.simulations.scenarios.rare_disk_turns import DISK_TURNS
 from callboard.simulations.scenarios.rare_last_turns import LAST_DISK_TURNS, LAST_MOMENT_TURNS
 from callboard.simulations.scenarios.rare_lease_turns import LEASE_TURNS
-from callboard.simulations.scenarios.rare_moment_client import MomentClient
+from callboard.simulations.scenarios.rare_moment_client import MomentClient, PatientClient
 from callboard.simulations.scenarios.rare_partition_turns import PARTITION_TURNS
+from callboard.simulations.scenarios.rare_wait_turns import WAIT_TURNS
 
 SMALL_ROOM: int = 20_000
 """This many bytes may wait at a partition in most seeds: turns can fill that."""
@@ -60,3 +61,19 @@ class RareDisks(RareMoments):
     name = "rare-disks"
     turns: tuple[Turn, ...] = DISK_TURNS
     last_turns: tuple[Turn, ...] = LAST_DISK_TURNS
+
+
+class RareWaits(RareMoments):
+    """The same, with turns in which somebody waits, and what would wake him goes wrong."""
+
+    name = "rare-waits"
+    turns: tuple[Turn, ...] = WAIT_TURNS
+    last_turns: tuple[Turn, ...] = ()
+    client = PatientClient
+
+    def workload(self, entropy: SeededEntropy) -> RareTraffic:
+        """In some seeds a partition does little in a step."""
+        traffic = super().workload(entropy)
+        if entropy.random() < 0.5:
+            traffic = attrs.evolve(traffic, limits=(*traffic.limits, ("step_items", between(entropy, 1, 3))))
+        return traffic

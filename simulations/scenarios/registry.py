@@ -50,7 +50,7 @@ from callboard.simulations.scenarios.outbox_runs import AckedAndPublished
 from callboard.simulations.scenarios.pattern_runs import PatternGroups
 from callboard.simulations.scenarios.program_runs import ActorPrograms
 from callboard.simulations.scenarios.rare_calls import RareCalls
-from callboard.simulations.scenarios.rare_moments import RareDisks, RareMoments
+from callboard.simulations.scenarios.rare_moments import RareDisks, RareMoments, RareWaits
 from callboard.simulations.scenarios.recorded_runs import RecordedDay, RecordedTraffic
 from callboard.simulations.scenarios.recurring_runs import RecurringPublishes
 from callboard.simulations.scenarios.retention_runs import RetentionAgainstReaders
@@ -82,6 +82,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         RareCalls(),
         RareMoments(),
         RareDisks(),
+        RareWaits(),
         TopicsAndGroups(),
         OneTopicFails(),
         DeliveryRuns(),

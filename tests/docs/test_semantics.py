@@ -91,6 +91,7 @@ ELSEWHERE = {
         "rare-calls",
         "rare-disks",
         "rare-moments",
+        "rare-waits",
         "recorded-day",
         "recorded-traffic",
     ),  # all at once

@@ -111,7 +111,7 @@ async def test_a_consumer_that_is_not_notified_is_told(busy: Any) -> None:
     (group, _) = busy.core.states
     group.delivery.release(group.delivery.next_lease_id - 1, [(0, 6)], 0.0)
     group.waiting[77] = None
-    assert "1 consumers wait and 0 are notified" in bounds.inside(busy.life, 100)
+    assert "consumer 77 waits and 0 are notified" in bounds.inside(busy.life, 100)
     del group.waiting[77]
 
 

@@ -510,8 +510,11 @@ class Catalog(Actor[CatalogCommand]):
         self._directory.route_dead_letters(record)
 
     async def _group_idle(self, message: GroupIdle) -> None:
-        idle = (state.GROUP_IDLE, message.group_id, message.since_us)
-        await self._decisions.decide(lambda draft: [idle] if message.group_id in draft.groups else [])
+        group_id, since_us, noticed_us = message.group_id, message.since_us, message.noticed_us
+        events: list[state.Event] = [(state.GROUP_IDLE, group_id, since_us)]
+        if since_us is not None and noticed_us is not None:
+            events.append((state.GROUP_NOTICED, group_id, since_us, noticed_us))
+        await self._decisions.decide(lambda draft: events if group_id in draft.groups else [])
 
     async def _delete_group(self, message: DeleteGroup) -> Afterwards:
         if not message.drop_dead_letters:

@@ -142,6 +142,8 @@ class GroupIdle(Question[None]):
 
     group_id: int
     since_us: int | None
+    noticed_us: int | None = None
+    """When it was noticed that this time is ahead."""
 
 
 @attrs.frozen(eq=False)

@@ -390,7 +390,13 @@ class Directory:
                 await self._groups.stop_child(record.name)  # a retirement that was broken off
             membership = self.membership(record)
             factory = partial(
-                Coordinator, self, record.name, record.group_id, membership, record.idle_since_us
+                Coordinator,
+                self,
+                record.name,
+                record.group_id,
+                membership,
+                record.idle_since_us,
+                record.idle_noticed,
             )
             mailbox = MailboxSpec(self._limits.mailbox)
             ref = self._groups.add_child(

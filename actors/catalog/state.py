@@ -65,6 +65,7 @@ TOPIC_OUTBOX_DELAYS: Final = 19
 TOPIC_MADE: Final = 131
 """Optional: an older version skips it, and then it is unknown whether a missing folder is gone."""
 GROUP_BORN: Final = 132
+GROUP_NOTICED: Final = 133
 """Optional: an older version skips it, and then it is unknown which group of this id it is."""
 
 TOPIC_STATE: Final = ("name", "topic", "settings", "deleting")
@@ -81,6 +82,8 @@ SCHEDULE_STATE: Final = ("schedule", "settings", "created_us", "since_us", "paus
 GROUP_STATE: Final = ("name", "group", "settings", "idle_since_us", "topics")
 BIRTH: Final = "birth"
 """What tells a group from those that an older copy of the catalog does not know, and that have had its id."""
+IDLE_NOTICED: Final = "idle_noticed"
+"""An instant of a group that is ahead of the time, and when that was noticed."""
 PATTERN_STATE: Final = ("words", "dead_letters", "found")
 SNAPSHOT: Final = ("next_group", "topics", "groups", "consumers_reserved")
 
@@ -125,6 +128,8 @@ class GroupRecord:
     unknown_settings: dict[str, Any] = attrs.field(factory=dict)
     topic_ids: tuple[str, ...] = ()
     idle_since_us: int | None = None
+    idle_noticed: tuple[int, int] | None = None
+    """An instant since which it was idle that was ahead of the time, and when that was noticed."""
     pattern: TopicPattern | None = None
     """Which topics it reads, when they are not named by its consumers."""
     found: frozenset[str] = frozenset()
@@ -366,7 +371,16 @@ class CatalogState:
         return attrs.evolve(group, found=group.found | {topic_id})
 
     def _group_idle(self, group_id: int, since_us: int | None) -> GroupRecord:
-        return attrs.evolve(self.groups[group_id], idle_since_us=_instant(since_us))
+        group = self.groups[group_id]
+        since_us = _instant(since_us)
+        noticed = group.idle_noticed
+        is_noticed = noticed is not None and noticed[0] == since_us
+        return attrs.evolve(group, idle_since_us=since_us, idle_noticed=noticed if is_noticed else None)
+
+    def _group_noticed(self, group_id: int, since_us: int, noticed_us: int) -> GroupRecord:
+        if type(since_us) is not int or type(noticed_us) is not int:
+            raise ValueError("an instant that no catalog writes")
+        return attrs.evolve(self.groups[group_id], idle_noticed=(since_us, noticed_us))
 
     def _group_deleted(self, group_id: int) -> None:
         del self.groups[group_id]
@@ -397,9 +411,9 @@ class CatalogState:
             settings = stored_settings(group, group.settings)
             items = (group.name, group.group_id, settings, group.idle_since_us, group.topic_ids)
             birth = {BIRTH: group.birth} if group.birth else {}
-            groups.append(
-                _map(GROUP_STATE, items, {**group.unknown_fields, **birth, **_pattern_fields(group)})
-            )
+            noticed = {IDLE_NOTICED: [*group.idle_noticed]} if group.idle_noticed else {}
+            besides = {**group.unknown_fields, **birth, **noticed, **_pattern_fields(group)}
+            groups.append(_map(GROUP_STATE, items, besides))
         all_items = (self.next_group_id, topics, groups, self.consumers_reserved)
         return cbor2.dumps(_map(SNAPSHOT, all_items, self._unknown_fields))
 
@@ -441,10 +455,13 @@ class CatalogState:
                 record = self.topics[topic["topic"]]
                 self.topics[record.topic_id] = attrs.evolve(record, takes_dead_letters=True)
         for group in found["groups"]:
-            unknown = unknown_fields(group, (*GROUP_STATE, BIRTH, "pattern"), "a group in the catalog")
+            group_known = (*GROUP_STATE, BIRTH, IDLE_NOTICED, "pattern")
+            unknown = unknown_fields(group, group_known, "a group in the catalog")
             opened = (GROUP_OPENED, group["name"], group["group"], group["settings"], group["idle_since_us"])
             self.apply(opened, unknown)
             self.apply((GROUP_BORN, group["group"], group.get(BIRTH, 0)))
+            if noticed := group.get(IDLE_NOTICED):
+                self.apply((GROUP_NOTICED, group["group"], *noticed))
             found_later: set[str] = set()
             if (pattern := group.get("pattern")) is not None:
                 unknown_fields(pattern, PATTERN_STATE, "the pattern of a group")
@@ -487,6 +504,7 @@ EVENTS: Final[dict[int, tuple[Callable[..., TopicRecord | GroupRecord | None], t
     GROUP_PATTERN: (CatalogState._group_pattern, ("group", "pattern", "dead_letters")),
     GROUP_FOUND: (CatalogState._group_found, ("group", "topic")),
     GROUP_BORN: (CatalogState._group_born, ("group", BIRTH)),
+    GROUP_NOTICED: (CatalogState._group_noticed, ("group", "idle_since_us", "noticed_us")),
 }
 """By kind: what applies it, and its items. Settings are those that differ from the defaults, instants wall time in
 microseconds, or None. Ids of consumers `below` may have been given away."""

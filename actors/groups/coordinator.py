@@ -47,6 +47,7 @@ from callboard.log.errors import (
     PartitionUnavailable,
     TopicNotFound,
 )
+from callboard.log.format.stamps import is_ahead
 from callboard.log.limits import RELEASES_AT_ONCE, RELEASES_SHARED, STUCK_AFTER_S
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ class Coordinator(Actor[CoordinatorCommand]):
         group_id: int,
         membership: Membership,
         idle_since_us: int | None,
+        idle_noticed: tuple[int, int] | None = None,
     ) -> None:
         self._directory = directory
         self._name = name
@@ -93,6 +95,10 @@ class Coordinator(Actor[CoordinatorCommand]):
         self._idle_since_us = idle_since_us
         self._membership = membership
         self._stamps = membership.stamps
+        self._stamps.resume(() if idle_noticed is None else (idle_noticed,))
+        is_known = idle_noticed is not None and idle_noticed[0] == idle_since_us
+        self._noticed_us = idle_noticed[1] if idle_noticed is not None and is_known else None
+        """When it was noticed that the instant since which the group is idle is ahead."""
         self._timers = Timers(directory.wheel)
         self._news = trio.Event()
         self._ended = False
@@ -108,7 +114,7 @@ class Coordinator(Actor[CoordinatorCommand]):
         if self._membership.members:
             idle_since_us = None
         elif idle_since_us is None or self.context.incarnation > 1:
-            idle_since_us = self.context.clock.wall_us()
+            idle_since_us, self._noticed_us = self.context.clock.wall_us(), None
             self._news.set()
         self._idle_since_us = self._membership.idle_since_us = idle_since_us
         if self._membership.settings.mode == "exclusive":
@@ -348,6 +354,7 @@ class Coordinator(Actor[CoordinatorCommand]):
 
     def _set_idle(self, since_us: int | None) -> None:
         self._idle_since_us = self._membership.idle_since_us = since_us
+        self._noticed_us = None
         self._is_kept_told = self._is_kept_told and since_us is not None
         self._membership.changed.set()
         self._news.set()
@@ -365,7 +372,7 @@ class Coordinator(Actor[CoordinatorCommand]):
             ended, self._ended = self._ended, False
             try:
                 if self._membership.settings.durable:
-                    await catalog.ask(GroupIdle(group_id, self._idle_since_us))
+                    await catalog.ask(GroupIdle(group_id, self._idle_since_us, self._noticed_us))
                 if ended and not self._membership.members:
                     kept = await catalog.ask(EndGroup(group_id, self._expired_after, self._ended_idle_us))
                     if kept:
@@ -394,7 +401,7 @@ class Coordinator(Actor[CoordinatorCommand]):
                 left, expiry = math.inf, membership.settings.group_expiry
                 if self._idle_since_us is not None and expiry is not None:
                     now_us = clock.wall_us()
-                    left = expiry - (now_us - self._stamps.believed(self._idle_since_us, now_us)) / 1e6
+                    left = expiry - (now_us - self._believed_since(self._idle_since_us, now_us)) / 1e6
                     left = max(left, begun + min(expiry, EXPIRY_GRACE_S) - clock.monotonic())
                 if expiry is not None and left <= 0:
                     self._expired_after = expiry
@@ -402,6 +409,14 @@ class Coordinator(Actor[CoordinatorCommand]):
                     left = math.inf
                 timer.arm(clock.monotonic() + left)
                 await membership.changed.wait()
+
+    def _believed_since(self, idle_since_us: int, now_us: int) -> int:
+        """Since when the group is idle. The catalog keeps what is noticed: else each opening would notice it anew."""
+        since_us = self._stamps.believed(idle_since_us, now_us)
+        if is_ahead(idle_since_us, now_us) and since_us != self._noticed_us:
+            self._noticed_us = since_us
+            self._news.set()
+        return since_us
 
     def _is_kept(self, dead_letters: int) -> None:
         """The group does not expire, because of these. That is reported once, and looked at again."""

@@ -2,7 +2,8 @@
 
 Meanwhile messages are published that expire, that have deduplication ids, that retention drops by age, and that recur.
 When the clock has been right for long enough, nothing is left of it: what has a time to live has expired, ids are new
-again, old segments are gone, and schedules fire. No due instant is published twice.
+again, old segments are gone, schedules fire, and a group that was left meanwhile has expired. No due instant is
+published twice.
 """
 
 from __future__ import annotations
@@ -37,6 +38,11 @@ OPENED_S: Final = 20.0
 """So long it is open where openings are frequent: less than a time to live."""
 OPENINGS: Final = 6
 OPENINGS_MAX: Final = 50
+EXPIRY_S: Final = 3 * 3600.0
+OPENED_LONG_S: Final = 1.25 * 3600.0
+"""So long it is open then: more than the time that a group is left in any case, less than its expiry."""
+LONG_OPENINGS: Final = 3
+LEFT: Final = "left"
 PAUSE_S: Final = 5.0
 LIVENESS_S: Final = 2 * AFTER_S
 IDLE_S: Final = 1.0
@@ -128,11 +134,21 @@ class _Wrong:
             self._left -= 1
         if is_often:
             await live_until_done(self._world, partial(self._look_at_offers, machine))
+            for opening in range(LONG_OPENINGS):
+                await live_until_done(self._world, partial(self._look_at_groups, machine, opening))
         await live_until_done(self._world, partial(self._session, machine))
 
     async def _look_at_offers(self, machine: Machine) -> None:
         async with machine.open_runtime() as runtime:
             await self._expired(await runtime.create_topic("offers"), "often-opened")
+
+    async def _look_at_groups(self, machine: Machine, opening: int) -> None:
+        async with machine.open_runtime() as runtime:
+            await self._world.rest(OPENED_LONG_S)
+            if opening == LONG_OPENINGS - 1 and LEFT in [group.name for group in await runtime.groups()]:
+                raise self._broken(
+                    f"group {LEFT!r} has had no consumer for longer than its expiry, and is there"
+                )
 
     async def _session(self, machine: Machine) -> None:
         async with machine.open_runtime() as runtime:
@@ -159,6 +175,9 @@ class _Wrong:
                 nursery.cancel_scope.cancel()
 
     async def _publish(self, old: Any, offers: Any, once: Any) -> None:
+        if self._rounds % 2:  # the clock is wrong
+            async with once.subscribe(LEFT, group_expiry=EXPIRY_S):
+                pass
         for number in range(max(0, self._workload.messages)):
             name = b"%d in %d" % (number, self._rounds)
             await old.publish(name)

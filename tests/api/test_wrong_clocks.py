@@ -287,6 +287,48 @@ async def test_a_group_that_was_left_in_a_wrong_year_expires(autojump_clock: Any
         assert await runtime.groups() == ()
 
 
+async def test_a_group_that_was_left_in_a_wrong_year_expires_over_openings_that_are_shorter(
+    autojump_clock: Any, world: Any
+) -> None:
+    """Its expiry counts from when an earlier process has noticed it."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        world.clock.shift(YEAR_S)
+        async with topic.subscribe("billing", group_expiry=4 * HOUR_S):
+            pass
+    world.clock.shift(-YEAR_S)
+    for openings in range(3):
+        async with world.open() as runtime:
+            assert [group.name for group in await runtime.groups()] == ["billing"], openings
+            await trio.sleep(1.25 * HOUR_S)
+    async with world.open() as runtime:
+        await trio.sleep(1.25 * HOUR_S)
+        assert await runtime.groups() == ()
+
+
+@pytest.mark.parametrize("years", [-1, 1], ids=["behind", "ahead"])
+async def test_openings_by_a_wrong_clock_expire_no_group_that_was_in_use(
+    autojump_clock: Any, world: Any, years: int
+) -> None:
+    """Its expiry counts from when it was left, once the clock is right again."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        async with topic.subscribe("billing", group_expiry=24 * HOUR_S):
+            pass
+    for _ in range(4):
+        world.clock.shift(years * YEAR_S)
+        async with world.open():
+            await trio.sleep(0.5 * HOUR_S)
+        world.clock.shift(-years * YEAR_S)
+        async with world.open():
+            await trio.sleep(0.5 * HOUR_S)
+    async with world.open() as runtime:
+        await trio.sleep(19 * HOUR_S)
+        assert [group.name for group in await runtime.groups()] == ["billing"]
+        await trio.sleep(2 * HOUR_S)
+        assert await runtime.groups() == ()
+
+
 def now_of(world: Any) -> datetime:
     """The time on the wall clock."""
     return datetime.fromtimestamp(world.clock.wall_us() / 1e6, UTC)

@@ -142,6 +142,15 @@ def catalog_births() -> list[bytes]:
     return [*events, replayed_catalog(events).snapshot()]
 
 
+def catalog_idle_noticed() -> list[bytes]:
+    made = (
+        (catalog.GROUP_OPENED, "workers", 1, {}, NOON_US + 1),
+        (catalog.GROUP_NOTICED, 1, NOON_US + 1, NOON_US),
+    )
+    events = [catalog.encode(event) for event in made]
+    return [*events, replayed_catalog(events).snapshot()]
+
+
 def catalog_outbox_delays() -> list[bytes]:
     created = (catalog.TOPIC_CREATED, "orders", "00ff", {})
     enabled = (catalog.TOPIC_OUTBOX, "00ff"), (catalog.TOPIC_OUTBOX_DELAYS, "00ff")
@@ -304,6 +313,7 @@ CASES: dict[str, Callable[[], list[bytes]]] = {
     "catalog_outbox_delays": catalog_outbox_delays,
     "catalog_made": catalog_made,
     "catalog_births": catalog_births,
+    "catalog_idle_noticed": catalog_idle_noticed,
     "catalog_patterns": catalog_patterns,
     "catalog_schedules": catalog_schedules,
     "outbox_headers": outbox_headers,
@@ -482,6 +492,7 @@ def test_every_kind_has_a_golden_record() -> None:
     events += golden("catalog_outbox")[:-1] + golden("catalog_patterns")[:-1]
     events += golden("catalog_schedules")[:-1] + golden("catalog_outbox_delays")[:-1]
     events += golden("catalog_made")[:-1] + golden("catalog_births")[:-1]
+    events += golden("catalog_idle_noticed")[:-1]
     assert set(catalog.EVENTS) == {cbor2.loads(event)["kind"] for event in events}
     written = golden("delivery_records") + golden("delivery_passed")[:-1] + golden("delivery_dead")[:-1]
     written += golden("delivery_sought")[:-1] + golden("delivery_outbox")[:-1]
@@ -525,6 +536,19 @@ def test_the_golden_folders_are_read() -> None:
             state.restore(found)
         assert state.topics["00ff"].made == {"", "delayed", "outbox"}
         assert state.snapshot() == found
+
+
+def test_what_was_noticed_of_an_idle_group_is_read() -> None:
+    """Replayed or restored, until the group is idle from another time on; an older release keeps it."""
+    *events, found = golden("catalog_idle_noticed")
+    restored = CatalogState()
+    restored.restore(found)
+    for state in (replayed_catalog(events), restored):
+        assert state.groups[1].idle_noticed == (NOON_US + 1, NOON_US)
+        assert state.snapshot() == found
+        state.apply((catalog.GROUP_IDLE, 1, None))
+        assert state.groups[1].idle_noticed is None
+    assert "must" not in cbor2.loads(found)["groups"][0]
 
 
 def test_the_golden_births_are_read() -> None:

@@ -59,8 +59,11 @@ class TopicSender:
     async def send(self, account: Account, command: PublishOne | PublishMany) -> Any:
         """Send the command and wait as its level asks; returns the answer, or None for one that is not awaited."""
         try:
+            if command.level is Level.NONE:
+                await self._tell(account, command)
+                return None
             reply = self._begin_nowait(account, command) or await self._begin(account, command)
-            return None if reply is None else await reply.settled()
+            return await reply.settled()
         except ActorStopped as error:
             raise self.stopped() from error
 
@@ -77,7 +80,11 @@ class TopicSender:
                 while begun:
                     answers.append(await self._answer(begun.popleft()))
             try:
-                begun.append(self._begin_nowait(account, command) or await self._begin(account, command))
+                if command.level is Level.NONE:
+                    await self._tell(account, command)
+                    begun.append(None)
+                else:
+                    begun.append(self._begin_nowait(account, command) or await self._begin(account, command))
             except ActorStopped:
                 begun.append(self.stopped())
             except CallboardError as error:
@@ -101,7 +108,7 @@ class TopicSender:
     def _begin_nowait(account: Account, command: PublishOne | PublishMany) -> Reply | None:
         """Begin a command that is awaited, when there are credit and room for it; None: nothing was done."""
         size = command.size_bytes
-        if command.level is Level.NONE or account.state != "running" or not account.credit.take_nowait(size):
+        if account.state != "running" or not account.credit.take_nowait(size):
             return None
         try:
             return account.ref.ask_nowait(command)
@@ -112,15 +119,12 @@ class TopicSender:
             account.credit.give_back(size)
             raise
 
-    async def _begin(self, account: Account, command: PublishOne | PublishMany) -> Reply | None:
-        """Take credit for the command and put it into the mailbox, waiting for both; None: it is not awaited.
+    async def _begin(self, account: Account, command: PublishOne | PublishMany) -> Reply:
+        """Take credit for a command that is awaited, and put it into the mailbox, waiting for both.
 
         The partition returns the credit, unless it never gets the command.
         """
         await self._take(account, command.size_bytes)
-        if command.level is Level.NONE:
-            await self._tell(account, command)
-            return None
         reply = account.ref.question()
         try:
             await account.ref.send(command, reply)
@@ -139,10 +143,12 @@ class TopicSender:
                 return
 
     async def _tell(self, account: Account, command: PublishOne | PublishMany) -> None:
-        """Enqueue what is not awaited, and whose credit was taken; the account counts what fails.
+        """Take credit for what is not awaited, and enqueue it; the account counts what fails.
 
         A checkpoint for cancellation, and once in `TELLS_PER_PASS` times one that lets other tasks run.
         """
+        if account.state != "running" or not account.credit.take_nowait(command.size_bytes):
+            await self._take(account, command.size_bytes)
         records = 1 if isinstance(command, PublishOne) else command.columns.count
         account.unawaited_waiting += records
         try:

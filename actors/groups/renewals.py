@@ -8,7 +8,8 @@ next renewal.
 
 All that is due at about the same time is renewed at once, so a partition that does not answer costs its own consumers
 their leases and no others. When a mailbox has no room for all, the leases that end first are asked for first, and the
-others as soon as the partition has answered those.
+others as soon as the partition has answered those. A lease may cover the messages of several bodies: what renews it for
+one of them renews it for all.
 
 The same actor ends the linger of acks that are not awaited (`Lingers`): consumers have no task of their own.
 """
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, Protocol
 
 import attrs
 import trio
@@ -39,9 +40,17 @@ ACK_LINGER_S: float = 0.005
 """How long a consumer may gather acks that are not awaited, before it sends them to the partition."""
 
 
+class Lease(Protocol):
+    """A lease, as far as its time is concerned."""
+
+    deadline: float
+    """When it runs out."""
+
+
 @attrs.define(eq=False)
 class RenewedLease:
-    """One lease in use. `lost` is called, once, when it is the consumer's no more; `renewed` with a new deadline.
+    """One lease in use, for one message. `lost` is called, once, when it is the consumer's no more; `renewed` with a
+    new deadline.
 
     `lost` returns True when its user goes on, since the message is settled: then it is renewed no more, and
     counts as in use until it is removed.
@@ -52,7 +61,8 @@ class RenewedLease:
     lease_id: int
     offset: int
     visibility_timeout: float
-    deadline: float
+    lease: Lease
+    """All that is leased together runs out together."""
     due: float
     lost: Callable[[], bool | None]
     renewed: Callable[[float], None]
@@ -65,13 +75,18 @@ class RenewedLease:
     """For how long it was last given."""
 
     @property
+    def deadline(self) -> float:
+        """When it runs out."""
+        return self.lease.deadline
+
+    @property
     def patience_s(self) -> float:
         """How long a partition has to answer before it is asked again."""
         return min(self.visibility_timeout, self._lasts_s) * RETRY_AT
 
     def move(self, asked_at: float, seconds: float) -> None:
         """It lasts for `seconds` from `asked_at` on, and is renewed in time before."""
-        self.asked_at, self.deadline, self._lasts_s = asked_at, asked_at + seconds, seconds
+        self.asked_at, self.lease.deadline, self._lasts_s = asked_at, asked_at + seconds, seconds
         self.due = self.deadline - min(seconds, self.visibility_timeout) * (1 - RENEW_AT)
 
 

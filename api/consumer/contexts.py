@@ -50,15 +50,15 @@ def renewed_lease(
     consumer: Receiver, message: ReceivedMessage, lost: Callable[[], bool], renewed: Callable[[float], None]
 ) -> RenewedLease:
     """The lease of a message whose body begins: to be added to those that are renewed."""
-    timeout, deadline = consumer.settings.visibility_timeout, message.deadline
+    timeout = consumer.settings.visibility_timeout
     return RenewedLease(
         message.lease.port,
         consumer.leases.group_id,
         message.lease.lease_id,
         message.offset,
         timeout,
-        deadline,
-        deadline - timeout * (1 - RENEW_AT),
+        message.lease,
+        message.deadline - timeout * (1 - RENEW_AT),
         lost,
         renewed,
         consumer.leases,
@@ -99,10 +99,8 @@ class Receiving(Generic[M]):
         self._scope.cancel()
         return False
 
-    def _lease_renewed(self, deadline: float) -> None:
+    def _lease_renewed(self, _: float) -> None:
         """The body takes its time: what was fetched with its message is for others to do."""
-        if self._message is not None:
-            self._message.lease.deadline = deadline
         self._consumer.give_back_fetched()
 
     async def __aexit__(

@@ -149,9 +149,8 @@ class HandlerTask:
         self.scope.cancel()
         return False
 
-    def renewed(self, deadline: float) -> None:
+    def renewed(self, _: float) -> None:
         """Handlers take their time: what waits is for others to do."""
-        self.message.lease.deadline = deadline
         self.give_back_unbegun()
 
 

@@ -273,6 +273,7 @@ class TreeState:
                 team.leaves.append(leaf)
 
     def _ended(self, leaf: Leaf, now: float, how: str) -> None:
+        may_be_asked_for = bool(leaf.marks)
         if leaf.lives:  # a function that leaves may crash at once, by one of its tasks: that is one end
             leaf.was_expected = leaf.is_expected_to_end or leaf.team.closing is not None
             leaf.keep_marks(lambda why, mark: why == CLOSING or not mark.is_of_life)
@@ -280,8 +281,9 @@ class TreeState:
         leaf.life, leaf.ended, leaf.was_finished = "", now, how == "finished"
         if not leaf.was_expected and how in RESTARTS[leaf.spec.restart]:
             for other in leaf.team.together(leaf):
-                # An insignificant actor may fail alone; one that finished may have ended later than it said.
-                is_certain = leaf.spec.significant and how == "crashed"
+                # An insignificant actor may fail alone; one that finished may have ended later than it said; one that
+                # was to end in the moment in which it began may have been killed for that.
+                is_certain = leaf.spec.significant and how == "crashed" and not may_be_asked_for
                 other.add_mark(leaf.path, now, is_certain=is_certain)
                 other.is_disturbed = True
 

@@ -526,6 +526,18 @@ def test_an_end_that_was_asked_for(program, left):
     assert "was to end" in words(restarts, program, left, tree("one_for_all"))[0]
 
 
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_a_child_that_begins_as_its_restart_is_asked_for(program, left, is_asked):
+    """It may have been killed for that: then its end is no reason to end those that are restarted with it."""
+    program.up(*"abc").at(1.0).crash("b", 0.5).down("c", "a").at(1.5).up("a")
+    if is_asked:
+        program.tell("restart asked", "t/b")
+    program.tell("begins", "t/b").tell("IncarnationCrashed", "t/b", detail="killed").up("b", "c")
+    program.at(2.0).crash("a", 1.0)
+    found = [each for each in words(restarts, program, left, tree("one_for_all")) if "was to end" in each]
+    assert len(found) == (not is_asked)
+
+
 def test_who_is_not_to_be_restarted(program, left):
     """A temporary child is restarted by nobody, and a transient one only when it crashed."""
     program.up(*"abc").at(1.0).crash("a", 1.0)

@@ -472,3 +472,38 @@ async def test_handlers_keep_their_leases_with_room_for_one_question(autojump_cl
             with trio.move_on_after(20 * VISIBILITY_S):
                 await topic.work(handle, group="group", concurrency=count, visibility_timeout=VISIBILITY_S)
     assert sorted(attempts) == [(offset, 1) for offset in range(count)]
+
+
+async def test_what_renews_a_lease_for_one_body_renews_it_for_those_of_the_same_lease(
+    autojump_clock: Any, world: Any
+) -> None:
+    """A body goes on while its lease lasts, whichever message of the lease it was last renewed for."""
+    done: list[int] = []
+
+    async with world.open() as runtime, trio.open_nursery() as nursery:
+        topic = await runtime.create_topic("jobs")
+        await topic.publish_batch([b"%d" % number for number in range(6)])
+
+        async def silence(seconds: float) -> None:
+            hung = world.disk.hang(f"{topic.topic_id}/0/")
+            runtime._session.system.actor("topics/jobs/0").crash(RuntimeError("a drill"))
+            await trio.sleep(seconds)
+            world.disk.unhang(hung)
+
+        async with topic.subscribe("group", visibility_timeout=9.0) as consumer:
+
+            async def body(seconds: float) -> None:
+                async with consumer.receive() as message:
+                    await trio.sleep(seconds)
+                    done.append(message.offset)
+
+            for _ in range(3):
+                await body(0.0)
+            nursery.start_soon(body, 12.5)
+            await trio.sleep(1.0)
+            await silence(3.0)
+            nursery.start_soon(body, 8.2)
+            await trio.sleep(0.3)
+            await silence(8.0)
+            await trio.sleep(1.0)
+            assert done == [0, 1, 2, 4, 3]

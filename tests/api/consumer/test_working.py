@@ -359,41 +359,6 @@ async def test_a_handler_may_settle_its_message_itself(autojump_clock: Any, worl
     ]
 
 
-async def test_what_is_renewed_for_one_handler_is_renewed_for_those_of_the_same_lease(
-    autojump_clock: Any, world: Any
-) -> None:
-    """A handler goes on while its lease lasts, whichever message of the lease it was last renewed for."""
-    partition, handled, cancelled = "topics/jobs/0", list[int](), list[int]()
-    lasts_s = {3: 12.5, 4: 4.0, 5: 8.0}
-
-    async def handle(message: Any) -> None:
-        try:
-            await trio.sleep(lasts_s.get(message.offset, 0.0))
-        except trio.Cancelled:
-            cancelled.append(message.offset)
-            raise
-        handled.append(message.offset)
-
-    async def silence(runtime: Any, seconds: float) -> None:
-        hung = world.disk.hang(partition_files)
-        runtime._session.system.actor(partition).crash(RuntimeError("a drill"))
-        await trio.sleep(seconds)
-        world.disk.unhang(hung)
-
-    async with world.open() as runtime, trio.open_nursery() as nursery:
-        topic = await runtime.create_topic("jobs")
-        partition_files = f"{topic.topic_id}/0/"
-        await topic.publish_batch([b"%d" % number for number in range(6)])
-        nursery.start_soon(lambda: topic.work(handle, "group", concurrency=2, visibility_timeout=9.0))
-        await trio.sleep(1.0)
-        await silence(runtime, 3.0)
-        await trio.sleep(0.3)
-        await silence(runtime, 8.0)
-        await trio.sleep(1.0)
-        assert (sorted(handled), cancelled) == ([0, 1, 2, 3, 4, 5], [])
-        nursery.cancel_scope.cancel()
-
-
 async def test_work_goes_on_through_crashes_of_its_partition(autojump_clock: Any, world: Any) -> None:
     """What was handled before is settled, or comes again; in the end all is settled."""
     seen: set[int] = set()

@@ -40,7 +40,7 @@ ACK_LINGER_S: float = 0.005
 """How long a consumer may gather acks that are not awaited, before it sends them to the partition."""
 
 
-class Lease(Protocol):
+class TimedLease(Protocol):
     """A lease, as far as its time is concerned."""
 
     deadline: float
@@ -61,7 +61,7 @@ class RenewedLease:
     lease_id: int
     offset: int
     visibility_timeout: float
-    lease: Lease
+    lease: TimedLease
     """All that is leased together runs out together."""
     due: float
     lost: Callable[[], bool | None]

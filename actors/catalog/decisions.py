@@ -23,9 +23,18 @@ from callboard.actors.catalog.losses import CatalogStatistics, store_losses, tel
 from callboard.actors.catalog.making import MadeFolders
 from callboard.actors.catalog.state import CatalogState
 from callboard.actors.kernel import Context
-from callboard.log.errors import CallboardError, DiskFull, InternalError, LogCorrupt, StorageError
+from callboard.log.errors import (
+    CallboardError,
+    DiskFull,
+    InternalError,
+    JournalInvalid,
+    LogCorrupt,
+    StorageError,
+)
+from callboard.log.format.segment import CATALOG
 from callboard.log.journal.journal import Journal
 from callboard.log.journal.journal_recovery import Owner
+from callboard.log.offline.moved_folders import owner_of_folder
 from callboard.log.seams.disk import Incarnation
 from callboard.log.segments.damage_record import DamageRecord
 
@@ -72,16 +81,28 @@ class Decisions:
         owner = Owner(
             found.restore, found.replay, state.RECORDS_VERSION, versioned=found.versioned, lost=found.lost
         )
-        opened._journal = await Journal.open(
-            files, "catalog", owner, clock=context.clock, entropy=context.entropy, limits=context.limits
-        )
+        try:
+            opened._journal = await Journal.open(
+                files, CATALOG, owner, clock=context.clock, entropy=context.entropy, limits=context.limits
+            )
+        except (LogCorrupt, JournalInvalid) as error:
+            stranger = await owner_of_folder(files, CATALOG)
+            if stranger in (None, CATALOG):
+                raise
+            raise LogCorrupt(
+                f"the folder {CATALOG} holds the log of {stranger}. Nothing was changed. Run `callboard repair`: it"
+                " moves folders back that lie in one another's places.",
+                path=CATALOG,
+                offsets=None,
+            ) from error
         await opened._check_not_missing()
         opened._losses = await DamageRecord.load(files, "catalog")
         return opened
 
     async def tell_losses(self) -> CatalogStatistics:
         """Say what the catalog has lost."""
-        return await tell_losses(self._context, self._files, self.state, self._losses)
+        wrong = self._journal.wrong_files
+        return await tell_losses(self._context, self._files, self.state, self._losses, wrong)
 
     async def prove(self) -> None:
         """What was read may be in the page cache only: write it anew before anything else is decided. On a full disk

@@ -55,10 +55,18 @@ async def store_losses(record: DamageRecord) -> None:
 
 
 async def tell_losses(
-    context: Context[Any], files: Incarnation, state: CatalogState, record: DamageRecord
+    context: Context[Any],
+    files: Incarnation,
+    state: CatalogState,
+    record: DamageRecord,
+    wrong: Iterable[str] = (),
 ) -> CatalogStatistics:
-    """Say what is known to be lost, now that `state` was replayed. Raises `FormatTooNew`, `StorageError`."""
+    """Say what is known to be lost, now that `state` was replayed, and which files were `wrong` in the folder.
+
+    Raises `FormatTooNew`, `StorageError`.
+    """
     lost = [Damage("catalog", 0, 0, first, last, GIVEN_UP) for first, last in state.lost_records]
+    lost += [Damage("catalog", 0, 0, 0, -1, words) for words in wrong]
     for folder in await _unknown_folders(context, files, state.topics.values()):
         # It is found again at each start, until a snapshot of the catalog has it.
         state.apply((SERVES[folder.holds], folder.topic.topic_id))

@@ -11,16 +11,25 @@ from callboard.actors.partition.group_states import RECORDS_VERSION, GroupStates
 from callboard.actors.partition.participants import made_in_steps
 from callboard.actors.partition.spec import PartitionSpec
 from callboard.log.errors import DiskFull, JournalInvalid, LogCorrupt, PlanFailed, StorageError, lacks_space
+from callboard.log.format.committed import COMMITTED_NAME, encode_named
 from callboard.log.journal.journal import Journal
 from callboard.log.journal.journal_disk import error_of
 from callboard.log.journal.journal_recovery import Owner
 from callboard.log.offline.repair import repair_journal
 from callboard.log.seams.clock import wall_offset
 from callboard.log.seams.disk import Incarnation
+from callboard.log.segments.scanning import holds_another
+from callboard.log.segments.segment_file import regular_sizes
+from callboard.log.segments.small_files import listed, replace_whole
 
 GONE: Final = (
     "its folder is gone, and with it what the groups had settled and leased in the partition: all that is there is"
     " delivered again"
+)
+
+STRANGE: Final = (
+    "its folder holds another log, which is moved to quarantine, and its own records are not there: all that the"
+    " partition holds is delivered again"
 )
 
 
@@ -28,22 +37,27 @@ async def open_delivery_journal(
     files: Incarnation, spec: PartitionSpec, context: Context[Any], is_gone: bool = False
 ) -> tuple[Journal, GroupStates]:
     """The journal and what it says. One that is damaged is repaired, which is reported, and what it still says is kept.
-    One that `is_gone` with its folder begins again, behind all records that it can have had.
+    One that `is_gone` with its folder, or in whose place another lies, begins again, behind all records that it can
+    have had.
 
     Without space for the repair the same is read, and written once there is space. Raises `JournalInvalid` when it
     makes no sense, `FormatTooNew`, `StorageError`.
     """
     damage: LogCorrupt | None = None
     if is_gone:
-        # No journal has had more than 15,000 records for every second since 1970.
-        end = spec.hand_over.journal_end
-        end.sequence = max(end.sequence, context.clock.wall_us() >> 16, 1)
+        _begin_anew(spec, context)
         damage = LogCorrupt(f"journal {spec.journal_directory}: {GONE}")
     try:
         journal, states = await _opened(files, spec, context, is_damaged=is_gone)
     except LogCorrupt as error:
         damage = error
         try:
+            sizes = regular_sizes(await listed(files, spec.journal_directory))
+            if await holds_another(files, spec.journal_directory, sizes):
+                damage = LogCorrupt(f"journal {spec.journal_directory}: {STRANGE}")
+                # First, so that a crash before the end of this does not leave a journal that seems to be new.
+                ends = encode_named(_begin_anew(spec, context), spec.journal_directory)
+                await replace_whole(files, f"{spec.journal_directory}/{COMMITTED_NAME}", ends)
             await repair_journal(files, spec.journal_directory)
         except StorageError as obstacle:
             if not lacks_space(obstacle):
@@ -53,6 +67,9 @@ async def open_delivery_journal(
             journal, states = await _opened(files, spec, context, is_damaged=True)
         else:
             journal, states = await _opened(files, spec, context, is_damaged=is_gone)
+    states.wrong_files = journal.wrong_files
+    if states.wrong_files and not states.lost_sequences:
+        context.emit(JournalSalvaged(context.path, "; ".join(states.losses)))
     if states.lost_sequences:
         states.replayed(journal.next_id, journal.next_sequence)
         context.emit(JournalSalvaged(context.path, str(damage or "; ".join(states.losses))))
@@ -70,6 +87,16 @@ async def open_delivery_journal(
         # It may be a copy from before the first record of a group that the catalog knows.
         states.begin_life()
     return journal, states
+
+
+def _begin_anew(spec: PartitionSpec, context: Context[Any]) -> int:
+    """Have the journal, of which all is gone, begin behind all records that it can have had; returns where.
+
+    No journal has had more than 15,000 records for every second since 1970.
+    """
+    end = spec.hand_over.journal_end
+    end.sequence = max(end.sequence, context.clock.wall_us() >> 16, 1)
+    return end.sequence
 
 
 async def _opened(

@@ -379,6 +379,8 @@ class GroupStates:
         self.outbox = OutboxEntries()
         self.lost_sequences: list[tuple[int, int]] = []
         """First and last sequence of the records that the journal lost."""
+        self.wrong_files: list[str] = []
+        """Files of other logs that were found in the journal's folder, for people."""
         self._salvaged: set[int] = set()
         """Groups of whose events some did not fit, after a loss."""
         self._first_number = 0
@@ -428,11 +430,12 @@ class GroupStates:
 
     @property
     def losses(self) -> list[str]:
-        """What the journal lost, for people."""
-        return [
-            f"delivery journal: {f'records {first} to {last} are' if last < GONE_FROM else 'all that it said is'} lost"
+        """What the journal lost, and what was in its place, for people."""
+        lost = [
+            f"{f'records {first} to {last} are' if last < GONE_FROM else 'all that it said is'} lost"
             for first, last in self.lost_sequences
         ]
+        return [f"delivery journal: {words}" for words in (*lost, *self.wrong_files)]
 
     def replayed(self, numbering: int, sequence: int) -> None:
         """The replay is over, and the next record has this sequence. After a loss all leases end, and neither the

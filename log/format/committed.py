@@ -88,6 +88,10 @@ class Committed:
         own = identity_marks(directory)
         return bool(own and self.marks & HAS_IDENTITY and (self.marks ^ own) & IDENTITY_MARKS)
 
+    def is_named(self, directory: str) -> bool:
+        """Whether the file names the log in `directory`."""
+        return bool(self.marks & HAS_IDENTITY) and not self.is_foreign(directory)
+
     def begins_at(self, base: int) -> int | None:
         """Where the log begins, given that it has a segment, or ends, at `base`; None when that is not known.
 

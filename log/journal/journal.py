@@ -55,7 +55,13 @@ from callboard.log.errors import (
     lacks_space,
 )
 from callboard.log.format.columns import Columns
-from callboard.log.format.committed import COMMITTED_BYTES, COMMITTED_NAME, decode_committed, encode_named
+from callboard.log.format.committed import (
+    COMMITTED_BYTES,
+    COMMITTED_NAME,
+    FOREIGN,
+    decode_committed,
+    encode_named,
+)
 from callboard.log.format.faults import CommittedInvalid, SegmentHeaderInvalid
 from callboard.log.format.frame import encode_frame, encode_value, encode_values, frame_length
 from callboard.log.format.segment import SegmentKind, encode_segment_header, identity_of
@@ -145,6 +151,8 @@ class Journal:
     """A plan failed: `heal` before anything is staged (J4)."""
     needs_maintenance: bool = False
     """Whether `maintain` has something to do: call it between two plans, unless the journal needs healing."""
+    is_committed_foreign: bool = False
+    """The `committed` file that was found belongs to another log: how far the journal was synced is not known."""
     lack: DiskFull | None = None
     """Why the journal was opened without a segment."""
     is_short_of_space: bool = False
@@ -155,6 +163,13 @@ class Journal:
     """Segments that only tell of the past, when `prune` looked last: no open needs them."""
     dropped_history_bytes: int = 0
     """What `prune` removed of the history since the open because there was too much of it."""
+
+    @property
+    def wrong_files(self) -> list[str]:
+        """Files that were found here and belong elsewhere, for people."""
+        path = f"{self.directory}/{COMMITTED_NAME}"
+        foreign = [f"{path}: {FOREIGN}"] if self.is_committed_foreign else []
+        return [*foreign, *self.recovery.strays]
 
     # -- opening and closing ------------------------------------------------------------------------------------
 
@@ -246,6 +261,9 @@ class Journal:
             raise error_of(self.directory, "opening", error) from error
         self.recovery = found.recovery
         self._next = self._proven = found.next
+        if self._mark is not None and (self._end.sequence or self.is_committed_foreign):
+            # Only now is it known that what lies here is this journal.
+            self._mark.store(encode_named(self._end.sequence, self.directory))
         if found.segment is None:
             try:
                 await self._change_segment("opening", None, allocate_or_fail=False)
@@ -286,14 +304,15 @@ class Journal:
             if not lacks_space(error):
                 raise
             return
-        end = self._end
+        end, known = self._end, 0
         with suppress(CommittedInvalid):
             stored = decode_committed(self._mark.load())
             if stored.is_foreign(self.directory) and await segment_bases(self._files, self.directory):
-                self._mark.store(encode_named(0, self.directory))
+                self.is_committed_foreign = True  # it stays until what lies here is known to be this journal
             else:
-                end.sequence = max(end.sequence, stored.durable_end)
-        if end.sequence:
+                known = stored.durable_end
+                end.sequence = max(end.sequence, known)
+        if end.sequence > known:
             # What memory knows is what repair must know.
             self._mark.store(encode_named(end.sequence, self.directory))
 

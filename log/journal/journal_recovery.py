@@ -35,7 +35,7 @@ from callboard.log.format.fields import too_new
 from callboard.log.format.frame import FrameFields, FrameHeader, decode_body
 from callboard.log.format.frame_walk import CHUNK_BYTES, Tail
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
-from callboard.log.journal.journal_placing import find_places, put_in_place
+from callboard.log.journal.journal_placing import BLANK, find_places, put_in_place
 from callboard.log.journal.journal_records import Kind, decode_control
 from callboard.log.limits import JOURNAL_SEGMENT_BYTES, KIB
 from callboard.log.seams.disk import (
@@ -96,6 +96,8 @@ class JournalRecovery:
     torn_bytes: int = 0
     rewritten_bytes: int = 0
     quarantined: tuple[str, ...] = ()
+    strays: tuple[str, ...] = ()
+    """Files that are no part of the journal and hold something, and why: they are in quarantine."""
 
 
 def check_version(segment: OpenSegment, owner: Owner) -> None:
@@ -177,6 +179,11 @@ class Replay:
             return []
         self._is_moved = True
         self.recovery.quarantined += await put_in_place(self.files, self.directory, places, entries)
+        self.recovery.strays += tuple(
+            f"{segment_path(self.directory, name)}: {why}"
+            for name, why in places.strays.items()
+            if why != BLANK
+        )
         return list(places.names)
 
     # -- where to start -----------------------------------------------------------------------------------------

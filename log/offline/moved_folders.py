@@ -1,9 +1,10 @@
-"""Folders of partitions, of their delivery journals, or of actors' journals, that lie in one another's places.
+"""Folders of logs that lie in one another's places: of partitions, of delivery journals, the catalog, actors' journals.
 
 The headers of their segments say whose they are; of actors' journals, floors do (`journal_floor`).
 
 A folder is moved back whole, a partition's with the journal below it, when all of its segments that can be read name
-the same other place, and that is empty or its folder is moved too: so a copy stays where it is. Folders that have
+the same other place, and that is empty or its folder is moved too: so a copy stays where it is. A journal that was in
+its own place below a partition's folder that is moved is moved back after that. Folders that have
 exchanged their places go by a name that is free, `MOVING` behind the place that one of them leaves. Broken off there,
 the next repair goes on: such a folder belongs where its segments say. What lies in a folder that is moved is judged
 after that.
@@ -15,9 +16,10 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Final
 
-from callboard.log.format.segment import TOPICS, UNBOUND, SegmentKind, identity_of, kind_of
+from callboard.log.format.segment import CATALOG, TOPICS, UNBOUND, identity_of
 from callboard.log.journal.journal_disk import make_directory
-from callboard.log.journal.journal_floor import named_owner, named_segments, read_floor, segment_ids
+from callboard.log.journal.journal_floor import named_owner, named_segments, read_floor
+from callboard.log.offline.wrong_kinds import PARTITION_KINDS
 from callboard.log.seams.disk import Incarnation, Rename, SyncDirectory
 from callboard.log.segments.scanning import read_headers
 from callboard.log.segments.segment_file import regular_sizes
@@ -29,74 +31,90 @@ JOURNAL: Final = "/delivery"
 
 async def misplaced_folders(files: Incarnation, logs: Collection[str]) -> dict[str, str]:
     """Which of the folders with `logs` are to be moved where. Raises `PlanFailed`, `FormatTooNew`."""
-    actors = await _misplaced_journals(files, [each for each in logs if kind_of(each) is None])
-    folders = [directory for directory in logs if kind_of(directory) is SegmentKind.LOG]
-    named = await _named(files, folders)
-    journals = await _named(files, [each for each in logs if each.startswith(TOPICS) and each not in folders])
-    if not named and not journals:
-        return actors
-    places = await _places(files, folders)
-    by_identity = {identity_of(place): place for place in places}
-    moves: dict[str, str] = {}
-    for folder, identity in named.items():
-        place = by_identity.get(identity)
-        if place is not None and await _identities(files, folder + JOURNAL) <= {identity_of(place + JOURNAL)}:
-            moves[folder] = place
-    moves = await _possible(files, moves)
+    wanted: dict[str, str] = {}
+    looking = _Owners(files)
+    for folder in logs:
+        place = await looking.owner_of(folder)
+        if place is not None and place != folder and not place.startswith(f"{folder}/"):
+            wanted[folder] = place
+    if not wanted:
+        return {}
+    # What lies in a folder that is moved, or is to be moved into one, waits until that is done.
+    moves = await _possible(files, _apart(wanted, {*wanted, *wanted.values()}))
     moving = {*moves, *moves.values()}
-    by_identity = {identity_of(place + JOURNAL): place + JOURNAL for place in places if place not in moving}
-    alone = {
-        folder: by_identity[identity]
-        for folder, identity in journals.items()
-        if identity in by_identity and folder.rpartition("/")[0] not in moving
+    left = {folder: place for folder, place in wanted.items() if moving.isdisjoint((folder, place))}
+    return moves | await _possible(files, _apart(left, moving))
+
+
+async def owner_of_folder(files: Incarnation, folder: str) -> str | None:
+    """The folder of the log that lies in `folder`, when all its segments say so or a floor does; else None."""
+    return await _Owners(files).owner_of(folder)
+
+
+class _Owners:
+    """Finds out to which logs the segments in folders belong; the places that there may be are looked for once."""
+
+    def __init__(self, files: Incarnation) -> None:
+        self._files = files
+        self._by_identity: dict[int, str] | None = None
+        self._by_segment: dict[int, str] | None = None
+
+    async def owner_of(self, folder: str) -> str | None:
+        """See `owner_of_folder`. Raises `PlanFailed`, `FormatTooNew`."""
+        files = self._files
+        headers, _ = await read_headers(files, folder, regular_sizes(await listed(files, folder)))
+        known = [header for header in headers.values() if header is not None]
+        identities = {header.identity for header in known} - {UNBOUND}
+        if identities:
+            if len(identities) > 1 or identities == {identity_of(folder)}:
+                return None
+            if self._by_identity is None:
+                self._by_identity = {identity_of(place): place for place in await _places(files)}
+            return self._by_identity.get(identities.pop())
+        if self._by_segment is None:
+            self._by_segment = await named_segments(files)
+        ids = {header.segment_id for header in known}
+        owner = named_owner(ids, self._by_segment)
+        if owner is None or (await read_floor(files, folder)).segment_id in ids:
+            return None
+        return owner
+
+
+def _apart(moves: dict[str, str], folders: Collection[str]) -> dict[str, str]:
+    """Those that move nothing from below one of the folders, or to there."""
+    return {
+        folder: place
+        for folder, place in moves.items()
+        if not (_is_below(folder, folders) or _is_below(place, folders))
     }
-    return moves | await _possible(files, alone) | actors
 
 
-async def _misplaced_journals(files: Incarnation, journals: Collection[str]) -> dict[str, str]:
-    """Which of these journals, of which no header says whose they are, lie in the place of another."""
-    owners = await named_segments(files)
-    moves: dict[str, str] = {}
-    for folder in journals if owners else ():
-        ids = await segment_ids(files, folder)
-        place = named_owner(ids, owners)
-        if place is None or place == folder or (await read_floor(files, folder)).segment_id in ids:
-            continue
-        if not place.startswith(f"{folder}/"):
-            moves[folder] = place
-    moves = {
-        folder: place for folder, place in moves.items() if not any(each in moves for each in _above(folder))
-    }
-    return await _possible(files, moves)
+def _is_below(path: str, folders: Collection[str]) -> bool:
+    """Whether the path lies below one of the folders."""
+    parts = path.split("/")
+    return any("/".join(parts[:depth]) in folders for depth in range(1, len(parts)))
 
 
-def _above(folder: str) -> list[str]:
-    """The folders above a folder."""
-    parts = folder.split("/")
-    return ["/".join(parts[:depth]) for depth in range(1, len(parts))]
+async def _places(files: Incarnation) -> list[str]:
+    """Where logs that are bound to their folders may be: the catalog, and in each topic what any topic has.
 
-
-async def _named(files: Incarnation, folders: Collection[str]) -> dict[str, int]:
-    """Those whose segments all say that they belong to one other log, and to which."""
-    named: dict[str, int] = {}
-    for folder in folders:
-        identities = await _identities(files, folder)
-        if len(identities) == 1 and identities != {identity_of(folder)}:
-            named[folder] = identities.pop()
-    return named
-
-
-async def _identities(files: Incarnation, directory: str) -> set[int]:
-    """To which logs the segments in a folder belong, as far as they say so."""
-    headers, _ = await read_headers(files, directory, regular_sizes(await listed(files, directory)))
-    return {header.identity for header in headers.values() if header is not None} - {UNBOUND}
-
-
-async def _places(files: Incarnation, folders: Collection[str]) -> list[str]:
-    """Where folders of partitions may be: those that there are of any topic, in each topic."""
-    names = {folder.rpartition("/")[2].removesuffix(MOVING) for folder in folders}
+    The last partition of a topic may be what is missing, so one more is looked for.
+    """
     topics = [entry.name for entry in await listed(files, TOPICS) if entry.is_directory]
-    return [f"{TOPICS}/{topic}/{name}" for topic in topics for name in sorted(names)]
+    names = {
+        entry.name.removesuffix(MOVING)
+        for topic in topics
+        for entry in await listed(files, f"{TOPICS}/{topic}")
+        if entry.is_directory
+    }
+    indexes = [
+        int(name)
+        for name in (each.rpartition("-")[2] for each in names)
+        if name.isdecimal() and len(name) < 10
+    ]
+    names |= {f"{kind}{index}" for index in range(max(indexes, default=-1) + 2) for kind in PARTITION_KINDS}
+    folders = [f"{TOPICS}/{topic}/{name}" for topic in topics for name in sorted(names)]
+    return [CATALOG, *folders, *(folder + JOURNAL for folder in folders)]
 
 
 async def _possible(files: Incarnation, moves: dict[str, str]) -> dict[str, str]:

@@ -26,7 +26,9 @@ ACTORS: Final = "actors/"
 """Where journals of users' actors are, unless they say otherwise."""
 JOURNAL: Final = "delivery"
 TOPIC: Final = re.compile(r"[0-9a-f]{16}")
-PARTITION: Final = re.compile(r"(delayed-|outbox-)?[0-9]{1,9}")
+PARTITION_KINDS: Final = ("", "delayed-", "outbox-")
+"""What precedes the index in the name of a partition's folder."""
+PARTITION: Final = re.compile(f"({'|'.join(PARTITION_KINDS)})[0-9]{{1,9}}")
 SMALL_FILES: Final = frozenset({COMMITTED_NAME, DAMAGES_NAME})
 BESIDE_JOURNALS: Final = frozenset({PUBLISHERS.rpartition("/")[2], "clock"})
 """Small files that lie beside a delivery journal."""

@@ -64,12 +64,13 @@ from callboard.log.segments.damage_record import DAMAGES_NAME, DamageRecord
 from callboard.log.segments.index_file import new_index, trusted_index
 from callboard.log.segments.placing import BEGINNING_GONE, TOO_FAR, explains_ends, is_within_reach
 from callboard.log.segments.quarantine import Quarantine
-from callboard.log.segments.scanning import damages_of, ensure_open, scan_from
+from callboard.log.segments.scanning import damages_of, ensure_open, holds_another, scan_from
 from callboard.log.segments.segment_file import SegmentFile, segment_sizes
 from callboard.log.segments.segments import UNKNOWN, Damage, SegmentList, StoredSegment
 from callboard.log.segments.small_files import read_whole, replace_whole, store_copy
 
 FOLDER_GONE: Final = "the folder of the log is gone"
+FOLDER_EXCHANGED: Final = "its folder holds another log, and its own is not there"
 
 
 @attrs.frozen
@@ -125,7 +126,18 @@ async def open_partition(writer: Writer, named_end: int, *, is_gone: bool = Fals
         any(entry.name == DAMAGES_NAME for entry in entries) or noted_entries(stored or b"", directory) > 0
     )
     record = await DamageRecord.load(files, directory) if is_noted else DamageRecord(files, directory)
-    begins_at = begin_anew_at(writer.clock.wall_us()) if is_gone else 0
+    ends = None if stored is None else proven_ends(stored)
+    is_doubtful = not is_gone and (ends is None or not ends.is_named(directory))
+    is_exchanged = is_doubtful and await holds_another(files, directory, segment_sizes(entries))
+    begins_at = begin_anew_at(writer.clock.wall_us()) if is_gone or is_exchanged else 0
+    if is_exchanged:
+        # Before the files of the other log are moved: without them the log must not seem to be new.
+        stored = encode_committed_file(begins_at, named_marks(HAS_START, directory), begins_at)
+        await replace_whole(files, path, stored)
+        await record.count_anew()
+        damage = Damage(directory, 0, 0, 0, UNKNOWN, FOLDER_EXCHANGED)
+        await record.note([damage], writer.clock.wall_us())
+        entries = await files.list(directory)
     if is_gone:
         # Before anything is made: then it would be there, and not be missed any more.
         gone = Damage(directory, 0, 0, 0, UNKNOWN, FOLDER_GONE)
@@ -299,7 +311,7 @@ class TailRecovery:
         file, earlier_runs = segment.file, len(self.runs)
         take = partial(self._take_unproven, segment)
         scan = await scan_from(self._files, segment, index, limit=limit, visit=take, visit_from=self.proven)
-        damages = damages_of(file.path, scan)
+        damages = damages_of(file.path, scan, limit)
         segment.damages = tuple(damage for damage in damages if not self._is_torn(damage.first_offset))
         self.damages += segment.damages
         is_torn = limit == NOTHING and scan.tail is Tail.TORN

@@ -115,6 +115,13 @@ async def read_headers(
     return headers, blanks
 
 
+async def holds_another(files: Incarnation, directory: str, sizes: Mapping[int, int]) -> bool:
+    """Whether there are segments in a folder, all can be read, and all belong to other logs."""
+    headers, _ = await read_headers(files, directory, sizes)
+    known = [header for header in headers.values() if header is not None]
+    return len(known) == len(headers) > 0 and not any(belongs_to(header, directory) for header in known)
+
+
 async def scan_file(
     files: Incarnation,
     segment: OpenSegment,

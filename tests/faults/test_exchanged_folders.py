@@ -6,11 +6,12 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+import trio
 
 import callboard
 from callboard.log.offline.repair import repair_directory
 from callboard.log.offline.verify import verify_directory
-from callboard.log.seams.disk import Rename
+from callboard.log.seams.disk import Rename, Unlink
 
 
 async def test_verify_says_whose_the_segments_in_a_wrong_folder_are(autojump_clock: Any, world: Any) -> None:
@@ -126,3 +127,172 @@ async def test_repair_moves_folders_of_delivery_journals_back(
     assert {action.kind for action in report.actions} == {"move"}
     assert (report.lost, report.quarantined, report.left) == ((), (), ())
     assert tree(world) == before
+
+
+class PlaceKeeper(callboard.DurableActor[int, int]):
+    """Keeps a sum."""
+
+    def __init__(self) -> None:
+        self.sum = 0
+
+    async def receive(self, message: int) -> int:
+        await self.persist(message)
+        return self.sum
+
+    def apply(self, event: int) -> None:
+        self.sum += event
+
+
+async def fill(world: Any) -> str:
+    """Two partitions with four messages, of which a group has settled three, and published with the acks; two delayed
+    messages; an actor. Returns the topic's folder.
+    """
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders", partitions=2)
+        await runtime.create_topic("bills")
+        for partition in (0, 1):
+            for number in range(4):
+                await topic.publish(b"%d" % number, partition=partition)
+            await topic.publish(b"late", partition=partition, delay=3600)
+        async with topic.subscribe("group") as consumer:
+            taken = [0, 0]
+            while min(taken) < 3:
+                message = await consumer.get()
+                taken[message.partition] += 1
+                if taken[message.partition] <= 3:
+                    await message.publish("bills", b"by ack")
+                    await message.ack()
+        await (await runtime.spawn(PlaceKeeper, name="keeper")).ask(3)
+    return f"topics/{topic.topic_id}"
+
+
+def exchange(world: Any, folder: str, *pairs: tuple[str, str]) -> None:
+    """Exchange names; T stands for the topic's folder."""
+    for pair in pairs:
+        here, there = [name.replace("T/", f"{folder}/") for name in pair]
+        for source, target in ((here, "aside"), (there, here), ("aside", there)):
+            world.disk.tree.rename(source, target)
+
+
+def emitted(runtime: Any, *kinds: str) -> list[Any]:
+    return [each.event for each in runtime.events() if type(each.event).__name__ in kinds]
+
+
+EXCHANGES = [
+    [("catalog", "T/0/delivery")],
+    [("catalog", "T/1")],
+    [("catalog", "actors/user/keeper")],
+    [("T/0/delivery", "actors/user/keeper")],
+    [("T/0", "T/outbox-1"), ("T/0/delivery", "T/delayed-1/delivery")],
+    [("T/0", "T/1"), ("T/0/delivery", "T/1/delivery")],
+    [("T/delayed-0", "T/delayed-1"), ("T/delayed-0/delivery", "T/delayed-1/delivery")],
+]
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+@pytest.mark.parametrize("pairs", EXCHANGES)
+async def test_repair_moves_any_log_back_whatever_kind_it_has(
+    autojump_clock: Any, world: Any, pairs: list[tuple[str, str]], is_cut: bool
+) -> None:
+    """The catalog, a delivery journal in a partition's folder that has moved, an actor's: nothing is given up."""
+    folder = await fill(world)
+    before = {path: data for path, data in world.disk.files().items() if path != "lock"}
+    exchange(world, folder, *pairs)
+    assert not (await verify_directory(world.disk)).ok or "actors" in str(pairs)
+    if is_cut:
+        world.disk.fail_next(Rename, "EIO", path_contains=".moving")
+        with suppress(callboard.StorageError):
+            await repair_directory(world.disk)
+    report = await repair_directory(world.disk)
+    assert {action.kind for action in report.actions} == {"move"}
+    assert (report.lost, report.quarantined, report.left) == ((), (), ())
+    assert {path: data for path, data in world.disk.files().items() if path != "lock"} == before
+
+
+@pytest.mark.parametrize("other", ["T/0/delivery", "T/1", "actors/user/keeper"])
+async def test_opening_refuses_another_log_in_the_place_of_the_catalog(
+    autojump_clock: Any, world: Any, other: str
+) -> None:
+    """It says whose it is and what moves it back, and changes nothing."""
+    folder = await fill(world)
+    exchange(world, folder, ("catalog", other))
+    before = {path: data for path, data in world.disk.files().items() if path != "lock"}
+    with pytest.raises(callboard.LogCorrupt, match="callboard repair") as caught:
+        async with world.open():
+            pass
+    assert f"holds the log of {other.replace('T/', f'{folder}/')}. Nothing was changed" in str(caught.value)
+    assert {path: data for path, data in world.disk.files().items() if path != "lock"} == before
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+@pytest.mark.parametrize("holds", ["", "delayed-", "outbox-"])
+async def test_opening_reports_exchanged_folders_of_delivery_journals(
+    autojump_clock: Any, world: Any, holds: str, is_cut: bool
+) -> None:
+    """In an event and in the statistics, also when a crash interrupts it; all that the logs hold is served."""
+    folder = await fill(world)
+    names = [f"{holds}{partition}" for partition in (0, 1)]
+    exchange(world, folder, (f"T/{names[0]}/delivery", f"T/{names[1]}/delivery"))
+    if is_cut:
+        world.disk.fail_next(Unlink, "EIO", path_contains="/delivery/")
+        async with world.open() as runtime:
+            await trio.sleep(0.5)
+    async with world.open() as runtime:
+        await trio.sleep(1)
+        statistics = await runtime.stats()
+        rows = {"": statistics.partitions, "delayed-": statistics.delayed, "outbox-": statistics.outbox}[
+            holds
+        ]
+        damages = [str(row.damages) for row in rows if row.topic == "orders"]
+        events = emitted(runtime, "JournalSalvaged")
+        if not is_cut:
+            assert {event.path for event in events} == {f"topics/orders/{name}" for name in names}
+            assert all("holds another log" in event.damage for event in events)
+            assert damages
+            assert all("delivery journal: all that it said is lost" in words for words in damages)
+        if not holds:
+            async with runtime.topic("orders").subscribe("group") as consumer:
+                taken = {((message := await consumer.get()).partition, message.offset) for _ in range(8)}
+            assert len(taken) == 8
+    assert (await verify_directory(world.disk)).ok
+
+
+@pytest.mark.parametrize("holds", ["", "delayed-", "outbox-"])
+async def test_opening_reports_exchanged_committed_files_of_delivery_journals(
+    autojump_clock: Any, world: Any, holds: str
+) -> None:
+    """They cost nothing, and are made anew."""
+    folder = await fill(world)
+    names = [f"{holds}{partition}" for partition in (0, 1)]
+    exchange(world, folder, tuple(f"T/{name}/delivery/committed" for name in names))
+    async with world.open() as runtime:
+        await trio.sleep(1)
+        events = emitted(runtime, "JournalSalvaged")
+        assert {event.path for event in events} == {f"topics/orders/{name}" for name in names}
+        assert all("delivery/committed: it belongs to another log" in event.damage for event in events)
+    assert (await verify_directory(world.disk)).ok
+    async with world.open() as runtime:
+        await trio.sleep(1)
+        assert emitted(runtime, "JournalSalvaged") == []
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+async def test_opened_with_its_folder_exchanged_a_partition_gives_no_offset_again(
+    autojump_clock: Any, world: Any, is_cut: bool
+) -> None:
+    """Its own records are not there, which is reported until accepted, and it begins above all that it can have had."""
+    folder = await fill(world)
+    exchange(world, folder, ("T/0", "T/1"))
+    if is_cut:
+        world.disk.fail_next(Unlink, "EIO", path_contains=f"{folder}/0/0")
+        async with world.open() as runtime:
+            await trio.sleep(0.5)
+    for _ in range(2):
+        async with world.open() as runtime:
+            topic = runtime.topic("orders")
+            for partition in (0, 1):
+                assert (await topic.publish(b"new", partition=partition)).offset > 2**40
+                assert "holds another log, and its own is not there" in str(
+                    (await topic.describe())[partition].damages
+                )
+    assert (await verify_directory(world.disk)).ok

@@ -311,7 +311,7 @@ class Journal:
                 self.is_committed_foreign = True  # it stays until what lies here is known to be this journal
             else:
                 known = stored.durable_end
-                end.sequence = max(end.sequence, known)
+                end.sequence = max(end.sequence, stored.durable_end)
         if end.sequence > known:
             # What memory knows is what repair must know.
             self._mark.store(encode_named(end.sequence, self.directory))

@@ -162,6 +162,8 @@ def _of_timers(cell: Any) -> Iterator[str]:
     """Of what owners have armed the wheel knows, or will at its next turn, and it does not sleep past it."""
     if cell.state != "running" or not cell.incarnation.is_running:  # owners arm again at the next one
         return
+    if cell.incarnation._batch is not None:  # what it has in hand is on its way
+        return
     wheel = cell.incarnation._actor
     now = cell.system.clock.monotonic()
     for peer in cell.peers.values():

@@ -113,8 +113,8 @@ class Cell(Generic[M]):
         self.is_shared = False
         """Several tasks take them: one may answer what another asks."""
         self.closed = False
-        self.retried: tuple[Envelope[M], int] | None = None
-        """The message that was put back after a crash, and how often that happened."""
+        self._retried: list[tuple[Envelope[M], int]] = []
+        """The messages that were put back after a crash, and how often that happened to each."""
         self.peers: dict[int, Peer[Any, M]] = {}
         """The peers that hear what the actor says, by number."""
         self._peers_numbered = 0
@@ -177,16 +177,26 @@ class Cell(Generic[M]):
         for envelope in self.mailbox.drain():
             if envelope.reply is None:
                 statements.append(envelope)
-            elif self._was_tried(envelope):
+            elif self.tries_of(envelope):
                 envelope.reply.fail(crashed(self.path, error().__cause__))
             else:
                 envelope.reply.fail(error())
         for envelope in statements:
             self.mailbox.front.append(envelope)
 
-    def _was_tried(self, envelope: Envelope[M]) -> bool:
-        """Whether an incarnation crashed while it was handling the message."""
-        return self.retried is not None and self.retried[0] is envelope
+    def tries_of(self, envelope: Envelope[M]) -> int:
+        """How often an incarnation crashed while it was handling the message, which was put back."""
+        for retried, tries in self._retried:
+            if retried is envelope:
+                return tries
+        return 0
+
+    def put_back(self, again: list[tuple[Envelope[M], int]]) -> None:
+        """Put back what an incarnation was handling when it crashed, with how often that happened to each."""
+        front = {id(envelope) for envelope in self.mailbox.front} if self._retried else ()
+        self._retried = again + [row for row in self._retried if id(row[0]) in front]
+        for envelope, _ in reversed(again):
+            self.mailbox.put_back(envelope)
 
     # -- failing, closing -----------------------------------------------------------------------------------
 
@@ -267,7 +277,7 @@ class Cell(Generic[M]):
         self.mailbox.refuse(refusal)
         self._answer_questions(refusal)
         for envelope in self.mailbox.drain():
-            self.to_dead_letters(envelope.message, "crashed" if self._was_tried(envelope) else "stopped")
+            self.to_dead_letters(envelope.message, "crashed" if self.tries_of(envelope) else "stopped")
         self.system.forget(self.path)
         self._terminated = notice = Terminated(self.path, cause)
         watchers, self._watchers = self._watchers, {}

@@ -20,6 +20,7 @@ L5  Ctrl-C is raised only in users' actors and in the task that opened the syste
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from inspect import CORO_CLOSED, getcoroutinestate
 from typing import Any, Generic, Literal, TypeVar, cast
 
 import attrs
@@ -66,6 +67,10 @@ class ActorIncarnation(Generic[M]):
         self._nursery: trio.Nursery | None = None
         self._batch: Batch[M] | None = None
         self._items: Iterator[Envelope[M]] | None = None
+        self._turn: trio.Lock
+        """Of the tasks of a function, one at a time takes a message."""
+        self._in_hand: dict[trio.lowlevel.Task, Envelope[M]] = {}
+        """What each task of a function took last and has not handled."""
         self._main = trio.CancelScope()
         self._until_stop: trio.CancelScope | None = None
         self._stop_requested = False
@@ -136,8 +141,7 @@ class ActorIncarnation(Generic[M]):
         self._ready(ready)
         mailbox, limit = self.cell.mailbox, self.cell.system.limits.receive_batch
         while not self._stop_requested:
-            await mailbox.wait()
-            if not (mailbox.front or mailbox.notices) or self._stop_requested:
+            if not await mailbox.wait() or self._stop_requested:
                 continue
             self._batch = Batch(mailbox, limit)
             if actor.defers_interrupts:
@@ -153,6 +157,7 @@ class ActorIncarnation(Generic[M]):
             await self._call(actor.stopping)
 
     async def _run_function(self, ready: Callable[[], None]) -> None:
+        self._turn = trio.Lock()
         running = cast(ActorFunction, self._start)(self.context)  # one that takes no context does not start
         try:
             self._ready(ready)
@@ -188,9 +193,30 @@ class ActorIncarnation(Generic[M]):
         """For `Context.next`."""
         if not self._is_function:
             raise InvalidArgument(f"Actor {self.cell.path!r} is not a function. Define receive.")
-        if self._batch is not None:
-            self._batch.current = None  # asking for the next message means that the one before is handled
-        self.cell.takes_messages(trio.lowlevel.current_task())
+        task = trio.lowlevel.current_task()
+        self._has_handled(task)  # asking for the next message means that the one before is handled
+        self.cell.takes_messages(task)
+        try:
+            self._turn.acquire_nowait()
+        except trio.WouldBlock:
+            await self._turn.acquire()
+        try:
+            envelope = await self._take()
+        finally:
+            self._turn.release()
+        self._in_hand[task] = envelope
+        return envelope
+
+    def _has_handled(self, task: trio.lowlevel.Task) -> None:
+        """The task has handled what it took last. So have those that ended, unless the incarnation crashes."""
+        in_hand, batch = self._in_hand, self._batch
+        if in_hand.pop(task, None) is None and self.is_running:
+            for other in [other for other in in_hand if getcoroutinestate(other.coro) == CORO_CLOSED]:
+                del in_hand[other]
+        if batch is not None and not in_hand:
+            batch.current = None
+
+    async def _take(self) -> Envelope[M]:
         while True:
             if self._items is not None:
                 await trio.lowlevel.checkpoint()
@@ -203,8 +229,7 @@ class ActorIncarnation(Generic[M]):
                 self._main.cancel()
                 await trio.sleep_forever()
             mailbox = self.cell.mailbox
-            await mailbox.wait()
-            if (mailbox.front or mailbox.notices) and not self._stop_requested:
+            if await mailbox.wait() and not self._stop_requested:
                 self._batch = Batch(mailbox, self.cell.system.limits.receive_batch)
                 self._items = iter(self._batch)
 
@@ -218,6 +243,9 @@ class ActorIncarnation(Generic[M]):
     def defer_reply(self) -> Reply:
         """For `Context.defer_reply`."""
         current = None if self._batch is None else self._batch.current
+        if self._is_function:
+            last = next(reversed(self._in_hand.values()), None)  # by a task beside those that take messages
+            current = self._in_hand.get(trio.lowlevel.current_task(), last)
         if current is None:
             raise InvalidArgument(
                 f"Actor {self.cell.path!r} is not handling a message. Defer inside receive."
@@ -250,6 +278,7 @@ class ActorIncarnation(Generic[M]):
         async def task() -> None:
             with scope:
                 await self._call(async_fn, *args)
+                self._in_hand.pop(trio.lowlevel.current_task(), None)  # it has handled that, too
 
         try:
             self._nursery.start_soon(task, name=f"{self.cell.path}: {name or _name(async_fn)}")
@@ -264,16 +293,17 @@ class ActorIncarnation(Generic[M]):
 
     def _settle(self, ending: Ending) -> None:
         """Answer, fail or put back everything that is open (L3)."""
-        batch, current = self._batch, None
-        if batch is not None and ending.kind != "finished":
-            current = batch.current
+        batch, in_hand = self._batch, list(self._in_hand.values())
+        if batch is not None and batch.current is not None and not self._is_function:
+            in_hand.append(batch.current)
+        self._in_hand.clear()
         self._finish_batch()
         try:
             if ending.kind != "finished":
                 self._report(ending)
         finally:  # subscribers and the actor's hook are foreign code
-            if current is not None:
-                self._settle_in_hand(current)
+            if ending.kind != "finished":
+                self._settle_in_hand(in_hand)
             self._fail_open(ending)
 
     def _fail_open(self, ending: Ending) -> None:
@@ -302,21 +332,21 @@ class ActorIncarnation(Generic[M]):
             reason = crashed(cell.path, None, "was killed") if error is None else error
             call_guarded(lambda: actor.crashed(reason), cell.path, "crashed", events.emit, events.trace)
 
-    def _settle_in_hand(self, envelope: Envelope[M]) -> None:
-        """Put the current message back if it may be tried again; else it is a dead letter, or `_settle` fails it."""
-        cell, reply = self.cell, envelope.reply
-        if reply is not None and (reply.done or reply.deferred):
-            return
-        tries = cell.retried[1] if cell.retried is not None and cell.retried[0] is envelope else 0
-        if tries < self._retry_in_hand:
-            cell.retried = (envelope, tries + 1)
-            cell.mailbox.put_back(envelope)
-            if reply is not None:
-                self._open.pop(reply, None)
-            return
-        cell.retried = None
-        if reply is None:
-            cell.to_dead_letters(envelope.message, "crashed")
+    def _settle_in_hand(self, in_hand: list[Envelope[M]]) -> None:
+        """Put back what may be tried again, in its order; the rest are dead letters, or `_settle` fails them."""
+        cell, again = self.cell, []
+        for envelope in in_hand:
+            message, reply = envelope
+            if reply is not None and (reply.done or reply.deferred):
+                continue
+            tries = cell.tries_of(envelope)
+            if tries < self._retry_in_hand:
+                again.append((envelope, tries + 1))
+                if reply is not None:
+                    self._open.pop(reply, None)
+            elif reply is None:
+                cell.to_dead_letters(message, "crashed")
+        cell.put_back(again)
 
 
 async def _call(async_fn: Callable[..., Awaitable[object]], *args: Any) -> None:

@@ -1,10 +1,12 @@
-"""Mailbox: a trio memory channel with one reader and any number of writers, and a front queue. Batch: what waits there,
-passed to the actor together.
+"""Mailbox: a trio memory channel with any number of writers and one reader at a time, and a front queue. Batch: what
+waits there, passed to the actor together.
 
 The channel keeps messages in order, bounds them, and gives room to the writer that waits longest. The front queue comes
-before the channel. It contains a message that a crash put back, the messages that waited when the actor failed, and the
-message that woke the reader. The capacity counts only the channel: messages in the front queue were accepted before.
-Notices of peers (`peer`) come between the two; there are no more of them than the peers have marks.
+before the channel. It contains messages that a crash put back, and those that waited when the actor failed or its
+mailbox got another capacity. The capacity counts only the channel: messages in the front queue were accepted before.
+Notices of peers (`peer`) come between the two; there are no more of them than the peers have marks. Each is composed
+when the actor takes it. Behind them, and before the channel, is what has left the channel and was not yielded yet: the
+message that woke the reader, and notices of the kernel that came right after a message.
 
 Invariants
 ----------
@@ -12,7 +14,8 @@ M1  A writer waits only while the channel is full; new room goes to the writer t
 M2  A writer that is cancelled while waiting has not enqueued its message.
 M3  A refusing mailbox (closed, or of a failed actor) accepts nothing and keeps no writer waiting.
 M4  The reader sleeps only while no message waits, without a periodic timer.
-M5  Messages leave in the order in which they came, except those that are put back at the front.
+M5  Messages leave in the order in which they came, except that those put back at the front come first, notices of peers
+    before those that waited in the channel, and "drop_oldest" drops some.
 M6  A message that is not accepted raises an error in its sender or is passed to `dropped`: none disappears.
 M7  An item is in the mailbox or was yielded by a batch, never both, never neither: a message that was not yielded is
     still the next one, whatever happens to the actor.
@@ -83,6 +86,7 @@ class Mailbox(Generic[M]):
         "_coming",
         "_dropped",
         "_forced",
+        "_left",
         "_marked",
         "_path",
         "_peers",
@@ -102,7 +106,9 @@ class Mailbox(Generic[M]):
         self.capacity = spec.capacity
         self.when_full: WhenFull = spec.when_full
         self.front: deque[Envelope[M]] = deque()
-        """The front queue: its messages come before those in the channel."""
+        """The front queue: its messages come before notices of peers and those in the channel."""
+        self._left: list[Envelope[M]] = []
+        """What has left the channel and comes next after the notices of peers."""
         self._forced: deque[tuple[int, Envelope[M]]] = deque()
         """Notices that found the channel full. Each has the number of messages in the channel that come before it,
         counted from the notice before it."""
@@ -129,8 +135,8 @@ class Mailbox(Generic[M]):
 
     @property
     def accepted(self) -> int:
-        """How many messages wait in the front queue, as notices of peers, and in the channel."""
-        waiting = len(self.front) + self.notices
+        """How many messages wait in the front queue, as notices of peers, and in the channel or since they left it."""
+        waiting = len(self.front) + self.notices + len(self._left)
         return waiting + (self._receive.statistics().current_buffer_used if self._coming else 0)
 
     # -- writers --------------------------------------------------------------------------------------------
@@ -228,29 +234,31 @@ class Mailbox(Generic[M]):
 
     # -- the reader -----------------------------------------------------------------------------------------
 
-    async def wait(self) -> None:
-        """Wait until there is a message, or until interrupted. A checkpoint."""
-        if self.front or self.notices:
+    async def wait(self) -> bool:
+        """Wait until there is a message, or until interrupted. Whether there is one. A checkpoint."""
+        if self.front or self.notices or self._left:
             await trio.lowlevel.checkpoint()
-            return
-        try:
-            envelope = await self._receive.receive()
-        except trio.EndOfChannel:  # the channel was replaced
-            return
-        self._coming -= 1
-        if envelope is not _WAKE:
-            while self.notices:  # which came while the reader was waking: they come first
-                self.front.append(self.take_notice())
-            self.front.append(envelope)
-            if self._forced:
-                self._move_notices()
+        else:
+            try:
+                envelope = await self._receive.receive()
+            except trio.EndOfChannel:  # the channel was replaced
+                pass
+            else:
+                self._coming -= 1
+                if envelope is not _WAKE:
+                    self._left.append(
+                        envelope
+                    )  # notices that came while the reader was waking come before it
+                    if self._forced:
+                        self._move_notices()
+        return bool(self.front or self.notices or self._left)
 
     def _move_notices(self) -> None:
-        """A message has left the channel: move the notices that come right after it to the front queue."""
+        """A message has left the channel: so do the notices that come right after it."""
         forced = self._forced
         forced[0] = (forced[0][0] - 1, forced[0][1])
         while forced and forced[0][0] <= 0:
-            self.front.append(forced.popleft()[1])
+            self._left.append(forced.popleft()[1])
 
     def take_notice(self) -> Envelope[M]:
         """The next of the notices that wait."""
@@ -296,6 +304,7 @@ class Mailbox(Generic[M]):
 
     def _replace_channel(self) -> None:
         """Move the channel's messages to the front queue. Its writers wake, and try again or get the refusal."""
+        self._move_left()
         channel = self._receive.statistics()
         in_use = channel.current_buffer_used or channel.tasks_waiting_send or channel.tasks_waiting_receive
         if not in_use and channel.max_buffer_size == self.capacity:
@@ -309,8 +318,13 @@ class Mailbox(Generic[M]):
             self._coming -= 1
             if self._forced:
                 self._move_notices()
+                self._move_left()
         self._receive.close()
         self._send, self._receive = trio.open_memory_channel[Envelope[M]](self.capacity)
+
+    def _move_left(self) -> None:
+        self.front.extend(self._left)
+        self._left.clear()
 
 
 class Batch(Generic[M]):
@@ -343,6 +357,8 @@ class Batch(Generic[M]):
                 item = front.popleft()
             elif mailbox.notices:
                 item = mailbox.take_notice()
+            elif mailbox._left:
+                item = mailbox._left.pop(0)
             else:
                 try:
                     item = mailbox._receive.receive_nowait()

@@ -76,6 +76,6 @@ class MessageObserver:
     def __call__(self) -> None:
         """A message is about to be taken, if there is one."""
         mailbox: Any = self._cell.mailbox
-        waiting = mailbox.front or mailbox._receive._state.data
+        waiting = mailbox.front or mailbox._left or mailbox._receive._state.data
         if waiting:
             self._taken(self._cell, waiting[0].message)

@@ -391,6 +391,115 @@ async def test_a_function_that_asks_for_the_next_message_has_handled_the_last(au
         assert system.dead_letters.total == 0
 
 
+def pool(handle, size):
+    """A function of which several tasks take messages."""
+
+    async def take(context):
+        while True:
+            await handle(context, *await context.next())
+
+    async def readers(context):
+        for _ in range(size):
+            context.start_task(take, context)
+        await trio.sleep_forever()
+
+    return readers
+
+
+async def test_a_crash_settles_what_each_task_of_a_function_was_handling(autojump_clock, stage, notes):
+    """Askers hear that the actor crashed, statements are dead letters, and an answer that was given counts."""
+
+    async def handle(context, message, reply):
+        if message == "bad":
+            raise ValueError(message)
+        if message == "quick":
+            reply.answer("done")
+            return
+        await trio.sleep_forever()
+
+    async def ask(ref, message):
+        try:
+            notes.append(await ref.ask(message))
+        except ActorCrashed as error:
+            notes.append((message, str(error.__cause__)))
+
+    async with stage(a=pool(handle, 4)) as system:
+        ref = system.actor("a")
+        await trio.sleep(1)
+        with trio.fail_after(5):
+            async with trio.open_nursery() as nursery:
+                for message in ("first", "second", "quick", "bad"):
+                    if message == "bad":
+                        await ref.tell("statement")
+                    nursery.start_soon(ask, ref, message)
+                    await trio.sleep(1)
+        assert (notes[0], sorted(notes[1:])) == (
+            "done",
+            [("bad", "bad"), ("first", "bad"), ("second", "bad")],
+        )
+        assert [letter.message for letter in system.dead_letters.recent()] == ["statement"]
+        assert ref.statistics().received == 5
+
+
+async def test_what_several_tasks_had_in_hand_is_tried_again_in_its_order(autojump_clock, stage, notes):
+    """With `retry_in_hand`, each as often as it allows."""
+
+    async def handle(context, message, reply):
+        notes.append(message)
+        await trio.sleep_forever() if message != "bad" else await trio.sleep(1)
+        raise ValueError(message)
+
+    async with stage(a={"start": pool(handle, 3), "retry_in_hand": 1}) as system:
+        ref = system.actor("a")
+        await trio.sleep(1)
+        for message in ("first", "second", "bad", "fourth"):
+            await ref.tell(message)
+        await trio.sleep(10)
+        assert notes == ["first", "second", "bad"] * 2 + ["fourth"]
+        assert [letter.message for letter in system.dead_letters.recent()] == ["first", "second", "bad"]
+
+
+async def test_messages_come_to_several_tasks_in_their_order(autojump_clock, stage, notes):
+    """Also to those that waited for one when several came, and none is left while a task waits."""
+
+    async def handle(context, message, reply):
+        notes.append(message)
+        await trio.sleep(5)
+        reply.answer(message)
+
+    async with stage(a=pool(handle, 3)) as system:
+        ref = system.actor("a")
+        for start in range(0, 90, 3):
+            await trio.sleep(10)
+            replies = [ref.ask_nowait(number) for number in range(start, start + 3)]
+            with trio.fail_after(6):
+                assert [await reply.wait() for reply in replies] == list(range(start, start + 3))
+        assert notes == list(range(90))
+
+
+async def test_a_task_of_a_function_that_has_ended_has_handled_its_message(autojump_clock, stage, notes):
+    """A crash later is not put down to it."""
+
+    async def once(context):
+        notes.append((await context.next())[0])
+
+    async def main(context):
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                context.start_task(once, context)
+                nursery.start_soon(once, context)
+                await trio.sleep(1)
+        await context.next()
+        raise ValueError("bad")
+
+    async with stage(a=main) as system:
+        for number in range(7):
+            await system.actor("a").tell(number)
+        await trio.sleep(10)
+        assert sorted(notes)[:6] == list(range(6))
+        assert [letter.message for letter in system.dead_letters.recent()] == [6]
+
+
 @pytest.mark.parametrize("start", [lambda: 5, Actor])
 async def test_what_is_no_actor_crashes_clearly(autojump_clock, stage, start):
     """A start that makes no actor, and an actor without receive, fail with an InvalidArgument that says so."""

@@ -125,6 +125,30 @@ async def test_a_notice_comes_before_the_message_that_wakes_its_reader(autojump_
     assert notes == [News(party.peer.number, "it", 7), "1"]
 
 
+async def test_what_was_overwritten_while_the_actor_woke_or_was_busy_is_never_sent(autojump_clock, stage):
+    """A notice says what is the newest when the actor takes it, also one that came while a message woke the actor."""
+    notes = []
+
+    class Slow(Echo):
+        async def receive(self, message):
+            await super().receive(message)
+            await trio.sleep(1)
+
+    async with stage(a=lambda: Slow(notes)) as system:
+        ref = system.actor("a")
+        party = Party(ref)
+        await wait_all_tasks_blocked()
+        ref.tell_nowait("1")
+        party.say("one", 1)
+        party.say("two", 1)
+        await wait_all_tasks_blocked()  # the actor handles the first
+        party.say("two", 2)
+        party.say("three", 3)
+        await trio.sleep(10)
+    number = party.peer.number
+    assert notes == [News(number, "one", 1), News(number, "two", 2), News(number, "three", 3), "1"]
+
+
 async def test_a_new_incarnation_says_that_it_has_begun(autojump_clock, stage):
     """To open peers, before it takes a message; a peer that has closed hears nothing more, and cannot be told."""
     notes = []

@@ -246,9 +246,8 @@ class Mailbox(Generic[M]):
             else:
                 self._coming -= 1
                 if envelope is not _WAKE:
-                    self._left.append(
-                        envelope
-                    )  # notices that came while the reader was waking come before it
+                    # Notices of peers that came while the reader was waking come before it.
+                    self._left.append(envelope)
                     if self._forced:
                         self._move_notices()
         return bool(self.front or self.notices or self._left)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
+from callboard.arguments import check_flag
 from callboard.log.errors import CallboardError, InvalidArgument, LeaseLost
 from callboard.log.plain import refuse_copy
 
@@ -68,13 +69,19 @@ class MixedBatch:
     async def ack(self, *, wait: bool = True) -> None:
         """All messages are done with. Raises `LeaseLost` when some were leased again meanwhile; the rest is acked.
 
-        Without `wait` as `ReceivedMessage.ack`.
+        Without `wait` as `ReceivedMessage.ack`. A part that publishes with its ack is waited for all the same.
         """
-        if wait:
+        if check_flag("wait", wait):
             await self._settle(lambda part: part.ack())
-        else:
-            for part in self._unsettled():
+            return
+        failed: list[CallboardError] = []
+        for part in self._unsettled():  # without a task for each: few of them wait for anything
+            try:
                 await part.ack(wait=False)
+            except CallboardError as error:
+                failed.append(error)
+        if failed:
+            raise _joined_error(failed)
 
     async def nack(self, *, delay: float | None = None, reason: str | None = None) -> None:
         """All messages failed: deliver them again, after `delay` seconds at the earliest, or the group's backoff."""

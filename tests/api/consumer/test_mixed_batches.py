@@ -119,6 +119,33 @@ async def test_a_mixed_batch_of_which_a_part_is_lost(autojump_clock: Any, world:
                 assert groups[1 - message.partition].pending == 0
 
 
+@pytest.mark.parametrize("wait", [True, False])
+async def test_a_lost_part_that_publishes_leaves_no_other_part_unacked(
+    autojump_clock: Any, world: Any, wait: bool
+) -> None:
+    """Where the ack of a part publishes, and comes too late, all other parts are acked, awaited or not."""
+    async with world.open() as runtime:
+        topic = await _filled(runtime, partitions=4, each=5)
+        await runtime.create_topic("done")
+        async with topic.subscribe("group", visibility_timeout=1.0) as consumer:
+            batch = await anext(consumer.batches(max_records=100, max_wait=0.1, mixed=True))
+            lost = batch.parts[0]
+            await lost.publish("done", b"never")
+            for part in batch.parts[1:]:
+                await part[0].extend(60.0)
+            await trio.sleep(2.0)
+            async with topic.subscribe("group") as other:
+                assert (await other.get()).partition == lost.partition
+                with pytest.raises(callboard.LeaseLost, match=f"jobs/{lost.partition}"):
+                    await batch.ack(wait=wait)
+                assert all(part.settled for part in batch.parts)
+            await consumer.flush()
+            groups = [part.groups[0] for part in await topic.describe()]
+            assert {part.partition: groups[part.partition].pending for part in batch.parts} == {
+                part.partition: 5 if part is lost else 0 for part in batch.parts
+            }
+
+
 async def test_a_part_publishes_with_the_ack_of_the_batch(autojump_clock: Any, world: Any) -> None:
     """What a part publishes goes with its partition's ack."""
     async with world.open() as runtime:

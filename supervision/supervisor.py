@@ -187,10 +187,13 @@ class Supervisor:
 
     async def settled(self, name: str) -> None:
         """Wait until the child is up or failed. Raises `ActorStopped` when it ended for good instead."""
-        child = self._named(name)
+        child, has_waited = self._named(name), False
         while self._children.get(name) is child:
             if self._roster.phase(name) is not None and self._roster.is_steady(name):
+                if not has_waited:
+                    await trio.lowlevel.checkpoint()
                 return
+            has_waited = True
             await child.changed.park()
         error = stopped(self._path_of(name))
         error.__cause__ = child.ended_by

@@ -48,6 +48,7 @@ from callboard.consumer.fetched import FetchedMessages
 from callboard.consumer.leases import ConsumerLease, ConsumerLeases
 from callboard.consumer.member import GroupMember
 from callboard.consumer.messages import ReceivedMessage, messages_of
+from callboard.consumer.passes import LoopPass
 from callboard.consumer.questions import LATE_S, LeaseQuestions
 from callboard.consumer.settlements import Settlements
 from callboard.consumer.topics import ReadTopics
@@ -68,9 +69,6 @@ if TYPE_CHECKING:
     from callboard.session import Session
 
 
-PASS_MESSAGES = 64
-PASS_S = 0.001
-"""Yield to other tasks after this many buffered messages, and after this many seconds."""
 LOOK_S = 0.05
 """How long a consumer that does not want to wait allows the partitions for their answers."""
 
@@ -110,8 +108,7 @@ class Fetcher:
         """Held by the task that fetches (U3)."""
         self._is_single = False
         """It reads one partition alone."""
-        self._messages_in_pass = 0
-        self._pass_until = 0.0
+        self._pass = LoopPass(self._clock)
         self._acts = 0
         """How often something was fetched or taken."""
 
@@ -277,18 +274,9 @@ class Fetcher:
 
     async def let_others_run(self) -> None:
         """A checkpoint for cancellation, and one that lets other tasks run unless they have run a moment ago."""
-        self._messages_in_pass += 1
         self._acts += 1
-        if self.leases.has_waited:
-            await trio.lowlevel.checkpoint_if_cancelled()
-        elif self._messages_in_pass < PASS_MESSAGES and self._clock.monotonic() < self._pass_until:
-            await trio.lowlevel.checkpoint_if_cancelled()
-            return
-        else:
-            await trio.lowlevel.checkpoint()
-        self.leases.looked()
-        self._messages_in_pass = 0
-        self._pass_until = self._clock.monotonic() + PASS_S
+        if await self._pass.step(others_have_run=self.leases.has_waited):
+            self.leases.looked()
 
     # -- fetching
 

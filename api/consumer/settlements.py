@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import trio
+
 from callboard.actors.partition import commands as c
 from callboard.consumer.lazy_acks import LazyAcks
 from callboard.consumer.leases import ConsumerLease, ConsumerLeases, Settled
@@ -59,6 +61,8 @@ class Settlements:
     ) -> None:
         """Send what `command` makes of each part; `verb` is for an error's words."""
         self.session.check_open()
+        if not settled:
+            await trio.lowlevel.checkpoint()
         leases = self.leases
         lost: list[tuple[int, int]] = []
         causes, counted = set[str | None](), list[tuple[ConsumerLease, int]]()

@@ -47,8 +47,9 @@ from callboard.actors.settings import GROUP_FIELDS
 from callboard.consumer.arguments import REASON_CHARACTERS, check_nack, check_seconds
 from callboard.consumer.caller_pace import UNITS_MAX
 from callboard.consumer.contexts import renewed_lease
-from callboard.consumer.fetcher import PASS_MESSAGES, Fetcher
+from callboard.consumer.fetcher import Fetcher
 from callboard.consumer.losses import loss_of
+from callboard.consumer.passes import PASS_MESSAGES
 from callboard.log.errors import (
     CallboardError,
     InternalError,

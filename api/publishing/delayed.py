@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
+import trio
 
 from callboard.actors.forwarding.commands import CancelDelayed, CountDelayed, ListDelayed
 from callboard.actors.kernel import ActorRef, Question
@@ -102,9 +103,10 @@ class DelayedMessages:
 
     async def _behind(self, place: tuple[int, int], limit: int) -> tuple[DelayedMessage, ...]:
         first, above = place
-        topic_id = self._live.topic_id
+        topic_id, ports = self._live.topic_id, self._live.waiting[first:]
+        await self._begin(ports)
         found: list[DelayedMessage] = []
-        for port in self._live.waiting[first:]:
+        for port in ports:
             while len(found) < limit:
                 rows = await self._scheduler(
                     ListDelayed(topic_id, port.index, above, min(PAGE, limit - len(found)))
@@ -122,6 +124,7 @@ class DelayedMessages:
         All that wait are looked at, and no more than these are kept in memory.
         """
         limit = _limit(limit)
+        await self._begin(self._live.waiting)
         first: list[tuple[int, int, int]] = []
         """A heap of those that are due first, the last of them at its top: (minus due, minus partition, minus id)."""
         for port in self._live.waiting:
@@ -142,6 +145,7 @@ class DelayedMessages:
 
     async def count(self) -> int:
         """How many wait now."""
+        await self._begin(self._live.waiting)
         topic_id, ports = self._live.topic_id, self._live.waiting
         return sum([await self._scheduler(CountDelayed(topic_id, port.index)) for port in ports])
 
@@ -164,6 +168,7 @@ class DelayedMessages:
             partition, schedule_id = self._place(receipt, "cancelled")
             by_partition.setdefault(partition, []).append(schedule_id)
         cancelled = 0
+        await self._begin(by_partition)
         for partition, ids in by_partition.items():
             cancelled += len(await self.cancel_ids(partition, ids))
         return cancelled
@@ -202,11 +207,18 @@ class DelayedMessages:
                     f"{shown(schedule_id, 40)} is no schedule id, a number from 0 on. Nothing was cancelled."
                 )
             numbers.append(found)
+        await self._begin(self._live.waiting)
         if not self._live.waiting:
             return []
         message = CancelDelayed(self._live.topic_id, index, tuple(numbers))
         cancelled: Sequence[int] = await self._scheduler(message)
         return cancelled
+
+    async def _begin(self, asked: Sized) -> None:
+        """Raise `RuntimeClosed`, also where nobody is `asked` anything: then this is the call's checkpoint."""
+        self._session.check_open()
+        if not asked:
+            await trio.lowlevel.checkpoint()
 
     async def _scheduler(self, message: Question[A]) -> A:
         return await self._ask(self._session.scheduler(), message)

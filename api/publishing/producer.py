@@ -174,6 +174,8 @@ class Producer:
         )
         values = batch_of(values)
         if not values:
+            self._check_open()
+            await trio.lowlevel.checkpoint()
             return Receipts(self._publisher.live.name, 0, ())
         parts, outcomes = await self._publish(values, columns, partition, acks)
         return summed_up(self._publisher.live.name, parts, outcomes, len(values))

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import trio
+
 from callboard.actors.catalog.directory import LiveTopic
 from callboard.actors.partition.account import Account
 from callboard.actors.partition.commands import LEVELS, Guard, Level, PublishMany, PublishOne
@@ -261,6 +263,7 @@ class Publisher:
         if plain is not None:
             return await self._publish([plain], level, count)
         if not count:
+            await trio.lowlevel.checkpoint()
             return Receipts(self.live.name, 0, ())
         batch, dues = unpacked(values, columns), None
         if batch.has_delays:

@@ -180,11 +180,11 @@ def _number(text: str) -> float | None:
 
 
 def _letter(letter: ForwardedLetter) -> dict[str, Any]:
-    return _told(letter, letter.consumer, letter.record, is_lost=letter.is_lost)
+    return _told(letter, letter.consumer_name, letter.record, is_lost=letter.is_lost)
 
 
 def _kept_letter(letter: DeadLetter) -> dict[str, Any]:
-    number = None if letter.consumer is None else str(letter.consumer)
+    number = None if letter.consumer_id is None else str(letter.consumer_id)
     return _told(letter, letter.consumer_name or number, letter.record, is_lost=letter.record is None)
 
 

@@ -43,7 +43,7 @@ class DeadLetter:
     """When it failed last, or was found expired."""
     first_failed_at: datetime | None
     """When it failed first; None when that is not known."""
-    consumer: int | None
+    consumer_id: int | None
     """The id of the consumer that it failed in last; None when that is not known."""
     consumer_name: str | None
     """Its name; None when it had none, or that is not known."""
@@ -191,7 +191,7 @@ class KeptLetters:
             attempts=letter.attempts,
             failed_at=self._instant(letter.failed_at),
             first_failed_at=None if letter.first_failed_at is None else self._instant(letter.first_failed_at),
-            consumer=letter.consumer,
+            consumer_id=letter.consumer,
             consumer_name=letter.name,
             consumers=letter.consumers,
             reason=letter.reason,

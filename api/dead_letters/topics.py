@@ -84,8 +84,10 @@ class ForwardedLetter:
     """The last failure, or when it was found expired."""
     first_failed_at: datetime | None
     """None when that was not known."""
-    consumer: str | None
-    """The name, or the id, of the consumer that it failed in last; None when that was not known."""
+    consumer_name: str | None
+    """The name of the consumer that it failed in last, or its id as text when it had none; None when that was not
+    known.
+    """
     consumers: tuple[str, ...]
     """All that it failed in, the first eight: their names, or the ids of those that had none."""
     reason: str | None
@@ -460,7 +462,7 @@ def _letter_of(record: Record) -> ForwardedLetter | None:
             attempts=int(told[f.ATTEMPTS]),
             failed_at=datetime.fromisoformat(told[f.FAILED_AT].decode()),
             first_failed_at=None if first is None else datetime.fromisoformat(first.decode()),
-            consumer=_text(told.get(f.CONSUMER)),
+            consumer_name=_text(told.get(f.CONSUMER)),
             consumers=tuple((_text(told.get(f.CONSUMERS)) or "").split()),
             reason=_text(told.get(f.REASON)),
             is_lost=f.LOST in told,

@@ -68,7 +68,7 @@ async def test_a_message_that_fails_too_often_is_a_dead_letter(autojump_clock: A
         (letter,) = await orders.dead_letters("billing").list()
         assert (letter.offset, letter.number, letter.attempts) == (1, 0, 3)
         assert "no such customer" in letter.reason
-        assert letter.consumer is not None
+        assert letter.consumer_id is not None
         assert (letter.record.value, letter.record.key) == (b"two", b"alice")
         assert letter.record.headers == {"kind": b"order"}
         assert letter.failed_at - letter.record.append_time < timedelta(minutes=1)

@@ -28,7 +28,7 @@ async def test_what_expires_is_a_dead_letter_where_the_group_asks(autojump_clock
         assert await kept(topic) == [(1, 0, "expired"), (2, 0, "expired")]
         assert await kept(topic, "audit") == []
         (letter, _) = await topic.dead_letters("billing").list()
-        assert (letter.first_failed_at, letter.consumer, letter.consumers) == (letter.failed_at, None, ())
+        assert (letter.first_failed_at, letter.consumer_id, letter.consumers) == (letter.failed_at, None, ())
         assert letter.record is not None
         assert letter.record.value == b"b"
 
@@ -149,7 +149,7 @@ async def test_the_first_failure_and_all_consumers_are_told(autojump_clock: Any,
             await (await consumer.get(timeout=60)).reject(reason="no use")
             await trio.sleep(1)
         (letter,) = await runtime.dead_letters("dead").list()
-        assert (letter.attempts, letter.consumer) == (4, "clerk")
+        assert (letter.attempts, letter.consumer_name) == (4, "clerk")
         assert letter.consumers[0] == "clerk"
         assert letter.consumers[1].isdigit()
         assert letter.consumers[2:] == ("teller",)

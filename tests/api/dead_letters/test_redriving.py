@@ -401,14 +401,15 @@ async def test_a_consumer_that_has_left_is_told_by_its_name(autojump_clock: Any,
         for settings in ({"name": "worker-1"}, {}):
             async with orders.subscribe("billing", **settings) as consumer:
                 await (await consumer.get()).reject(reason="no")
+        named, unnamed = await orders.dead_letters("billing").list()
+        assert (named.consumer_name, unnamed.consumer_name) == ("worker-1", None)
     async with world.open() as runtime:
         await runtime.group("billing").alter(dead_letter_topic="dead")
         await trio.sleep(1)
         first, second = await runtime.dead_letters("dead").list()
-        assert (first.consumer, first.consumers) == ("worker-1", ("worker-1",))
-        assert (second.consumer,) == second.consumers
-        assert second.consumer is not None
-        assert second.consumer.isdigit()
+        assert (first.consumer_name, first.consumers) == ("worker-1", ("worker-1",))
+        assert (second.consumer_name,) == second.consumers
+        assert second.consumer_name == str(unnamed.consumer_id)
 
 
 async def test_a_producer_may_pass_on_the_headers_too(autojump_clock: Any, world: Any) -> None:

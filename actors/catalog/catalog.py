@@ -10,6 +10,10 @@ decisions queue up, for the catalog's own journal; those that wait together shar
 
 Directions: users ask the catalog; the catalog starts and stops topics and coordinators through their supervisors and
 asks partitions. Coordinators ask it from tasks of their own.
+
+Invariants
+----------
+K1  It runs in a system that has a disk.
 """
 
 from __future__ import annotations

@@ -7,6 +7,10 @@ has not taken. What its caller has in hand it may settle within `rebalance_timeo
 of `receive` that hold them are cancelled.
 
 Members whose partitions stay hear nothing, and neither do their partitions.
+
+Invariants
+----------
+E1  A partition is asked by the task alone. What waits for it as a peer only hears from it.
 """
 
 from __future__ import annotations

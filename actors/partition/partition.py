@@ -5,6 +5,7 @@ for the disk: what is written goes through the committer, what must be read from
 
 Invariants
 ----------
+P0  It runs in a system that has a disk.
 A1  A command that makes the core raise fails its sender, with an error that is not asked again. Unless it was refused
     before anything changed (`REFUSALS`), it also ends the incarnation, once: the next one rebuilds the state from the
     journal.

@@ -3,6 +3,10 @@
 It is a peer of the partition's actor (`callboard.actors.kernel.peer`): it has what the partition has said last. By it,
 actors that move records refuse what a stuck partition would not answer for long, the catalog learns that folders are
 made, and a report names the state of a partition that does not answer.
+
+Invariants
+----------
+E1  A view only hears from its partition: it never has news for it.
 """
 
 from __future__ import annotations

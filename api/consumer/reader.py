@@ -8,6 +8,10 @@ Retention does not wait for such a reader. One that it overtakes has missed reco
 once, and counts.
 
 What was read together is handed over in passes of the loop, as a consumer's messages are (`LoopPass`).
+
+Invariants
+----------
+R1  Reading goes on: each answer of a partition ends above the offset that it was asked for.
 """
 
 from __future__ import annotations
@@ -146,7 +150,7 @@ class BatchReader:
         dropped = dropped if end is None else min(dropped, end - offset)
         if next_offset <= offset:
             raise InternalError(
-                f"reading {self._live.ports[index].label} at {offset} finds no way on", invariant="P4"
+                f"reading {self._live.ports[index].label} at {offset} finds no way on", invariant="R1"
             )
         positions[index] = (next_offset, end)
         if dropped:

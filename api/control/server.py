@@ -45,6 +45,10 @@ All arguments are text. `to` is "beginning", "end", an offset, an instant in ISO
 began; an empty `topic` or `partition` means all; `drop_dead_letters` is "yes" or empty; `settings` is a JSON object of
 what is to change, or of a schedule (`callboard.publishing.schedules.settings_text`); `change` is "pause", "resume" or
 "remove". `count` says how many at most; `ids` are numbers with spaces between.
+
+Invariants
+----------
+N1  Connections are accepted once the socket listens.
 """
 
 from __future__ import annotations

@@ -380,7 +380,7 @@ class PartitionLog:
                 continue
             index = segment.index
             if index is None:
-                raise InternalError(f"{segment!r} is in use without an index", invariant="L4")
+                raise InternalError(f"{segment!r} is in use without an index", invariant="G1")
             for columns, position, size in run.frames:
                 last = columns.base_offset + columns.span
                 time_us = (

@@ -2,6 +2,10 @@
 
 A segment *ends* at the base offset of its successor, whatever bytes follow in its file: frames at or past it are
 superseded. That is what makes forks after failed syncs, and rewrites after unclean opens, safe at every crash point.
+
+Invariants
+----------
+G1  A segment that is being written has its index in memory.
 """
 
 from __future__ import annotations
@@ -118,7 +122,7 @@ class StoredSegment:
     def index_in_use(self) -> SegmentIndex:
         """The index of a segment that is being written."""
         if self.index is None:
-            raise InternalError(f"{self!r} is in use without an index", invariant="L4")
+            raise InternalError(f"{self!r} is in use without an index", invariant="G1")
         return self.index
 
     @property

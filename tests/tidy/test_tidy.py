@@ -13,6 +13,8 @@ LINE_CHARACTERS_MAX = 120  # for prose; the formatter breaks code at 110
 # The word, then in brackets why it is not done now: an entry in a list that somebody can act on.
 LEFTOVER = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|X" r"XX)\b(?!\([^)]{10,}\))")
 
+INVARIANT = re.compile(r"^\s*(?:- |Invariant )?([A-Z][0-9]+)(?:[:*]|  )", re.MULTILINE)
+
 BROAD_WITH_REASON = re.compile(r"# noqa: BLE001 - \w.{14,}")
 
 
@@ -42,6 +44,37 @@ def test_nothing_is_left_over_without_a_reason(house: Any) -> None:
         if isinstance(node, ast.Raise) and node.exc and "NotImplementedError" in ast.unparse(node.exc)
     ]
     house.demand_none(problems)
+
+
+def test_every_invariant_that_an_error_names_is_written_down(house: Any) -> None:
+    """A docstring of the same package, or of the same folder of the broker, defines it."""
+    defined: set[tuple[str, str]] = set()
+    cited: list[tuple[str, str, str]] = []
+    for source in house.sources:
+        area = _area(source.module)
+        for node in ast.walk(source.tree):
+            if isinstance(node, (ast.Module, ast.ClassDef)):
+                defined.update((area, name) for name in INVARIANT.findall(ast.get_docstring(node) or ""))
+            elif (
+                isinstance(node, ast.keyword)
+                and node.arg == "invariant"
+                and isinstance(node.value, ast.Constant)
+                and re.fullmatch("[A-Z][0-9]+", str(node.value.value))
+            ):
+                cited.append((area, str(node.value.value), f"{source.path}:{node.value.lineno}"))
+    house.demand_none(
+        [
+            f"{place}: no docstring in {area} defines {name}"
+            for area, name, place in cited
+            if (area, name) not in defined
+        ]
+    )
+
+
+def _area(module: str) -> str:
+    """The package that a module's invariants are numbered for."""
+    parts = module.split(".")
+    return ".".join(parts[: 3 if "actors" in parts[1:2] else 2])
 
 
 def test_no_exception_is_swallowed_outside_supervision(house: Any) -> None:

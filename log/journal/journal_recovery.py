@@ -30,12 +30,13 @@ import trio
 
 from callboard.log.errors import LogCorrupt, PlanFailed, lacks_space
 from callboard.log.format.columns import Columns
+from callboard.log.format.committed import FOREIGN
 from callboard.log.format.faults import SegmentHeaderInvalid
 from callboard.log.format.fields import too_new
 from callboard.log.format.frame import FrameFields, FrameHeader, decode_body
 from callboard.log.format.frame_walk import CHUNK_BYTES, Tail
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
-from callboard.log.journal.journal_placing import BLANK, find_places, put_in_place
+from callboard.log.journal.journal_placing import find_places, put_in_place
 from callboard.log.journal.journal_records import Kind, decode_control
 from callboard.log.limits import JOURNAL_SEGMENT_BYTES, KIB
 from callboard.log.seams.disk import (
@@ -97,7 +98,9 @@ class JournalRecovery:
     rewritten_bytes: int = 0
     quarantined: tuple[str, ...] = ()
     strays: tuple[str, ...] = ()
-    """Files that are no part of the journal and hold something, and why: they are in quarantine."""
+    """Files of other logs that were found in its folder, and why: they are in quarantine. Copies of its own segments,
+    and files that only look like segments, cost nothing and are not among them.
+    """
 
 
 def check_version(segment: OpenSegment, owner: Owner) -> None:
@@ -182,7 +185,7 @@ class Replay:
         self.recovery.strays += tuple(
             f"{segment_path(self.directory, name)}: {why}"
             for name, why in places.strays.items()
-            if why != BLANK
+            if why == FOREIGN
         )
         return list(places.names)
 

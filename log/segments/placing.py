@@ -14,11 +14,10 @@ from typing import Final
 
 import attrs
 
-from callboard.log.format.committed import Committed
+from callboard.log.format.committed import FOREIGN, Committed
 from callboard.log.format.segment import UNBOUND, SegmentHeader, SegmentKind, belongs_to
 from callboard.log.limits import OFFSET_JUMP_MAX, OFFSET_MAX
 
-FOREIGN: Final = "it belongs to another log"
 BEGINNING_GONE: Final = "the beginning of the log is gone, and retention has not dropped it"
 TOO_FAR: Final = "further ahead than the log can explain"
 

@@ -4,7 +4,8 @@ A peer *marks* what it has news of. At most one notice of each mark is on its wa
 whatever else is there, and the message is composed when the actor takes it, so the newest counts. The actor sends
 notices back to the peer's number (`notify`); they wake the peer's task directly, as an answer wakes its asker.
 
-News of which each item counts, such as settlements, is gathered until the actor takes it (`Gathering`).
+News of which each item counts, such as settlements, is gathered until the actor takes it (`Gathering`), as much at a
+time as it handles in a step.
 
 A cell knows its open peers. Each incarnation of the actor begins by saying so: what a peer has said to an earlier one,
 and wants known, it says again. When the actor has failed for good, its peers hear `Failed`, and when it has ended,
@@ -24,6 +25,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import attrs
 
 from callboard.actors.kernel.ref import ActorRef
+from callboard.log.limits import STEP_ITEMS
 
 K = TypeVar("K")
 K_contra = TypeVar("K_contra", contravariant=True)
@@ -93,7 +95,7 @@ class Peer(Generic[K, M]):
 
 
 class Gathering(Generic[T, M]):
-    """News of which each item counts: gathered for an actor until it takes all of them at once, in one notice.
+    """News of which each item counts: gathered for an actor until it takes them, `STEP_ITEMS` at most in one notice.
 
     An actor that restarts, or is revived after it has failed, takes them then. They go when it has ended for good.
     """
@@ -113,9 +115,12 @@ class Gathering(Generic[T, M]):
         self._peer.mark(None)
 
     def compose(self, _: None) -> M:
-        """All that was gathered."""
-        self._peer.close()
-        items, self._items = self._items, []
+        """What was gathered first; the next notice has the rest."""
+        items, self._items = self._items[:STEP_ITEMS], self._items[STEP_ITEMS:]
+        if self._items:
+            self._peer.mark(None)
+        else:
+            self._peer.close()
         return self._message(tuple(items))
 
     def hear(self, message: object) -> None:

@@ -378,9 +378,11 @@ class Partition(Actor[c.PartitionCommand]):
                 core.release(message, reply, now)
                 return 1 + len(message.ranges)
             case c.SettleUnawaited(settlements):
+                cost = 0
                 for settlement in settlements:
                     with suppress(*REFUSALS):
-                        self._handle(settlement, None, now)
+                        cost += self._handle(settlement, None, now)
+                return cost
             case c.Extend():
                 core.extend(message, reply, now)
             case c.AckAndPublish():

@@ -329,13 +329,17 @@ class ThreadPool:
     async def finish(self, job: Job) -> Any:
         """Wait for a job to the end (T1): what its function returns or raises.
 
-        A job that is to be waited for in place should have had a pass of the loop since its start.
+        A job that is to be waited for in place should have had a pass of the loop since its start; for one that was
+        given to a thread otherwise, this is a checkpoint.
         """
         if not job.is_over:
             job.task = trio.lowlevel.current_task()
             try:
-                if not (job.in_place and self._patience.wait(job)) and job.claim.acquire(blocking=False):
-                    await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
+                if not (job.in_place and self._patience.wait(job)):
+                    if job.claim.acquire(blocking=False):
+                        await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
+                    elif not job.in_place:  # the thread was quicker: others run all the same
+                        await trio.lowlevel.cancel_shielded_checkpoint()
             finally:
                 started = self._running.pop(job, None)
                 if job.is_late and started is not None:

@@ -448,7 +448,8 @@ class Journal:
         except PlanFailed as error:
             raise self.failed(staged, error) from error
         except BaseException:
-            # Cancelled before the plan started, or fenced: nothing was written.
+            # Cancelled before the plan started, or fenced: nothing was written. Or a signal handler raised while the
+            # plan ran: it has ended all the same, and what opens the journal next may find its events.
             self._staged = None
             raise
         self.applied(staged)

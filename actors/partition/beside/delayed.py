@@ -18,9 +18,9 @@ from callboard.actors.settings import TopicSettings
 from callboard.log.limits import MESSAGE_BYTES_MAX, MIB
 
 WAITING: Final = OWN_GROUP
+"""The id of the only group of a waiting partition."""
 DELAYED: Final = "delayed"
 """What a waiting partition holds."""
-"""The id of the only group of a waiting partition."""
 OPEN_WAITING: Final = OpenGroup(WAITING, durable=True, start="beginning", settings=DeliverySettings())
 """Opens that group."""
 SEGMENT_BYTES: Final = 16 * MIB

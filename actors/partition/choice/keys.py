@@ -64,8 +64,9 @@ class KeyOrder:
         self.is_reading = False
         """Records are being read."""
         self.wall_offset_s = 0.0
-        self.stamps = Stamps()
         """Wall time minus monotonic time, as of the present lease: the wall clock may be set at any time."""
+        self.stamps = Stamps()
+        """What a clock that was ahead has left."""
         self.promoted = 0
         """Records that were leased before others of a higher priority, because they starved."""
         self._forget()

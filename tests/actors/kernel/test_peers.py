@@ -23,6 +23,7 @@ from callboard.actors.kernel import (
 from callboard.actors.kernel.mailbox import Batch
 from callboard.actors.kernel.ref import Envelope
 from callboard.log.errors import InvalidArgument, MailboxFull
+from callboard.log.limits import STEP_ITEMS
 from callboard.simulations.clock import VirtualClock
 from callboard.simulations.entropy import SeededEntropy
 from callboard.supervision import ChildSpec, SupervisorSpec, open_system
@@ -187,6 +188,28 @@ async def test_gathered_news_is_taken_together(autojump_clock, stage):
         news.add(3)
         await wait_all_tasks_blocked()
     assert notes == [(0, 1, 2), (3,)]
+
+
+async def test_much_gathered_news_is_taken_as_much_at_a_time_as_a_step_handles(autojump_clock, stage):
+    """In its order, before the messages that wait, with what came meanwhile behind it."""
+    notes, busy = [], trio.Event()
+    many = 2 * STEP_ITEMS + 1
+    async with stage(a=lambda: Echo(notes)) as system:
+        ref = system.actor("a")
+        news = Gathering(ref, lambda items: items)
+        await ref.tell(busy)
+        await ref.tell("behind")
+        await wait_all_tasks_blocked()
+        for number in range(many):
+            news.add(number)
+        assert ref.statistics().mailbox_depth == 2
+        busy.set()
+        await wait_all_tasks_blocked()
+        news.add(many)
+        await wait_all_tasks_blocked()
+    assert [len(note) for note in notes if note != "behind"] == [STEP_ITEMS, STEP_ITEMS, 1, 1]
+    assert notes.pop(3) == "behind"
+    assert [number for note in notes for number in note] == list(range(many + 1))
 
 
 async def test_gathered_news_waits_for_a_failed_actor(autojump_clock):

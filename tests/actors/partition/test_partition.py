@@ -10,6 +10,7 @@ import trio
 
 import callboard
 from callboard import DiskFull
+from callboard.actors.kernel import Gathering
 from callboard.actors.notices import OpeningLacksSpace
 from callboard.actors.partition.commands import (
     Ack,
@@ -19,10 +20,12 @@ from callboard.actors.partition.commands import (
     Nack,
     Read,
     ReleaseConsumer,
+    SettleUnawaited,
     WaitForReady,
     WaitForVisible,
 )
 from callboard.actors.settings import TopicSettings
+from callboard.log.limits import Limits
 
 
 async def orders(runtime: Any, count: int, **settings: Any) -> Any:
@@ -339,3 +342,27 @@ async def test_only_the_catalog_writes_what_later_incarnations_begin_with(
         runtime.crash("topics/orders/0", RuntimeError("a drill"))
         await in_memory.describe(runtime)
         assert port.ref._cell.incarnation._actor._spec.settings == TopicSettings(retention_age=7.0)
+
+
+async def test_settlements_that_nobody_awaits_take_of_a_step(autojump_clock: Any, in_memory: Any) -> None:
+    """A partition takes no more messages in a step that such settlements have used up: others run before."""
+    async with in_memory.open(limits=Limits(step_items=4)) as runtime:
+        await orders(runtime, 20)
+        await in_memory.join(runtime)
+        lease = await in_memory.fetch(runtime, records=20).wait()
+        ref = in_memory.port(runtime).ref
+        unawaited: Any = Gathering(ref, SettleUnawaited)
+        unawaited.add(Ack(1, lease.lease_id, ((0, 1), (2, 3), (4, 5))))
+        unawaited.add(Ack(1, lease.lease_id, ((6, 7),)))
+        received = [ref.statistics().received]
+
+        class Steps(trio.abc.Instrument):
+            def after_task_step(self, task: trio.lowlevel.Task) -> None:
+                received.append(ref.statistics().received)
+
+        replies = [ref.ask_nowait(WaitForVisible(0)) for _ in range(3)]
+        trio.lowlevel.add_instrument(steps := Steps())
+        for reply in replies:
+            await reply.wait()
+        trio.lowlevel.remove_instrument(steps)
+        assert received[0] + 1 in received

@@ -56,6 +56,25 @@ async def test_a_quick_job_answers_in_place() -> None:
     await pool.aclose()
 
 
+async def test_waiting_for_a_job_that_a_thread_ended_first_lets_others_run() -> None:
+    """However quick the thread was, the loop makes a pass before its job is handed over."""
+    pool, steps = ThreadPool("test-pool", 2), list[trio.lowlevel.Task]()
+
+    class Steps(trio.abc.Instrument):
+        def before_task_step(self, task: trio.lowlevel.Task) -> None:
+            steps.append(task)
+
+    trio.lowlevel.add_instrument(instrument := Steps())
+    job = pool.start(max, 1, 2)
+    assert job is not None
+    while not job.claim.locked():  # the thread takes it last
+        pass
+    assert await pool.finish(job) == 2
+    trio.lowlevel.remove_instrument(instrument)
+    assert steps == [trio.lowlevel.current_task()]
+    await pool.aclose()
+
+
 async def test_a_job_that_hangs_does_not_hold_the_loop() -> None:
     """A job that never answers is waited for in place no longer than the bound; then others run (T1, T4)."""
     pool = ThreadPool("test-pool", 2)

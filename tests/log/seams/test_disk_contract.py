@@ -293,6 +293,9 @@ async def test_submitting_is_a_checkpoint(life: Any) -> None:
     assert await names(life) == ["a"]
     with trio.testing.assert_checkpoints():
         await life.submit(())
+    for number in range(50):  # also a plan whose thread may end it before its task waits
+        with trio.testing.assert_checkpoints():
+            await life.submit((Create(life.handle(f"b{number}")),))
 
 
 # -- names

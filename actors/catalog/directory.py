@@ -1,9 +1,9 @@
 """The directory of what is live: topics with their ports, coordinators with their refs.
 
-It is the one object that the catalog, which fills it, shares with the public face, which looks topics up in it without
-asking an actor. Launching never waits: partitions recover side by side, and what is sent to them waits in their
-mailboxes. Launching and retiring are idempotent, wherever a crash of the catalog broke them off: they start what is not
-there yet, and stop what still is.
+The catalog fills it, and shares it with the public face, which looks topics up in it without asking an actor. Others
+share what it holds: live topics, memberships of groups, outboxes, waiting partitions, schedules. Launching never waits:
+partitions recover side by side, and what is sent to them waits in their mailboxes. Launching and retiring are
+idempotent, wherever a crash of the catalog broke them off: they start what is not there yet, and stop what still is.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the actors of this room are asked, and hear from partitions and the catalog; its only door."""
+"""What the actors of this room are asked, and hear from partitions and the catalog."""
 
 from __future__ import annotations
 

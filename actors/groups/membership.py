@@ -1,5 +1,6 @@
 """Membership: a group's settings and its consumers, as the incarnations of its coordinator hand them on to each other.
 
+The catalog shares it with the coordinator: it alters the settings, and closes the group while it decides that it ends.
 Consumers hear of it in notices, and depart by one (`participation`). Departures are gathered here: many are one task's.
 
 Invariants

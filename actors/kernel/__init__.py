@@ -1,4 +1,7 @@
-"""The actor kernel: actors, their mailboxes and references. It knows nothing of queues or supervision."""
+"""The actor kernel: actors, their mailboxes and references.
+
+It imports neither supervision nor the broker's actors: those use it.
+"""
 
 from callboard.actors.kernel.actor import Actor, Context
 from callboard.actors.kernel.cell import Terminated

@@ -1,7 +1,8 @@
 """Wire: messages and answers as CBOR. A system that has one delivers a copy of everything that its actors send.
 
-Wire mode proves that actors share no object: what is sent is encoded, decoded and delivered as a copy, as in another
-process. A system without a `Wire` has none of this and pays nothing for it.
+Wire mode proves that what actors send each other is data: it is encoded, decoded and delivered as a copy, as in another
+process. It does not see what they share besides, in objects that they were started with. A system without a `Wire` has
+none of this and pays nothing for it.
 
 Theory of operation
 -------------------

@@ -1,9 +1,10 @@
-"""The core of a partition: every rule about its messages, without a clock, a disk, a task or a callback.
+"""The core of a partition: every rule about its messages, without a clock, a disk or a task.
 
 Inputs are method calls: a command with the token of its asker, the log's progress, the end of a commit, the time that
-has come. Times are monotonic seconds and, like random numbers, come in as arguments. What is to be done comes out as
-values, in `effects`: the shell that carries them out takes the list away. The partition's actor is the shell that feeds
-the one and carries out the other; the simulator's fast path and the tests do the same with this object.
+has come. Times are monotonic seconds, and come in as arguments. The only functions that it is given draw random
+numbers, and say whether an asker has stopped waiting, and how busy it is. What is to be done comes out as values, in
+`effects`: the shell that carries them out takes the list away. The partition's actor is the shell that feeds the one
+and carries out the other; the simulator's fast path and the tests do the same with this object.
 
 Follow one message. `publish_one` puts it into the sequencer, from which a commit takes it; `log_moved` tells its
 publisher and notifies consumers that wait. A consumer's `fetch` leases it; a commit takes that from the journal queue

@@ -1,4 +1,4 @@
-"""What the actor of recurring publishes hears; its room's only door."""
+"""What the actor of recurring publishes hears."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Timers: the one place where the broker waits for a time."""
+"""Timers: the actor that wakes the broker's actors and clients at their deadlines and instants."""

@@ -322,7 +322,11 @@ class Runtime:
         return Topic(session, session.topic_of_id(topic_id, name), partitioner)
 
     def topic(self, name: str, *, partitioner: Partitioner | None = None) -> Topic:
-        """The topic of that name. Raises `TopicNotFound`; `InvalidArgument` when keys go by another partitioner."""
+        """The topic of that name. Raises `TopicNotFound`; `InvalidArgument` when keys go by another partitioner.
+
+        The handle knows the topic's partitions and id, and publishes to them without asking for the topic first: so
+        the topic must be there, unlike the group of a `Group`.
+        """
         self._session.check_open()
         return Topic(self._session, self._session.find(name), partitioner)
 
@@ -459,6 +463,9 @@ class Runtime:
 
     def group(self, name: str) -> Group:
         """A consumer group by its name. Whether it exists, each call of the handle finds out.
+
+        The handle is a name only, and does not raise where there is no such group, as `topic` does: a group comes with
+        its first consumer and may expire, while a program holds the handle.
 
         Raises `InvalidArgument` for what cannot be a group's name.
         """

@@ -49,7 +49,7 @@ State = Literal["new", "opening", "open", "closing", "closed"]
 
 
 class Session:
-    """The inside of one runtime. `state`, `run`, `system` and `place` are set by the runtime alone."""
+    """The inside of one runtime. `state`, `run` and `system` are set by the runtime alone."""
 
     def __init__(
         self,

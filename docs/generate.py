@@ -116,7 +116,8 @@ def api_page() -> str:
         "What a program calls is in `callboard` itself; what it only reads is in `callboard.events`,",
         "`callboard.statistics` and `callboard.hints`, which need no import of their own. Durations are seconds as",
         "`float`, instants are `datetime` with a zone, payloads are `bytes`; options that have defaults are",
-        "keyword-only. The errors have [a page of their own](errors.md).",
+        "keyword-only, but for what a call is about (`topic.read(0)`, `schedule.next(10)`) and the fields of small",
+        "values (`Message(b'tea', b'ada')`, `Retry(60, 'busy')`). The errors have [a page of their own](errors.md).",
         "",
     ]
     for title, (about, names) in API.items():

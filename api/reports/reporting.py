@@ -13,8 +13,10 @@ would change them: a new kind is reported at once, however many others there are
 logger                   tells of
 =======================  ===============================================================
 `callboard.actors`       crashes, restarts, actors that stay down, dropped messages, bugs that requests met
-`callboard.partitions`   recovery that takes long, hung or full disks, full topics, damage, dropped records
-`callboard.groups`       groups that expired, leases that could not be released
+`callboard.partitions`   recovery that takes long, hung or full disks, full topics, damage, dropped records, forgotten
+                         producers, clocks that were ahead, what waits to be forwarded or published
+`callboard.groups`       handlers that fail, dead letters, groups that expired, topics of a pattern that came, consumers
+                         that stalled, leases that could not be released
 `callboard.catalog`      operations that could not be carried out, what the catalog has lost
 =======================  ===============================================================
 """

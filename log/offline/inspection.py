@@ -55,7 +55,7 @@ from callboard.log.seams.disk import Close, Incarnation
 from callboard.log.segments.damage_record import DAMAGES_NAME, DamageRecord
 from callboard.log.segments.index_file import decode_stored, load_index
 from callboard.log.segments.placing import BEGINNING_GONE, TOO_FAR, explains_ends, passed_over, place_segments
-from callboard.log.segments.scanning import OpenSegment, frames_end, is_blank, scan_file
+from callboard.log.segments.scanning import OpenSegment, find_covered, frames_end, is_blank, scan_file
 from callboard.log.segments.segment_file import (
     index_path,
     segment_path,
@@ -197,18 +197,24 @@ class Inspector:
     async def _refuse_headless(self) -> None:
         """Leave out what only its name puts here, where the segments around it go past it."""
         kept: list[SegmentState] = []
-        passed = passed_over({state.base: state.header for state in self.found.segments})
-        ended_at = await self._ended_at() if self.found.kind == "partition" else OFFSET_MAX
+        is_partition, segments = self.found.kind == "partition", self.found.segments
+        headers = {state.base: _believed(state) for state in segments}
+        ended_at = await self._ended_at() if is_partition else OFFSET_MAX
+        if is_partition:
+            paths = {state.base: state.path for state in segments}
+            passed = await find_covered(self.files, headers, paths)
+        else:
+            passed = passed_over(headers)
         before: SegmentState | None = None
-        for state in self.found.segments:
+        for state in segments:
             if state.header is not None:
                 before = state
             elif state.segment_id is None:
-                if state.base > ended_at:
+                if state.base >= ended_at:
                     self._refuse(state, BEYOND)
                     continue
                 is_within = state.base in passed
-                if self.found.kind == "journal" and before is not None and not is_within:
+                if not is_partition and before is not None and not is_within:
                     is_within = await goes_past(self.files, before.path, state.base)
                 if is_within:
                     self._refuse(state, WITHIN)
@@ -221,10 +227,12 @@ class Inspector:
         it have nothing but a name; `OFFSET_MAX` when that is not known, or there are none.
         """
         segments, committed = self.found.segments, self.found.committed
-        before = next((state for state in reversed(segments) if state.header is not None), None)
-        if before is None or committed is None or before is segments[-1]:
+        before = next((state for state in reversed(segments) if state.segment_id is not None), None)
+        header = None if before is None else _believed(before)
+        if before is None or header is None or committed is None or before is segments[-1]:
             return OFFSET_MAX
-        return max(committed.visible_end, committed.durable_end, await frames_end(self.files, before.path))
+        end = await frames_end(self.files, before.path, header)
+        return max(committed.visible_end, committed.durable_end, end)
 
     # -- headers ------------------------------------------------------------------------------------------------
 
@@ -467,6 +475,13 @@ class Inspector:
             message = f"{damage.what}: found earlier; `callboard repair --accept` acknowledges it"
             lost: tuple[int | None, int | None] = (first, last) if first <= last else (None, None)
             self.found.note(record.path, "recorded", None, *lost, message)
+
+
+def _believed(state: SegmentState) -> SegmentHeader | None:
+    """The segment's header, or what its index knows of it when both copies are lost."""
+    if state.header is not None or state.segment_id is None:
+        return state.header
+    return SegmentHeader(state.segment_id, state.base, 0, previous_end=state.base, previous_base=state.base)
 
 
 def gap_name(following: SegmentState) -> str:

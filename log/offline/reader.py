@@ -40,9 +40,9 @@ from callboard.log.format.stamps import Stamps
 from callboard.log.limits import KIB, READ_BYTES_DEFAULT
 from callboard.log.seams.disk import Close, Incarnation
 from callboard.log.segments.index_file import load_index
-from callboard.log.segments.placing import passed_over, place_segments
+from callboard.log.segments.placing import place_segments
 from callboard.log.segments.reading import Reading, ReadRequest, TimeSearch
-from callboard.log.segments.scanning import OpenSegment, first_at, open_segment, read_headers
+from callboard.log.segments.scanning import OpenSegment, find_covered, first_at, open_segment, read_headers
 from callboard.log.segments.segment_file import segment_path, segment_sizes
 from callboard.log.segments.small_files import open_file, read_whole
 
@@ -245,17 +245,19 @@ class LogReader:
         if self._is_misplaced:
             try:
                 headers, _ = await read_headers(self._files, self.directory, sizes)
-            except PlanFailed as error:
-                if not isinstance(error.error, FileNotFoundError):
-                    raise
-            else:
                 placing = place_segments(
                     self.directory, headers, Committed(self.visible_end, self.visible_end)
                 )
                 kept = [name for name in headers if name not in placing.refused]
                 names = {placing.renamed.get(name, name): name for name in kept}
-                passed = passed_over({base: headers[name] for base, name in names.items()})
-                self._names = {base: name for base, name in names.items() if base not in passed}
+                found = {base: headers[name] for base, name in names.items()}
+                paths = {base: segment_path(self.directory, name) for base, name in names.items()}
+                covered = await find_covered(self._files, found, paths)
+            except PlanFailed as error:
+                if not isinstance(error.error, FileNotFoundError):
+                    raise
+            else:
+                self._names = {base: name for base, name in names.items() if base not in covered}
                 self._genuine = dict.fromkeys(sorted(self._names), True)
                 sizes = dict.fromkeys(self._genuine, 0)
         self._bases = [base for base in sizes if self._genuine.get(base, True)]

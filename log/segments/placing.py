@@ -19,6 +19,7 @@ from callboard.log.format.segment import UNBOUND, SegmentHeader, SegmentKind, be
 from callboard.log.limits import OFFSET_JUMP_MAX, OFFSET_MAX
 
 BEGINNING_GONE: Final = "the beginning of the log is gone, and retention has not dropped it"
+DROPPED: Final = "retention has left the log to begin behind it"
 TOO_FAR: Final = "further ahead than the log can explain"
 
 
@@ -76,6 +77,11 @@ def place_segments(
             name = names.get(base, base)
             placing.renamed.pop(name, None)
             placing.refused[name] = f"its offset is {TOO_FAR}"
+    first = min((base for base, header in headers.items() if header is not None), default=None)
+    start = None if first is None or committed is None else committed.begins_at(first)
+    if first is not None and start is not None:
+        dropped = [base for base, header in headers.items() if header is None and base < min(first, start)]
+        placing.refused.update(dict.fromkeys(dropped, DROPPED))
     return placing
 
 
@@ -139,16 +145,21 @@ def is_missing(
 
 
 def passed_over(headers: Mapping[int, SegmentHeader | None]) -> set[int]:
-    """The files of a log, by base offset, that have nothing but a name: the headers around them name one another."""
-    found, pending, before = set[int](), list[int](), None
+    """The files of a log, by base offset, that have nothing but a name, and no place between the headers around them.
+
+    The next header names the segment before it, and where that ended: none begins between the two, or from there on.
+    """
+    found, pending, is_behind = set[int](), list[int](), False
     for base in sorted(headers):
         header = headers[base]
         if header is None:
             pending.append(base)
             continue
-        if before is not None and header.previous_base == before:
-            found.update(pending)
-        before, pending = base, []
+        if is_behind:
+            found.update(
+                name for name in pending if header.previous_base < name or header.previous_end <= name
+            )
+        pending, is_behind = [], True
     return found
 
 

@@ -29,9 +29,11 @@ from callboard.log.format.segment import (
 from callboard.log.limits import KIB
 from callboard.log.seams.disk import Close, Handle, Incarnation, Open
 from callboard.log.segments.index_file import new_index, trusted_index
+from callboard.log.segments.placing import passed_over
 from callboard.log.segments.reading import TimeSearch
 from callboard.log.segments.segment_file import segment_path
 from callboard.log.segments.segments import Damage, StoredSegment
+from callboard.log.segments.small_files import open_file
 
 TIME_CHUNK_BYTES: Final = 256 * KIB
 """Read at a time when a time is looked for."""
@@ -69,12 +71,14 @@ def is_blank(head: bytes, size_bytes: int) -> bool:
     return size_bytes <= SEGMENT_HEADER_BYTES and not any(head)
 
 
-async def frames_end(files: Incarnation, path: str) -> int:
-    """One above the last offset of the frames in a segment, or its base offset. Raises `PlanFailed`,
-    `SegmentHeaderInvalid`.
+async def frames_end(files: Incarnation, path: str, header: SegmentHeader) -> int:
+    """One above the last offset of the frames in the segment with this header, or its base offset, also when the file
+    is gone. Raises `PlanFailed`.
     """
-    segment = await open_segment(files, path)
-    end = segment.header.base_offset
+    end = header.base_offset
+    handle = files.handle(path)
+    if not await open_file(files, handle):
+        return end
 
     def visit(position: int, fields: FrameFields, body: memoryview) -> bool:
         nonlocal end
@@ -83,10 +87,33 @@ async def frames_end(files: Incarnation, path: str) -> int:
         return False
 
     try:
-        await scan_file(files, segment, visit=visit)
+        await scan_file(files, OpenSegment(handle, header, await files.size(handle)), visit=visit)
     finally:
-        await files.submit((Close(segment.handle),))
+        await files.submit((Close(handle),))
     return end
+
+
+async def find_covered(
+    files: Incarnation, headers: Mapping[int, SegmentHeader | None], paths: Mapping[int, str]
+) -> set[int]:
+    """The files of a partition, by base offset, that have nothing but a name, and no place in the log.
+
+    No offset is used twice: what the segment before holds from that name on is in the log, and the file is not.
+    `paths` are those of all files by base offset, whatever their names. Raises `PlanFailed`.
+    """
+    found = passed_over(headers)
+    before: SegmentHeader | None = None
+    end: int | None = None
+    for base in sorted(headers):
+        header = headers[base]
+        if header is not None:
+            before, end = header, None
+        elif before is not None and base not in found:
+            if end is None:
+                end = await frames_end(files, paths[before.base_offset], before)
+            if end > base:
+                found.add(base)
+    return found
 
 
 async def read_headers(

@@ -57,7 +57,7 @@ class DamageTraffic(Traffic):
     is_unmarked: bool = False
     """Whether nothing says where the log begins, as in what earlier versions have written."""
     has_named: bool = False
-    """Whether a file behind the end has nothing but the name of a segment."""
+    """Whether a file behind the end, or amid the log, has nothing but the name of a segment."""
     forgets: str = ""
     """Whether the record of damage is "gone" in the end, or an "older" copy, if there is one."""
 
@@ -94,7 +94,7 @@ class DamageLife:
         self._damage(self._traffic.damages)
         if self._traffic.has_named:
             world.note(damaging.plant_name())
-            world.sometimes("a file behind the end had nothing but a name")
+            world.sometimes("a file had nothing but the name of a segment")
         world.sometimes("records were lost to damage at rest", bool(self._lost))
         await self._look_offline("verify")
         if not damaging.has_headless:

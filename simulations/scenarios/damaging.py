@@ -353,9 +353,16 @@ class Damaging:
         return f"{one} and {other} have exchanged names"
 
     def plant_name(self) -> str:
-        """Put a file behind the end of the log that has the name of a segment and nothing else: that costs nothing."""
+        """Put a file behind the end of the log, or amid it, that has the name of a segment and nothing else: that costs
+        nothing.
+        """
         end = decode_committed(self._disk.file(f"{self._directory}/{COMMITTED_NAME}")).visible_end
         path = segment_path(self._directory, end + between(self._entropy.fork("name"), 31, 60))
+        offset = between(self._entropy.fork("amid"), 1, end)
+        amid = segment_path(self._directory, offset)
+        is_free = offset not in self.lost and amid not in {*self._disk.files(), *self._gone}
+        if is_free and self._entropy.fork("where").random() < 0.5:
+            path = amid
         self._disk.plant_file(path, self._entropy.fork("noise").bytes(200))
         self._gone.add(path)
         return f"{path} is no segment"

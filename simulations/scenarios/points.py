@@ -48,7 +48,7 @@ AT_REST: Final = (
     "more was damaged later, beside what was",
     "a damaged journal was reported, and consumed",
     "a record of damage was lost, and reported",
-    "a file behind the end had nothing but a name",
+    "a file had nothing but the name of a segment",
     "a whole folder was gone",
 )
 STEPS: Final = ("a disk without space refused records", "times go back in a topic that is searched")

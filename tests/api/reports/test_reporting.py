@@ -190,7 +190,7 @@ def test_counting_has_a_bound() -> None:
 SILENT = {
     "ActorStarted": "the usual course",
     "CarriesException": "what events are made of",
-    "DeadLetter": "kept to be looked at; MessageDropped tells of full mailboxes",
+    "UndeliveredMessage": "kept to be looked at; MessageDropped tells of full mailboxes",
     "Logged": "what holds an event in the log",
 }
 """Events of the kernel that no line tells of, and why."""

@@ -47,7 +47,7 @@ WhenFull = Literal["wait", "drop_oldest", "drop_newest", "fail"]
 
 WHEN_FULL: Final[dict[str, str]] = {
     "wait": "`tell` and `ask` wait for room (cancellable; `tell_nowait` raises MailboxFull).",
-    "drop_oldest": "The message that waits longest is dropped, counted and goes to the dead letters.",
+    "drop_oldest": "Of the messages that fill it, the one that waits longest is dropped, counted and goes to the dead letters.",
     "drop_newest": "The new message is dropped, counted and goes to the dead letters.",
     "fail": "`tell` and `ask` raise MailboxFull.",
 }
@@ -62,7 +62,10 @@ _WAKE: Final[Envelope[Any]] = Envelope(None, None)
 
 @attrs.frozen
 class MailboxSpec:
-    """How many messages may wait, and what happens to the next one. See `WHEN_FULL`."""
+    """How many messages may wait, and what happens to the next one. See `WHEN_FULL`.
+
+    Notices, and what a crash or a smaller capacity has put in front, do not count and are not dropped.
+    """
 
     capacity: int = MAILBOX_CAPACITY_DEFAULT
     when_full: WhenFull = "wait"

@@ -47,7 +47,7 @@ WhenFull = Literal["wait", "drop_oldest", "drop_newest", "fail"]
 
 WHEN_FULL: Final[dict[str, str]] = {
     "wait": "`tell` and `ask` wait for room (cancellable; `tell_nowait` raises MailboxFull).",
-    "drop_oldest": "Of those that fill it, the one that waits longest is dropped, counted and goes to the dead letters.",
+    "drop_oldest": "Of those that fill it the one that waits longest is dropped, counted and goes to the dead letters.",
     "drop_newest": "The new message is dropped, counted and goes to the dead letters.",
     "fail": "`tell` and `ask` raise MailboxFull.",
 }

@@ -107,7 +107,7 @@ def test_what_a_lost_part_of_the_journal_told_has_no_time(story: Any) -> None:
     found = _figures(story)
     assert (found.messages, found.settled) == (RECORDS, RECORDS)
     (note,) = found.notes
-    assert f"of {RECORDS - found.settling.count:,} messages the journal tells no more" in note
+    assert f"of {RECORDS - found.settling.count:,} messages the journal does not say any more" in note
 
 
 def test_a_group_that_never_read_the_topic_has_nothing(story: Any) -> None:

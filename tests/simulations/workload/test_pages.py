@@ -117,7 +117,7 @@ def test_an_analysis_shows_lag_rate_latency_and_attempts() -> None:
     found = drawings(page)
     assert len(found) == 5
     assert all(drawing.find("path") is not None or drawing.find("rect") is not None for drawing in found)
-    assert "What cannot be told" in page
+    assert "What cannot be said" in page
     check_is_safe(page)
     many = analysis_page(analysed(150), title="many")
     assert "50 more partitions" in many

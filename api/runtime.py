@@ -32,7 +32,10 @@ from callboard.actors.names import check_name
 from callboard.actors.partition.commands import Flush
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import (
+    GroupChanges,
     GroupOptions,
+    GroupSettings,
+    Start,
     TopicChanges,
     TopicOptions,
     check_topic,
@@ -63,9 +66,11 @@ from callboard.log.plain import is_a, refuse_copy, shown
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Disk, Lock
 from callboard.log.seams.entropy import Entropy
+from callboard.message import Record
 from callboard.publishing.partitioning import Partitioner, check_partitioner
 from callboard.publishing.schedules import Schedule
 from callboard.reports.figures import (
+    GroupDescription,
     GroupInfo,
     RuntimeStatistics,
     delayed_statistics,
@@ -471,6 +476,30 @@ class Runtime:
         """
         self._session.check_open()
         return Group(self._session, arguments.group_name(name))
+
+    async def alter_group(self, name: str, **settings: Unpack[GroupChanges]) -> GroupSettings:
+        """`Group.alter` of that group."""
+        return await self.group(name).alter(**settings)
+
+    async def describe_group(self, name: str) -> GroupDescription:
+        """`Group.describe` of that group."""
+        return await self.group(name).describe()
+
+    async def seek_group(
+        self, name: str, to: Start | Record, *, topic: str | None = None, partition: int | None = None
+    ) -> dict[tuple[str, int], int]:
+        """`Group.seek` of that group."""
+        return await self.group(name).seek(to, topic=topic, partition=partition)
+
+    async def reset_group(
+        self, name: str, *, topic: str | None = None, partition: int | None = None
+    ) -> dict[tuple[str, int], int]:
+        """`Group.reset` of that group."""
+        return await self.group(name).reset(topic=topic, partition=partition)
+
+    async def delete_group(self, name: str, *, drop_dead_letters: bool = False) -> None:
+        """`Group.delete` of that group."""
+        await self.group(name).delete(drop_dead_letters=drop_dead_letters)
 
     # -- actors
 

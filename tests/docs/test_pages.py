@@ -30,8 +30,9 @@ PARAMETER = re.compile(r'<em class="sig-param">(.*?)</em>', re.DOTALL)
 BLOCK = re.compile(r"<pre>(.*?)</pre>", re.DOTALL)
 PUBLIC = {
     "Runtime": (
-        "alter_topic crash create_topic dead_letters delete_topic directory events group groups restart schedules spawn"
-        " stats subscribe subscribe_events topic topics tree work"
+        "alter_group alter_topic crash create_topic dead_letters delete_group delete_topic describe_group directory"
+        " events group groups reset_group restart schedules seek_group spawn stats subscribe subscribe_events topic"
+        " topics tree work"
     ),
     "Group": "alter dead_letters delete describe reset seek",
     "Topic": (

@@ -38,6 +38,7 @@ TAKERS = [
     (callboard.Topic.work, callboard.hints.GroupOptions),
     (callboard.Runtime.work, callboard.hints.GroupOptions),
     (callboard.Group.alter, callboard.hints.GroupChanges),
+    (callboard.Runtime.alter_group, callboard.hints.GroupChanges),
 ]
 Fields = dict[str, SettingField]
 

@@ -39,7 +39,7 @@ class LiveTopic:
     outboxes: tuple[Outbox, ...] = ()
     """For what its acks publish, if they do."""
     is_noting: bool = False
-    """Somebody waits for its folders to be made, and says so in the catalog."""
+    """A client waits for its folders to be made, and says so in the catalog."""
 
     @property
     def all_ports(self) -> tuple[PartitionPort, ...]:

@@ -199,7 +199,7 @@ class DeliveryState:
         return [row[:2] for row in self._ready.overlapping(start, stop)]
 
     def holder_of(self, lease_id: int, offset: int) -> int | None:
-        """The consumer that has the offset under this lease; None when nobody has."""
+        """The consumer that has the offset under this lease; None when no consumer has."""
         lease = self._leases.get(lease_id)
         return None if lease is None or not lease.overlapping(offset, offset + 1) else lease.consumer
 

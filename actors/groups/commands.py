@@ -87,7 +87,7 @@ class Assigned:
 
     places: frozenset[Place]
     handed_over: frozenset[Place]
-    """Those of them that it has by now: nobody else has leases there."""
+    """Those of them that it has by now: no other consumer has leases there."""
 
 
 @attrs.frozen

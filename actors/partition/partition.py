@@ -784,6 +784,6 @@ class Partition(Actor[c.PartitionCommand]):
 
 
 def _answer(reply: Reply | None, answer: object) -> None:
-    """Answer at once, if somebody asks."""
+    """Answer at once, if there is an asker."""
     if reply is not None:
         reply.answer(answer)

@@ -8,7 +8,7 @@ after a restart of the partition the consumer is leased the record once more, an
 Invariants
 ----------
 A1  A record is withheld from one consumer alone, and only as long as that holds the record which it waits for.
-A2  A consumer from which `WITHHELD_MAX` records are withheld, which nobody else has taken, is leased nothing until one
+A2  A consumer from which `WITHHELD_MAX` records are withheld, which no other has taken, is leased nothing until one
     that they wait for is no longer its own.
 """
 

@@ -61,7 +61,7 @@ from callboard.simulations.world import Run, Settings, SimulationStuck
 
 TRACEBACK_LINES_MAX: Final = 40
 SILENT_S: Final = 120.0
-"""A run that computes for so long and says nothing never waits: the process reports where it is, and ends."""
+"""A run that computes for this long and says nothing never waits: the process reports where it is, and ends."""
 HEAP_OBJECTS: Final = 20_000
 LEAST_TICKS: Final = 100_000
 QUIET: Final = Settings(trace="off")

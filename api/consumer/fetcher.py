@@ -14,7 +14,7 @@ That loop is in this class. The rest is in its parts, each of which alone writes
 ``member``       the consumer's membership of its group, and what it may read
 ``topics``       the topics that it reads
 ``turns``        which partition is asked next, and the notices of the others
-``questions``    what partitions were asked for, and nobody has taken yet
+``questions``    what partitions were asked for, and has not been taken yet
 ``fetched``      what was fetched, and not handed over yet
 ``pace``         how quick the caller is
 

@@ -143,10 +143,8 @@ class LazyAcks:
                 self.sent.append(SentAck(port, message, gathered.valid, port.ref.ask_nowait(message)))
             except MailboxFull:
                 return False
-            except ActorStopped:
-                self._note_failed(stopped(self._leases.session, port))
             except CallboardError as error:
-                self._note_failed(error)
+                self._note_failed(port, error)
             self.gathered.popleft()
         return True
 
@@ -158,14 +156,16 @@ class LazyAcks:
             try:
                 self._note_lost(port, message, await self._leases.settle(port, message, gathered.valid))
             except TopicNotFound as error:
-                self._note_failed(error)
+                self._note_failed(port, error)
             except BaseException:
                 gathered.lease.acks_cut_off(message.ranges)
                 self.gathered.appendleft(gathered)
                 raise
 
-    def _note_failed(self, error: CallboardError) -> None:
+    def _note_failed(self, port: PartitionPort, error: CallboardError) -> None:
         """Remember what the next `flush` raises: the first failure, but one of a deleted topic last."""
+        if isinstance(error, ActorStopped):
+            error = stopped(self._leases.session, port)
         if self._failed is None or isinstance(self._failed, TopicNotFound):
             self._failed = error
 
@@ -210,10 +210,8 @@ class LazyAcks:
                 self._note_lost(port, sent.message, lost)
         except MailboxFull:
             return False
-        except ActorStopped:
-            self._note_failed(stopped(self._leases.session, port))
         except CallboardError as error:
-            self._note_failed(error)
+            self._note_failed(port, error)
         self.sent.popleft()
         return True
 
@@ -228,10 +226,8 @@ class LazyAcks:
             lost = sent.outcome()
             if lost is None:
                 lost = await self._leases.settle(port, message, valid, crashed=True)
-        except ActorStopped:
-            self._note_failed(stopped(self._leases.session, port))
         except CallboardError as error:
-            self._note_failed(error)
+            self._note_failed(port, error)
         except BaseException:
             self.sent.appendleft(sent)
             raise

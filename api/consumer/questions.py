@@ -1,4 +1,4 @@
-"""What a consumer has asked partitions for, and nobody has taken yet: questions for leases.
+"""What a consumer has asked partitions for, and has not taken yet: questions for leases.
 
 One question is under way, whose answer is taken next. Others are *late*: they were not answered for a while, or were
 asked ahead, and meanwhile other partitions are asked. An answer that is not taken goes back when its lease is half
@@ -32,7 +32,7 @@ LATE_S: Final = 0.02
 
 
 class Asked(NamedTuple):
-    """A question for a lease, until somebody takes its answer."""
+    """A question for a lease, until its answer is taken."""
 
     port: PartitionPort
     reply: Reply
@@ -76,7 +76,7 @@ class LeaseQuestions:
     # -- asking
 
     def ask_nowait(self, port: PartitionPort, limit: int) -> None:
-        """Ask for so many. Raises as `ActorRef.ask_nowait`."""
+        """Ask for this many. Raises as `ActorRef.ask_nowait`."""
         self.asked = self._question(port, limit)
 
     async def ask(self, port: PartitionPort, limit: int, patience_s: float) -> bool:
@@ -118,7 +118,7 @@ class LeaseQuestions:
         )
 
     def _question(self, port: PartitionPort, limit: int) -> Asked:
-        """Ask for so many. Raises as `ask_nowait`."""
+        """Ask for this many. Raises as `ask_nowait`."""
         return self._prepared(port, port.ref.ask_nowait(self._fetching(limit)), limit)
 
     def _prepared(self, port: PartitionPort, reply: Reply, limit: int) -> Asked:

@@ -215,7 +215,7 @@ class DelayedMessages:
         return cancelled
 
     async def _begin(self, asked: Sized) -> None:
-        """Raise `RuntimeClosed`, also where nobody is `asked` anything: then this is the call's checkpoint."""
+        """Raise `RuntimeClosed`, also where nothing is `asked`: then this is the call's checkpoint."""
         self._session.check_open()
         if not asked:
             await trio.lowlevel.checkpoint()

@@ -309,7 +309,7 @@ class Publisher:
         return len(self.live.ports) == 1 and self.partitioner is consistent
 
     async def publish_columns(self, index: int, columns: Columns, level: Level) -> None:
-        """Publish a batch whose columns somebody else has built; they are the partition's from now on.
+        """Publish a batch whose columns the caller has built; they are the partition's from now on.
 
         They are within all limits, which are not checked again. Otherwise as `publish_batch`.
         """

@@ -40,7 +40,7 @@ OPENINGS: Final = 6
 OPENINGS_MAX: Final = 50
 EXPIRY_S: Final = 3 * 3600.0
 OPENED_LONG_S: Final = 1.25 * 3600.0
-"""So long it is open then: more than the time that a group is left in any case, less than its expiry."""
+"""It is open for this long then: more than the time that a group is left in any case, less than its expiry."""
 LONG_OPENINGS: Final = 3
 LEFT: Final = "left"
 PAUSE_S: Final = 5.0

@@ -87,7 +87,7 @@ class MomentClient(RareClient):
             self.runtime.crash(path, OSError("on purpose"))
 
     async def ask_often(self, topic: Any, times: int) -> None:
-        """Ask a topic's first partition something so many times, without a pause."""
+        """Ask a topic's first partition something this many times, without a pause."""
         cell = cell_of(self.world, self.path_of(topic))
         if cell is not None:
             for _ in range(times):

@@ -64,7 +64,7 @@ class RareDisks(RareMoments):
 
 
 class RareWaits(RareMoments):
-    """The same, with turns in which somebody waits, and what would wake him goes wrong."""
+    """The same, with turns in which a task waits, and what would wake it goes wrong."""
 
     name = "rare-waits"
     turns: tuple[Turn, ...] = WAIT_TURNS

@@ -1,4 +1,4 @@
-"""Moments in which somebody waits, and what would wake him meets a crash, a cancellation or a refusal, made on purpose.
+"""Moments in which a task waits, and what would wake it meets a crash, a cancellation or a refusal, made on purpose.
 
 See `rare_moments.py`. Each turn needs one thing to go wrong, or two, and knows what must come all the same.
 """
@@ -44,7 +44,7 @@ EVERY_S: Final = 2.0
 """Between the due instants of a schedule."""
 
 
-# -- who waits for messages
+# -- waiting for messages
 
 
 async def give_up_asking(at: MomentClient) -> None:
@@ -154,7 +154,7 @@ async def hand_over_what_is_shortened(at: MomentClient) -> None:
     """What is handed over after a lease was shortened has at least half of the visibility timeout left."""
     topic, visible_s = await at.filled(6), 4.0
     async with topic.subscribe(at.new_name(), visibility_timeout=visible_s) as consumer:
-        for _ in range(between(at.draws, 1, 4)):  # who is quick is given more at a time
+        for _ in range(between(at.draws, 1, 4)):  # a quick consumer is given more at a time
             message = await consumer.get(timeout=WAIT_S)
             if message is None:
                 return
@@ -225,7 +225,7 @@ async def age_in_quiet(at: MomentClient) -> None:
 
 
 async def give_up_what_nobody_awaits(at: MomentClient) -> None:
-    """A publish that nobody awaits, and that is cancelled as it waits for the mailbox, keeps no room."""
+    """A publish that is not awaited, and that is cancelled as it waits for the mailbox, keeps no room."""
     if (room := room_of(at)) > ROOM:
         return
     topic = await at.new_topic()
@@ -394,7 +394,7 @@ async def read_beside_a_failed_commit(at: MomentClient) -> None:
 
 
 class Flaky(Odd):
-    """Fails the first so many times that it is given the same."""
+    """Fails the first times that it is given the same."""
 
     failed = 0
 

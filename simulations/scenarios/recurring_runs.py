@@ -597,8 +597,8 @@ class _Recurring:
 def published_by(due_us: int, expected: list[int], forward: list[tuple[int, int]], slack_us: int) -> int:
     """When that due instant has been published at the latest, in an open directory, as the wall clock shows it then.
 
-    `expected`: all of the schedule, rising. A wall clock that is set forward wakes nobody: the schedule sleeps on until
-    what was due next would have come, a minute at most, and finds then what is due by now.
+    `expected`: all of the schedule, rising. A wall clock that is set forward wakes no task: the schedule sleeps on
+    until what was due next would have come, a minute at most, and finds then what is due by now.
     """
     published_us, looks_us = due_us + slack_us, 0
     for before, after in forward:

@@ -8,8 +8,8 @@ identity what the sweep is about: scenarios, seeds, version and code. Another id
 
 Invariants
 ----------
-S1  A seed counts as done once a result without a failure was added, and never twice, whoever ran it. One that failed is
-    run again when the sweep is resumed.
+S1  A seed counts as done once a result without a failure was added, and never twice, whichever process ran it. One that
+    failed is run again when the sweep is resumed.
 S2  What is stored is bounded: ranges of seeds, and counters with at most `NAMES_MAX` names.
 """
 

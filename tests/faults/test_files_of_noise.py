@@ -152,7 +152,7 @@ async def test_a_file_of_noise_costs_nothing_whatever_offset_it_is_named_by(
 async def test_a_file_in_a_delivery_journal_that_costs_nothing_is_not_reported(
     autojump_clock: Any, world: Any, is_copy: bool
 ) -> None:
-    """Groups go on where they were, and nobody is told that a journal was damaged."""
+    """Groups go on where they were, and no damage of a journal is reported."""
     told: list[Any] = []
     async with world.open() as runtime:
         topic = await runtime.create_topic("orders")

@@ -123,7 +123,7 @@ def judge(reached: list[FileReached], unreached: Unreached) -> int:
 
 
 def percent(part: int, whole: int) -> float:
-    """This many of so many."""
+    """A count out of a total."""
     return 100.0 * part / whole if whole else 100.0
 
 

@@ -14,7 +14,7 @@ SEATS = ("front", "middle", "back")
 
 
 class Pool:
-    """This many connections to the bank, each lent to one customer at a time; whoever finds none waits."""
+    """This many connections to the bank, each lent to one customer at a time; a customer that finds none waits."""
 
     def __init__(self, size: int) -> None:
         self.free = [f"connection {number}" for number in range(size)]

@@ -20,8 +20,8 @@ from callboard.actors.forwarding.commands import CountForwarded, Forwarded
 from callboard.actors.groups.renewals import Lingers, RenewedLeases
 from callboard.actors.kernel import ActorRef, Question
 from callboard.actors.names import no_topic
-from callboard.actors.partition.beside.outbox import Outbox
 from callboard.actors.partition.commands import Describe, PartitionStatistics
+from callboard.actors.partition.companion_partitions.outbox import Outbox
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.recurring.schedules import LiveSchedule
 from callboard.actors.timers.commands import CountTimers, TimerStatistics

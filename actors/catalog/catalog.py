@@ -64,9 +64,9 @@ from callboard.actors.catalog.state import CatalogState, GroupRecord, TopicRecor
 from callboard.actors.kernel import Actor
 from callboard.actors.names import check_name, check_not_own, no_group, no_topic
 from callboard.actors.partition import commands as c
-from callboard.actors.partition.beside.delayed import OPEN_WAITING
-from callboard.actors.partition.beside.outbox import OPEN_OUTBOX
 from callboard.actors.partition.calls import PartitionCalls
+from callboard.actors.partition.companion_partitions.delayed import OPEN_WAITING
+from callboard.actors.partition.companion_partitions.outbox import OPEN_OUTBOX
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import (
     GROUP_FIELDS,

@@ -25,7 +25,9 @@ from callboard.actors.groups.coordinator import Coordinator
 from callboard.actors.groups.membership import Membership
 from callboard.actors.kernel import ActorRef, MailboxSpec, notify_all
 from callboard.actors.kernel.cell import stopped
-from callboard.actors.partition.beside.delayed import (
+from callboard.actors.partition.choice.record_window import WindowBudget
+from callboard.actors.partition.commands import DeliverySettings, TopicDeleted
+from callboard.actors.partition.companion_partitions.delayed import (
     DELAYED,
     SETTLED_AGE_S,
     Waiting,
@@ -33,15 +35,13 @@ from callboard.actors.partition.beside.delayed import (
     waiting_folder,
     waiting_settings,
 )
-from callboard.actors.partition.beside.outbox import SETTLED_AGE_S as SENT_AGE_S
-from callboard.actors.partition.beside.outbox import (
+from callboard.actors.partition.companion_partitions.outbox import SETTLED_AGE_S as SENT_AGE_S
+from callboard.actors.partition.companion_partitions.outbox import (
     Outbox,
     Outboxes,
     outbox_folder,
     outbox_settings,
 )
-from callboard.actors.partition.choice.record_window import WindowBudget
-from callboard.actors.partition.commands import DeliverySettings, TopicDeleted
 from callboard.actors.partition.openings import Openings
 from callboard.actors.partition.partition import Partition
 from callboard.actors.partition.port import REFUSING, PartitionPort, unavailable

@@ -14,9 +14,9 @@ from typing import Final
 import attrs
 
 from callboard.actors.catalog.state import CatalogState, TopicRecord
-from callboard.actors.partition.beside.delayed import waiting_folder
-from callboard.actors.partition.beside.outbox import outbox_folder
 from callboard.actors.partition.commands import OWN_GROUP
+from callboard.actors.partition.companion_partitions.delayed import waiting_folder
+from callboard.actors.partition.companion_partitions.outbox import outbox_folder
 from callboard.actors.partition.port import label_of
 from callboard.actors.partition.spec import partition_directory
 from callboard.log.format.segment import belongs_to

@@ -7,8 +7,8 @@ from typing import Any
 import attrs
 import trio
 
-from callboard.actors.partition.beside.outbox import Outbox
 from callboard.actors.partition.commands import DeliverySettings
+from callboard.actors.partition.companion_partitions.outbox import Outbox
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.partition.spec import PartitionSpec
 from callboard.actors.settings import TopicSettings

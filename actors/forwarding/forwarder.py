@@ -1,6 +1,6 @@
 """The forwarder: one actor that publishes what acks have published, from the outboxes to the topics that it is for.
 
-For each outbox (`callboard.actors.partition.beside.outbox`) there is one task, which learns from the source
+For each outbox (`callboard.actors.partition.companion_partitions.outbox`) there is one task, which learns from the source
 partition what is new, reads where that is to go, and settles what no ack has named. For each partition that something
 is for there is another, as long as there is something; what is delayed is for the waiting partition beside it:
 
@@ -46,10 +46,15 @@ from callboard.actors.forwarding.waiting_records import first_records
 from callboard.actors.kernel import Actor, Question, notify_all
 from callboard.actors.notices import OutboxDropped, OutboxHeld, OutboxLost
 from callboard.actors.partition import commands as c
-from callboard.actors.partition.beside.outbox import OPEN_OUTBOX, OUTBOX, Outbox
-from callboard.actors.partition.beside.outbox_records import HEADER, Target, addressed, published
 from callboard.actors.partition.calls import PartitionCalls, SourceEnded
 from callboard.actors.partition.commands import PublishesWait
+from callboard.actors.partition.companion_partitions.outbox import OPEN_OUTBOX, OUTBOX, Outbox
+from callboard.actors.partition.companion_partitions.outbox_records import (
+    HEADER,
+    Target,
+    addressed,
+    published,
+)
 from callboard.actors.partition.publishing.source_ids import of_outbox
 from callboard.actors.timing import Timers
 from callboard.log.errors import ActorStopped, CallboardError, TopicNotFound

@@ -34,8 +34,8 @@ from callboard.actors.forwarding.waiting_records import Place, first_records
 from callboard.actors.kernel import Actor, Batch
 from callboard.actors.notices import DeadLettersHeld
 from callboard.actors.partition import commands as c
-from callboard.actors.partition.beside.dead_letter_records import Found, Origin, forwarded
 from callboard.actors.partition.calls import PartitionCalls, SourceEnded
+from callboard.actors.partition.companion_partitions.dead_letter_records import Found, Origin, forwarded
 from callboard.actors.timing import Timers
 from callboard.log.errors import (
     ActorStopped,

@@ -1,6 +1,6 @@
 """The scheduler: one actor that moves delayed records to their topics when they are due.
 
-For each waiting partition (`callboard.actors.partition.beside.delayed`) there is one task. It reads what is pending,
+For each waiting partition (`callboard.actors.partition.companion_partitions.delayed`) there is one task. It reads what is pending,
 keeps the ticks in memory, and sleeps on the timer wheel until the first of them. What is due it moves, some at a time:
 
 1. the waiting partition sets the records aside: settled, numbered, in the order in which they are due, synced;
@@ -45,9 +45,9 @@ from callboard.actors.kernel import Actor, Reply
 from callboard.actors.kernel.steps import in_steps
 from callboard.actors.notices import DelayedHeld, DelayedLost
 from callboard.actors.partition import commands as c
-from callboard.actors.partition.beside.delayed import DELAYED, OPEN_WAITING, WAITING, Waiting
-from callboard.actors.partition.beside.delayed_records import moments_of, moved
 from callboard.actors.partition.calls import PartitionCalls
+from callboard.actors.partition.companion_partitions.delayed import DELAYED, OPEN_WAITING, WAITING, Waiting
+from callboard.actors.partition.companion_partitions.delayed_records import moments_of, moved
 from callboard.actors.partition.port import label_of
 from callboard.actors.partition.publishing.source_ids import of_delays
 from callboard.actors.retry_pauses import PAUSE_S

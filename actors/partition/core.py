@@ -53,13 +53,13 @@ from callboard.actors.delivery.failing import PROCESS_ENDED
 from callboard.actors.delivery.receipts import Lease, OffsetRange, Settlement
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
-from callboard.actors.partition.beside.outbox_rules import OutboxRules
 from callboard.actors.partition.carried import Carried, Nacked
 from callboard.actors.partition.choice.distribution import Draw, Load, load_of
 from callboard.actors.partition.choice.expiry import ExpiryRules
 from callboard.actors.partition.choice.record_window import WindowBudget
 from callboard.actors.partition.choice.rules import ChoiceRules
 from callboard.actors.partition.commands import Token
+from callboard.actors.partition.companion_partitions.outbox_rules import OutboxRules
 from callboard.actors.partition.dead_letter_rules import DeadLetterRules
 from callboard.actors.partition.deliveries import PartitionDeliveries
 from callboard.actors.partition.group_states import DELAY_MAX_S, GroupState, GroupStates, PendingLease

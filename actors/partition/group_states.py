@@ -72,10 +72,14 @@ from callboard.actors.delivery.pieces import decode_in_pieces, encode_in_pieces
 from callboard.actors.delivery.receipts import Lease, OffsetRange, Settlement
 from callboard.actors.delivery.snapshot import number
 from callboard.actors.delivery.state import NO_FIELDS
-from callboard.actors.partition.beside.outbox_entries import OutboxEntries, as_ranges, from_ranges
 from callboard.actors.partition.choice.distribution import DISTRIBUTIONS, Draw, Load
 from callboard.actors.partition.choice.keys import KeyOrder
 from callboard.actors.partition.commands import DeliverySettings, GroupStatistics, Ranges, Token
+from callboard.actors.partition.companion_partitions.outbox_entries import (
+    OutboxEntries,
+    as_ranges,
+    from_ranges,
+)
 from callboard.actors.partition.ownership import Ownership
 from callboard.actors.partition.withheld import WithheldRecords
 from callboard.log.errors import InvalidArgument, JournalInvalid

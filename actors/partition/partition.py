@@ -30,13 +30,13 @@ from callboard.actors.kernel.steps import in_steps
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
 from callboard.actors.partition.account import ClientNews
-from callboard.actors.partition.beside.outbox_notices import OutboxNotices
 from callboard.actors.partition.choice.addressing import may_be_addressed
 from callboard.actors.partition.choice.expiry import has_expired
 from callboard.actors.partition.choice.lease_reading import LeaseReading
 from callboard.actors.partition.choice.skipping import Skipping
 from callboard.actors.partition.choice.window_reading import WindowReading
 from callboard.actors.partition.committer import Committer, DiskEngine
+from callboard.actors.partition.companion_partitions.outbox_notices import OutboxNotices
 from callboard.actors.partition.core import REFUSALS, PartitionCore
 from callboard.actors.partition.delivery_journal import open_delivery_journal
 from callboard.actors.partition.group_states import PendingLease

@@ -24,7 +24,7 @@ import click
 import trio
 
 from callboard.actors.kernel.events import ActorRestarted
-from callboard.actors.partition.beside import dead_letter_records
+from callboard.actors.partition.companion_partitions import dead_letter_records
 from callboard.cli.demo_account import acknowledged_events
 from callboard.cli.demo_stage import (
     BUG_REASON,

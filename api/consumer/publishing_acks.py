@@ -16,9 +16,9 @@ import attrs
 import trio
 
 from callboard.actors.partition import commands as c
-from callboard.actors.partition.beside.delayed_records import check_no_due, with_due
-from callboard.actors.partition.beside.outbox import OUTBOX
-from callboard.actors.partition.beside.outbox_records import Payload, Target, payload_columns
+from callboard.actors.partition.companion_partitions.delayed_records import check_no_due, with_due
+from callboard.actors.partition.companion_partitions.outbox import OUTBOX
+from callboard.actors.partition.companion_partitions.outbox_records import Payload, Target, payload_columns
 from callboard.consumer.losses import lease_lost, stopped
 from callboard.log.errors import (
     ActorCrashed,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from callboard.actors.catalog.directory import LiveTopic
-    from callboard.actors.partition.beside.outbox import Outbox
+    from callboard.actors.partition.companion_partitions.outbox import Outbox
     from callboard.actors.partition.port import PartitionPort
     from callboard.consumer.leases import ConsumerLease, ConsumerLeases, Settled
     from callboard.message import Headers, Message

@@ -33,8 +33,8 @@ from callboard.actors.catalog.commands import ListGroups
 from callboard.actors.kernel import Question
 from callboard.actors.names import HANDLED
 from callboard.actors.partition import commands as c
-from callboard.actors.partition.beside import dead_letter_records as f
 from callboard.actors.partition.choice.addressing import FOR_GROUP
+from callboard.actors.partition.companion_partitions import dead_letter_records as f
 from callboard.actors.partition.publishing.source_ids import REDRIVE_EPOCH
 from callboard.arguments import check_flag
 from callboard.consumer.fetcher import Fetcher

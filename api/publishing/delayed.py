@@ -14,8 +14,8 @@ import trio
 from callboard.actors.forwarding.commands import CancelDelayed, CountDelayed, ListDelayed
 from callboard.actors.kernel import ActorRef, Question
 from callboard.actors.partition import commands as c
-from callboard.actors.partition.beside.delayed_records import DELAYED, due_of
 from callboard.actors.partition.calls import record_in
+from callboard.actors.partition.companion_partitions.delayed_records import DELAYED, due_of
 from callboard.log.errors import ActorCrashed, ActorStopped, InvalidArgument, RuntimeClosed, TopicNotFound
 from callboard.log.format.columns import FOREVER
 from callboard.log.limits import MIB, OFFSET_MAX, READ_BYTES_DEFAULT

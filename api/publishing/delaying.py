@@ -12,7 +12,11 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
 from callboard.actors.catalog.commands import EnableDelays
-from callboard.actors.partition.beside.delayed_records import DueTime, check_no_due, waiting_columns
+from callboard.actors.partition.companion_partitions.delayed_records import (
+    DueTime,
+    check_no_due,
+    waiting_columns,
+)
 from callboard.log.errors import InvalidArgument, TopicNotFound
 from callboard.log.limits import HEADERS_COUNT_MAX, YEAR_MAX
 from callboard.log.plain import shown

@@ -23,8 +23,8 @@ from callboard.message import from_us
 if TYPE_CHECKING:
     from callboard.actors.catalog.directory import Directory
     from callboard.actors.catalog.state import GroupRecord
-    from callboard.actors.partition.beside.delayed import Waiting
-    from callboard.actors.partition.beside.outbox import Outbox
+    from callboard.actors.partition.companion_partitions.delayed import Waiting
+    from callboard.actors.partition.companion_partitions.outbox import Outbox
     from callboard.actors.partition.port import PartitionPort
     from callboard.actors.recurring.schedules import LiveSchedule
 

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from callboard.actors.forwarding import forwarder, router, scheduler
-from callboard.actors.partition.beside.delayed import Waiting
+from callboard.actors.partition.companion_partitions.delayed import Waiting
 
 KEPT = (scheduler.DelayedLine, forwarder.OutboxLines, forwarder.PartitionLine, router.Source, Waiting)
 

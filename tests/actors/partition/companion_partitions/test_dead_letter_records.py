@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.actors.delivery.failing import StoredLetter
-from callboard.actors.partition.beside.dead_letter_records import Found, Origin, forwarded
+from callboard.actors.partition.companion_partitions.dead_letter_records import Found, Origin, forwarded
 from callboard.actors.partition.publishing.source_ids import (
     SOURCE_EPOCH,
     of_dead_letters,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.actors.partition.beside.delayed_records import (
+from callboard.actors.partition.companion_partitions.delayed_records import (
     DELAYED,
     INSTANT,
     DueTime,

@@ -6,8 +6,8 @@ from typing import Any
 
 from callboard.actors.kernel import ActorSystem, Batch, MailboxSpec
 from callboard.actors.partition import effects as e
-from callboard.actors.partition.beside.outbox_notices import OutboxNotices
 from callboard.actors.partition.commands import PublishesWait
+from callboard.actors.partition.companion_partitions.outbox_notices import OutboxNotices
 from callboard.actors.partition.openings import Openings
 from callboard.actors.partition.spec import BackgroundAddress, PartitionSpec
 from callboard.actors.settings import TopicSettings

@@ -12,9 +12,13 @@ from hypothesis import strategies as st
 from callboard.actors.delivery.events import DeliveryEventInvalid, decode_events
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
-from callboard.actors.partition.beside.outbox_entries import OutboxEntries, as_ranges, from_ranges
 from callboard.actors.partition.carried import Carried
 from callboard.actors.partition.commands import OutboxEntry
+from callboard.actors.partition.companion_partitions.outbox_entries import (
+    OutboxEntries,
+    as_ranges,
+    from_ranges,
+)
 from callboard.actors.partition.core import PartitionCore
 from callboard.actors.partition.group_states import GIVEN_PER_RECORD, SENT, GroupStates, above_lost
 from callboard.log.errors import JournalInvalid, OutboxFull

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.actors.partition.beside.outbox_records import (
+from callboard.actors.partition.companion_partitions.outbox_records import (
     FORM,
     HEADER,
     Addressed,

@@ -1,1 +1,0 @@
-"""What waits beside a partition: delayed records, and what acks publish."""

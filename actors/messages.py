@@ -10,10 +10,10 @@ from typing import Final
 
 from callboard.actors.catalog.commands import CatalogCommand
 from callboard.actors.forwarding.commands import (
+    DelayedForwarderCommand,
     ForwarderCommand,
     OutboxUnserved,
     RouterCommand,
-    SchedulerCommand,
     SweepBegins,
 )
 from callboard.actors.groups import commands as groups
@@ -25,9 +25,9 @@ from callboard.supervision.system import USER
 
 COMMANDS: Final = (
     *(c.PartitionCommand, CatalogCommand, groups.CoordinatorCommand),
-    *(RouterCommand, ForwarderCommand, SchedulerCommand, RecurringCommand, WheelCommand),
+    *(RouterCommand, ForwarderCommand, DelayedForwarderCommand, RecurringCommand, WheelCommand),
 )
-"""What partitions, the catalog, coordinators, the dead-letter router, the forwarder, the scheduler of delayed messages,
+"""What partitions, the catalog, coordinators, the dead-letter router, the forwarder, the delayed forwarder,
 the actor of recurring publishes and the timer wheel understand.
 """
 ANSWERS: Final = (c.Offsets, c.LeasedRecords)

@@ -8,9 +8,9 @@ from typing import Any
 
 from callboard.actors.catalog.commands import ROUTER
 from callboard.actors.catalog.directory import Directory
+from callboard.actors.forwarding.delayed_forwarder import DelayedForwarder
 from callboard.actors.forwarding.forwarder import Forwarder
 from callboard.actors.forwarding.router import DeadLetterRouter
-from callboard.actors.forwarding.scheduler import Scheduler
 from callboard.actors.kernel import ActorRef, ActorStart
 from callboard.actors.recurring.recurring import Recurring
 from callboard.supervision import ChildSpec, Supervisor
@@ -24,7 +24,7 @@ class BackgroundActors:
     def __init__(self, root: Supervisor, directory: Directory, *, only_looks: bool) -> None:
         self._root = root
         self._starts: dict[str, ActorStart] = {
-            "scheduler": partial(Scheduler, directory, moves=not only_looks),
+            "scheduler": partial(DelayedForwarder, directory, moves=not only_looks),
             "outbox": partial(Forwarder, directory, moves=not only_looks),
         }
         if not only_looks:

@@ -130,8 +130,8 @@ class Session:
     async def _wait_in_vain(self) -> Never:
         raise RuntimeClosed(f"the runtime on {self.place} is closing. Open it again.")
 
-    def scheduler(self) -> ActorRef[Any]:
-        """The actor that moves delayed messages to their topics; it runs once a topic has some.
+    def delayed_forwarder(self) -> ActorRef[Any]:
+        """The delayed forwarder (the actor `scheduler`), which moves delayed messages to their topics; it runs once a topic has some.
 
         Raises `RuntimeClosed`.
         """

@@ -46,7 +46,7 @@ def memory() -> str:
 
 
 async def known(topic: callboard.Topic, messages: int) -> None:
-    """Wait until the scheduler knows all that is pending."""
+    """Wait until the delayed forwarder knows all that is pending."""
     while await topic.delayed().count() < messages:  # noqa: ASYNC110  nobody else knows it
         await trio.sleep(0.01)
 

@@ -46,7 +46,7 @@ def told(kind: str, added_s: float, grown_mib: float, cancelled_s: float, taken_
 
 
 def run_index(ticks: list[int], cancelled: list[int]) -> None:
-    """The index, in batches as the scheduler uses it."""
+    """The index, in batches as the delayed forwarder uses it."""
     before, begun = resident_mib(), time.process_time()
     index = DueIndex()
     for first in range(0, RECORDS, 1000):

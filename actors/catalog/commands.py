@@ -220,7 +220,7 @@ class OutboxOpened:
 
 @attrs.frozen
 class WaitingOpened:
-    """A notice to the scheduler: the partition has a waiting partition, for what is delayed."""
+    """A notice to the delayed forwarder: the partition has a waiting partition, for what is delayed."""
 
     topic_id: str
     partition: int

@@ -92,7 +92,7 @@ class Directory:
         self._to_router = StandingNotices[RouteGroup | SourcesEnded]()
         """By group that names a topic for dead letters: the ids of the topics that it reads."""
         self._to_forwarder = StandingNotices[OutboxOpened | SourcesEnded]()
-        self._to_scheduler = StandingNotices[WaitingOpened]()
+        self._to_delayed_forwarder = StandingNotices[WaitingOpened]()
         self.waiting = WaitingPartitions()
         self.outboxes = Outboxes()
         self.openings = Openings(limits.openings, limits.opening_bytes)
@@ -300,9 +300,9 @@ class Directory:
             ports.append(port)
             self.waiting.add(Waiting(port, target, kept))
             opened = WaitingOpened(live.topic_id, target.index)
-            self._to_scheduler.stand(opened, opened)
+            self._to_delayed_forwarder.stand(opened, opened)
         live.waiting, live.run = tuple(ports), self.waiting.run
-        self._serve("scheduler", self._to_scheduler)
+        self._serve("scheduler", self._to_delayed_forwarder)
 
     def launch_outboxes(self, live: LiveTopic) -> None:
         """Start the outbox partitions of a topic, unless they run, and the actor that forwards what is in them."""
@@ -361,7 +361,7 @@ class Directory:
         if live is not None:
             live.deleted = True
             for port in live.ports:
-                self._to_scheduler.withdraw(WaitingOpened(live.topic_id, port.index))
+                self._to_delayed_forwarder.withdraw(WaitingOpened(live.topic_id, port.index))
                 self._to_forwarder.withdraw(OutboxOpened(live.topic_id, port.index))
             for port in live.all_ports:
                 if (view := self._views.pop(port, None)) is not None:

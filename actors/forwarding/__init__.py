@@ -1,7 +1,7 @@
 """Forwarding: what waits beside partitions, and how each message reaches its topic once.
 
 Three actors forward, each under a supervisor of its own: the dead-letter router, the forwarder of what acks have
-published, and the scheduler of delayed messages. They do the same, and differ in what waits, and for what:
+published, and the delayed forwarder. They do the same, and differ in what waits, and for what:
 
 1. a *source* (dead letters of a group in a partition, an outbox, a waiting partition) lists what waits, with numbers
    that rise, from a journal that is synced;

@@ -104,4 +104,4 @@ class CountDelayed(Question[int]):
 
 
 DelayedQuestion = CancelDelayed | ListDelayed | CountDelayed
-SchedulerCommand = WaitingOpened | DelayedQuestion
+DelayedForwarderCommand = WaitingOpened | DelayedQuestion

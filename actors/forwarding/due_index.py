@@ -1,7 +1,7 @@
 """The due index: which delayed records are pending on one clock, and which of them are due. Pure.
 
-It is an index of stored records by tick, and no timer: nothing waits in it, and nothing is called. The scheduler, which
-has one for each clock, arms one timer of its own with `next_look` and takes what is due then. The timer wheel has an
+It is an index of stored records by tick, and no timer: nothing waits in it, and nothing is called. The delayed
+forwarder has one for each clock; it arms one timer of its own with `next_look` and takes what is due then. The timer wheel has an
 object for each timer; here a record takes 20 bytes in columns of numbers, since a million of them may be pending
 (docs/decisions/0021-an-index-beside-the-wheel.md).
 

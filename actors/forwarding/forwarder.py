@@ -1,8 +1,8 @@
 """The forwarder: one actor that publishes what acks have published, from the outboxes to the topics that it is for.
 
-For each outbox (`callboard.actors.partition.companion_partitions.outbox`) there is one task, which learns from the source
-partition what is new, reads where that is to go, and settles what no ack has named. For each partition that something
-is for there is another, as long as there is something; what is delayed is for the waiting partition beside it:
+For each outbox (`callboard.actors.partition.companion_partitions.outbox`) there is one task, which learns from the
+source partition what is new, reads where that is to go, and settles what no ack has named. While something is for a
+partition, there is another task for that partition; what is delayed is for its waiting partition:
 
 1. it publishes the entries at `acks="all"` by a source, in the order of their numbers;
 2. it settles their payloads in the outbox, synced;

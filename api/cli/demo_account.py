@@ -15,7 +15,7 @@ They write a line per fact, tag and numbers, in the order of facts:
     N partition o ...          the rejection was awaited, and returned
     H partition o o ...        handled: the work is done, its acknowledgement comes next
     K partition o o ...        the acknowledgement was awaited, and returned
-    C number                   the partition (or -1, the scheduler, or -2, the router) was made to crash
+    C number                   the partition (or -1, the delayed forwarder, or -2, the router) was made to crash
     R number                   it was restarted by its supervisor
     O partition o              the partition ended there when the directory was opened again
     Z count                    so many delayed messages waited then

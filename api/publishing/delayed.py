@@ -221,7 +221,7 @@ class DelayedMessages:
             await trio.lowlevel.checkpoint()
 
     async def _scheduler(self, message: Question[A]) -> A:
-        return await self._ask(self._session.scheduler(), message)
+        return await self._ask(self._session.delayed_forwarder(), message)
 
     async def _ask(self, ref: ActorRef[Any], message: Question[A]) -> A:
         self._session.check_open()

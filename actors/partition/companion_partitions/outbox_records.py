@@ -42,7 +42,7 @@ class Target(NamedTuple):
     topic_id: str
     partition: int
     waits: bool = False
-    """Whether they are for the waiting partition beside it (`callboard.actors.partition.companion_partitions.delayed`)."""
+    """Whether they are for its waiting partition (`callboard.actors.partition.companion_partitions.delayed`)."""
 
     def __str__(self) -> str:
         """As a path says it, below `topics`."""

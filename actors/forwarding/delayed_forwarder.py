@@ -1,7 +1,8 @@
-"""The scheduler: one actor that moves delayed records to their topics when they are due.
+"""The delayed forwarder: one actor that moves delayed records to their topics when they are due.
 
-For each waiting partition (`callboard.actors.partition.companion_partitions.delayed`) there is one task. It reads what is pending,
-keeps the ticks in memory, and sleeps on the timer wheel until the first of them. What is due it moves, some at a time:
+For each waiting partition (`callboard.actors.partition.companion_partitions.delayed`) there is one task. It reads what
+is pending, keeps the ticks in memory, and sleeps on the timer wheel until the first of them. It moves what is due, some
+at a time:
 
 1. the waiting partition sets the records aside: settled, numbered, in the order in which they are due, synced;
 2. they are published at `acks="all"` by a source, under those numbers;
@@ -33,9 +34,9 @@ from callboard.actors.delivery.receipts import OffsetRange, merged
 from callboard.actors.forwarding.commands import (
     CancelDelayed,
     CountDelayed,
+    DelayedForwarderCommand,
     DelayedQuestion,
     ListDelayed,
-    SchedulerCommand,
 )
 from callboard.actors.forwarding.held import Attempts
 from callboard.actors.forwarding.pending import Pending
@@ -66,7 +67,7 @@ SPAN_OFFSETS: Final = 1 << 15
 """Offsets in one question for what is pending: as ranges, of which there may be half as many."""
 
 
-class Scheduler(Actor[SchedulerCommand]):
+class DelayedForwarder(Actor[DelayedForwarderCommand]):
     """See the module. Unless it `moves`, it only reads what is pending, and answers."""
 
     defers_interrupts = True
@@ -94,7 +95,7 @@ class Scheduler(Actor[SchedulerCommand]):
             watching.cancel()
             del self._lines[port]
 
-    async def receive(self, message: SchedulerCommand) -> None:
+    async def receive(self, message: DelayedForwarderCommand) -> None:
         """Serve a waiting partition that is opened; hand a question to the task that serves the partition."""
         waiting = self._directory.waiting.at(message.topic_id, message.partition)
         match message:
@@ -114,13 +115,13 @@ class Scheduler(Actor[SchedulerCommand]):
 class DelayedLine:
     """What serves one waiting partition."""
 
-    def __init__(self, scheduler: Scheduler, directory: Directory, waiting: Waiting) -> None:
-        self._context = scheduler.context
-        self._moves = scheduler.moves
+    def __init__(self, forwarder: DelayedForwarder, directory: Directory, waiting: Waiting) -> None:
+        self._context = forwarder.context
+        self._moves = forwarder.moves
         self._directory = directory
         self._waiting = waiting
-        self._timers = scheduler.timers
-        self._calls = PartitionCalls(scheduler.timers, directory.refusal)
+        self._timers = forwarder.timers
+        self._calls = PartitionCalls(forwarder.timers, directory.refusal)
         self._stamps = Stamps()
         """What the partition has noticed of them."""
         self._pending = Pending(directory.waiting.run, self._stamps)

@@ -131,7 +131,7 @@ class Session:
         raise RuntimeClosed(f"the runtime on {self.place} is closing. Open it again.")
 
     def delayed_forwarder(self) -> ActorRef[Any]:
-        """The delayed forwarder (the actor `scheduler`), which moves delayed messages to their topics; it runs once a topic has some.
+        """The delayed forwarder, the actor `scheduler`; it runs once a topic has delayed messages.
 
         Raises `RuntimeClosed`.
         """

@@ -27,7 +27,7 @@ DUE_BY = 30 * 86_400_000
 class RecordSlot(Slot):
     """A slot of the wheel that knows its record."""
 
-    __slots__ = ("schedule_id",)
+    __slots__ = ("delayed_id",)
 
 
 def resident_mib() -> float:
@@ -60,7 +60,7 @@ def run_index(ticks: list[int], cancelled: list[int]) -> None:
     while index.next_look() is not None:
         while index.spread(DUE_BY):
             pass
-        index.moved([each.schedule_id for each in index.take(DUE_BY, 256)])
+        index.moved([each.delayed_id for each in index.take(DUE_BY, 256)])
     told("index", added_s, grown_mib, cancelled_s, time.process_time() - begun)
 
 
@@ -70,7 +70,7 @@ def run_wheel(ticks: list[int], cancelled: list[int]) -> None:
     wheel, slots = Wheel[RecordSlot](0), dict[int, RecordSlot]()
     for each, tick in enumerate(ticks):
         slot = slots[each] = RecordSlot()
-        slot.schedule_id = each
+        slot.delayed_id = each
         wheel.arm(slot, tick)
     added_s = time.process_time() - begun
     gc.collect()
@@ -79,7 +79,7 @@ def run_wheel(ticks: list[int], cancelled: list[int]) -> None:
         wheel.cancel(slots.pop(each))
     cancelled_s, begun = time.process_time() - begun, time.process_time()
     for slot in wheel.advance(DUE_BY):
-        del slots[slot.schedule_id]
+        del slots[slot.delayed_id]
     told("wheel", added_s, grown_mib, cancelled_s, time.process_time() - begun)
 
 

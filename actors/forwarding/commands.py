@@ -81,12 +81,12 @@ class CancelDelayed(Question[Sequence[int]]):
 
     topic_id: str
     partition: int
-    schedule_ids: Sequence[int]
+    delayed_ids: Sequence[int]
 
 
 @attrs.frozen
 class ListDelayed(Question[Sequence[tuple[int, int]]]):
-    """Answered with what is pending, in the order of ids: (schedule id, wall time when it is due in microseconds)."""
+    """Answered with what is pending, in the order of ids: (delayed id, wall time when it is due in microseconds)."""
 
     topic_id: str
     partition: int

@@ -285,17 +285,17 @@ class DelayedLine:
             case ListDelayed(after=after, limit=limit):
                 clock = self._context.clock
                 answer = self._pending.listed(after, limit, clock.monotonic(), clock.wall_us())
-            case CancelDelayed(schedule_ids=schedule_ids):
-                answer = await self._cancel(schedule_ids)
+            case CancelDelayed(delayed_ids=delayed_ids):
+                answer = await self._cancel(delayed_ids)
             case _:
                 assert_never(message)
         self._questions.popleft()
         reply.answer(answer)
         await self._compact()
 
-    async def _cancel(self, schedule_ids: Sequence[int]) -> Sequence[int]:
+    async def _cancel(self, delayed_ids: Sequence[int]) -> Sequence[int]:
         """Those of these that were pending."""
-        found = self._pending.found(dict.fromkeys(schedule_ids))
+        found = self._pending.found(dict.fromkeys(delayed_ids))
         if found:
             ranges = merged([(each, each + 1) for each in sorted(found)])
             await self._calls.ask(self._waiting.port, c.SettleOffsets(WAITING, ranges))

@@ -1,12 +1,12 @@
 """The due index: which delayed records are pending on one clock, and which of them are due. Pure.
 
 It is an index of stored records by tick, and no timer: nothing waits in it, and nothing is called. The delayed
-forwarder has one for each clock; it arms one timer of its own with `next_look` and takes what is due then. The timer wheel has an
-object for each timer; here a record takes 20 bytes in columns of numbers, since a million of them may be pending
-(docs/decisions/0021-an-index-beside-the-wheel.md).
+forwarder has one for each clock; it arms one timer of its own with `next_look` and takes what is due then. The timer
+wheel has an object for each timer; a record takes 20 bytes here, in columns of numbers, since a million of them may be
+pending (docs/decisions/0021-an-index-beside-the-wheel.md).
 
 Ticks (whole milliseconds of that clock) come in as arguments, and nothing is remembered of the present: what is due is
-given in order of tick, then of schedule id. A clock that jumps therefore changes what is due, never what is kept.
+given in order of tick, then of delayed id. A clock that jumps therefore changes what is due, never what is kept.
 Payloads are not here: an id is the offset of the stored record.
 
 Records lie in columns, in order of id, which is the order in which they are added; buckets of columns' places order
@@ -65,7 +65,7 @@ class Taken(NamedTuple):
     """A record that is due."""
 
     tick: int
-    schedule_id: int
+    delayed_id: int
 
 
 class DueIndex:
@@ -97,27 +97,27 @@ class DueIndex:
         """How many records are moving."""
         return len(self._moving)
 
-    def __contains__(self, schedule_id: int) -> bool:
+    def __contains__(self, delayed_id: int) -> bool:
         """Whether it is pending."""
-        return self._kept > 0 and schedule_id not in self._moving and self._find(schedule_id) is not None
+        return self._kept > 0 and delayed_id not in self._moving and self._find(delayed_id) is not None
 
-    def found(self, schedule_ids: Iterable[int]) -> list[int]:
+    def found(self, delayed_ids: Iterable[int]) -> list[int]:
         """Those of these ids that are pending."""
         if not self._kept:
             return []
         find, moving = self._find, self._moving
-        return [each for each in schedule_ids if each not in moving and find(each) is not None]
+        return [each for each in delayed_ids if each not in moving and find(each) is not None]
 
-    def is_moving(self, schedule_id: int) -> bool:
+    def is_moving(self, delayed_id: int) -> bool:
         """Whether it was taken, and nothing is known of it since."""
-        return schedule_id in self._moving
+        return delayed_id in self._moving
 
     def pending(self, after: int = -1) -> Iterator[Taken]:
         """What is pending above the id `after`, in order of id. Nothing may change meanwhile."""
         for index in range(bisect_right(self._ids, after), len(self._ids)):
-            tick, schedule_id = self._ticks[index], self._ids[index]
-            if tick != GONE and schedule_id not in self._moving:
-                yield Taken(tick, schedule_id)
+            tick, delayed_id = self._ticks[index], self._ids[index]
+            if tick != GONE and delayed_id not in self._moving:
+                yield Taken(tick, delayed_id)
 
     # -- what comes and goes ------------------------------------------------------------------------------------
 
@@ -133,7 +133,7 @@ class DueIndex:
         last = ids[-1] if ids else -1
         if new_ids[0] <= last or not all(map(lt, new_ids, islice(new_ids, 1, None))):
             raise InternalError(
-                f"of the schedule ids {new_ids[0]} to {new_ids[-1]} one does not follow the one before, the first"
+                f"of the delayed ids {new_ids[0]} to {new_ids[-1]} one does not follow the one before, the first"
                 f" {last}; this is a bug in Callboard, please report",
                 invariant="D2",
             )
@@ -146,12 +146,12 @@ class DueIndex:
             self._file(range(first, len(ids)), ticks)
         self._kept += len(rows)
 
-    def cancel(self, schedule_ids: Iterable[int]) -> list[bool]:
+    def cancel(self, delayed_ids: Iterable[int]) -> list[bool]:
         """Take records out; whether each was pending until now."""
         find, moving, ticks = self._find, self._moving, self._ticks
         answers = []
-        for schedule_id in schedule_ids:
-            index = None if schedule_id in moving else find(schedule_id)
+        for delayed_id in delayed_ids:
+            index = None if delayed_id in moving else find(delayed_id)
             if index is not None:
                 ticks[index] = GONE
             answers.append(index is not None)
@@ -182,10 +182,10 @@ class DueIndex:
         for _ in range(STEP_RECORDS):
             if len(taken) == limit or not self._earlier or self._earlier[0][0] > now:
                 break
-            tick, schedule_id = heappop(self._earlier)
-            index = self._find(schedule_id)
+            tick, delayed_id = heappop(self._earlier)
+            index = self._find(delayed_id)
             if index is not None:
-                taken.append(Taken(tick, schedule_id))
+                taken.append(Taken(tick, delayed_id))
         is_done = bool(self._earlier) and self._earlier[0][0] <= now
         while len(taken) < limit and not is_done:
             number = self._first_bucket()
@@ -197,19 +197,19 @@ class DueIndex:
                 is_done = bool(self._spreading)
             else:
                 is_done = not self._take_bucket(number, taken, limit)
-        self._moving.update(record.schedule_id for record in taken)
+        self._moving.update(record.delayed_id for record in taken)
         return taken
 
-    def moved(self, schedule_ids: Iterable[int]) -> None:
+    def moved(self, delayed_ids: Iterable[int]) -> None:
         """These are stored in the main log: they are gone."""
-        for schedule_id in schedule_ids:
-            if schedule_id not in self._moving:
+        for delayed_id in delayed_ids:
+            if delayed_id not in self._moving:
                 raise InternalError(
-                    f"schedule id {schedule_id} is not moving; this is a bug in Callboard, please report",
+                    f"delayed id {delayed_id} is not moving; this is a bug in Callboard, please report",
                     invariant="D3",
                 )
-            self._moving.remove(schedule_id)
-            index = self._find(schedule_id)
+            self._moving.remove(delayed_id)
+            index = self._find(delayed_id)
             if index is not None:
                 self._ticks[index] = GONE
                 self._kept -= 1
@@ -300,16 +300,16 @@ class DueIndex:
 
     # -- columns ------------------------------------------------------------------------------------------------
 
-    def _find(self, schedule_id: int) -> int | None:
+    def _find(self, delayed_id: int) -> int | None:
         """The index of a record that is not gone."""
         ids = self._ids
         count = len(ids)
-        if not count or not ids[0] <= schedule_id <= ids[-1]:
+        if not count or not ids[0] <= delayed_id <= ids[-1]:
             return None
         # Ids rise, so one is no more places away from either end than they differ: without holes only one is left.
-        first, behind = count - 1 - ids[-1] + schedule_id, schedule_id - ids[0] + 1
-        index = bisect_left(ids, schedule_id, max(0, first), min(count, behind))
-        return index if ids[index] == schedule_id and self._ticks[index] != GONE else None
+        first, behind = count - 1 - ids[-1] + delayed_id, delayed_id - ids[0] + 1
+        index = bisect_left(ids, delayed_id, max(0, first), min(count, behind))
+        return index if ids[index] == delayed_id and self._ticks[index] != GONE else None
 
     def compact_in_steps(self) -> Generator[None, None, None]:
         """Leave out what is gone, when that is more than what is kept (D5), and make the buckets anew, also when

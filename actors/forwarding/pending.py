@@ -36,13 +36,13 @@ class Pending:
     def __len__(self) -> int:
         return len(self._delays) + len(self._instants)
 
-    def found(self, schedule_ids: Collection[int]) -> list[int]:
+    def found(self, delayed_ids: Collection[int]) -> list[int]:
         """Those of these ids that are pending, in their order."""
-        delays, instants = self._delays.found(schedule_ids), self._instants.found(schedule_ids)
+        delays, instants = self._delays.found(delayed_ids), self._instants.found(delayed_ids)
         if not instants or not delays:
             return delays or instants
         found = {*delays, *instants}
-        return [each for each in schedule_ids if each in found]
+        return [each for each in delayed_ids if each in found]
 
     def ahead(self, moments: Iterable[tuple[int, ...]], now_us: int) -> tuple[int, ...]:
         """The stamps of earlier runs that are later than now: the partition notices them before they are added."""
@@ -61,14 +61,14 @@ class Pending:
         mono_us, run, shift = round(now_s * 1e6), self._run, SHIFT
         delays: list[tuple[int, int]] = []
         instants: list[tuple[int, int]] = []
-        for schedule_id, (kind, due_us, deadline_us, begun, delay_us) in zip(ids, moments, strict=True):
+        for delayed_id, (kind, due_us, deadline_us, begun, delay_us) in zip(ids, moments, strict=True):
             if kind == INSTANT:
-                instants.append((schedule_id, -(-due_us // TICK_US)))
+                instants.append((delayed_id, -(-due_us // TICK_US)))
             else:
                 if begun != run and due_us - now_us > delay_us:
                     due_us = self._stamps.believed(due_us - delay_us, now_us) + delay_us
                 at_us = deadline_us if begun == run else mono_us + min(due_us - now_us, delay_us)
-                delays.append((schedule_id, shift - (-at_us // TICK_US)))
+                delays.append((delayed_id, shift - (-at_us // TICK_US)))
         self._delays.add(delays)
         self._instants.add(instants)
 
@@ -82,17 +82,17 @@ class Pending:
         """
         taken = self._delays.take(SHIFT + tick_at(now_s), limit)
         taken += self._instants.take(tick_at(wall_s), limit - len(taken))
-        return [each.schedule_id for each in taken]
+        return [each.delayed_id for each in taken]
 
-    def moved(self, schedule_ids: Iterable[int]) -> None:
+    def moved(self, delayed_ids: Iterable[int]) -> None:
         """These are in their topic."""
-        for schedule_id in schedule_ids:
-            index = self._delays if self._delays.is_moving(schedule_id) else self._instants
-            index.moved((schedule_id,))
+        for delayed_id in delayed_ids:
+            index = self._delays if self._delays.is_moving(delayed_id) else self._instants
+            index.moved((delayed_id,))
 
-    def cancel(self, schedule_ids: Iterable[int]) -> None:
+    def cancel(self, delayed_ids: Iterable[int]) -> None:
         """These do not wait any more."""
-        ids = list(schedule_ids)
+        ids = list(delayed_ids)
         self._delays.cancel(ids)
         self._instants.cancel(ids)
 
@@ -122,8 +122,8 @@ class Pending:
         """The first `limit` ids above `after`, with when each is due by the wall clock, in microseconds."""
         shift_us = now_us - round(now_s * 1e6)
         delays = (
-            (each.schedule_id, (each.tick - SHIFT) * TICK_US + shift_us)
+            (each.delayed_id, (each.tick - SHIFT) * TICK_US + shift_us)
             for each in self._delays.pending(after)
         )
-        instants = ((each.schedule_id, each.tick * 1000) for each in self._instants.pending(after))
+        instants = ((each.delayed_id, each.tick * 1000) for each in self._instants.pending(after))
         return [row for row, _ in zip(merge(delays, instants), range(limit), strict=False)]

@@ -108,7 +108,7 @@ class DelayedMessages:
         found: list[DelayedMessage] = []
         for port in ports:
             while len(found) < limit:
-                rows = await self._scheduler(
+                rows = await self._ask_forwarder(
                     ListDelayed(topic_id, port.index, above, min(PAGE, limit - len(found)))
                 )
                 if not rows:
@@ -129,7 +129,9 @@ class DelayedMessages:
         """A heap of those that are due first, the last of them at its top: (minus due, minus partition, minus id)."""
         for port in self._live.waiting:
             after = -1
-            while rows := await self._scheduler(ListDelayed(self._live.topic_id, port.index, after, PAGE)):
+            while rows := await self._ask_forwarder(
+                ListDelayed(self._live.topic_id, port.index, after, PAGE)
+            ):
                 for schedule_id, due_us in rows:
                     place = (-due_us, -port.index, -schedule_id)
                     if len(first) < limit:
@@ -147,7 +149,7 @@ class DelayedMessages:
         """How many wait now."""
         await self._begin(self._live.waiting)
         topic_id, ports = self._live.topic_id, self._live.waiting
-        return sum([await self._scheduler(CountDelayed(topic_id, port.index)) for port in ports])
+        return sum([await self._ask_forwarder(CountDelayed(topic_id, port.index)) for port in ports])
 
     async def cancel(
         self, receipts: Receipt | DelayedMessage | Iterable[Receipt] | Iterable[DelayedMessage]
@@ -211,7 +213,7 @@ class DelayedMessages:
         if not self._live.waiting:
             return []
         message = CancelDelayed(self._live.topic_id, index, tuple(numbers))
-        cancelled: Sequence[int] = await self._scheduler(message)
+        cancelled: Sequence[int] = await self._ask_forwarder(message)
         return cancelled
 
     async def _begin(self, asked: Sized) -> None:
@@ -220,7 +222,7 @@ class DelayedMessages:
         if not asked:
             await trio.lowlevel.checkpoint()
 
-    async def _scheduler(self, message: Question[A]) -> A:
+    async def _ask_forwarder(self, message: Question[A]) -> A:
         return await self._ask(self._session.delayed_forwarder(), message)
 
     async def _ask(self, ref: ActorRef[Any], message: Question[A]) -> A:

@@ -29,7 +29,7 @@ def filled(*ticks: int) -> DueIndex:
 
 def ids(taken: list[Taken]) -> list[int]:
     """Which records those are."""
-    return [record.schedule_id for record in taken]
+    return [record.delayed_id for record in taken]
 
 
 @pytest.mark.parametrize("delay", [1, 63, 64, 4096, 2**32 - 1, 2**32, 2**32 + 1, YEAR, 1000 * YEAR])
@@ -232,7 +232,7 @@ class ScheduleModel(RuleBasedStateMachine):
         """Counts and contents are the model's, looking is never put off too long, and memory is bounded (D5)."""
         index = self.index
         assert (len(self.pending), len(self.moving)) == (len(index), index.moving)
-        assert self.pending == {record.schedule_id: record.tick for record in index.pending()}
+        assert self.pending == {record.delayed_id: record.tick for record in index.pending()}
         look = index.next_look()
         assert not self.pending or (look is not None and look <= min(self.pending.values()))
         kept = len(self.pending) + len(self.moving)

@@ -26,6 +26,7 @@ from callboard.actors.kernel import Context
 from callboard.log.errors import (
     CallboardError,
     DiskFull,
+    FormatTooNew,
     InternalError,
     JournalInvalid,
     LogCorrupt,
@@ -33,6 +34,7 @@ from callboard.log.errors import (
 )
 from callboard.log.format.segment import CATALOG
 from callboard.log.journal.journal import Journal
+from callboard.log.journal.journal_floor import other_log_error
 from callboard.log.journal.journal_recovery import Owner
 from callboard.log.offline.moved_folders import owner_of_folder
 from callboard.log.seams.disk import Incarnation
@@ -85,16 +87,11 @@ class Decisions:
             opened._journal = await Journal.open(
                 files, CATALOG, owner, clock=context.clock, entropy=context.entropy, limits=context.limits
             )
-        except (LogCorrupt, JournalInvalid) as error:
+        except (LogCorrupt, JournalInvalid, FormatTooNew) as error:
             stranger = await owner_of_folder(files, CATALOG)
             if stranger in (None, CATALOG):
                 raise
-            raise LogCorrupt(
-                f"the folder {CATALOG} holds the log of {stranger}. Nothing was changed. Run `callboard repair`: it"
-                " moves folders back that lie in one another's places.",
-                path=CATALOG,
-                offsets=None,
-            ) from error
+            raise other_log_error(CATALOG, stranger) from error
         await opened._check_not_missing()
         opened._losses = await DamageRecord.load(files, "catalog")
         return opened

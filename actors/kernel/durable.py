@@ -22,6 +22,7 @@ U9  A journal that was there and is gone, is an older copy or another actor's, i
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -33,8 +34,15 @@ from callboard.actors.kernel.events import call_guarded
 from callboard.actors.kernel.failures import text_of
 from callboard.log.errors import InvalidArgument, LogCorrupt, PlanFailed, StorageError
 from callboard.log.journal.journal import Journal, ProvenEnd
-from callboard.log.journal.journal_floor import Floor, owner_of_journal, read_floor, store_floor
+from callboard.log.journal.journal_floor import (
+    Floor,
+    other_log_error,
+    owner_of_journal,
+    read_floor,
+    store_floor,
+)
 from callboard.log.journal.journal_recovery import Owner
+from callboard.log.offline.moved_folders import owner_of_folder
 from callboard.log.plain import shown
 from callboard.log.segments.small_files import opening_error
 
@@ -217,35 +225,34 @@ class DurableActor(Actor[M], Generic[M, E]):
         files = await context.disk.incarnate(context.path)
         self._events_since_snapshot = 0
         self._floor = await read_floor(files, self.directory())
-        await self._check_owner(files)
+        await self._check(owner_of_journal(files, self.directory(), self._floor))
         self._proven = ProvenEnd(self._floor.end)
-        self._journal = await Journal.open(
-            files,
-            self.directory(),
-            Owner(self._restored, self._replayed),
-            clock=context.clock,
-            entropy=context.entropy,
-            proven_end=self._proven,
-            limits=context.limits,
-        )
+        try:
+            self._journal = await Journal.open(
+                files,
+                self.directory(),
+                Owner(self._restored, self._replayed),
+                clock=context.clock,
+                entropy=context.entropy,
+                proven_end=self._proven,
+                limits=context.limits,
+            )
+        except LogCorrupt:
+            await self._check(owner_of_folder(files, self.directory()))
+            raise
         self._files, self._turn = files, trio.Lock()
         await self._settle_journal()
         await self._store_floor()
 
-    async def _check_owner(self, files: Incarnation) -> None:
-        """Raise `LogCorrupt` when the folder holds the journal of another actor (U9)."""
+    async def _check(self, found: Awaitable[str | None]) -> None:
+        """Raise `LogCorrupt` when the folder holds the log of another owner, as is `found` (U9)."""
         directory = self.directory()
         try:
-            owner = await owner_of_journal(files, directory, self._floor)
+            owner = await found
         except PlanFailed as error:
             raise opening_error(f"journal {directory}", error) from error
-        if owner != directory:
-            raise LogCorrupt(
-                f"journal {directory}: its folder holds the journal of {owner}. Nothing was changed. Run `callboard"
-                " repair`: it moves folders back that lie in one another's places.",
-                path=directory,
-                offsets=None,
-            )
+        if owner is not None and owner != directory:
+            raise other_log_error(directory, owner)
 
     async def _settle_journal(self) -> None:
         """Begin with nothing that a power loss can take back (U4), and with a journal that takes events, if it can."""

@@ -10,10 +10,19 @@ from callboard.actors.partition.delivery_reset import invalid_journal
 from callboard.actors.partition.group_states import RECORDS_VERSION, GroupStates
 from callboard.actors.partition.participants import made_in_steps
 from callboard.actors.partition.spec import PartitionSpec
-from callboard.log.errors import DiskFull, JournalInvalid, LogCorrupt, PlanFailed, StorageError, lacks_space
+from callboard.log.errors import (
+    DiskFull,
+    FormatTooNew,
+    JournalInvalid,
+    LogCorrupt,
+    PlanFailed,
+    StorageError,
+    lacks_space,
+)
 from callboard.log.format.committed import COMMITTED_NAME, encode_named
 from callboard.log.journal.journal import Journal
 from callboard.log.journal.journal_disk import error_of
+from callboard.log.journal.journal_floor import other_log_error, owner_of_journal
 from callboard.log.journal.journal_recovery import Owner
 from callboard.log.offline.repair import repair_journal
 from callboard.log.seams.clock import wall_offset
@@ -41,7 +50,7 @@ async def open_delivery_journal(
     have had.
 
     Without space for the repair the same is read, and written once there is space. Raises `JournalInvalid` when it
-    makes no sense, `FormatTooNew`, `StorageError`.
+    makes no sense, `FormatTooNew`, `LogCorrupt` when the journal of a durable actor lies there, `StorageError`.
     """
     damage: LogCorrupt | None = None
     if is_gone:
@@ -49,7 +58,12 @@ async def open_delivery_journal(
         damage = LogCorrupt(f"journal {spec.journal_directory}: {GONE}")
     try:
         journal, states = await _opened(files, spec, context, is_damaged=is_gone)
-    except LogCorrupt as error:
+    except (LogCorrupt, JournalInvalid, FormatTooNew) as error:
+        owner = await owner_of_journal(files, spec.journal_directory)
+        if owner != spec.journal_directory:
+            raise other_log_error(spec.journal_directory, owner) from error
+        if not isinstance(error, LogCorrupt):
+            raise
         damage = error
         try:
             sizes = regular_sizes(await listed(files, spec.journal_directory))

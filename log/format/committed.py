@@ -86,7 +86,7 @@ class Committed:
     def is_foreign(self, directory: str) -> bool:
         """Whether the file names another log than the one in `directory`."""
         own = identity_marks(directory)
-        return bool(own and self.marks & HAS_IDENTITY and (self.marks ^ own) & IDENTITY_MARKS)
+        return bool(self.marks & HAS_IDENTITY and (self.marks ^ own) & IDENTITY_MARKS)
 
     def is_named(self, directory: str) -> bool:
         """Whether the file names the log in `directory`."""

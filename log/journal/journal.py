@@ -312,7 +312,7 @@ class Journal:
             else:
                 known = stored.durable_end
                 end.sequence = max(end.sequence, stored.durable_end)
-        if end.sequence > known:
+        if end.sequence > known and not self.is_committed_foreign:
             # What memory knows is what repair must know.
             self._mark.store(encode_named(end.sequence, self.directory))
 

@@ -6,21 +6,21 @@ journal whose folder is gone, or is an older copy, is known to lack records, as 
 
 A floor also names a segment, behind the slots: the one in use when it was stored. Headers of these segments do not say
 whose they are, so that an actor's folders may be moved. A folder that lacks the segment which its floor names, and has
-one that another floor names, holds the other's journal. A segment that no folder has says nothing: a repair may have
-replaced it.
+one that another floor names, holds the other's journal; so does the folder of a journal that is bound to it, where no
+segment is. A segment that no folder has says nothing: a repair may have replaced it.
 
 A floor that cannot be read, or written, says nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Final
 
 import attrs
 
-from callboard.log.errors import StorageError
+from callboard.log.errors import LogCorrupt, StorageError
 from callboard.log.format.committed import (
     COMMITTED_BYTES,
     COMMITTED_SLOT_BYTES,
@@ -30,6 +30,7 @@ from callboard.log.format.committed import (
     encode_slot,
     proven_ends,
 )
+from callboard.log.format.segment import SegmentHeader, identity_of
 from callboard.log.journal.journal_disk import make_directory
 from callboard.log.seams.disk import Incarnation
 from callboard.log.segments.scanning import read_headers
@@ -57,6 +58,9 @@ class Floor:
     """Of a segment of the journal."""
 
 
+NO_FLOOR: Final = Floor()
+
+
 async def read_floor(files: Incarnation, directory: str) -> Floor:
     """The floor of the journal in `directory`. Raises `FormatTooNew`."""
     stored: bytes | None = None
@@ -64,7 +68,7 @@ async def read_floor(files: Incarnation, directory: str) -> Floor:
         stored = await read_whole(files, f"{floor_folder(directory)}/{FLOOR_NAME}")
     ends = proven_ends(stored) if stored else None
     if stored is None or ends is None or ends.is_foreign(directory):
-        return Floor()
+        return NO_FLOOR
     named = stored[COMMITTED_BYTES : COMMITTED_BYTES + COMMITTED_SLOT_BYTES]
     segment = decode_slot(memoryview(named)) if len(named) == COMMITTED_SLOT_BYTES else None
     return Floor(ends.durable_end, 0 if segment is None else segment.durable_end)
@@ -82,23 +86,39 @@ async def store_floor(files: Incarnation, directory: str, floor: Floor) -> bool:
     return False
 
 
-async def owner_of_journal(files: Incarnation, directory: str, floor: Floor) -> str:
+async def owner_of_journal(files: Incarnation, directory: str, floor: Floor = NO_FLOOR) -> str:
     """The folder of the journal that lies in `directory`, whose floor is `floor`: another one only if that is known.
 
-    Reads all floors where the segment that this one names is not there. Raises `PlanFailed`, `FormatTooNew`.
+    Raises `PlanFailed`, `FormatTooNew`.
     """
-    if not floor.segment_id:
+    if not (floor.segment_id or identity_of(directory)):
         return directory
-    ids = await segment_ids(files, directory)
-    if not ids or floor.segment_id in ids:
+    headers, _ = await read_headers(files, directory, regular_sizes(await listed(files, directory)))
+    return await owner_of_segments(files, directory, headers.values(), floor)
+
+
+def other_log_error(directory: str, owner: str) -> LogCorrupt:
+    """The error for the folder of a journal that is not opened, because the log of `owner` lies there."""
+    return LogCorrupt(
+        f"the folder {directory} holds the log of {owner}. Nothing was changed. Run `callboard repair`: it moves"
+        " folders back that lie in one another's places, and a copy to quarantine.",
+        path=directory,
+        offsets=None,
+    )
+
+
+async def owner_of_segments(
+    files: Incarnation, directory: str, headers: Iterable[SegmentHeader | None], floor: Floor = NO_FLOOR
+) -> str:
+    """As `owner_of_journal`, by the headers of the segments in `directory`.
+
+    Reads all floors where the segments are bound to no folder, and the one that this floor names is not there.
+    """
+    known = [header for header in headers if header is not None]
+    ids = {header.segment_id for header in known}
+    if not known or floor.segment_id in ids or any(header.identity for header in known):
         return directory
     return named_owner(ids, await named_segments(files)) or directory
-
-
-async def segment_ids(files: Incarnation, directory: str) -> set[int]:
-    """The ids of the segments in a folder whose headers can be read. Raises `PlanFailed`, `FormatTooNew`."""
-    headers, _ = await read_headers(files, directory, regular_sizes(await listed(files, directory)))
-    return {header.segment_id for header in headers.values() if header is not None}
 
 
 async def named_segments(files: Incarnation) -> dict[int, str]:

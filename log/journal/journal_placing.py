@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import attrs
 
+from callboard.log.format.committed import FOREIGN
 from callboard.log.format.faults import FrameInvalid
 from callboard.log.format.frame import LAST_OFFSET, FrameFields, FrameHeader, decode_body
+from callboard.log.format.segment import identity_of
+from callboard.log.journal.journal_floor import owner_of_segments
 from callboard.log.journal.journal_records import Kind, decode_control
 from callboard.log.seams.disk import Close, Entry, Incarnation, Rename, SyncDirectory, Unlink
-from callboard.log.segments.placing import passed_over, place_segments, renames
+from callboard.log.segments.placing import Placing, passed_over, place_segments, renames
 from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.scanning import open_segment, read_headers, scan_file
 from callboard.log.segments.segment_file import segment_path, segment_sizes
@@ -42,6 +45,8 @@ async def find_places(files: Incarnation, directory: str, entries: list[Entry]) 
     """Read the headers of all files in `directory`, which has `entries`. Raises `PlanFailed`, `FormatTooNew`."""
     headers, blanks = await read_headers(files, directory, segment_sizes(entries))
     placing = place_segments(directory, headers, None)
+    if identity_of(directory) and await owner_of_segments(files, directory, headers.values()) != directory:
+        placing = Placing(refused=dict.fromkeys(headers, FOREIGN))
     strays = dict.fromkeys(blanks, BLANK) | placing.refused
     names = {placing.renamed.get(name, name): name for name in headers if name not in strays}
     passed = passed_over({base: headers[name] for base, name in names.items()})

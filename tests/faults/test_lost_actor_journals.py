@@ -157,7 +157,7 @@ async def test_folders_of_actors_that_lie_in_one_anothers_places_are_moved_back(
     exchange(world, *folders)
     async with world.open() as runtime:
         for name in "abc"[:count]:
-            with pytest.raises(callboard.ActorStopped, match=r"holds the journal of actors/user/[abc]\."):
+            with pytest.raises(callboard.ActorStopped, match=r"holds the log of actors/user/[abc]\."):
                 await runtime.spawn(Counter, name=name)
     problems = (await verify_directory(world.disk)).problems
     for folder, place in zip(folders, (*folders[1:], folders[0]), strict=True):
@@ -214,7 +214,7 @@ async def test_a_copy_of_another_actors_folder_is_not_taken_for_its_own(
     for path, data in below(world, "actors/user/b").items():
         world.put(path.replace("/b/", "/a/"), data)
     async with world.open() as runtime:
-        with pytest.raises(callboard.ActorStopped, match="holds the journal of actors/user/b"):
+        with pytest.raises(callboard.ActorStopped, match="holds the log of actors/user/b"):
             await runtime.spawn(Counter, name="a")
     assert not (await verify_directory(world.disk)).ok
     report = await repair_directory(world.disk)

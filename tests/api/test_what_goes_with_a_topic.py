@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import trio
 
-from callboard.actors.forwarding import forwarder, router, scheduler
+from callboard.actors.forwarding import delayed_forwarder, forwarder, router
 from callboard.actors.partition.companion_partitions.delayed import Waiting
 
-KEPT = (scheduler.DelayedLine, forwarder.OutboxLines, forwarder.PartitionLine, router.Source, Waiting)
+KEPT = (delayed_forwarder.DelayedLine, forwarder.OutboxLines, forwarder.PartitionLine, router.Source, Waiting)
 
 SOON_S = 60.0
 

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 import callboard
-from callboard.actors.forwarding import scheduler
+from callboard.actors.forwarding import delayed_forwarder
 from callboard.log.errors import ActorCrashed, InvalidArgument, TopicFull, TopicNotFound
 from callboard.log.seams.disk import Write
 from callboard.publishing import delayed
@@ -314,7 +314,7 @@ async def test_a_full_topic_holds_what_is_due(autojump_clock: Any, world: Any) -
 
 
 async def test_everything_crashes_and_each_comes_once(autojump_clock: Any, world: Any) -> None:
-    """The scheduler, the partition in which they wait, the one they go to, the catalog."""
+    """The delayed forwarder, the partition in which they wait, the one they go to, the catalog."""
     async with world.open() as runtime:
         orders = await runtime.create_topic("orders")
         for number in range(40):
@@ -326,7 +326,7 @@ async def test_everything_crashes_and_each_comes_once(autojump_clock: Any, world
         assert await values(orders) == [b"%d" % number for number in range(40)]
 
 
-async def test_cancelling_while_the_scheduler_crashes_is_told(
+async def test_cancelling_while_the_forwarder_crashes_is_reported(
     autojump_clock: Any, world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As indefinite; asked again, it is known."""
@@ -338,7 +338,7 @@ async def test_cancelling_while_the_scheduler_crashes_is_told(
             raise OSError("a test")
 
         with monkeypatch.context() as patch:
-            patch.setattr(scheduler.Pending, "cancel", raises)
+            patch.setattr(delayed_forwarder.Pending, "cancel", raises)
             with pytest.raises(ActorCrashed):
                 await orders.delayed().cancel(receipt)
         assert await orders.delayed().cancel(receipt) == 0  # it was cancelled before the crash
@@ -419,7 +419,7 @@ async def test_the_partition_of_a_message_goes_before_that_of_the_call(
 
 
 @pytest.mark.parametrize(("partition", "ids"), [(0, ["x"]), (0, [-1]), (0, [None]), ("a", [1]), (1, [1])])
-async def test_bad_ids_are_refused_before_the_scheduler_hears_of_them(
+async def test_bad_ids_are_refused_before_the_forwarder_hears_of_them(
     autojump_clock: Any, world: Any, partition: Any, ids: Any
 ) -> None:
     """It would crash by them, and hold up every topic."""

@@ -59,9 +59,10 @@ class SegmentAges:
         return self.stamps.believed(successor_us, now_us) + age_s * MICROSECONDS
 
     def is_old(self, newest_us: int, successor_us: int, age_s: float, now_us: int) -> bool:
-        """Whether a sealed segment is to be dropped: its newest record was appended before its successor was begun."""
+        """Whether a sealed segment is to be dropped: its newest record was appended before its successor was begun.
+
+        Younger records may follow one that a clock stamped which was ahead: all count as appended at that moment then.
+        """
         if is_ahead(newest_us, now_us):
-            newest_us = min(
-                self.stamps.believed(newest_us, now_us), self.stamps.believed(successor_us, now_us)
-            )
+            return now_us >= self.drop_at_us(successor_us, age_s, now_us)
         return now_us - newest_us >= age_s * MICROSECONDS

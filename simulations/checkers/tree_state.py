@@ -85,8 +85,6 @@ class Leaf:
     """It has left the team."""
     marks: dict[str, Reason] = attrs.Factory(dict)
     """By the path of the actor whose end they are for; `ASKED` and `CLOSING` for other reasons."""
-    is_disturbed: bool = False
-    """Another one of its team has ended in this life of its own, and it is restarted with that one."""
     was_expected: bool = False
     """Whether supervision had asked for the end of its last life."""
     requested_at: float | None = None
@@ -111,6 +109,13 @@ class Leaf:
     def mark(self) -> float | None:
         """Since when there is a reason to end its life."""
         return min((mark.time for mark in self.marks.values()), default=None)
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether another one of its team has ended in this life, or in the instant in which it began, and this one is
+        restarted with it.
+        """
+        return bool(self.marks.keys() - {ASKED, CLOSING, self.team.path})
 
     def is_marked_by(self, other: Leaf) -> bool:
         return other.path in self.marks
@@ -250,7 +255,7 @@ class TreeState:
             if leaf not in team.leaves:
                 team.leaves.append(leaf)
         leaf.life, leaf.began, leaf.stop_at, leaf.due = "starting", now, None, None
-        leaf.up_at, leaf.is_disturbed = None, False
+        leaf.up_at = None
         leaf.keep_marks(
             lambda why, mark: why == CLOSING or not (mark.is_of_life or mark.time < now - SLACK_S)
         )
@@ -285,7 +290,6 @@ class TreeState:
                 # was to end in the moment in which it began may have been killed for that.
                 is_certain = leaf.spec.significant and how == "crashed" and not may_be_asked_for
                 other.add_mark(leaf.path, now, is_certain=is_certain)
-                other.is_disturbed = True
 
     def _close(self, now: float) -> None:
         if self.closing is None:

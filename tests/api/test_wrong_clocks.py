@@ -53,6 +53,24 @@ async def test_retention_goes_on_after_a_wrong_year(autojump_clock: Any, world: 
         assert reported(runtime) == ["topics/orders/0"]
 
 
+async def test_what_follows_a_record_of_a_wrong_year_is_not_dropped_before_its_time(
+    autojump_clock: Any, world: Any
+) -> None:
+    """A segment goes when its youngest record is old, though another one has the latest stamp."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders", retention_age=2 * HOUR_S, segment_age=2 * HOUR_S)
+        await in_a_wrong_year(world, topic.publish(b"in the wrong year"))
+        await topic.publish(b"when the clock was right again")
+        await trio.sleep(1.5 * HOUR_S)
+        await topic.publish(b"young when its segment is sealed")
+        await trio.sleep(HOUR_S)
+        (part,) = await topic.describe()
+        assert part.start_offset == 0
+        await trio.sleep(2 * HOUR_S)
+        (part,) = await topic.describe()
+        assert part.start_offset == part.visible_end == 3
+
+
 async def test_a_segment_in_use_grows_old_after_a_wrong_year(autojump_clock: Any, world: Any) -> None:
     """Also when nothing else is published, and the directory was opened anew."""
     async with world.open() as runtime:

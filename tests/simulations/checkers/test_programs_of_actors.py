@@ -353,6 +353,23 @@ def test_closing_first_first(program, left):
     assert words(tree_order, program, left, tree()) == ["t/a is stopped before t/b, which comes after it"]
 
 
+@pytest.mark.parametrize(("crashed", "violations"), [("a", 0), ("", 1)])
+def test_closing_reaches_a_team_that_restarts_its_children(program, left, crashed, violations):
+    """Until its turn has come a team restarts its children, also one that began as another crashed."""
+    first = SupervisorSpec(
+        name="t", strategy="one_for_all", intensity=2, children=[child(name) for name in "ab"]
+    )
+    second = SupervisorSpec(name="u", intensity=2, children=[child("a")])
+    terms = Terms(tree=SupervisorSpec(name="root", children=[first, second]))
+    program.up("a", "b").tell("begins", "u/a").tell("ActorStarted", "u/a").at(1.0).tell("closing")
+    program.tell("stopping", "u/a").at(1.1).crash("a", 0.1).down("b").at(1.2).up("a")
+    if crashed:
+        program.crash(crashed, 0.1)
+    program.up("b").down("b").at(1.3)
+    told = words(tree_order, program, left, terms)
+    assert told == ["t/b is stopped before u/a, whose team comes after its own"] * violations
+
+
 def test_a_stop_without_a_reason(program, left):
     """Whom nobody asked to stop goes on; who was asked, stops."""
     program.up(*"abc").at(1.0).tell("stop asked", "t/b").down("b")

@@ -554,20 +554,13 @@ class Partition(Actor[c.PartitionCommand]):
 
     async def _read_cold(self, message: c.Read, reply: Reply) -> None:
         offset, max_records, max_bytes = message
-        log = self._log
-        start = max(offset, log.start_offset)
+        start = max(offset, self._log.start_offset)
 
         def taken(found: Reading) -> None:
-            # What went meanwhile was passed by the read, too.
-            gone = [
-                min(last + 1, log.start_offset) - first
-                for first, last in found.lost
-                if first < log.start_offset
-            ]
-            reply.answer((found.batches, found.next_offset, start - offset + sum(gone)))
+            reply.answer((found.batches, found.next_offset, start - offset + found.dropped))
 
         await self._from_disk(
-            log.read(start, max_records=max_records, max_bytes=max_bytes), taken, reply.fail
+            self._log.read(start, max_records=max_records, max_bytes=max_bytes), taken, reply.fail
         )
 
     def _alter(self, settings: TopicSettings) -> None:

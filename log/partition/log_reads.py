@@ -135,7 +135,7 @@ class LogReads:
                 continue
             segment, following = self._segments.holding(request.offset)
             if request.offset < segment.base_offset:
-                request.lose(request.offset, segment.base_offset - 1)
+                request.drop(segment.base_offset)
             elif request.offset >= segment.end_offset:
                 end = visible_end if following is None else min(following.base_offset, visible_end)
                 request.lose(request.offset, end - 1)
@@ -153,7 +153,10 @@ class LogReads:
         try:
             limit = min(durable_end, segment.end_offset)
             if not await self._open(segment):
-                request.lose(request.offset, limit - 1)
+                if segment.is_dropped:
+                    request.drop(limit)
+                else:
+                    request.lose(request.offset, limit - 1)
                 return
             index = await index_stored(self._files, segment)
             position, expected = index.find_offset(request.offset)

@@ -17,7 +17,9 @@ class Reading:
     batches: list[Columns]
     next_offset: int
     lost: tuple[tuple[int, int], ...] = ()
-    """(first, last) of each range that was damaged, or that no record has."""
+    """(first, last) of each range that was damaged, or dropped, or that no record has."""
+    dropped: int = 0
+    """How many of these offsets retention dropped before they could be read."""
 
 
 @attrs.define
@@ -31,6 +33,8 @@ class ReadRequest:
     lost: list[tuple[int, int]] = attrs.Factory(list)
     cut: Columns | None = None
     """The last frame of which only a part was wanted."""
+    dropped: int = 0
+    """Of what is lost: how many offsets retention dropped."""
 
     @property
     def is_fulfilled(self) -> bool:
@@ -70,9 +74,14 @@ class ReadRequest:
             self.lost.append((first, last))
         self.offset = max(self.offset, last + 1)
 
+    def drop(self, end: int) -> None:
+        """Retention has dropped what is wanted below `end`."""
+        self.dropped += max(0, end - self.offset)
+        self.lose(self.offset, end - 1)
+
     def reading(self) -> Reading:
         """What was found."""
-        return Reading(self.batches, self.offset, tuple(self.lost))
+        return Reading(self.batches, self.offset, tuple(self.lost), self.dropped)
 
 
 def as_stamped(stamp_us: int) -> int:

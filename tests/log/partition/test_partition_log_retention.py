@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -119,6 +120,30 @@ async def test_a_reader_may_go_on_in_a_dropped_segment(sized: Any) -> None:
         await sized.log.retain(now_us=0, unsettled_from=ALL_SETTLED, drop_unread=False)
     assert 3 < found[0].next_offset
     assert sized.log.start_offset > 0
+
+
+async def test_a_read_that_comes_while_segments_are_dropped_counts_what_it_misses(sized: Any) -> None:
+    """Also while the log still begins where it did, because others are yet to be unlinked."""
+    await sized.log.close()
+    log = await sized.open()
+    oldest, second, *_ = log._segments
+    await log.read(second.base_offset, max_records=1)  # it is open now, and the oldest is not
+    unlinked = trio.Event()
+
+    def observe(owner: str, verb: str, path: str) -> None:
+        if (verb, path) == ("unlink", oldest.file.path):
+            unlinked.set()
+
+    sized.disk.observer, sized.disk.latency_s = observe, 0.01
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(
+            partial(log.retain, now_us=0, unsettled_from=ALL_SETTLED, drop_unread=False), name="retention"
+        )
+        await unlinked.wait()
+        found = await log.read(0, max_records=3)
+        assert log.start_offset == 0
+    assert log.start_offset > second.base_offset == found.batches[0].base_offset
+    assert (found.dropped, found.lost) == (second.base_offset, ((0, second.base_offset - 1),))
 
 
 async def test_only_a_few_sealed_segments_stay_open(make_world: Any) -> None:

@@ -84,7 +84,8 @@ class RetentionWatch:
         times_us = [frame.max_time_us for frame in _frames(content, sizes.bases[1])]
         clock = self._world.clock
         now_us = clock.wall_us()
-        age_us = min((oldest_us(stamp_us, now_us, clock.jumps) for stamp_us in times_us), default=now_us)
+        behind_us = self._begun_us(segment_path(directory, sizes.bases[1]))
+        age_us = oldest_us(max(times_us), behind_us, now_us, clock.jumps) if times_us else now_us
         topic, partition = self._places[directory]
         self._world.history.record(
             0,
@@ -96,6 +97,14 @@ class RetentionWatch:
             offsets=tuple(range(base, sizes.bases[1])),
             attempts=(sizes.size_bytes, now_us - age_us, now_us),
         )
+
+    def _begun_us(self, path: str) -> int | None:
+        """When that segment was begun; None when its header is damaged."""
+        content = bytes(self._world.disk.tree.inode(path).volatile)
+        try:
+            return decode_segment_header(content[:SEGMENT_HEADER_BYTES]).created_us
+        except SegmentHeaderInvalid:
+            return None
 
     # -- publishes that are refused
 
@@ -136,32 +145,37 @@ class RetentionWatch:
         return max(ends)
 
 
-def oldest_us(stamp_us: int, now_us: int, jumps: Sequence[tuple[int, int]]) -> int:
-    """How old what was stamped then may count as when its segment is unlinked, at most.
+def oldest_us(newest_us: int, behind_us: int | None, now_us: int, jumps: Sequence[tuple[int, int]]) -> int:
+    """How old a segment with that newest stamp may count as when it is unlinked, at most; the segment behind it was
+    begun at `behind_us`.
 
     That was decided by the clock of now, or by the one before a jump of the last moment.
     """
-    ages_us, left_us = [_age_us(stamp_us, now_us, jumps)], DECIDED_US
+    ages_us, left_us = [_age_us(newest_us, behind_us, now_us, jumps)], DECIDED_US
     for number in reversed(range(len(jumps))):
         before_us, after_us = jumps[number]
         left_us -= now_us - after_us
         if left_us < 0:
             break
         now_us = before_us
-        ages_us.append(_age_us(stamp_us, now_us, jumps[:number]))
+        ages_us.append(_age_us(newest_us, behind_us, now_us, jumps[:number]))
     return max(ages_us)
 
 
-def _age_us(stamp_us: int, now_us: int, jumps: Sequence[tuple[int, int]]) -> int:
-    """By the clock of now. A stamp of a clock that was wrong counts as of when that is noticed, or as of when the
-    segment behind it was begun, both of which may follow another jump back. So it is no older than the earliest time
-    that the clock was set to since.
+def _age_us(newest_us: int, behind_us: int | None, now_us: int, jumps: Sequence[tuple[int, int]]) -> int:
+    """By the clock of now. A segment that holds a stamp of a clock that was wrong counts as of when the one behind it
+    was begun. If such a clock stamped that, too, it counts as of when that is noticed, which may follow another jump
+    back: it is no older than the earliest time that the clock was set to since.
     """
-    if not is_ahead(stamp_us, now_us):
-        return now_us - stamp_us
-    since = next((number for number, (before_us, _) in enumerate(jumps) if before_us >= stamp_us), len(jumps))
-    noticed_us = (after_us for _, after_us in jumps[since:] if is_ahead(stamp_us, after_us))
-    return now_us - min(noticed_us, default=stamp_us)
+    if is_ahead(newest_us, now_us) and behind_us is not None:
+        newest_us = behind_us
+    if not is_ahead(newest_us, now_us):
+        return now_us - newest_us
+    since = next(
+        (number for number, (before_us, _) in enumerate(jumps) if before_us >= newest_us), len(jumps)
+    )
+    noticed_us = (after_us for _, after_us in jumps[since:] if is_ahead(newest_us, after_us))
+    return now_us - min(noticed_us, default=newest_us)
 
 
 class DroppedRecords:

@@ -18,8 +18,8 @@ from callboard.actors.settings import TopicSettings as TopicSettings
 from callboard.consumer.consumer import Consumer as Consumer
 from callboard.consumer.messages import ReceivedBatch as ReceivedBatch
 from callboard.consumer.messages import ReceivedMessage as ReceivedMessage
-from callboard.consumer.work import Reject as Reject
-from callboard.consumer.work import Retry as Retry
+from callboard.consumer.verdicts import Reject as Reject
+from callboard.consumer.verdicts import Retry as Retry
 from callboard.dead_letters.kept import DeadLetter as DeadLetter
 from callboard.dead_letters.topics import DeadLetterTopic as DeadLetterTopic
 from callboard.group import Group as Group

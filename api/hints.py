@@ -12,10 +12,10 @@ from callboard.actors.settings import TopicChanges as TopicChanges
 from callboard.actors.settings import TopicOptions as TopicOptions
 from callboard.consumer.contexts import Batches as Batches
 from callboard.consumer.contexts import Receiving as Receiving
+from callboard.consumer.handler_calls import Handler as Handler
 from callboard.consumer.mixed_batch import MixedBatch as MixedBatch
 from callboard.consumer.reader import BatchReader as BatchReader
 from callboard.consumer.reader import RecordReader as RecordReader
-from callboard.consumer.work import Handler as Handler
 from callboard.dead_letters.kept import KeptLetters as KeptLetters
 from callboard.dead_letters.topics import ForwardedLetter as ForwardedLetter
 from callboard.dead_letters.topics import Redriven as Redriven

@@ -45,8 +45,9 @@ from callboard.actors.timers.timer_wheel import TimerCounts, TimerWheel
 from callboard.background import BackgroundActors
 from callboard.consumer.consumer import Consumer
 from callboard.consumer.fetcher import Fetcher
+from callboard.consumer.handler_calls import Handler
 from callboard.consumer.several_topics import check_group_name, read_topics
-from callboard.consumer.work import GRACE_S, Handler, Working, check_settings_of_work
+from callboard.consumer.work import GRACE_S, Working, check_settings_of_work
 from callboard.dead_letters.topics import DeadLetterTopic
 from callboard.group import Group
 from callboard.log.errors import (

@@ -14,8 +14,9 @@ from callboard.actors.partition.commands import Acks, Flush, PartitionStatistics
 from callboard.actors.settings import GroupOptions, Start, TopicSettings
 from callboard.consumer.consumer import Consumer
 from callboard.consumer.fetcher import Fetcher
+from callboard.consumer.handler_calls import Handler
 from callboard.consumer.reader import BatchReader, RecordReader
-from callboard.consumer.work import GRACE_S, Handler, Working, check_settings_of_work
+from callboard.consumer.work import GRACE_S, Working, check_settings_of_work
 from callboard.dead_letters.kept import KeptLetters
 from callboard.log.errors import PublishFailed, StorageError
 from callboard.log.plain import refuse_copy

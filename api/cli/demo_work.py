@@ -40,7 +40,7 @@ from callboard.cli.files import RecordFile, read_record_lines
 from callboard.cli.group import first_error, run
 from callboard.cli.processes import wait_for_parent_to_go
 from callboard.consumer.messages import ReceivedBatch, ReceivedMessage
-from callboard.consumer.work import Reject, Retry
+from callboard.consumer.verdicts import Reject, Retry
 from callboard.log.errors import (
     ActorCrashed,
     AskTimeout,

@@ -17,6 +17,8 @@ import attrs
 import trio
 
 import callboard
+from callboard.consumer.fetcher import Fetcher
+from callboard.consumer.handler_calls import HandlerSettlements
 from callboard.consumer.messages import ReceivedMessage
 from callboard.consumer.work import Working
 from callboard.log.errors import CallboardError, InternalError
@@ -171,10 +173,9 @@ class JoinNotice:
 
 
 class ObservedWorking(Working):
-    """One call of `work`, whose settlements stand in the history."""
+    """One call of `work`, of which the history says when it has left."""
 
     observed: ObservedConsumer
-    handlers: Handlers
     has_left: bool = False
 
     def leave(self) -> None:
@@ -189,6 +190,15 @@ class ObservedWorking(Working):
             await super()._hold()
         finally:
             self.leave()
+
+
+class ObservedSettlements(HandlerSettlements):
+    """Settlements that stand in the history."""
+
+    def __init__(self, fetcher: Fetcher, observed: ObservedConsumer, handlers: Handlers) -> None:
+        super().__init__(fetcher)
+        self.observed = observed
+        self.handlers = handlers
 
     async def ack(self, message: ReceivedMessage) -> None:
         """As the production code, recorded."""
@@ -232,8 +242,9 @@ class HandlerWorkload(BrokerWorkload):
         inner = topic.subscribe(group, name=member_name(who, life), **settings)
         consumer = ObservedConsumer(world, machine.number, inner, topic.name, who, life)
         handle = partial(self._handle_one, consumer, handlers)
-        working = ObservedWorking(inner._fetcher, handle, traffic.concurrency, traffic.grace_s)
-        working.observed, working.handlers = consumer, handlers
+        settlements = ObservedSettlements(inner._fetcher, consumer, handlers)
+        working = ObservedWorking(inner._fetcher, handle, traffic.concurrency, traffic.grace_s, settlements)
+        working.observed = consumer
         consumer._record("joining", life, detail=plain(settings))
         world.consumers[who] = consumer
         try:

@@ -18,7 +18,7 @@ import trio
 from callboard.actors.catalog.state import GroupRecord, TopicRecord
 from callboard.actors.partition.choice.addressing import FOR_GROUP
 from callboard.actors.settings import GroupSettings, TopicSettings
-from callboard.consumer.work import Handler
+from callboard.consumer.handler_calls import Handler
 from callboard.log.errors import GroupNotFound, InvalidArgument
 from callboard.log.format.columns import Columns
 from callboard.offline import OfflineDirectory, files_below, recording_at

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 import callboard
-from callboard.consumer.work import AHEAD_S
+from callboard.consumer.backlog import AHEAD_S
 from callboard.log.limits import WITHHELD_MAX
 
 SETTINGS = ({}, {"max_deliveries": 5}, {"ordering": "key"})

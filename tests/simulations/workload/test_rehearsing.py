@@ -11,7 +11,7 @@ import pytest
 import trio
 
 import callboard
-from callboard.consumer.work import Handler
+from callboard.consumer.handler_calls import Handler
 from callboard.log.errors import GroupNotFound, TopicNotFound
 from callboard.log.host.clock import HostClock
 from callboard.simulations.workload.analysis import Latency

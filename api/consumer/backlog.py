@@ -55,8 +55,12 @@ class Backlog:
     def _size(self) -> int:
         return len(self.ready) + self._keys.behind_count
 
+    def is_wanting(self) -> bool:
+        """Whether another message may come, however many handlers are free."""
+        return not self._is_slow and len(self.ready) + self._keys.behind_count < self._size_max
+
     async def wait_for_want(self, free_handlers: Callable[[], int]) -> None:
-        """Return when another message is wanted; at once, as a rule."""
+        """Return when another message may come."""
         if self._size() >= self._size_max:
             await self._wait_for_room()
         while self._is_slow:
@@ -88,7 +92,7 @@ class Backlog:
 
     def look_for_room(self) -> None:
         """A handler has taken a message, or is free: more may be wanted."""
-        if self._is_slow or self._size() <= self._size_max // 2:
+        if self._is_slow or len(self.ready) + self._keys.behind_count <= self._size_max // 2:
             self._has_room.set()
 
     def end(self, message: ReceivedMessage) -> None:
@@ -98,11 +102,10 @@ class Backlog:
             self._is_slow = False
             consumer.pace.units_max = UNITS_MAX
             self._has_room.set()
-        following = self._keys.end(message)
+        following, was_slow = self._keys.end(message)
         if following is not None:
             self.ready.append(following)
             self._wake()
-        was_slow = self._keys.end_slow(message)
         if was_slow or (consumer.settings.ordering != "none" and not self.ready):
             # An ack that lingers holds back what comes after its message: of a slow key, or in a group with an order.
             consumer.lazy_acks.send()

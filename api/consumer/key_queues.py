@@ -86,29 +86,23 @@ class KeyQueues:
         self._leases.give_back_messages([message], behind=first)
         return True
 
-    def end(self, message: ReceivedMessage) -> ReceivedMessage | None:
-        """A message is done with: the next one of its key, which may be handled now."""
-        key = _key_of(message)
+    def end(self, message: ReceivedMessage) -> tuple[ReceivedMessage | None, bool]:
+        """A message is done with: the next one of its key, which may be handled now; and whether the key was slow."""
+        key, following = _key_of(message), None
         if key is None:
-            return None
+            return None, False
         behind = self._behind.get(key)
         if behind is None:
             self._first.pop(key, None)
-            return None
-        self.behind_count -= 1
-        self._first[key] = following = behind.popleft()
-        if not behind:
-            del self._behind[key]
-        return following
-
-    def end_slow(self, message: ReceivedMessage) -> bool:
-        """Whether the key of a message that is done with was slow. It is slow no longer."""
-        key = _key_of(message) if self._slow else None
-        highest = None if key is None else self._slow.pop(key, None)
-        if key is None or highest is None:
-            return False
-        self._remember_given_back(key, highest)
-        return True
+        else:
+            self.behind_count -= 1
+            self._first[key] = following = behind.popleft()
+            if not behind:
+                del self._behind[key]
+        highest = self._slow.pop(key, None)
+        if highest is not None:
+            self._remember_given_back(key, highest)
+        return following, highest is not None
 
     # -- giving back
 

@@ -115,7 +115,8 @@ class Working:
     async def _fetch(self) -> Never:
         consumer, backlog = self._consumer, self._backlog
         while True:
-            await backlog.wait_for_want(self._tasks.free)
+            if not backlog.is_wanting():
+                await backlog.wait_for_want(self._tasks.free)
             try:
                 message = await consumer.get()
             except (StorageError, TopicNotFound) as error:

@@ -22,7 +22,7 @@ import callboard
 from callboard import events, hints, statistics
 from callboard.actors import settings
 from callboard.cli import exits
-from callboard.cli.group import callboard as command_line
+from callboard.cli.command_line import callboard as command_line
 from callboard.log import errors
 from callboard.simulations.proof.proving import caught_by
 from callboard.simulations.proof.safeguards import filled

@@ -43,7 +43,7 @@ def serve(control: socket.socket) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    for module in pkgutil.iter_modules(callboard.cli.__path__, "callboard.cli."):
+    for module in pkgutil.walk_packages(callboard.cli.__path__, "callboard.cli."):
         importlib.import_module(module.name)
     gc.collect()
     gc.freeze()

@@ -8,7 +8,7 @@ import sys
 def main() -> None:
     """Entry point of the `callboard` script."""
     try:
-        from callboard.cli.group import run_command_line
+        from callboard.cli.command_line import run_command_line
     except KeyboardInterrupt:
         sys.exit(130)
     run_command_line()

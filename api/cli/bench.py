@@ -19,7 +19,7 @@ import trio
 from rich.console import Console
 
 from callboard.cli.files import BareFile, temporary_directory
-from callboard.cli.group import run, telling_end
+from callboard.cli.interruption import run, telling_end
 from callboard.cli.options import FiniteFloat, json_option
 from callboard.cli.output import facts, print_json, say, show, table
 from callboard.control.server import plain

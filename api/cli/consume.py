@@ -17,7 +17,7 @@ import trio
 
 from callboard.actors.names import check_name
 from callboard.cli.found import find_topic
-from callboard.cli.group import run
+from callboard.cli.interruption import run
 from callboard.cli.messages import record_to_json
 from callboard.cli.options import directory_option, json_option, parse_start
 from callboard.cli.output import say, to_json

@@ -10,8 +10,9 @@ import click
 import trio
 
 from callboard.actors.names import check_name, no_group, no_topic
-from callboard.cli.group import CommandGroup, run
+from callboard.cli.command_line import CommandGroup
 from callboard.cli.inspect import ask_runtime, asking
+from callboard.cli.interruption import run
 from callboard.cli.options import FiniteFloat, directory_option, json_option
 from callboard.cli.output import counted, legible, plain_bytes, print_json, say, show, table
 from callboard.log.errors import InvalidArgument

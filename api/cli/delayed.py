@@ -12,8 +12,9 @@ from typing import Any, Final
 import click
 
 from callboard.actors.names import check_name
-from callboard.cli.group import CommandGroup, run
+from callboard.cli.command_line import CommandGroup
 from callboard.cli.inspect import ask_runtime, asking
+from callboard.cli.interruption import run
 from callboard.cli.options import directory_option, json_option
 from callboard.cli.output import counted, legible, plain_bytes, print_json, say, show, table
 from callboard.offline import require_directory

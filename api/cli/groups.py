@@ -11,7 +11,7 @@ import click
 
 from callboard.actors.names import OWN_GROUPS, check_name, check_not_own_group
 from callboard.actors.settings import GROUP_FIELDS, check
-from callboard.cli.group import CommandGroup
+from callboard.cli.command_line import CommandGroup
 from callboard.cli.inspect import ask_runtime
 from callboard.cli.options import all_option, directory_option, json_option, parse_settings, zoned
 from callboard.cli.output import facts, print_json, say, show, table, to_json

@@ -12,7 +12,7 @@ from rich.tree import Tree
 
 from callboard.actors.names import OWN_GROUPS
 from callboard.cli.found import find_topic
-from callboard.cli.group import run
+from callboard.cli.interruption import run
 from callboard.cli.options import all_option, directory_option, json_option
 from callboard.cli.output import counted, print_json, show, size_text, table
 from callboard.control.server import CHANGING, ControlClient, answer

@@ -9,7 +9,7 @@ import attrs
 import click
 
 from callboard.cli import exits
-from callboard.cli.group import run
+from callboard.cli.interruption import run
 from callboard.cli.journals import PartitionReset, content_problems, reset_groups, with_contents
 from callboard.cli.options import directory_option, json_option
 from callboard.cli.output import Advance, counted, print_json, progress, show, size_text

@@ -15,7 +15,7 @@ import click
 from callboard.actors.names import check_name
 from callboard.actors.partition.commands import Acks
 from callboard.cli.found import find_topic
-from callboard.cli.group import finished, run
+from callboard.cli.interruption import finished, run
 from callboard.cli.messages import FIELDS, message_from_json
 from callboard.cli.options import FiniteFloat, bytes_of, directory_option, json_option, zoned
 from callboard.cli.output import Advance, counted, print_json, progress, say

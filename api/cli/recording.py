@@ -11,7 +11,8 @@ from typing import Any, Final
 import click
 
 from callboard.cli import exits
-from callboard.cli.group import CommandGroup, run
+from callboard.cli.command_line import CommandGroup
+from callboard.cli.interruption import run
 from callboard.cli.messages import record_to_json
 from callboard.cli.options import bytes_of, directory_option, json_option, parse_start, zoned
 from callboard.cli.output import counted, facts, print_json, say, show, size_text, to_json

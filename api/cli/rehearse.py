@@ -13,8 +13,9 @@ import click
 
 from callboard.actors.kernel.failures import describe
 from callboard.cli import exits
+from callboard.cli.errors import first_error
 from callboard.cli.files import empty_directory, temporary_directory, working_folder
-from callboard.cli.group import first_error, run
+from callboard.cli.interruption import run
 from callboard.cli.options import FiniteFloat, json_option
 from callboard.cli.output import print_json, progress, show, table
 from callboard.cli.replay import speed_option

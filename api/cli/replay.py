@@ -13,7 +13,7 @@ import click
 from callboard.actors.names import check_name
 from callboard.actors.settings import TOPIC_FIELDS, TopicSettings, topic_settings
 from callboard.cli.files import is_unused
-from callboard.cli.group import run
+from callboard.cli.interruption import run
 from callboard.cli.options import json_option, parse_settings
 from callboard.cli.output import Advance, counted, facts, print_json, progress, say, show
 from callboard.cli.recording import from_option, parse_span, to_option

@@ -9,7 +9,7 @@ import click
 from callboard.actors.names import check_name
 from callboard.actors.recurring.cron import check_cron
 from callboard.actors.recurring.spec import MISSED
-from callboard.cli.group import CommandGroup
+from callboard.cli.command_line import CommandGroup
 from callboard.cli.inspect import ask_runtime
 from callboard.cli.options import F, FiniteFloat, bytes_of, directory_option, json_option
 from callboard.cli.output import plain_bytes, print_json, say, show, table

@@ -18,8 +18,9 @@ from callboard.actors.settings import (
     topic_settings,
 )
 from callboard.cli import exits
-from callboard.cli.group import CommandGroup, run
+from callboard.cli.command_line import CommandGroup
 from callboard.cli.inspect import ask_runtime
+from callboard.cli.interruption import run
 from callboard.cli.options import directory_option, json_option, parse_settings
 from callboard.cli.output import duration_text, facts, print_json, say, show, size_text, table, to_json
 from callboard.cli.streams import is_interactive

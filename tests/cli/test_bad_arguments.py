@@ -20,7 +20,7 @@ import trio
 
 from callboard.actors.settings import GROUP_FIELDS, TOPIC_FIELDS
 from callboard.cli import exits
-from callboard.cli.group import callboard, run_command_line
+from callboard.cli.command_line import callboard, run_command_line
 from callboard.cli.options import FiniteFloat
 
 LONG = ("bench", "demo", "simulate")

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from callboard.cli import exits
-from callboard.cli.group import COMMANDS, HIDDEN, code_of
+from callboard.cli.command_line import COMMANDS, HIDDEN
+from callboard.cli.errors import code_of
 from callboard.log import errors
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from callboard.cli.demo import digests_of
-from callboard.cli.demo_stage import Stage
+from callboard.cli.demo.command import digests_of
+from callboard.cli.demo.stage import Stage
 from callboard.cli.files import RecordFile, read_lines, read_record_lines, read_traffic
 from callboard.log.errors import InvalidArgument, StorageError
 from callboard.recordings import Format, LineColumns, Tally, read_events

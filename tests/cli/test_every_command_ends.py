@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from callboard.cli.group import HIDDEN
+from callboard.cli.command_line import HIDDEN
 from tests.cli.test_bad_arguments import COMMANDS
 from tests.cli.test_dead_letters import returns  # noqa: F401 (a fixture)
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from callboard.cli.group import telling_end
 from callboard.cli.hints import as_commands
+from callboard.cli.interruption import telling_end
 
 
 @pytest.mark.parametrize(

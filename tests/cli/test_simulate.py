@@ -76,7 +76,7 @@ def load_weights():
 registry.load_weights = load_weights
 
 if os.environ.get("PLANTED") == "stuck":
-    import callboard.cli.simulate_sweep as simulate_sweep
+    import callboard.cli.simulate.sweep as simulate_sweep
     simulate_sweep.STUCK_AFTER_S = 0.2
 if os.environ.get("PLANTED") == "unmet":
     import callboard.simulations.search.coverage as coverage

@@ -6,7 +6,7 @@ import ast
 import re
 from typing import Any
 
-from callboard.cli.group import COMMANDS
+from callboard.cli.command_line import COMMANDS
 
 LINE_CHARACTERS_MAX = 120  # for prose; the formatter breaks code at 110
 

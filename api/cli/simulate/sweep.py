@@ -10,10 +10,10 @@ from typing import Any, Final
 import attrs
 import trio
 
+from callboard.cli.errors import first_error
 from callboard.cli.files import find_file, prepare_folder, write_whole
-from callboard.cli.group import first_error
 from callboard.cli.output import Advance, counted, progress, say
-from callboard.cli.simulate_pool import WorkerGone, WorkerProcess, one_worker, run_all
+from callboard.cli.simulate.pool import WorkerGone, WorkerProcess, one_worker, run_all
 from callboard.log.errors import InvalidArgument
 from callboard.simulations.machines import MACHINES
 from callboard.simulations.search.stored_failure import StaleFailure

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import RenderableType
 
 from callboard.cli.output import counted, facts, table
-from callboard.cli.simulate_sweep import Search
+from callboard.cli.simulate.sweep import Search
 from callboard.simulations.machines import MACHINES
 from callboard.simulations.search.coverage import CoverageRow, uncovered
 from callboard.simulations.search.sweep import Result, ScenarioTally

@@ -16,15 +16,15 @@ import click
 import callboard
 from callboard.cli import exits
 from callboard.cli.files import check_target, code_fingerprint, copy_file, cores, find_file
-from callboard.cli.group import run
+from callboard.cli.interruption import run
 from callboard.cli.options import FiniteFloat, json_option
 from callboard.cli.output import print_json, say, show
-from callboard.cli.scenarios import find_scenario, packages_of, weight_of
-from callboard.cli.simulate_checks import check_determinism, explore, prove
-from callboard.cli.simulate_pool import one_worker
-from callboard.cli.simulate_replay import simulate_replay_command
-from callboard.cli.simulate_show import scenario_table, searched_lines, searched_to_dict
-from callboard.cli.simulate_sweep import Search
+from callboard.cli.simulate.checks import check_determinism, explore, prove
+from callboard.cli.simulate.pool import one_worker
+from callboard.cli.simulate.replay import simulate_replay_command
+from callboard.cli.simulate.scenarios import find_scenario, packages_of, weight_of
+from callboard.cli.simulate.sweep import Search
+from callboard.cli.simulate.tables import scenario_table, searched_lines, searched_to_dict
 from callboard.cli.streams import check_directory
 from callboard.log.errors import InvalidArgument, StorageError
 from callboard.simulations.machines import MACHINES

@@ -19,11 +19,12 @@ import trio
 
 from callboard.actors.partition.choice.addressing import FOR_GROUP
 from callboard.cli import exits
-from callboard.cli.demo_account import DemoHistory, Left, account_table
-from callboard.cli.demo_stage import DEAD_TOPIC, ONE, THREE, TOPIC, TWO, Stage
-from callboard.cli.demo_work import identify, kept, origin_of, unsettled
+from callboard.cli.demo.account import DemoHistory, Left, account_table
+from callboard.cli.demo.stage import DEAD_TOPIC, ONE, THREE, TOPIC, TWO, Stage
+from callboard.cli.demo.work import identify, kept, origin_of, unsettled
+from callboard.cli.errors import first_error
 from callboard.cli.files import empty_directory, read_record_lines, temporary_directory
-from callboard.cli.group import first_error, run, telling_end
+from callboard.cli.interruption import run, telling_end
 from callboard.cli.output import counted, progress, say, show, to_json
 from callboard.cli.processes import spawn_callboard
 from callboard.cli.traffic_options import empty_key_option, time_format_option

@@ -12,10 +12,10 @@ import attrs
 
 from callboard.cli import exits
 from callboard.cli.files import prepare_folder, remove_file, trace_lines
-from callboard.cli.group import run
+from callboard.cli.interruption import run
 from callboard.cli.output import Advance, print_json, progress, say, show
-from callboard.cli.simulate_pool import one_worker, run_all
-from callboard.cli.simulate_show import proof_table
+from callboard.cli.simulate.pool import one_worker, run_all
+from callboard.cli.simulate.tables import proof_table
 from callboard.log.host.entropy import HostEntropy
 from callboard.simulations.proof import SAFEGUARDS
 from callboard.simulations.proof.proving import check_names, is_as_stored

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import trio
 
-from callboard.cli.group import first_error
+from callboard.cli.errors import first_error
 from callboard.cli.output import to_json
 from callboard.cli.processes import ChildProcess, spawn_callboard
 from callboard.log.errors import CallboardError, InvalidArgument, StorageError

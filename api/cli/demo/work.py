@@ -8,7 +8,7 @@ it was awaited. An acknowledgement that fails is not repeated: the message comes
 
 The handler has a bug: some messages it can never handle. They become dead letters, which the router takes to a topic of
 their own. Act three has a mended handler; when all else is settled it has the dead letters delivered again.
-`demo_account` says what the lines mean.
+`account` says what the lines mean.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ import trio
 
 from callboard.actors.kernel.events import ActorRestarted
 from callboard.actors.partition.companion_partitions import dead_letter_records
-from callboard.cli.demo_account import acknowledged_events
-from callboard.cli.demo_stage import (
+from callboard.cli.demo.account import acknowledged_events
+from callboard.cli.demo.stage import (
     BUG_REASON,
     DEAD_TOPIC,
     GROUP,
@@ -36,8 +36,9 @@ from callboard.cli.demo_stage import (
     Stage,
     WorkFailure,
 )
+from callboard.cli.errors import first_error
 from callboard.cli.files import RecordFile, read_record_lines
-from callboard.cli.group import first_error, run
+from callboard.cli.interruption import run
 from callboard.cli.processes import wait_for_parent_to_go
 from callboard.consumer.messages import ReceivedBatch, ReceivedMessage
 from callboard.consumer.verdicts import Reject, Retry

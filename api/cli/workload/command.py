@@ -8,14 +8,14 @@ import attrs
 import click
 
 from callboard.cli import files
-from callboard.cli.group import CommandGroup
+from callboard.cli.command_line import CommandGroup
 from callboard.cli.options import FiniteFloat, bucket_option, json_option, spark_options
 from callboard.cli.output import counted, facts, print_json, progress, say, show, size_text, table
 from callboard.cli.traffic_options import delimiter_of, empty_key_option, time_format_option
-from callboard.cli.workload_analyse import analyse
-from callboard.cli.workload_compare import compare
-from callboard.cli.workload_pipeline import pipeline
-from callboard.cli.workload_rescale import rescale, show_made
+from callboard.cli.workload.analyse import analyse
+from callboard.cli.workload.compare import compare
+from callboard.cli.workload.pipeline import pipeline
+from callboard.cli.workload.rescale import rescale, show_made
 from callboard.log.errors import InvalidArgument
 from callboard.message import from_us
 from callboard.recordings.lines import LineColumns

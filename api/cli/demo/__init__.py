@@ -1,0 +1,1 @@
+"""`callboard demo`: its acts, what their processes print, and the account of it all."""

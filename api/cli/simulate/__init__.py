@@ -1,0 +1,1 @@
+"""`callboard simulate`: the command, its worker processes, and what it prints."""

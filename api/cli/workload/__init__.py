@@ -1,0 +1,1 @@
+"""`callboard workload`: traffic, recordings and profiles; jobs run on Spark."""

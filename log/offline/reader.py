@@ -91,6 +91,8 @@ class LogReader:
     """A file in a wrong place was met: all of them are placed by their headers from now on."""
     visible_end: int = 0
     """Records below this offset may be read, as of the last refresh."""
+    _committed: Committed = attrs.Factory(partial(Committed, 0, 0))
+    """What the file said then."""
     _views: OrderedDict[int, View] = attrs.Factory(OrderedDict)
 
     @classmethod
@@ -107,7 +109,8 @@ class LogReader:
 
     async def refresh(self) -> int:
         """Look how far the log may be read now; returns `visible_end`. Raises `StorageError`."""
-        end = await self._committed_end()
+        self._committed = await self._load_committed()
+        end = self._committed.visible_end
         if end != self.visible_end or not self._bases:
             self.visible_end = end
             await self._list()
@@ -210,7 +213,7 @@ class LogReader:
 
     # -- where things are ---------------------------------------------------------------------------------------
 
-    async def _committed_end(self) -> int:
+    async def _load_committed(self) -> Committed:
         path = f"{self.directory}/{COMMITTED_NAME}"
         data: bytes | None = None
         for _ in range(COMMITTED_TRIES):
@@ -219,12 +222,12 @@ class LogReader:
                 ends = decode_committed(data or b"")
                 if ends.is_foreign(self.directory):
                     raise _unreadable(path, FOREIGN)
-                return ends.visible_end
+                return ends
         if not says_nothing(data or b""):
             raise _unreadable(path, "it is damaged")
         if data is None and await self._holds_records():
             raise _unreadable(path, GONE)
-        return 0  # a power loss may leave nothing but zeros in it
+        return Committed(0, 0)  # a power loss may leave nothing but zeros in it
 
     async def _holds_records(self) -> bool:
         """Whether there are frames. A log without a committed file has none while it is made."""
@@ -242,12 +245,11 @@ class LogReader:
         """List the segments (L1), and forget the open files: some may have been replaced."""
         await self.close()
         sizes = segment_sizes(await self._files.list(self.directory))
-        if self._is_misplaced:
+        if self._is_misplaced or await self._begins_with_noise(next(iter(sizes), 0)):
+            self._is_misplaced = True
             try:
                 headers, _ = await read_headers(self._files, self.directory, sizes)
-                placing = place_segments(
-                    self.directory, headers, Committed(self.visible_end, self.visible_end)
-                )
+                placing = place_segments(self.directory, headers, self._committed)
                 kept = [name for name in headers if name not in placing.refused]
                 names = {placing.renamed.get(name, name): name for name in kept}
                 found = {base: headers[name] for base, name in names.items()}
@@ -261,6 +263,23 @@ class LogReader:
                 self._genuine = dict.fromkeys(sorted(self._names), True)
                 sizes = dict.fromkeys(self._genuine, 0)
         self._bases = [base for base in sizes if self._genuine.get(base, True)]
+
+    async def _begins_with_noise(self, base: int) -> bool:
+        """Whether the file with the lowest name, `base`, cannot be read, and retention has left the log to begin behind
+        it: what cannot be read further on is met there.
+        """
+        if base >= (self._committed.begins_at(base) or 0):
+            return False
+        try:
+            opened = await open_segment(self._files, segment_path(self.directory, base))
+        except PlanFailed as error:
+            if not isinstance(error.error, FileNotFoundError):
+                raise
+            return False  # retention has dropped it since
+        except SegmentHeaderInvalid:
+            return True
+        await self._files.submit((Close(opened.handle),))
+        return False
 
     async def _end_of(self, base: int) -> int:
         """Where a segment ends (L2), by its successor's header; the last one at the visible end."""

@@ -577,14 +577,16 @@ class Journal:
         return len(verbs)
 
     async def _beginning(self, base: int) -> tuple[int | None, Kind | None]:
-        """When a segment was created, and what snapshot it begins with; nothing of one whose header is damaged."""
+        """When a segment was created, and what snapshot it begins with; nothing of one whose header is damaged, or is
+        another's.
+        """
         try:
             segment = await open_segment(self._files, segment_path(self.directory, base))
         except SegmentHeaderInvalid:
             return None, None
         kind, _ = await announced_snapshot(self._files, segment)
         await self._files.submit((Close(segment.handle),))
-        return segment.header.created_us, kind
+        return (segment.header.created_us, kind) if segment.header.base_offset == base else (None, None)
 
     # -- state --------------------------------------------------------------------------------------------------
 

@@ -164,6 +164,24 @@ async def test_prune_passes_over_headers_that_are_damaged(owner, damaged):
     assert owner.state == [*state, b"more"]
 
 
+async def test_prune_believes_no_segment_that_has_the_name_of_another(owner):
+    """Names do not say which of two that have exchanged them is older: the younger one is not dropped for it."""
+    journal = await owner.open()
+    instants = []
+    for number in range(3):
+        await owner.append(journal, b"%d" % number)
+        owner.clock.shift(10)
+        await journal.snapshot(owner.image())
+        instants.append(owner.clock.wall_us() + 1)
+    await owner.append(journal, b"more")
+    one, other = owner.segments()[:2]
+    files = owner.disk.files()
+    owner.disk.plant_file(one, files[other])
+    owner.disk.plant_file(other, files[one])
+    assert await journal.prune(keep_from_us=instants[0]) == 0
+    assert await journal.prune(keep_from_us=instants[2]) == 3
+
+
 async def test_damaged_snapshot_is_passed_over(owner):
     """A damaged snapshot costs nothing while earlier segments say the same; the owner then heals."""
     journal = await owner.open()

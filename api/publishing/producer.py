@@ -173,11 +173,10 @@ class Producer:
             keys=keys, headers=headers, timestamps=timestamps, ttls=ttls, priorities=priorities
         )
         values = batch_of(values)
+        parts, outcomes = await self._publish(values, columns, partition, acks)
         if not values:
-            self._check_open()
             await trio.lowlevel.checkpoint()
             return Receipts(self._publisher.live.name, 0, ())
-        parts, outcomes = await self._publish(values, columns, partition, acks)
         return summed_up(self._publisher.live.name, parts, outcomes, len(values))
 
     async def next_sequence(self, partition: int = 0) -> int:

@@ -262,10 +262,11 @@ class Publisher:
         level = level_of(acks)
         if plain is not None:
             return await self._publish([plain], level, count)
+        index = None if partition is None else self.checked_partition(partition)
+        batch, dues = unpacked(values, columns), None
         if not count:
             await trio.lowlevel.checkpoint()
             return Receipts(self.live.name, 0, ())
-        batch, dues = unpacked(values, columns), None
         if batch.has_delays:
             if expected_offset is not None:
                 raise InvalidArgument(
@@ -274,7 +275,6 @@ class Publisher:
                 )
             check_guarded(level)
             dues = delays.dues(batch)
-        index = None if partition is None else self.checked_partition(partition)
         if index is None and self._is_alone:
             index = 0
         if expected_offset is not None:

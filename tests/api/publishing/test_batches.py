@@ -329,3 +329,20 @@ async def test_a_message_of_a_batch_is_had_by_its_index(world: Any) -> None:
             await batch.ack()
             again = await consumer.get()
             assert (again.offset, again.attempt) == (3, 2)
+
+
+@pytest.mark.parametrize("by", ["topic", "producer"])
+@pytest.mark.parametrize(
+    "arguments",
+    [{"partition": 99}, {"partition": "0"}, {"keys": [b"one"]}, {"acks": "some"}],
+    ids=["partition", "no number", "columns", "acks"],
+)
+async def test_an_empty_batch_is_refused_for_what_is_wrong_about_it(
+    autojump_clock: Any, world: Any, by: str, arguments: dict[str, Any]
+) -> None:
+    """So a program that names a partition that does not exist hears it before it has messages."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders", partitions=2)
+        async with topic.producer("one") as producer:
+            with pytest.raises(callboard.InvalidArgument):
+                await (topic if by == "topic" else producer).publish_batch([], **arguments)

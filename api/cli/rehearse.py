@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import sys
 from functools import partial
-from importlib import import_module
 from typing import Any
 
 import click
@@ -14,8 +12,9 @@ import click
 from callboard.actors.kernel.failures import describe
 from callboard.cli import exits
 from callboard.cli.errors import first_error
-from callboard.cli.files import empty_directory, temporary_directory, working_folder
+from callboard.cli.files import empty_directory, temporary_directory
 from callboard.cli.interruption import run
+from callboard.cli.named import find_named
 from callboard.cli.options import FiniteFloat, json_option
 from callboard.cli.output import print_json, progress, show, table
 from callboard.cli.replay import speed_option
@@ -28,19 +27,7 @@ from callboard.simulations.workload.rehearsing import Rehearsal, rehearse
 
 def handler_named(name: str) -> Any:
     """The async function of that name, "package.module:function". Raises `InvalidArgument`."""
-    module_name, _, attribute = name.partition(":")
-    folder = working_folder()
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    try:
-        found: Any = import_module(module_name)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except Exception as error:
-        raise InvalidArgument(
-            f"{name!r:.200} cannot be imported: {describe(error)}. Nothing was run. "
-            "Name it as package.module:function, from the folder that has the package."
-        ) from error
+    found = find_named(name, "function", describe)
     if not inspect.iscoroutinefunction(found):
         raise InvalidArgument(
             f"{name!r:.200} is no async function of one message. Nothing was run. Name one."

@@ -259,18 +259,17 @@ class Fetcher:
                         if lease is None:
                             return None
                         fetched.take_untaken()
-                        fetched.put(self._in_order(messages_of(self.settlements, lease)))
+                        messages = messages_of(self.settlements, lease)
+                        if self.topics.have_priorities:
+                            messages = by_priority(
+                                messages, self.settings.starvation_after, self._clock.wall_us()
+                            )
+                        fetched.put(messages)
                 finally:
                     self.lock.release()
             # From here on there is no checkpoint (U1).
             if (message := fetched.take()) is not None:
                 return message
-
-    def _in_order(self, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
-        """Messages of one lease in the order in which they are handed over."""
-        if not self.topics.have_priorities:
-            return messages
-        return by_priority(messages, self.settings.starvation_after, self._clock.wall_us())
 
     async def let_others_run(self) -> None:
         """A checkpoint for cancellation, and one that lets other tasks run unless they have run a moment ago."""

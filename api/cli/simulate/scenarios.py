@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import inspect
 import re
-import sys
 from collections.abc import Iterable
-from importlib import import_module
 from typing import Any, Final
 
 from callboard.actors.kernel.failures import describe, text_of
-from callboard.cli.files import working_folder
+from callboard.cli.named import find_named
 from callboard.log.errors import InvalidArgument
 from callboard.simulations.entropy import SeededEntropy
 from callboard.simulations.faults import FaultSpace
@@ -60,19 +58,7 @@ def find_scenario(name: str) -> Scenario | None:
     """
     if not is_of_a_program(name):
         return registry.SCENARIOS.get(name)
-    module_name, _, attribute = name.partition(SEPARATOR)
-    folder = working_folder()
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    try:
-        found: Any = import_module(module_name)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except Exception as error:
-        raise InvalidArgument(
-            f"{name!r:.200} cannot be imported: {told_with_line(error)}. Nothing was run. "
-            "Name it as package.module:Scenario, from the folder that has the package."
-        ) from error
+    found = find_named(name, "Scenario", told_with_line)
     try:
         scenario: Any = found() if inspect.isclass(found) else found
     except Exception as error:

@@ -60,6 +60,9 @@ if TYPE_CHECKING:
 EXPIRY_GRACE_S: Final = 3600.0
 """A group that no consumer could join, because the directory was closed that long, is not expired before its consumers
 had this long (or its whole `group_expiry`, if that is shorter) to come back."""
+GRACE_STEP_S: Final = 60.0
+"""How much of that each opening takes at least, and how often the catalog hears how much is used: many short openings
+use it up."""
 JOIN_PATIENCE_S: Final = 0.2
 """A consumer that joins waits no longer for partitions that do not answer: what it asks of them comes behind that."""
 LEAVE_PATIENCE_S: Final = STUCK_AFTER_S
@@ -95,10 +98,12 @@ class Coordinator(Actor[CoordinatorCommand]):
         self._idle_since_us = idle_since_us
         self._membership = membership
         self._stamps = membership.stamps
-        self._stamps.resume(() if idle_noticed is None else (idle_noticed,))
         is_known = idle_noticed is not None and idle_noticed[0] == idle_since_us
         self._noticed_us = idle_noticed[1] if idle_noticed is not None and is_known else None
-        """When it was noticed that the instant since which the group is idle is ahead."""
+        """When it was noticed that the instant since which the group is idle is ahead; later than that instant: how
+        much of the grace was used, added to it."""
+        if idle_noticed is not None and idle_noticed[1] < idle_noticed[0]:
+            self._stamps.resume((idle_noticed,))
         self._timers = Timers(directory.wheel)
         self._news = trio.Event()
         self._ended = False
@@ -395,20 +400,45 @@ class Coordinator(Actor[CoordinatorCommand]):
         membership, clock = self._membership, self.context.clock
         if not membership.settings.durable:
             return
-        begun = clock.monotonic()
+        begun, used_before_s = clock.monotonic(), self._used_grace_s
         with self._timers.timer(membership.changed) as timer:
             while True:
                 left, expiry = math.inf, membership.settings.group_expiry
                 if self._idle_since_us is not None and expiry is not None:
                     now_us = clock.wall_us()
                     left = expiry - (now_us - self._believed_since(self._idle_since_us, now_us)) / 1e6
-                    left = max(left, begun + min(expiry, EXPIRY_GRACE_S) - clock.monotonic())
+                    opened_s, grace_s = clock.monotonic() - begun, min(expiry, EXPIRY_GRACE_S)
+                    used_s = min(used_before_s, self._used_grace_s) + opened_s
+                    if left <= 0 < grace_s - used_s:
+                        left = min(grace_s - used_s, self._use_grace(used_s))
+                    else:
+                        if left > 0 and self._used_grace_s:  # by a clock that was ahead
+                            self._noticed_us, used_s = self._idle_since_us, opened_s
+                            self._news.set()
+                        left = max(left, grace_s - used_s)
                 if expiry is not None and left <= 0:
                     self._expired_after = expiry
                     self._end()
                     left = math.inf
                 timer.arm(clock.monotonic() + left)
                 await membership.changed.wait()
+
+    @property
+    def _used_grace_s(self) -> float:
+        """How long the group could be joined, as far as the catalog has heard of it, since it was to expire."""
+        since_us, noticed_us = self._idle_since_us, self._noticed_us
+        return 0.0 if since_us is None or noticed_us is None else max(0, noticed_us - since_us) / 1e6
+
+    def _use_grace(self, used_s: float) -> float:
+        """So much of the grace is used: have the catalog keep that, and a step more; in how long to say it again."""
+        since_us = self._idle_since_us
+        is_ahead_noticed = (
+            since_us is not None and self._noticed_us is not None and self._noticed_us < since_us
+        )
+        if since_us is not None and not is_ahead_noticed and self._used_grace_s < used_s + GRACE_STEP_S / 2:
+            self._noticed_us = since_us + round((used_s + GRACE_STEP_S) * 1e6)
+            self._news.set()
+        return GRACE_STEP_S
 
     def _believed_since(self, idle_since_us: int, now_us: int) -> int:
         """Since when the group is idle. The catalog keeps what is noticed: else each opening would notice it anew."""

@@ -83,6 +83,36 @@ async def test_a_directory_that_was_closed_for_long_opens_with_its_groups(
         assert await names(runtime) == ["group"]
 
 
+async def test_short_openings_expire_a_group_too(autojump_clock: Any, open_again: Open) -> None:
+    """Its consumers have had their hour to come back, in minutes; one that comes back has all of it again."""
+    async with open_again() as runtime:
+        topic = await runtime.create_topic("orders")
+        for name in ("used", "unused"):
+            async with topic.subscribe(name):
+                pass
+    await trio.sleep(8 * DAY)
+    for minute in range(30):
+        async with open_again() as runtime:
+            assert len(await names(runtime)) == 2, minute
+            await trio.sleep(30)
+        await trio.sleep(DAY)
+    async with open_again() as runtime, runtime.topic("orders").subscribe("used"):
+        pass
+    await trio.sleep(8 * DAY)
+    openings = 0
+    while True:
+        async with open_again() as runtime:
+            await trio.sleep(30)
+            if await names(runtime) == ["used"]:
+                break
+        openings += 1
+        await trio.sleep(DAY)
+    assert 20 <= openings <= 40
+    async with open_again() as runtime:
+        await trio.sleep(1800)
+        assert await names(runtime) == ["used"]
+
+
 async def test_very_many_groups_come_and_go_at_once(autojump_clock: Any, open_again: Open) -> None:
     """More coordinators than the catalog's mailbox holds have news for it: none of them crashes, nothing is lost."""
     async with open_again() as runtime:

@@ -14,6 +14,7 @@ H3  Such acks are sent at the latest when the consumer fetches, flushes or ends,
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
@@ -30,8 +31,10 @@ from callboard.log.errors import (
     CallboardError,
     LeaseLost,
     MailboxFull,
+    StorageError,
     TopicNotFound,
 )
+from callboard.log.limits import STUCK_AFTER_S
 
 if TYPE_CHECKING:
     from callboard.consumer.leases import ConsumerLease, ConsumerLeases, Settled
@@ -235,20 +238,18 @@ class LazyAcks:
             self._note_lost(port, message, lost)
 
     async def flush(self, *, is_leaving: bool = False) -> None:
-        """See `Consumer.flush`. Leaving, nothing is said of acks in deleted topics."""
+        """See `Consumer.flush`. Leaving, nothing is said of acks in deleted topics, and it gives up with an indefinite
+        `StorageError` when no outcome has come for `STUCK_AFTER_S`.
+        """
         async with self._collecting:
             await self._flush(is_leaving)
 
     async def _flush(self, is_leaving: bool) -> None:
-        await self.send_waiting()
-        self._look_at_all()  # what a cancelled flush waited for is asked again before partitions sync
-        # What has an outcome is synced. The other partitions sync now, all at the same time; one whose mailbox is full
-        # does so by itself when the linger of its acks is over.
-        for port in dict.fromkeys([sent.port for sent in self.sent if not sent.reply.done]):
-            with suppress(CallboardError):
-                port.ref.tell_nowait(c.Flush(acks_only=True))
-        while self.sent:
-            await self._collect_oldest()
+        patience_s = STUCK_AFTER_S if is_leaving else math.inf
+        with trio.move_on_after(patience_s) as waiting:
+            await self._take_all(waiting, patience_s)
+        if waiting.cancelled_caught:
+            raise self._unanswered()
         failed, self._failed = self._failed, None
         if is_leaving:
             is_live = self._leases.session.directory.is_live
@@ -259,6 +260,31 @@ class LazyAcks:
         if self._lost:
             raise self._lost_meanwhile()
         await trio.lowlevel.checkpoint()
+
+    async def _take_all(self, waiting: trio.CancelScope, patience_s: float) -> None:
+        """Send what was gathered and take all outcomes; each that comes puts off the end of `waiting`."""
+        await self.send_waiting()
+        self._look_at_all()  # what a cancelled flush waited for is asked again before partitions sync
+        # What has an outcome is synced. The other partitions sync now, all at the same time; one whose mailbox is full
+        # does so by itself when the linger of its acks is over.
+        for port in dict.fromkeys([sent.port for sent in self.sent if not sent.reply.done]):
+            with suppress(CallboardError):
+                port.ref.tell_nowait(c.Flush(acks_only=True))
+        while self.sent:
+            await self._collect_oldest()
+            waiting.deadline = trio.current_time() + patience_s
+
+    def _unanswered(self) -> StorageError:
+        """The error of a consumer that leaves, for acks of which it waits no longer."""
+        self._look_at_all()
+        labels = {sent.port.label for sent in self.sent} | {each.lease.port.label for each in self.gathered}
+        error = StorageError(
+            f"acks of group {self._leases.group!r} in {', '.join(sorted(labels))} have had no answer for"
+            f" {STUCK_AFTER_S:g} s: the disk may hang. They count if the partition can still write them; else their"
+            " messages are delivered again. Look at `callboard stats`."
+        )
+        error.indefinite = True
+        return error
 
     def _lost_meanwhile(self) -> LeaseLost:
         """The error for acks that were not awaited and came too late."""

@@ -130,9 +130,32 @@ async def test_a_deadline_bounds_how_long_leaving_waits_for_lazy_acks(
                 world.disk.hang(topic.topic_id)
                 for message in messages:
                     await message.ack(wait=False)
-                scope.deadline = trio.current_time() + 5
+                scope.deadline = trio.current_time() + 2
         assert scope.cancelled_caught
-        assert trio.current_time() - begun < 6
+        assert trio.current_time() - begun < 3
+        world.disk.unhang()
+        await trio.sleep(60)
+        async with topic.subscribe("group") as consumer:
+            assert await consumer.get(timeout=60) is None
+
+
+async def test_leaving_waits_no_longer_than_other_calls_for_lazy_acks_on_a_disk_that_hangs(
+    autojump_clock: Any, world: Any
+) -> None:
+    """It raises an indefinite error that names the partition, departs, and the acks count when the disk answers."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 5)
+        with pytest.raises(
+            callboard.StorageError, match=f"acks of group 'group' in {topic.name}/0"
+        ) as caught:
+            async with topic.subscribe("group") as consumer:
+                messages = [await consumer.get() for _ in range(5)]
+                world.disk.hang(topic.topic_id)
+                for message in messages:
+                    await message.ack(wait=False)
+                begun = trio.current_time()
+        assert caught.value.indefinite
+        assert 5 <= trio.current_time() - begun < 6
         world.disk.unhang()
         await trio.sleep(60)
         async with topic.subscribe("group") as consumer:

@@ -174,7 +174,7 @@ def _child_problems(spec: ChildSpec) -> list[str]:
             spec.intensity is None or _intensity(spec.intensity),
             (
                 f"intensity must be a whole number from 0 to {RESTART_INTENSITY_MAX}, or math.inf, not "
-                "{spec.intensity!r}"
+                "{spec.intensity}"
             ),
         ),
         (

@@ -3,7 +3,8 @@
 Invariants
 ----------
 T1  No task of the tree runs outside the `async with`.
-T2  The body's exception is raised unchanged, never in a group; after a cancellation, `Cancelled` is raised.
+T2  The body's exception is raised unchanged, never in a group, unless the root gave up (T4) or Ctrl-C came (T5); after
+    a cancellation, `Cancelled` is raised.
 T3  Cancellation from outside does not cancel the tasks of the tree: it ends the body, and then the tree stops in order,
     last first. Each child has its grace and is killed when that is over.
 T4  When the root gives up, the body is cancelled and `RestartLimitReached` is raised.

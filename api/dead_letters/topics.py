@@ -240,7 +240,10 @@ class DeadLetterTopic:
                 await self._note_sent(partition, handled, producers)
             except BaseException:
                 # The settling is repeated when it was cut off itself: that settles nothing twice.
-                with trio.CancelScope(shield=True, deadline=trio.current_time() + HANDLED_S):
+                with (
+                    suppress(CallboardError),
+                    trio.CancelScope(shield=True, deadline=trio.current_time() + HANDLED_S),
+                ):
                     await self._note_sent(partition, handled, producers)
                 raise
             return len(handled)
@@ -382,7 +385,6 @@ class DeadLetterTopic:
         """
         check_choose(choose)
         limit = check_limit(limit)
-        check_choose(choose)
         done = 0
         for port in self._live.ports:
             for start, stop in await self._unhandled(port):

@@ -1,4 +1,4 @@
-"""Web traffic: read from log files, measured into a profile of numbers, and made from one. Sans I/O."""
+"""Recordings of topics, and web traffic: read from log files, measured into a profile of numbers, and made from one."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class KeyCount:
         self._sift()
 
     def _sift(self) -> None:
-        if len(self._hashes) > KEPT:
+        if len(self._hashes) >= KEPT:
             self._hashes = set(sorted(self._hashes)[:KEPT])
             self._is_cut = True
 

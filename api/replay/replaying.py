@@ -206,6 +206,8 @@ class _Replaying:
         self._tally = ReplayTally(held_s=[0.0] * target.partitions)
         self._stored: int | None = None
         self._failure: CallboardError | None = None
+        self._raised: Exception | None = None
+        """What `on_progress` raised."""
 
     async def run(self, on_progress: Heard | None, every_s: float) -> ReplayReport:
         clock = self._clock
@@ -220,7 +222,7 @@ class _Replaying:
             pace = Pace(self._wanted.speed, clock.monotonic(), origin)
             async with trio.open_nursery() as nursery:
                 if on_progress is not None:
-                    nursery.start_soon(self._tell, pace, on_progress, every_s)
+                    nursery.start_soon(self._report_progress, nursery, pace, on_progress, every_s)
                 async with trio.open_nursery() as working:
                     self._start(working, feeds, pace)
                 nursery.cancel_scope.cancel()
@@ -228,8 +230,10 @@ class _Replaying:
             with trio.CancelScope(shield=True):
                 for feed in feeds:
                     await feed.aclose()
-            if on_progress is not None:  # however it ended
+            if on_progress is not None and self._raised is None:  # however it ended
                 on_progress(self._progress(pace))
+        if self._raised is not None:
+            raise self._raised
         if self._failure is not None:
             raise self._failure
         if self._wanted.level is not Level.ALL:
@@ -287,9 +291,15 @@ class _Replaying:
 
     # -- what is reported
 
-    async def _tell(self, pace: Pace, heard: Heard, every_s: float) -> None:
+    async def _report_progress(
+        self, nursery: trio.Nursery, pace: Pace, on_progress: Heard, every_s: float
+    ) -> None:
         while True:
-            heard(self._progress(pace))
+            try:
+                on_progress(self._progress(pace))
+            except Exception as error:  # noqa: BLE001 - the user's code: raised again, outside of the group, by `run`
+                self._raised = error
+                nursery.cancel_scope.cancel()
             await trio.sleep(every_s)
 
     def _progress(self, pace: Pace) -> ReplayProgress:

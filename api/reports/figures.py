@@ -1,4 +1,4 @@
-"""What a runtime reports of itself: groups, their members and positions, the tree of actors, and all counters."""
+"""What a runtime reports of itself: groups, their members and positions, and all counters."""
 
 from __future__ import annotations
 

@@ -136,8 +136,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             found: dict[int, tuple[int, int]] = {}
             for partition in filter(wanted.takes, range(len(origin.directories))):
                 reader = await origin.open_log(partition)
-                found[partition] = reader.start_offset, reader.visible_end
-                await reader.close()
+                try:
+                    found[partition] = reader.start_offset, reader.visible_end
+                finally:
+                    await reader.close()
             return Extent(origin.identity, found)
 
     async def _offsets_at(self, time_us: int) -> Positions:
@@ -147,8 +149,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             found: Positions = {}
             for partition in filter(wanted.takes, range(len(origin.directories))):
                 reader = await origin.open_log(partition)
-                found[partition] = await reader.offset_at(time_us)
-                await reader.close()
+                try:
+                    found[partition] = await reader.offset_at(time_us)
+                finally:
+                    await reader.close()
             return found
 
     async def _plan(self, start: dict[str, Any], end: dict[str, Any]) -> list[Slice]:

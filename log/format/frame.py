@@ -8,7 +8,7 @@ record. The header's checksum covers the body's checksum and the offsets, hence 
 in the log. Because the header has a checksum of its own, a length is either right or known to be wrong, and a
 damaged body can be skipped.
 
-Frames follow one another without padding: there is no byte in a segment that no checksum covers.
+Frames follow one another without padding: there is no byte in a frame that no checksum covers.
 
 The body is one CBOR map from small integers to columns. Each column is a byte string, or an RFC 8746 typed array (a tag
 around a byte string), so any CBOR tool can read a body. The encoding is the shortest and the keys rise, hence there is
@@ -486,7 +486,9 @@ def read_bytes_head(body: memoryview, at: int) -> tuple[int, int]:
 
 
 def read_body(body: memoryview, count: int, span: int) -> Columns:
-    """The columns of a body of `count` records. All of C1 to C4 is checked here; no column is copied."""
+    """The columns of a body of `count` records. All of C1 to C4 is checked here. The columns
+    are views of the body, but for runs of producers and names of headers, which are copied.
+    """
     found = find_columns(body)
     values, value_ends, value_nulls = found[0], found[1], found[2]
     if values is None or value_ends is None:

@@ -1,1 +1,1 @@
-"""The real implementations of the seams: the only code that touches the operating system."""
+"""The real implementations of the seams: below the programming interface, only this touches the operating system."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from typing import Final
 
@@ -38,6 +39,8 @@ NETWORK_TYPES: Final = frozenset(
 )
 """Types of file systems that keep their files on another machine."""
 MOUNTS: Final = "/proc/self/mounts"
+OCTAL_ESCAPE: Final = re.compile(r"\\([0-7]{3})")
+"""How the text of /proc/self/mounts writes spaces, tabs, line feeds and backslashes."""
 
 
 class NetworkFileSystemWarning(UserWarning):
@@ -61,7 +64,7 @@ def mount_type(path: str, mounts: str) -> str | None:
         fields = line.split(" ")
         if len(fields) < 3:
             continue
-        point = fields[1].encode("latin-1", "replace").decode("unicode_escape")
+        point = OCTAL_ESCAPE.sub(lambda escape: chr(int(escape[1], 8)), fields[1])
         inside = point == "/" or path == point or path.startswith(point + "/")
         # Later mounts cover earlier ones on the same point.
         if inside and len(point) >= depth:

@@ -31,8 +31,9 @@ Invariants
 ----------
 J1  One operation at a time: nothing is staged while another append is staged or the journal changes segments.
 J2  Sequence numbers are never used twice: what a failed plan may have written keeps its numbers.
-J3  A segment exists under its name only with all it began with, synced; everything in the segments before the last is
-    proven, because a segment is synced before its successor is named.
+J3  A segment exists under its name only with all it began with, synced. Everything in the segments before the last is
+    proven: a segment is synced before its successor is named, unless the successor heals, whose snapshot replaces
+    what lies before it.
 J4  After a plan failed in a way that may have left bytes behind, nothing is staged before `heal`.
 """
 

@@ -79,7 +79,8 @@ class JournalReading:
                 self.faults.clear()
                 finish(owner.restore(columns.value(0) or b""))
                 return
-            self.next_sequence = base if first_lost is None and base == at + 1 else first_lost or at
+            lost_from = at if first_lost is None else first_lost
+            self.next_sequence = base if first_lost is None and base == at + 1 else lost_from
         control = decode_control(columns.value(0), behind_gap=base > self.next_sequence)
         if control is None:
             self.faults.append("a frame has no control record")

@@ -28,7 +28,7 @@ from typing import Final
 import attrs
 import trio
 
-from callboard.log.errors import LogCorrupt, PlanFailed, lacks_space
+from callboard.log.errors import CallboardError, LogCorrupt, PlanFailed, lacks_space
 from callboard.log.format.columns import Columns
 from callboard.log.format.committed import FOREIGN
 from callboard.log.format.faults import SegmentHeaderInvalid
@@ -213,9 +213,13 @@ class Replay:
             segment = await open_segment(self.files, path)
         except SegmentHeaderInvalid as fault:
             raise self._corrupt(path, base, base, f"its header ({fault})") from fault
-        if segment.header.base_offset != base:
-            raise self._corrupt(path, base, base, "its name: the header names another base offset")
-        check_version(segment, self.owner)
+        try:
+            if segment.header.base_offset != base:
+                raise self._corrupt(path, base, base, "its name: the header names another base offset")
+            check_version(segment, self.owner)
+        except CallboardError:
+            await self.files.submit((Close(segment.handle),))
+            raise
         return segment
 
     # -- replaying ----------------------------------------------------------------------------------------------

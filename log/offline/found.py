@@ -147,7 +147,7 @@ class FramesFound:
     """Journals: the highest sequence that a frame calls proven."""
 
     def visit(self, position: int, fields: FrameFields, body: memoryview) -> bool:
-        """Take a frame; True at the first that is superseded."""
+        """Take one frame. It never ends the walk."""
         header = FrameHeader(*fields)
         if self.superseded_at <= position:
             return False

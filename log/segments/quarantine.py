@@ -2,7 +2,7 @@
 
 Each file in `quarantine/` is named after the partition, the offset at which its bytes would have begun, their position
 in the segment, and the segment's id: `orders-2@00000000000000000123@4096@00c0ffee00c0ffee.torn`. People may look at
-them, or delete them; Callboard only deletes a partition's oldest ones when they exceed the limit.
+them, or delete them; Callboard only deletes those of a partition's lowest offsets when they exceed the limit.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Quarantine:
         return f"{DIRECTORY}/{self._prefix}{offset:020d}@{position}@{segment_id:016x}{suffix}"
 
     async def make_room(self, size_bytes: int) -> None:
-        """Make the directory, and delete this partition's oldest files so that `size_bytes` more fit the limit."""
+        """Make the directory, and delete this partition's files of the lowest offsets so that `size_bytes` more fit."""
         entries = await self._files.list(DIRECTORY)
         own = [entry for entry in entries if entry.name.startswith(self._prefix) and not entry.is_directory]
         excess = sum(entry.size_bytes for entry in own) + size_bytes - QUARANTINE_BYTES_MAX

@@ -52,7 +52,7 @@ async def open_segment(files: Incarnation, path: str) -> OpenSegment:
     """Open the segment at `path` and read its header.
 
     Raises `PlanFailed` (missing, refused), `SegmentHeaderInvalid` (a segment of another log, too), `FormatTooNew`; the
-    file is closed then.
+    file is closed then. When it is cancelled, the file stays open until its incarnation ends.
     """
     handle = files.handle(path)
     await files.submit((Open(handle),))

@@ -97,7 +97,7 @@ def regular_sizes(entries: Sequence[Entry]) -> dict[int, int]:
 
 @attrs.define(eq=False)
 class SegmentFile:
-    """A segment that is being written, or was recovered. Pure: its verbs are submitted by the owner."""
+    """A segment that is being written, or was recovered. It makes verbs, which its owner submits."""
 
     _files: Incarnation
     directory: str

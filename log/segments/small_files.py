@@ -98,9 +98,10 @@ async def read_whole(files: Incarnation, path: str) -> bytes | None:
     handle = files.handle(path)
     if not await open_file(files, handle):
         return None
-    data = await files.read(handle, 0, await files.size(handle))
-    await files.submit((Close(handle),))
-    return data
+    try:
+        return await files.read(handle, 0, await files.size(handle))
+    finally:
+        await files.submit((Close(handle),))
 
 
 async def listed(files: Incarnation, folder: str) -> list[Entry]:

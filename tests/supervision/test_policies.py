@@ -178,3 +178,9 @@ def test_an_accepted_backoff_can_reach_the_limit(backoff, intensity, period, cha
         assert window.admit(now, "a")
         now += backoff.delay(attempt, 1)
     assert not window.admit(now, "a")
+
+
+def test_a_refused_intensity_is_shown_as_it_was_given():
+    """Without quotation marks that it has not."""
+    with pytest.raises(ConfigurationError, match=r"math\.inf, not -1"):
+        ChildSpec(name="a", start=Actor, intensity=-1)

@@ -157,6 +157,22 @@ async def test_a_redrive_that_was_cut_off_goes_on(autojump_clock: Any, world: An
         assert sorted(values) == sorted([b"%d" % number for number in range(6)] * 2)
 
 
+async def test_a_redrive_that_is_cut_off_ends_as_cancelled_when_nothing_can_be_settled(
+    autojump_clock: Any, world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever settling what was sent raises, it is not what comes out of a cancelled scope."""
+    async with shop(world) as runtime:
+        letters = runtime.dead_letters("dead")
+
+        async def refuse(*_: object) -> None:
+            raise callboard.DiskFull("no space")
+
+        monkeypatch.setattr(callboard.DeadLetterTopic, "_handle", refuse)
+        with trio.move_on_after(1.5) as scope:
+            await letters.redrive(rate=1)
+        assert scope.cancelled_caught
+
+
 async def test_what_has_no_place_any_more_is_passed_over(autojump_clock: Any, world: Any) -> None:
     """The report says why, and it stays listed."""
     async with shop(world) as runtime:

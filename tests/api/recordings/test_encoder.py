@@ -212,6 +212,16 @@ def test_many_keys_are_estimated_within_a_few_percent() -> None:
     assert abs(merged.distinct - count) < count * 0.03
 
 
+def test_a_count_that_was_stored_says_what_it_said_before() -> None:
+    """Also where it keeps just as many hashes as it may."""
+    for many in (KEPT - 1, KEPT, KEPT + 1):
+        count = KeyCount()
+        count.add([b"key-%d" % number for number in range(many)])
+        stored = KeyCount(count.hashes)
+        assert (stored.distinct, stored.is_exact) == (count.distinct, count.is_exact)
+        assert count.is_exact == (many < KEPT)
+
+
 def test_the_error_is_public() -> None:
     """Users can catch it by name."""
     assert issubclass(callboard.RecordingInvalid, callboard.StorageError)

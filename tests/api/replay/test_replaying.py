@@ -351,6 +351,23 @@ async def test_a_replay_runs_once_at_a_time(world: Any, make_recording: Any, aut
         await recorded.check_whole(runtime.topic("orders"))
 
 
+async def test_what_on_progress_raises_comes_out_as_it_is(
+    world: Any, make_recording: Any, autojump_clock: Any
+) -> None:
+    """In no group, and nothing is reported any more."""
+    recorded = await make_recording()
+    heard = []
+
+    def refuse(progress: ReplayProgress) -> None:
+        heard.append(progress)
+        raise LookupError("no such bar")
+
+    async with world.open() as runtime:
+        with pytest.raises(LookupError, match="no such bar"):
+            await replay(recorded.recording, runtime, "orders", on_progress=refuse, progress_every=10)
+    assert len(heard) == 1
+
+
 async def test_progress_is_told(world: Any, make_recording: Any, autojump_clock: Any) -> None:
     """How many, how fast, how far, and how long it will take."""
     recorded = await make_recording()

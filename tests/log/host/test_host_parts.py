@@ -24,6 +24,7 @@ server:/shared /shared nfs4 rw 0 0
 /dev/vdb /shared/box/local xfs rw 0 0
 user@host: /mnt/with\040space fuse.sshfs rw 0 0
 tmpfs /over tmpfs rw 0 0
+nas:/x /mnt/東京 nfs4 rw 0 0
 //server/share /over cifs rw 0 0
 broken
 """
@@ -39,6 +40,7 @@ broken
         ("/shared/box/local/data", "xfs", False),
         ("/mnt/with space/data", "fuse.sshfs", True),
         ("/over/data", "cifs", True),
+        ("/mnt/東京/data", "nfs4", True),
     ],
 )
 def test_the_innermost_latest_mount_counts(path: str, kind: str, network: bool) -> None:

@@ -14,6 +14,7 @@ from callboard.log.journal.journal_recovery import Owner
 from callboard.log.limits import Limits
 from callboard.log.offline.repair import repair_directory
 from callboard.log.offline.verify import verify_directory
+from callboard.log.seams.disk import Unlink
 from callboard.log.segments.segment_file import segment_path
 from callboard.simulations.clock import VirtualClock
 from callboard.simulations.disk.memory_disk import MemoryDisk
@@ -272,3 +273,20 @@ async def test_exchanged_segments_that_a_snapshot_replaces_are_named_and_put_bac
     assert {path: disk.files()[path] for path in before} == before | {
         f"{folder}/committed": disk.files()[f"{folder}/committed"]
     }
+
+
+async def test_a_reader_names_all_records_when_the_beginning_and_the_snapshot_behind_it_are_gone():
+    """They are lost from the first on, not from the snapshot on."""
+    disk = await filled("catalog")
+    journal = await open_journal(disk, "catalog", [])
+    await journal.snapshot(b"all of them" * 10)
+    snapshot_at = journal.next_sequence - 1
+    await journal.append([b"behind it"])
+    await journal.close()
+    *earlier, newest = segments(disk, "catalog")
+    await (await disk.incarnate("hand")).submit([Unlink(path) for path in earlier])
+    disk.flip(newest, disk.files()[newest].index(b"all of them"))
+    events, lost = [], []
+    owner = Owner(events.append, events.append, lost=lambda first, last: lost.append((first, last)))
+    await JournalReading(await disk.incarnate("reader"), "catalog", owner).run()
+    assert (events, lost) == ([b"behind it"], [(0, snapshot_at)])

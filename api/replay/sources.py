@@ -1,7 +1,7 @@
 """What a replay reads: the records of a recording in order, with their times and where they come from.
 
-With equal numbers of partitions there is a `ReplayLane` for each: batches are copied as they are. Else a `Merger` (`merging`)
-brings the records of all source partitions into one order, and keys decide where each goes.
+With equal numbers of partitions there is a `ReplayLane` for each: batches are copied as they are. Else a `Merger`
+(`merging`) brings the records of all source partitions into one order, and keys decide where each goes.
 
 Both read bounded parts: `READ_BYTES_ALL` in all source partitions together, and at least `READ_BYTES_LEAST` in each.
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from callboard.log.format.columns import Columns
 from callboard.log.format.compression import NONE, Compression
 from callboard.log.format.frame import decode_frame, encode_frame
-from callboard.log.format.frame_walk import EVERYTHING, NOTHING, FrameWalk
+from callboard.log.format.frame_walk import BEYOND_ALL, EVERYTHING, FrameWalk
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES, encode_segment_header
 
 SEGMENT = 7
@@ -82,7 +82,7 @@ def main() -> None:
             bytes, encode_frame(columns, segment_id=SEGMENT, base_offset=offset, append_time_us=offset)
         )
     segment = b"".join(parts)
-    for check_from in (EVERYTHING, NOTHING):
+    for check_from in (EVERYTHING, BEYOND_ALL):
 
         def scan(check_from: int = check_from) -> None:
             walk = FrameWalk(SEGMENT, 0, file_end=len(segment), check_from=check_from)

@@ -24,7 +24,7 @@ class TreeNode:
     """One supervisor or actor, with its children."""
 
     path: str
-    """ "" for the root."""
+    """ Its path in the tree; empty for the root."""
     name: str
     """The last part of the path."""
     kind: Literal["actor", "supervisor"]

@@ -119,15 +119,15 @@ def name_problems(name: Any) -> list[str]:
     return []
 
 
-def _intensity(value: Any) -> bool:
-    return _is_infinite(value) or (_count(value) and value <= RESTART_INTENSITY_MAX)
+def _is_intensity(value: Any) -> bool:
+    return _is_infinite(value) or (_is_count(value) and value <= RESTART_INTENSITY_MAX)
 
 
 def _is_infinite(value: Any) -> bool:
     return type(value) is float and value == math.inf
 
 
-def _count(value: Any) -> bool:
+def _is_count(value: Any) -> bool:
     return type(value) is int and value >= 0
 
 
@@ -135,8 +135,8 @@ def _is_one_of(value: Any, words: Iterable[str]) -> bool:
     return type(value) is str and value in words
 
 
-def _told(rules: tuple[tuple[bool, str], ...], spec: Any) -> list[str]:
-    """Those that do not hold. Words are made for them alone: a spec has parts that take long to write out."""
+def _broken_rules(rules: tuple[tuple[bool, str], ...], spec: Any) -> list[str]:
+    """The texts of the rules that do not hold. Only these are written out: some parts of a spec take long."""
     return [problem.format(spec=_Shown(spec)) for holds, problem in rules if not holds]
 
 
@@ -164,14 +164,14 @@ def _child_problems(spec: ChildSpec) -> list[str]:
         (is_a(spec.mailbox, MailboxSpec), "mailbox must be a MailboxSpec, not {spec.mailbox}"),
         (is_a(spec.backoff, Backoff), "backoff must be a Backoff, not {spec.backoff}"),
         (
-            _count(spec.retry_in_hand),
+            _is_count(spec.retry_in_hand),
             "retry_in_hand must be a whole number from 0, not {spec.retry_in_hand}",
         ),
         (spec.on_failed is None or is_plain_function(spec.on_failed), "on_failed must be a plain function"),
         (type(spec.significant) is bool, "significant must be True or False, not {spec.significant}"),
         (type(spec.awaited) is bool, "awaited must be True or False, not {spec.awaited}"),
         (
-            spec.intensity is None or _intensity(spec.intensity),
+            spec.intensity is None or _is_intensity(spec.intensity),
             (
                 f"intensity must be a whole number from 0 to {RESTART_INTENSITY_MAX}, or math.inf, not "
                 "{spec.intensity}"
@@ -186,7 +186,7 @@ def _child_problems(spec: ChildSpec) -> list[str]:
             "a child that never fails needs a backoff: it would restart without a pause",
         ),
     )
-    return name_problems(spec.name) + _told(rules, spec)
+    return name_problems(spec.name) + _broken_rules(rules, spec)
 
 
 def _supervisor_problems(spec: SupervisorSpec) -> list[str]:
@@ -196,7 +196,7 @@ def _supervisor_problems(spec: SupervisorSpec) -> list[str]:
             f"strategy must be one of {', '.join(STRATEGIES)}, not {{spec.strategy}}",
         ),
         (
-            _intensity(spec.intensity) and not _is_infinite(spec.intensity),
+            _is_intensity(spec.intensity) and not _is_infinite(spec.intensity),
             f"intensity must be a whole number from 0 to {RESTART_INTENSITY_MAX}, not {{spec.intensity}}",
         ),
         (
@@ -206,7 +206,7 @@ def _supervisor_problems(spec: SupervisorSpec) -> list[str]:
         (is_a(spec.backoff, Backoff), "backoff must be a Backoff, not {spec.backoff}"),
         (len(spec.children) <= CHILDREN_MAX, f"more than {CHILDREN_MAX} children"),
     )
-    problems = name_problems(spec.name) + _told(rules, spec)
+    problems = name_problems(spec.name) + _broken_rules(rules, spec)
     strangers = [child for child in spec.children if not is_a(child, ChildSpec, SupervisorSpec)]
     problems += [
         f"children must be ChildSpec or SupervisorSpec, not {shown(child)}"

@@ -39,7 +39,7 @@ class Supervisor:
 
     def __init__(self, system: ActorSystem, path: str, spec: SupervisorSpec) -> None:
         self.path = path
-        """ "" for the root."""
+        """ Its path in the tree; empty for the root."""
         self.spec = spec
         self.changed = trio.lowlevel.ParkingLot()
         """As of an `ActorChild`; so are `ended_by` and the methods below "being a child"."""

@@ -111,7 +111,7 @@ class Decisions:
             await store_losses(self._losses)
             await self._journal.heal(self.state.snapshot())
         except DiskFull as error:
-            if self._journal.is_read_unproven:
+            if self._journal.has_unproven_reads:
                 raise
             self._context.emit(notices.CatalogHeld(self._context.path, str(error)))
 

@@ -282,13 +282,13 @@ class Delivery(FailingState):
         return list(found.items())
 
     def _step_over(self, stop: int) -> int:
-        """Move next to `stop` or past the settled island before it; returns where the fresh range ends."""
-        island = self._settled.first_from(self.next)
-        if island is None or island[0] > stop:
+        """Move next to `stop` or past the settled settled_range before it; returns where the fresh range ends."""
+        settled_range = self._settled.first_from(self.next)
+        if settled_range is None or settled_range[0] > stop:
             self.next = stop
             return stop
-        self.next = island[1]
-        return int(island[0])
+        self.next = settled_range[1]
+        return int(settled_range[0])
 
     # -- settling -------------------------------------------------------------------------------------------
 
@@ -561,8 +561,8 @@ class Delivery(FailingState):
         settled, at = self._settled, self.next
         for start, stop, attempt in zip(ranges[::3], ranges[1::3], ranges[2::3], strict=True):
             if start == at and settled.count_in(start, stop) == 0:
-                island = settled.first_from(stop)
-                at = island[1] if island is not None and island[0] == stop else stop
+                settled_range = settled.first_from(stop)
+                at = settled_range[1] if settled_range is not None and settled_range[0] == stop else stop
                 rows: list[HistoryRow] = [(start, stop, 0)]
             else:
                 rows = [(row[0], row[1], row[3]) for row in self._ready.overlapping(start, stop)]

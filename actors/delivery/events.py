@@ -219,7 +219,7 @@ KINDS: Final[dict[str, Callable[..., Event]]] = {
     "n": NameEvent,
 }
 
-ENTRIES_MOST: Final = 2**20
+ENTRIES_MAX: Final = 2**20
 """An event that claims to publish more is damaged."""
 
 TIMED: Final = frozenset({"N", "D", "E", "t"})
@@ -319,7 +319,7 @@ def _checked(event: Any) -> Event | None:
     checked = KINDS[kind](*fields)
     if isinstance(checked, SkipEvent) and checked.start >= checked.stop:
         raise DeliveryEventInvalid("A delivery event S has an empty range.")
-    if isinstance(checked, PublishEvent) and not 0 < checked.stop - checked.start <= ENTRIES_MOST:
+    if isinstance(checked, PublishEvent) and not 0 < checked.stop - checked.start <= ENTRIES_MAX:
         raise DeliveryEventInvalid("A delivery event O names no payloads, or too many.")
     return checked
 

@@ -562,7 +562,7 @@ class FailingState(DeliveryState):
     # -- events ---------------------------------------------------------------------------------------------
 
     def _apply_dead(self, event: DeathEvent) -> None:
-        """Do again what a D tells: the records were leased, or ready after their leases ran out."""
+        """Replay a DeathEvent: the records were leased, or ready after their leases ran out."""
         flat = event.attempts
         if event.number < self.next_dead:
             raise DeliveryEventInvalid(f"The dead letter {event.number} is named twice.")

@@ -337,8 +337,8 @@ class DeliveryState:
         """What is untouched below `stop` becomes passed; next moves there, or past the settled offsets there (D1)."""
         for start, end in self._settled.missing(self.next, stop):
             self._passed.add(start, end)
-        island = self._settled.first_from(stop)
-        self.next = island[1] if island is not None and island[0] <= stop else stop
+        settled_range = self._settled.first_from(stop)
+        self.next = settled_range[1] if settled_range is not None and settled_range[0] <= stop else stop
 
     def _take_out(self, start: int, stop: int) -> list[HistoryRow]:
         """Take offsets, of which none is settled, out of whatever states they are in."""

@@ -257,7 +257,7 @@ class DurableActor(Actor[M], Generic[M, E]):
     async def _settle_journal(self) -> None:
         """Begin with nothing that a power loss can take back (U4), and with a journal that takes events, if it can."""
         journal = self._journal
-        if journal.is_read_unproven:
+        if journal.has_unproven_reads:
             raise StorageError(
                 f"journal {self.directory()}: events were read that no sync has proven, and the disk would not sync "
                 "them now. The actor begins when it does.",

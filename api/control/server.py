@@ -387,7 +387,7 @@ def parse_changes(kind: Literal["group", "topic"], name: str, text: str) -> dict
     return found
 
 
-async def _sought(runtime: Controlled, group: str, to: str, topic: str, partition: str) -> Any:
+async def _seek(runtime: Controlled, group: str, to: str, topic: str, partition: str) -> Any:
     only = {"topic": topic or None, "partition": parse_partition(partition)}
     if to:
         found = await runtime.group(group).seek(parse_place(to), **only)  # type: ignore[arg-type]
@@ -399,7 +399,7 @@ async def _sought(runtime: Controlled, group: str, to: str, topic: str, partitio
     ]
 
 
-async def _changed(schedule: Schedule, change: str) -> None:
+async def _change(schedule: Schedule, change: str) -> None:
     match change:
         case "pause":
             await schedule.pause()
@@ -479,7 +479,7 @@ async def answer(
         case "describe_group":
             return plain(await runtime.group(group).describe())
         case "seek_group":
-            return await _sought(runtime, group, to, topic, partition)
+            return await _seek(runtime, group, to, topic, partition)
         case "alter_group":
             return plain(await runtime.group(group).alter(**parse_changes("group", group, settings)))
         case "delete_group":
@@ -493,7 +493,7 @@ async def answer(
             made = await runtime.topic(topic).schedule(name, **settings_of_text(settings))
             return plain(plain_schedule(made))
         case "change_schedule":
-            await _changed(find_schedule(runtime.topic(topic).schedules(), topic, name), change)
+            await _change(find_schedule(runtime.topic(topic).schedules(), topic, name), change)
         case "next_due":
             schedule = find_schedule(runtime.topic(topic).schedules(), topic, name)
             return [each.isoformat() for each in schedule.next(_parse_count(count))]

@@ -29,7 +29,7 @@ DIGIT: Final = re.compile(r"\d")
 
 
 def shared_part(reason: str) -> str:
-    """What the reason shares with others of its kind. That of the shared part is itself."""
+    """What the reason shares with others of its kind. Applying it twice changes nothing."""
     failed = FAILED.fullmatch(reason)
     if failed is not None:
         return f"{failed[1]}, at {failed[2]}"

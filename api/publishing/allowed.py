@@ -40,7 +40,7 @@ def level_of(acks: str) -> Level:
     return level
 
 
-def check_guarded(level: Level) -> None:
+def check_level_reports(level: Level) -> None:
     """Raise `InvalidArgument` for a level at which a duplicate or a refusal is not reported."""
     if level is Level.NONE:
         raise InvalidArgument(
@@ -49,7 +49,7 @@ def check_guarded(level: Level) -> None:
         )
 
 
-def check_unguarded(
+def refuse_ids_and_offsets(
     batch: Unpacked, id_refused: str, offset_refused: str, waits: Sequence[bool] | None = None
 ) -> None:
     """Raise `InvalidArgument` for a message with a `dedup_id` or an `expected_offset`, of all or of those that wait.
@@ -89,7 +89,7 @@ def check_priority(live: LiveTopic, index: int | None) -> None:
         )
 
 
-def check_expected(live: LiveTopic, expected: object, *, is_placed: bool, index: int | None) -> int:
+def check_expected_offset(live: LiveTopic, expected: object, *, is_placed: bool, index: int | None) -> int:
     """The expected offset as plain data. Raises `InvalidArgument` for what is none, or is that of no certain partition.
 
     `is_placed` says whether a key or a partition decides where the message goes.
@@ -110,16 +110,16 @@ def check_expected(live: LiveTopic, expected: object, *, is_placed: bool, index:
     return found
 
 
-def check_expecting(live: LiveTopic, batch: Unpacked, partition: int | None) -> Unpacked:
+def check_batch_expects(live: LiveTopic, batch: Unpacked, partition: int | None) -> Unpacked:
     """The same of all messages of a batch that expect an offset; `partition` is for those that choose none."""
     found = {}
     for index, expected in batch.expected.items():
         is_placed = partition is not None or batch.is_placed(index)
-        found[index] = check_expected(live, expected, is_placed=is_placed, index=index)
+        found[index] = check_expected_offset(live, expected, is_placed=is_placed, index=index)
     return attrs.evolve(batch, expected=found)
 
 
-def check_begins(expected: Mapping[int, int], parts: Sequence[tuple[int, Sequence[int]]]) -> None:
+def check_first_offsets(expected: Mapping[int, int], parts: Sequence[tuple[int, Sequence[int]]]) -> None:
     """Raise `InvalidArgument` for a message that expects an offset, behind others of its batch in its partition."""
     for place, indexes in parts:
         for index in indexes[1:]:
@@ -143,7 +143,7 @@ def expecting(live: LiveTopic, batch: Unpacked, partition: int | None, expected:
         )
     for index in range(len(batch.values)):
         is_placed = partition is not None or batch.is_placed(index)
-        expected = check_expected(live, expected, is_placed=is_placed, index=index)
+        expected = check_expected_offset(live, expected, is_placed=is_placed, index=index)
     return attrs.evolve(batch, expected={0: expected})
 
 

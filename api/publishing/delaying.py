@@ -21,7 +21,7 @@ from callboard.log.errors import InvalidArgument, TopicNotFound
 from callboard.log.limits import HEADERS_COUNT_MAX, YEAR_MAX
 from callboard.log.plain import shown
 from callboard.message import check_delay, to_us
-from callboard.publishing.allowed import check_unguarded
+from callboard.publishing.allowed import refuse_ids_and_offsets
 from callboard.publishing.columns import of_message
 from callboard.publishing.parts import Part
 
@@ -74,7 +74,7 @@ class Delays:
         waits = [due is not None for due in dues]
         if not any(waits):
             return None
-        check_unguarded(batch, NO_IDS, NO_OFFSETS, waits)
+        refuse_ids_and_offsets(batch, NO_IDS, NO_OFFSETS, waits)
         return dues
 
     async def put_off(self, parts: Sequence[Part], dues: Sequence[DueTime | None]) -> list[Part]:

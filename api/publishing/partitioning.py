@@ -43,7 +43,7 @@ def check_partitioner(partitioner: object, topic: str) -> None:
 
 
 def is_same(one: Partitioner, other: Partitioner) -> bool:
-    """Whether these are one function; two looks at one method are equal, and not identical."""
+    """Whether these are one function; each access makes a new bound method: compare with ==."""
     return one is other or (type(one) is type(other) is MethodType and one == other)
 
 

@@ -22,17 +22,17 @@ from callboard.log.limits import KEY_BYTES_MAX
 from callboard.log.plain import shown, whole
 from callboard.message import Message, Receipt, Receipts, check_bytes, check_key
 from callboard.publishing.allowed import (
-    check_begins,
-    check_expected,
-    check_expecting,
-    check_guarded,
+    check_batch_expects,
+    check_expected_offset,
+    check_first_offsets,
     check_ids,
     check_is_one,
+    check_level_reports,
     check_priority,
-    check_unguarded,
     expecting,
     first_given,
     level_of,
+    refuse_ids_and_offsets,
 )
 from callboard.publishing.columns import (
     FRAME_BYTES_TARGET,
@@ -145,7 +145,7 @@ class Publisher:
                 one.value, one.key, one.stored or None, level, one.size_bytes, account.number
             )
             return Receipt(self.live.name, account.port.index, await self.sender.send(account, command))
-        check_guarded(level)
+        check_level_reports(level)
         part = self.part_of(message, one, partition, is_delayed=due is not None)
         if due is not None:
             (part,) = await delays.put_off([part], [due])
@@ -175,7 +175,7 @@ class Publisher:
             check_ids(self.live, None)
         if expected is not None:
             is_placed = one.key is not None or place is not None
-            expected = check_expected(self.live, expected, is_placed=is_placed, index=None)
+            expected = check_expected_offset(self.live, expected, is_placed=is_placed, index=None)
         if place is None and one.key is None and dedup_id is not None:
             place = consistent(dedup_id, len(self.live.ports))
         guard = None if dedup_id is None and expected is None else Guard(expected)
@@ -273,7 +273,7 @@ class Publisher:
                     "publish_batch was given an expected_offset and delayed messages, which get their offsets when they"
                     " are due. Nothing was written. Publish them in another batch."
                 )
-            check_guarded(level)
+            check_level_reports(level)
             dues = delays.dues(batch)
         if index is None and self._is_alone:
             index = 0
@@ -349,10 +349,10 @@ class Publisher:
             check_priority(live, with_priority)
         guard = None
         if batch.expected:
-            check_guarded(level)
-            batch = check_expecting(live, batch, partition)
+            check_level_reports(level)
+            batch = check_batch_expects(live, batch, partition)
         if with_id is not None:
-            check_guarded(level)
+            check_level_reports(level)
             check_ids(live, with_id)
             guard = Guard()
             if partition is None:
@@ -362,7 +362,7 @@ class Publisher:
         if waits is not None:
             found = [(place, half) for place, indexes in found for half in halves(indexes, waits)]
         if batch.expected:
-            check_begins(batch.expected, found)
+            check_first_offsets(batch.expected, found)
         parts = []
         for place, indexes in found:
             chunks, expected = chunked(indexes, values, size), batch.expected.get(indexes[0])
@@ -432,7 +432,7 @@ class Publisher:
     ) -> tuple[Level, list[Part]]:
         """A batch as a producer publishes it: in parts, checked. Raises `InvalidArgument` and `MessageTooLarge`."""
         level = level_of(acks)
-        check_guarded(level)
+        check_level_reports(level)
         values = batch_of(values)
         index = None if partition is None else self.checked_partition(partition)
         batch = unpacked(values, columns)
@@ -441,7 +441,7 @@ class Publisher:
                 "a message of a producer has a delay or deliver_at, which no producer takes. Nothing was written."
                 " Publish it with topic.publish."
             )
-        check_unguarded(batch, BY_SEQUENCE, EXPECTED_BY_SEQUENCE)
+        refuse_ids_and_offsets(batch, BY_SEQUENCE, EXPECTED_BY_SEQUENCE)
         return level, self._cut(batch, index, level)
 
     async def send(self, port: PartitionPort, command: PublishMany) -> Any:

@@ -116,7 +116,7 @@ class Schedule:
 
     @property
     def is_paused(self) -> bool:
-        """Whether it rests."""
+        """Whether the schedule is paused."""
         return self._live.record.is_paused
 
     def __repr__(self) -> str:

@@ -74,7 +74,7 @@ class LineColumns:
 
 
 Parse = Callable[[bytes], Event | None]
-"""Gives the event on a line, None for a line that is none by rights (a header). Raises `BadLine`."""
+"""Gives the event on a line, None for a line that rightly holds no event, such as a header. Raises `BadLine`."""
 
 
 def access_log(pattern: re.Pattern[bytes], columns: LineColumns) -> Parse:

@@ -47,7 +47,7 @@ from callboard.topic import Topic, publisher_to
 CHANNEL_BATCHES: Final = 2
 """Read ahead for each target partition."""
 
-Heard = Callable[[ReplayProgress], object]
+OnProgress = Callable[[ReplayProgress], object]
 Emit = Callable[[int, Timed], Awaitable[object]]
 
 
@@ -66,7 +66,7 @@ async def replay(
     acks: Literal["leader", "all"] = "all",
     settings: Mapping[str, Any] | None = None,
     checked: int | None = None,
-    on_progress: Heard | None = None,
+    on_progress: OnProgress | None = None,
     progress_every: float = 0.5,
 ) -> ReplayReport:
     """Publish the records of `recording` into a topic, each when its time comes, and go on where it was interrupted.
@@ -86,7 +86,7 @@ async def replay(
     pace, checked_rate = check_speed(speed), None if rate is None else check_rate(rate)
     if checked_rate is not None and pace != 1:
         raise InvalidArgument("speed and rate exclude each other. Nothing was written. Give one of them.")
-    wanted = _Wanted(
+    wanted = _Request(
         speed=pace if checked_rate is None else checked_rate,
         is_numbered=checked_rate is not None,
         passes=check_passes(passes),
@@ -105,13 +105,13 @@ async def replay(
     if checked is None:
         checked = await check_recording(recording, wanted.selection, max_message_bytes=limit_bytes)
     target = await wanted.topic(runtime, topic)
-    running = _Replaying(recording, runtime, target, wanted, checked)
-    with _Once(target, running.id):
+    running = _Run(recording, runtime, target, wanted, checked)
+    with _SingleRun(target, running.id):
         return await running.run(on_progress, progress_every)
 
 
 @attrs.frozen(kw_only=True)
-class _Wanted:
+class _Request:
     """What was asked for, checked."""
 
     speed: float
@@ -142,7 +142,7 @@ class _Wanted:
         return await runtime.create_topic(name, **self.named)
 
 
-class _Once:
+class _SingleRun:
     """Two runs of one replay at a time would not see each other's records."""
 
     def __init__(self, topic: Topic, replay_id: ReplayId) -> None:
@@ -184,11 +184,11 @@ def source_of(
     )
 
 
-class _Replaying:
+class _Run:
     """One run of a replay."""
 
     def __init__(
-        self, recording: Recording, runtime: Runtime, target: Topic, wanted: _Wanted, selected: int
+        self, recording: Recording, runtime: Runtime, target: Topic, wanted: _Request, selected: int
     ) -> None:
         manifest = recording.manifest
         numbered = selected if wanted.is_numbered else None
@@ -209,7 +209,7 @@ class _Replaying:
         self._raised: Exception | None = None
         """What `on_progress` raised."""
 
-    async def run(self, on_progress: Heard | None, every_s: float) -> ReplayReport:
+    async def run(self, on_progress: OnProgress | None, every_s: float) -> ReplayReport:
         clock = self._clock
         source_of = {producer: index for index, producer in enumerate(self._source.producer_ids)}
         lasts = await last_positions(self._publisher.live, source_of)
@@ -292,7 +292,7 @@ class _Replaying:
     # -- what is reported
 
     async def _report_progress(
-        self, nursery: trio.Nursery, pace: Pace, on_progress: Heard, every_s: float
+        self, nursery: trio.Nursery, pace: Pace, on_progress: OnProgress, every_s: float
     ) -> None:
         while True:
             try:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 DESCRIBE_TIMEOUT_S: Final = 5.0
-"""A partition that does not answer for so long is passed."""
+"""A partition that does not answer within this time is passed over."""
 
 
 @attrs.frozen

@@ -211,7 +211,7 @@ class Columns:
         return optional_time(self.expiries, index)
 
     def expire_at(self, expiries: Sequence[int] | None, first: int | None = None) -> None:
-        """Give the records their instants, of which `first` is the first if that is known already."""
+        """Set when each record expires. `first` is the earliest of these instants, if the caller knows it."""
         self.expiries, self._first_expiry = expiries, first
 
     @property

@@ -515,7 +515,7 @@ def read_body(body: memoryview, count: int, span: int) -> Columns:
 
 
 def read_ends(data: memoryview, count: int, last: int) -> Ends:
-    """C1."""
+    """Read where items end, checked by C1."""
     if len(data) != 4 * (count + 1):
         refuse("ends do not cover the items")
     ends = data.cast("I")
@@ -581,7 +581,7 @@ def read_headers(columns: Columns, found: Sequence[memoryview | None]) -> None:
 
 
 def read_deltas(columns: Columns, data: memoryview | None) -> None:
-    """C3."""
+    """Read where offsets leave gaps, checked by C3."""
     if data is None:
         return
     deltas = read_numbers(data, "I", columns.count)

@@ -87,7 +87,7 @@ PART_BYTES: Final = 4 * limits.MIB
 LOOK_AHEAD_BYTES: Final = 256 * limits.KIB
 """How far behind a frame that jumps ahead a lower one is looked for, which shows that it lies at a wrong place."""
 EVERYTHING: Final = 0
-NOTHING: Final = 2**65
+BEYOND_ALL: Final = 2**65
 """As `check_from` or `visit_from`: above every offset."""
 
 Visit = Callable[[int, FrameFields, memoryview], bool]
@@ -178,7 +178,7 @@ class FrameWalk:
         *,
         position: int = SEGMENT_HEADER_BYTES,
         file_end: int | None = None,
-        limit: int = NOTHING,
+        limit: int = BEYOND_ALL,
         check_from: int = EVERYTHING,
         visit: Visit | None = None,
         visit_from: int = EVERYTHING,
@@ -208,7 +208,7 @@ class FrameWalk:
         self._limit = limit
         self._check_from = check_from
         self._visit = visit
-        self._visit_from = visit_from if visit is not None else NOTHING
+        self._visit_from = visit_from if visit is not None else BEYOND_ALL
         self._index = index
         self._resync = resync
         self._chunk_bytes = chunk_bytes

@@ -47,7 +47,7 @@ SEGMENT_LAYOUT: Final = Layout(
         "gap", "B", "why previous_end is below the base offset: 0 it is not, 1 unsynced records, 2 damage"
     ),
     LayoutField("records_version", "B", "version of what the records hold; in a journal its owner's, else 0"),
-    LayoutField("reserved_too", "2s", "zeros"),
+    LayoutField("reserved", "2s", "zeros"),
     LayoutField("checksum", "I", "CRC-32 of the 60 bytes before"),
 )
 COPY_BYTES: Final = SEGMENT_LAYOUT.size_bytes

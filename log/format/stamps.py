@@ -4,8 +4,8 @@ A *stamp* is a time that Callboard wrote down by the wall clock: when a record w
 left alone. A clock that is a year ahead for one publish leaves a stamp a year ahead, and code that compares it with the
 time, to see how old something is, would find it young for a year.
 
-So there is one rule for all that read stamps: one that is later than now, by more than a tolerance, counts as now, when
-it was first noticed. What it stamps grows old from then on, and it is reported once. The code that stamps notices that
+So there is one rule for all that read stamps: one that is later than now, by more than a tolerance, counts as the
+moment at which it was first noticed. What it stamps grows old from then on, and it is reported once. The code that stamps notices that
 the last stamp is ahead, which is when the clock was set right: what is ahead was stamped before that, though it is read
 much later. The stored stamp stays as it is. An instant that a user has named, such as `deliver_at`, is no stamp.
 """
@@ -57,7 +57,7 @@ class Stamps:
         return self.pairs
 
     def replace(self, pairs: Iterable[tuple[int, int]]) -> None:
-        """Those that stamp have noticed these."""
+        """Take over what the writer of the stamps has noticed."""
         self._noticed = list(pairs)
 
     def notice(self, stamp_us: int, now_us: int) -> None:

@@ -41,10 +41,10 @@ from callboard.log.seams.plans import (
     plan_failed,
     stale,
     storage_error,
-    unstorable,
+    write_refused,
 )
 
-from .files import FileTable, HostHandle, Mapping, map_file
+from .files import FileTable, HostHandle, MappedFile, map_file
 from .lock import HostLock, acquire, make_root
 from .place import NETWORK_TYPES, NetworkFileSystemWarning, check_platform, file_system_type
 from .threads import Job, ThreadPool, no_upkeep
@@ -247,14 +247,14 @@ class HostMark:
     """A mapped file of one incarnation."""
 
     _path: str
-    _map: Mapping | None
+    _map: MappedFile | None
     _length: int
     _incarnation: HostIncarnation
 
     def store(self, data: bytes) -> None:
         life = self._incarnation
         if life.is_fenced or len(data) != self._length:
-            raise unstorable(self._path, self._length, data, life.owner, is_fenced=life.is_fenced)
+            raise write_refused(self._path, self._length, data, life.owner, is_fenced=life.is_fenced)
         if self._map is not None:
             self._map.view[:] = data
 

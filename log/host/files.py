@@ -378,7 +378,7 @@ class HostHandle:
         return file
 
 
-class Mapping:
+class MappedFile:
     """The first bytes of a file, in memory.
 
     Mapped by `mmap` of the C library, since Python's own keeps a descriptor for each mapping (before 3.13), and a
@@ -404,7 +404,7 @@ class Mapping:
             _unmap(address, self.length)
 
 
-def map_file(path: str, length: int) -> Mapping:
+def map_file(path: str, length: int) -> MappedFile:
     """Map the first `length` bytes of a file, made and filled with zeros as needed. Raises OSError."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     try:
@@ -414,6 +414,6 @@ def map_file(path: str, length: int) -> Mapping:
         if status.st_size < length:
             # Written, not truncated: a store into a hole of a full disk would kill the process (SIGBUS).
             os.pwrite(descriptor, bytes(length - status.st_size), status.st_size)
-        return Mapping(descriptor, length)
+        return MappedFile(descriptor, length)
     finally:
         os.close(descriptor)

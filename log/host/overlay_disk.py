@@ -51,7 +51,7 @@ from callboard.log.seams.plans import (
     check_path,
     plan_failed,
     storage_error,
-    unstorable,
+    write_refused,
 )
 
 PAGE_BYTES: Final = 4096
@@ -74,7 +74,7 @@ class OverlayFile:
         return self.lower == path and not self.is_changed
 
     def zero(self, start: int, stop: int) -> None:
-        """Have zeros from `start` to `stop`. The pages at both ends must be there if the lower file reaches them."""
+        """Zero the bytes from `start` to `stop`. The pages at both ends must be there if the lower file reaches them."""
         for number in range(start // PAGE_BYTES, -(-min(stop, self._stored_end()) // PAGE_BYTES)):
             first = number * PAGE_BYTES
             if start <= first and first + PAGE_BYTES <= stop:
@@ -197,7 +197,7 @@ class OverlayMark:
     def store(self, data: bytes) -> None:
         life = self._incarnation
         if life.is_fenced or len(data) != self._length:
-            raise unstorable(self._path, self._length, data, life.owner, is_fenced=life.is_fenced)
+            raise write_refused(self._path, self._length, data, life.owner, is_fenced=life.is_fenced)
         if self._file is not None:
             self._file.write(0, data)
 

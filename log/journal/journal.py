@@ -602,7 +602,7 @@ class Journal:
         return self._unproven_bytes > 0
 
     @property
-    def is_read_unproven(self) -> bool:
+    def has_unproven_reads(self) -> bool:
         """Whether opening read events that no sync has proven, and could not sync: power loss may take them."""
         is_written = self._is_outdated or not (self.recovery.rewritten_bytes or self._lacks_directory)
         return self.needs_healing and not is_written and self._end.sequence < self._next

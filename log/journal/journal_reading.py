@@ -35,7 +35,7 @@ class JournalReading:
     """The sequence of a snapshot that was announced, and from where on records are lost without it."""
 
     async def run(self) -> None:
-        """Read all segments. A snapshot says all that what lies before it said."""
+        """Read all segments. A snapshot replaces everything before it."""
         files, directory = self._files, self._directory
         entries = await files.list(directory)
         for entry in entries:

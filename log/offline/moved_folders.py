@@ -32,7 +32,7 @@ JOURNAL: Final = "/delivery"
 async def misplaced_folders(files: Incarnation, logs: Collection[str]) -> dict[str, str]:
     """Which of the folders with `logs` are to be moved where. Raises `PlanFailed`, `FormatTooNew`."""
     wanted: dict[str, str] = {}
-    looking = _Owners(files)
+    looking = _FolderOwners(files)
     for folder in logs:
         place = await looking.owner_of(folder)
         if place is not None and place != folder and not place.startswith(f"{folder}/"):
@@ -48,10 +48,10 @@ async def misplaced_folders(files: Incarnation, logs: Collection[str]) -> dict[s
 
 async def owner_of_folder(files: Incarnation, folder: str) -> str | None:
     """The folder of the log that lies in `folder`, when all its segments say so or a floor does; else None."""
-    return await _Owners(files).owner_of(folder)
+    return await _FolderOwners(files).owner_of(folder)
 
 
-class _Owners:
+class _FolderOwners:
     """Finds out to which logs the segments in folders belong; the places that there may be are looked for once."""
 
     def __init__(self, files: Incarnation) -> None:

@@ -56,7 +56,7 @@ AHEAD_BYTES: Final = 64 * KIB
 
 
 @attrs.define
-class View:
+class PartitionView:
     """A segment open for reading, and where the last read of it ended."""
 
     opened: OpenSegment
@@ -83,7 +83,7 @@ class LogReader:
     _files: Incarnation
     directory: str
     _bases: list[int] = attrs.Factory(list)
-    _genuine: dict[int, bool] = attrs.Factory(dict)
+    _is_own_segment: dict[int, bool] = attrs.Factory(dict)
     """Of the files seen so far: whether the header says what the name says. Others are no part of the log."""
     _names: dict[int, int] = attrs.Factory(dict)
     """Which name each segment has; nothing while names are believed."""
@@ -93,7 +93,7 @@ class LogReader:
     """Records below this offset may be read, as of the last refresh."""
     _committed: Committed = attrs.Factory(partial(Committed, 0, 0))
     """What the file said then."""
-    _views: OrderedDict[int, View] = attrs.Factory(OrderedDict)
+    _views: OrderedDict[int, PartitionView] = attrs.Factory(OrderedDict)
 
     @classmethod
     async def open(cls, files: Incarnation, directory: str) -> LogReader:
@@ -260,9 +260,9 @@ class LogReader:
                     raise
             else:
                 self._names = {base: name for base, name in names.items() if base not in covered}
-                self._genuine = dict.fromkeys(sorted(self._names), True)
-                sizes = dict.fromkeys(self._genuine, 0)
-        self._bases = [base for base in sizes if self._genuine.get(base, True)]
+                self._is_own_segment = dict.fromkeys(sorted(self._names), True)
+                sizes = dict.fromkeys(self._is_own_segment, 0)
+        self._bases = [base for base in sizes if self._is_own_segment.get(base, True)]
 
     async def _begins_with_noise(self, base: int) -> bool:
         """Whether the file with the lowest name, `base`, cannot be read, and retention has left the log to begin behind
@@ -286,20 +286,20 @@ class LogReader:
         place = bisect_right(self._bases, base)
         while place < len(self._bases) and self._bases[place] < self.visible_end:
             successor = self._bases[place]
-            if successor not in self._genuine:
+            if successor not in self._is_own_segment:
                 was_misplaced = self._is_misplaced
                 try:
                     await self._view(successor)
                 except (LogCorrupt, MovedError):
                     if was_misplaced != self._is_misplaced:
                         raise
-                    self._genuine.setdefault(successor, True)
-            if self._genuine[successor]:
+                    self._is_own_segment.setdefault(successor, True)
+            if self._is_own_segment[successor]:
                 return successor
             del self._bases[place]
         return self.visible_end
 
-    async def _view(self, base: int) -> View:
+    async def _view(self, base: int) -> PartitionView:
         view = self._views.get(base)
         if view is not None:
             self._views.move_to_end(base)
@@ -321,14 +321,14 @@ class LogReader:
                 path=path,
                 offsets=(base, min([*self._bases[bisect_right(self._bases, base) :], self.visible_end]) - 1),
             ) from fault
-        self._genuine[base] = opened.header.base_offset == base
-        if not self._genuine[base]:
+        self._is_own_segment[base] = opened.header.base_offset == base
+        if not self._is_own_segment[base]:
             self._is_misplaced = True
             await self._files.submit((Close(opened.handle),))
             raise MovedError
         segment_id = opened.header.segment_id
         index = await load_index(self._files, self.directory, base, segment_id)
-        view = View(opened, index, base, SEGMENT_HEADER_BYTES)
+        view = PartitionView(opened, index, base, SEGMENT_HEADER_BYTES)
         self._views[base] = view
         while len(self._views) > OPEN_SEGMENTS_MAX:
             _, old = self._views.popitem(last=False)
@@ -352,7 +352,9 @@ class LogReader:
             view = await self._view(base)
             await self._read_segment(view, request, limit, is_retry=is_retry)
 
-    async def _read_segment(self, view: View, request: ReadRequest, limit: int, *, is_retry: bool) -> None:
+    async def _read_segment(
+        self, view: PartitionView, request: ReadRequest, limit: int, *, is_retry: bool
+    ) -> None:
         """Walk one segment until the request is fulfilled or the segment ends."""
         position, expected = view.start(request.offset)
         chunk_bytes = min(request.size_bytes + AHEAD_BYTES, CHUNK_BYTES)
@@ -379,7 +381,7 @@ class LogReader:
 
 def _unreadable(path: str, why: str) -> LogCorrupt:
     return LogCorrupt(
-        f"{path} is not believed: {why}. So how far the partition may be read is not known. Open the directory for"
+        f"{path} is not believed: {why}. How far the partition may be read is therefore unknown. Open the directory for"
         " writing once, or run `callboard repair`: both rebuild the file.",
         path=path,
         offsets=None,

@@ -74,7 +74,7 @@ def problem_of(path: str, entry: Entry) -> Problem:
 
 async def wrong_folders(files: Incarnation) -> list[Problem]:
     """What is in the places of folders, all over the directory, and in those of floors. Raises `StorageError`."""
-    found = _Looking(files)
+    found = _Inspection(files)
     for name in (CATALOG, TOPICS, ACTORS.rstrip("/"), FLOORS, QUARANTINE):
         await found.expect(name)
     if _named(await found.entries(""), QUARANTINE + ASIDE) is not None:  # a repair was interrupted
@@ -92,7 +92,7 @@ async def wrong_folders(files: Incarnation) -> list[Problem]:
     return sorted(found.problems.values(), key=lambda problem: problem.path)
 
 
-class _Looking:
+class _Inspection:
     """Looks at each place once."""
 
     def __init__(self, files: Incarnation) -> None:

@@ -183,7 +183,7 @@ class LogReads:
                         path=segment.file.path,
                         offsets=(walk.next_offset, walk.next_offset),
                     )
-                # It has not been looked yet what is damaged, and which entries of the index lead nowhere.
+                # The damage has not been surveyed yet, and which entries of the index lead nowhere.
                 kept = index if segment is self._segments.active else None
                 await scan_stored(self._files, segment, limit=limit, kept=kept)
                 is_scanned = True

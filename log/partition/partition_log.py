@@ -66,7 +66,7 @@ from callboard.log.partition.ages import NEVER, SegmentAges
 from callboard.log.partition.log_reads import LogReads
 from callboard.log.partition.recovery import Opened, Recovery, open_partition, open_proven
 from callboard.log.partition.retention import MICROSECONDS, LogSettings, Summary, cover_all, unlink_segments
-from callboard.log.partition.rewriting import Writer
+from callboard.log.partition.rewriting import SegmentWriter
 from callboard.log.partition.staged import StagedAppend, StagedRun
 from callboard.log.partition.survey import remove_leftovers
 from callboard.log.partition.tail_cache import TailCache
@@ -118,8 +118,8 @@ class PartitionLog:
     _segments: SegmentList = attrs.field(init=False)
     _tail: TailCache = attrs.field(init=False)
     _reads: LogReads = attrs.field(init=False)
-    _mark: Mark | None = attrs.field(init=False)
-    _marks: int = attrs.field(init=False)
+    _committed_map: Mark | None = attrs.field(init=False)
+    _flags: int = attrs.field(init=False)
     _start: int = attrs.field(init=False)
     """Where `committed` says that the log begins: what lies before it may be gone."""
     _owed_ends: Committed | None = attrs.field(init=False)
@@ -138,8 +138,8 @@ class PartitionLog:
         self.recovery = opened.recovery
         self._segments = opened.segments
         self.record = opened.record
-        self._mark = opened.mark
-        self._marks, self._start, self._owed_ends = opened.marks, opened.start, opened.owed_ends
+        self._committed_map = opened.mark
+        self._flags, self._start, self._owed_ends = opened.marks, opened.start, opened.owed_ends
         self.visible_end = self.durable_end = self._opened_end = opened.next_offset
         limits = self._limits
         self._tail = TailCache(
@@ -221,10 +221,12 @@ class PartitionLog:
             self._writer(self._settings.segment_bytes), self._named_end, is_gone=self._is_gone
         )
 
-    def _writer(self, segment_bytes: int) -> Writer:
+    def _writer(self, segment_bytes: int) -> SegmentWriter:
         """Makes new segments, with zeros ahead up to `segment_bytes`."""
         quarantine = Quarantine(self._files, self.label)
-        return Writer(self._files, self._directory, quarantine, self._clock, self._entropy, segment_bytes)
+        return SegmentWriter(
+            self._files, self._directory, quarantine, self._clock, self._entropy, segment_bytes
+        )
 
     def __repr__(self) -> str:
         return f"<PartitionLog {self.label!r} {self.start_offset} to {self.visible_end}>"
@@ -274,17 +276,17 @@ class PartitionLog:
     @property
     def had_publishers(self) -> bool:
         """Whether a file `publishers` was made for it, as far as is known."""
-        return bool(self._marks & HAD_PUBLISHERS)
+        return bool(self._flags & HAD_PUBLISHERS)
 
     def mark_publishers(self) -> None:
         """There is such a file: should it be gone one day, that is known. The next sync of `committed` has it."""
-        self._marks |= HAD_PUBLISHERS
+        self._flags |= HAD_PUBLISHERS
         self._store_ends()
 
     def _store_ends(self) -> None:
-        if self._mark is not None:
+        if self._committed_map is not None:
             ends = self.visible_end, self.durable_end
-            self._mark.store(encode_committed(*ends, self._marks, self._start))
+            self._committed_map.store(encode_committed(*ends, self._flags, self._start))
 
     def alter(self, settings: LogSettings) -> None:
         """Use other settings from now on."""
@@ -641,13 +643,13 @@ class PartitionLog:
 
     async def _begin_at(self, start: int) -> None:
         """Have `committed` say, durably, that the log begins at `start`: what is dropped now is not missing then."""
-        if not self._marks & HAS_START:
+        if not self._flags & HAS_START:
             return
         self._start, ends = start, self._owed_ends
         self._store_ends()
         slots = None  # they are mapped
-        if self._mark is None and ends is not None:
-            slots = encode_committed(ends.visible_end, ends.durable_end, self._marks, start)
+        if self._committed_map is None and ends is not None:
+            slots = encode_committed(ends.visible_end, ends.durable_end, self._flags, start)
         await sync_slots(self._files, f"{self._directory}/{COMMITTED_NAME}", slots)
 
     def next_due(self, now_us: int) -> float | None:
@@ -690,8 +692,8 @@ class PartitionLog:
             if not self.needs_healing:
                 await self._settle()
         finally:
-            if self._mark is not None:
-                self._mark.close()
+            if self._committed_map is not None:
+                self._committed_map.close()
             opened = [segment for segment in self._segments if segment.is_open]
             verbs: list[Verb] = [Close(segment.file.handle) for segment in opened]
             await self._files.submit([*verbs, *self._reads.forget([])])
@@ -706,6 +708,6 @@ class PartitionLog:
             except PlanFailed as error:  # without a stored index the next opening scans the segment
                 if not lacks_space(error):
                     raise
-        if self._mark is not None and self.visible_end > self._opened_end:
+        if self._committed_map is not None and self.visible_end > self._opened_end:
             ends = Committed(self.visible_end, self.durable_end)
             await store_copy(self._files, f"{self._directory}/{COMMITTED_NAME}", ends)

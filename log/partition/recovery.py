@@ -54,10 +54,10 @@ from callboard.log.format.committed import (
     proven_ends,
 )
 from callboard.log.format.frame import BASE_OFFSET, LAST_OFFSET, FrameFields
-from callboard.log.format.frame_walk import NOTHING, Tail
+from callboard.log.format.frame_walk import BEYOND_ALL, Tail
 from callboard.log.format.segment import GapReason
 from callboard.log.limits import OFFSET_JUMP_MAX, OFFSET_MAX
-from callboard.log.partition.rewriting import RewrittenRun, Writer
+from callboard.log.partition.rewriting import RewrittenRun, SegmentWriter
 from callboard.log.partition.survey import ensure_directory, survey
 from callboard.log.seams.disk import Close, Incarnation, Mark, SyncDirectory
 from callboard.log.segments.damage_record import DAMAGES_NAME, DamageRecord
@@ -109,7 +109,7 @@ def begin_anew_at(now_us: int) -> int:
     return min(max(now_us, OFFSET_JUMP_MAX), OFFSET_MAX)
 
 
-async def open_partition(writer: Writer, named_end: int, *, is_gone: bool = False) -> Opened:
+async def open_partition(writer: SegmentWriter, named_end: int, *, is_gone: bool = False) -> Opened:
     """Recover the partition in the directory of `writer`, made when missing; the next offset is `named_end` or above.
 
     With `is_gone` there is nothing of what was there, and the log begins anew.
@@ -237,7 +237,7 @@ async def open_proven(files: Incarnation, directory: str, *, segment_bytes: int)
         kept = found.segments[:1]
     await close_all(files, found.segments[len(kept) :])
     if not kept:
-        if committed is not None and not found.segments and found.doubtful_from == NOTHING:
+        if committed is not None and not found.segments and found.doubtful_from == BEYOND_ALL:
             end = max(committed.visible_end, committed.durable_end)
         # Stands for the segment that recovery could not make: it has no file, and nothing is read from it.
         file = SegmentFile(files, directory, end, segment_id=0, limit_bytes=segment_bytes)
@@ -292,7 +292,7 @@ class TailRecovery:
         """Find the runs of unproven frames, the damage, and the torn tail."""
         tail = self._segments[self._first :]
         for segment, following in zip_longest(tail, tail[1:]):
-            await self._scan_segment(segment, NOTHING if following is None else following.base_offset)
+            await self._scan_segment(segment, BEYOND_ALL if following is None else following.base_offset)
 
     def without_doubtful(self, damages: Sequence[Damage]) -> list[Damage]:
         """`damages` without the offsets that no file holds by the headers of scanned segments: the scan knows better.
@@ -314,7 +314,7 @@ class TailRecovery:
         damages = damages_of(file.path, scan, limit)
         segment.damages = tuple(damage for damage in damages if not self._is_torn(damage.first_offset))
         self.damages += segment.damages
-        is_torn = limit == NOTHING and scan.tail is Tail.TORN
+        is_torn = limit == BEYOND_ALL and scan.tail is Tail.TORN
         if is_torn:
             size_bytes = scan.tail_end - scan.end
             self.torn_bytes += size_bytes
@@ -327,7 +327,7 @@ class TailRecovery:
             segment.index, segment.is_indexed = None, False
             return
         self.end = max(self.end, min(scan.next_offset, limit))
-        if limit == NOTHING:
+        if limit == BEYOND_ALL:
             file.position = scan.end
             file.allocated_to = max(scan.end, file.allocated_to)
         if is_torn:

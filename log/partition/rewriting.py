@@ -45,7 +45,7 @@ class RewrittenRun:
 
 
 @attrs.define(eq=False)
-class Writer:
+class SegmentWriter:
     """Makes the new segments of a partition."""
 
     files: Incarnation

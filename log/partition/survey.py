@@ -8,7 +8,7 @@ import attrs
 
 from callboard.log.format.committed import Committed
 from callboard.log.format.faults import SegmentHeaderInvalid
-from callboard.log.format.frame_walk import NOTHING
+from callboard.log.format.frame_walk import BEYOND_ALL
 from callboard.log.format.segment import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
@@ -117,7 +117,7 @@ async def remove_leftovers(files: Incarnation, directory: str, active: StoredSeg
 
 
 @attrs.define
-class Visited:
+class VisitedFrame:
     """A file named like a segment."""
 
     file: SegmentFile
@@ -141,9 +141,9 @@ class Survey:
     _limit_bytes: int
     segments: list[StoredSegment] = attrs.Factory(list)
     damages: list[Damage] = attrs.Factory(list)
-    doubtful_from: int = NOTHING
-    """From this offset on a segment that has a wrong name is missing; `NOTHING` when none has."""
-    _visited: dict[int, Visited] = attrs.Factory(dict)
+    doubtful_from: int = BEYOND_ALL
+    """From this offset on a segment that has a wrong name is missing; `BEYOND_ALL` when none has."""
+    _visited: dict[int, VisitedFrame] = attrs.Factory(dict)
     _refused: dict[int, str] = attrs.Factory(dict)
     _headers: list[SegmentHeader] = attrs.Factory(list)
     _leading: list[int] = attrs.Factory(list)
@@ -161,7 +161,7 @@ class Survey:
             header: SegmentHeader | None = decode_segment_header(data)
         except SegmentHeaderInvalid:
             header = None
-        self._visited[base] = Visited(file, size_bytes, is_blank(data, size_bytes), header)
+        self._visited[base] = VisitedFrame(file, size_bytes, is_blank(data, size_bytes), header)
 
     async def rename(self, committed: Committed | None) -> bool:
         """Give segments under a wrong name the right one; True when there were any: look again then."""
@@ -205,7 +205,7 @@ class Survey:
                 )
             )
 
-    async def _header(self, visited: Visited) -> SegmentHeader | None:
+    async def _header(self, visited: VisitedFrame) -> SegmentHeader | None:
         """The header; when both copies are lost, what the index knows of it; None when that is lost too."""
         header, file = visited.header, visited.file
         if header is not None:
@@ -219,7 +219,7 @@ class Survey:
         self.damages.append(Damage(file.path, 0, SEGMENT_HEADER_BYTES, base, base - 1))
         return SegmentHeader(index.segment_id, base, 0, previous_end=base, previous_base=base)
 
-    async def _set_aside(self, visited: Visited, reason: str) -> None:
+    async def _set_aside(self, visited: VisitedFrame, reason: str) -> None:
         """Take a file out of service."""
         file = visited.file
         verbs: list[Verb] = [Close(file.handle)]

@@ -157,7 +157,7 @@ def stale(owner: str) -> StaleIncarnation:
     )
 
 
-def unstorable(path: str, length: int, data: bytes, owner: str, *, is_fenced: bool) -> CallboardError:
+def write_refused(path: str, length: int, data: bytes, owner: str, *, is_fenced: bool) -> CallboardError:
     """The error for `data` that a mark of `length` bytes does not take, or that comes from a fenced incarnation."""
     if is_fenced:
         return stale(owner)
@@ -170,7 +170,7 @@ NO_FOLDER: Final = {
     errno.ENOTDIR: "a folder belongs there, and something else is there or has the name of a folder above it",
     errno.ELOOP: "it is a symbolic link, or lies behind one, and none is followed",
 }
-"""What is said where a folder is none, by the number of the system's error."""
+"""Error texts for a path that is not a folder, by errno."""
 
 
 def storage_error(doing: str, root: str, path: str, error: OSError) -> StorageError:

@@ -39,7 +39,7 @@ OLD: Final = "the record of earlier damage is an older copy"
 
 
 @attrs.frozen
-class Recorded:
+class DamageEntry:
     """One damage, when it was found (microseconds since 1970), and whether it is accepted."""
 
     damage: Damage
@@ -53,7 +53,7 @@ class DamageRecord:
 
     _files: Incarnation
     _directory: str
-    entries: list[Recorded] = attrs.Factory(list)
+    entries: list[DamageEntry] = attrs.Factory(list)
     is_stored: bool = True
     fault: str = ""
     """What was wrong with the file when it was loaded."""
@@ -93,7 +93,7 @@ class DamageRecord:
         record._is_counted = count == record._stored_count
         if record.fault:
             damage = Damage(record.path, 0, 0 if data is None else len(data), 0, -1, record.fault)
-            record.entries.append(Recorded(damage, 0))
+            record.entries.append(DamageEntry(damage, 0))
             record.is_stored = False
         return record
 
@@ -140,7 +140,7 @@ class DamageRecord:
                 continue
             known.add(damage)
             lost.append((first, last))
-            self.entries.append(Recorded(damage, now_us))
+            self.entries.append(DamageEntry(damage, now_us))
             new.append(damage)
         if new:
             self.is_stored = False
@@ -199,7 +199,7 @@ class DamageRecord:
                 await self._files.submit((Close(handle),))
 
 
-def encode(entries: Iterable[Recorded]) -> bytes:
+def encode(entries: Iterable[DamageEntry]) -> bytes:
     """The bytes of the file: a head, then a CBOR array of maps."""
     items = [
         {**attrs.asdict(entry.damage), "found_us": entry.found_us, "accepted": entry.is_accepted}
@@ -210,7 +210,7 @@ def encode(entries: Iterable[Recorded]) -> bytes:
     return head + zlib.crc32(body, zlib.crc32(head)).to_bytes(4, "little") + body
 
 
-def decode(data: bytes) -> list[Recorded]:
+def decode(data: bytes) -> list[DamageEntry]:
     """The entries; unknown fields of a map are left out. Raises ValueError, TypeError, CBORError; `FormatTooNew`."""
     head, body = data[:HEAD_BYTES], data[HEAD_BYTES:]
     version, checksum = int.from_bytes(head[4:8], "little"), int.from_bytes(head[8:], "little")
@@ -226,7 +226,7 @@ def decode(data: bytes) -> list[Recorded]:
         )
     items: list[dict[str, Any]] = cbor2.loads(body)
     return [
-        Recorded(
+        DamageEntry(
             Damage(
                 str(item["path"]),
                 int(item["start"]),

@@ -14,7 +14,7 @@ from typing import Final
 
 from callboard.log.format.faults import FaultReason, FrameInvalid, IndexInvalid
 from callboard.log.format.frame import FRAME_HEADER_BYTES, decode_header
-from callboard.log.format.frame_walk import NOTHING
+from callboard.log.format.frame_walk import BEYOND_ALL
 from callboard.log.format.index import ENTRY_BYTES, INDEX_HEADER_BYTES, INDEX_LAYOUT, SegmentIndex
 from callboard.log.limits import INDEX_INTERVAL_BYTES, KIB
 from callboard.log.seams.disk import (
@@ -107,7 +107,7 @@ async def load_index(
         return None
 
 
-async def trusted_index(files: Incarnation, segment: StoredSegment, end: int = NOTHING) -> SegmentIndex:
+async def trusted_index(files: Incarnation, segment: StoredSegment, end: int = BEYOND_ALL) -> SegmentIndex:
     """The stored index, cut at offset `end`, when it fits the segment's file; else an empty one."""
     file = segment.file
     index = await load_index(files, file.directory, segment.base_offset, segment.segment_id)

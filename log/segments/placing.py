@@ -132,8 +132,8 @@ def is_missing(
     links: Collection[int],
     highest: int,
 ) -> bool:
-    """Whether a log lacks the segment with this header: one of the segments `headers`, up to `highest`, which name
-    those at `links` before them.
+    """Whether the log needs this segment. `headers` are the segments found, the last at `highest`; `links` are the
+    bases that they name as their predecessors.
 
     What is bound to the log and lies behind all others is missing: nothing there says that it is not. So is what is
     bound to a journal and at no other's place, because the numbers of a journal leave nothing out.

@@ -11,10 +11,10 @@ import attrs
 from callboard.log.format.faults import FaultReason, SegmentHeaderInvalid
 from callboard.log.format.frame import LAST_OFFSET, FrameFields
 from callboard.log.format.frame_walk import (
+    BEYOND_ALL,
     CHUNK_BYTES,
     EVERYTHING,
     FIRST_BYTES,
-    NOTHING,
     FrameWalk,
     Visit,
     run_walk_async,
@@ -203,7 +203,7 @@ async def scan_from(
     index: SegmentIndex,
     *,
     check_bodies: bool = True,
-    limit: int = NOTHING,
+    limit: int = BEYOND_ALL,
     visit: Visit | None = None,
     visit_from: int = EVERYTHING,
 ) -> FrameWalk:
@@ -215,14 +215,14 @@ async def scan_from(
         file_end=segment.file.position,
         index=index,
         limit=limit,
-        check_from=EVERYTHING if check_bodies else NOTHING,
+        check_from=EVERYTHING if check_bodies else BEYOND_ALL,
         visit=visit,
         visit_from=visit_from,
     )
     return await run_walk_async(walk, partial(files.read, segment.file.handle))
 
 
-def damages_of(path: str, scan: FrameWalk, limit: int = NOTHING) -> list[Damage]:
+def damages_of(path: str, scan: FrameWalk, limit: int = BEYOND_ALL) -> list[Damage]:
     """The damage below offset `limit` that a walk over the file at `path` has found."""
     return [
         Damage(path, found.start, found.end, found.first_offset_lost, min(found.last_offset_lost, limit - 1))

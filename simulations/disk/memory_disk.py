@@ -36,7 +36,7 @@ from callboard.log.seams.plans import (
     plan_failed,
     stale,
     storage_error,
-    unstorable,
+    write_refused,
 )
 
 from .disk_faults import VERB_NAMES
@@ -417,7 +417,7 @@ class MemoryMark:
     def store(self, data: bytes) -> None:
         life = self._incarnation
         if life.is_fenced or len(data) != self._length:
-            raise unstorable(self._path, self._length, data, life.owner, is_fenced=life.is_fenced)
+            raise write_refused(self._path, self._length, data, life.owner, is_fenced=life.is_fenced)
         if self._inode is not None:
             life.look_out(self._path)
             self._inode.write(0, data)

@@ -13,7 +13,7 @@ from callboard.actors.delivery.events import AckEvent, RunOutEvent
 from callboard.actors.partition.commands import Level
 from callboard.log.errors import PlanFailed
 from callboard.log.format.frame import FRAME_HEADER_BYTES, SEALED_BYTES
-from callboard.log.format.frame_walk import NOTHING
+from callboard.log.format.frame_walk import BEYOND_ALL
 from callboard.log.format.layout import CHECKSUM
 from callboard.log.seams.disk import Sync
 from callboard.log.seams.plans import path_of
@@ -114,7 +114,7 @@ def leaves_out_scanned_bodies(original: Original) -> Original:
     """Scans walk over headers only."""
 
     def begin(self: Any, *place: Any, **settings: Any) -> None:
-        original(self, *place, **{**settings, "check_from": NOTHING})
+        original(self, *place, **{**settings, "check_from": BEYOND_ALL})
 
     return begin
 

@@ -16,7 +16,7 @@ from callboard.log.format.columns import Columns
 from callboard.log.format.faults import SegmentHeaderInvalid
 from callboard.log.format.fields import too_new
 from callboard.log.format.frame import FrameHeader
-from callboard.log.format.frame_walk import NOTHING
+from callboard.log.format.frame_walk import BEYOND_ALL
 from callboard.log.format.segment import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
@@ -95,7 +95,7 @@ class JournalWalk:
             if header is None:
                 return
             # A frame that makes no sense is missing where the next one is taken.
-            yield from segment_frames(file, header, stop=NOTHING if stop is None else stop)
+            yield from segment_frames(file, header, stop=BEYOND_ALL if stop is None else stop)
 
     def _header(self, data: bytes, base: int, path: str) -> SegmentHeader | None:
         try:

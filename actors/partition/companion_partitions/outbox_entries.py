@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from callboard.actors.delivery.events import ENTRIES_MOST
+from callboard.actors.delivery.events import ENTRIES_MAX
 from callboard.actors.delivery.receipts import OFFSET_END, merged
 from callboard.actors.delivery.snapshot import number
 from callboard.actors.partition.commands import OutboxEntry
@@ -121,7 +121,7 @@ class OutboxEntries:
             if type(row) is not list or len(row) < 5:
                 raise ValueError("an entry of an outbox has not five numbers")
             first, start, count, group_id, lease_id = map(number, row[:5])
-            if not 0 < count <= min(OFFSET_END - start, ENTRIES_MOST):
+            if not 0 < count <= min(OFFSET_END - start, ENTRIES_MAX):
                 raise ValueError("an entry of an outbox has no offsets")
             entries.add(first, group_id, lease_id, start, start + count, numbering)
         entries.pass_over(number(found.get("next")), 0)
@@ -141,7 +141,7 @@ def from_ranges(found: Any) -> Sequence[int]:
     bounds = list(map(number, found))
     numbers: list[int] = []
     for start, stop in zip(bounds[::2], bounds[1::2], strict=True):
-        if not start < stop <= start + ENTRIES_MOST:
+        if not start < stop <= start + ENTRIES_MAX:
             raise ValueError("a range of an outbox is empty, or too large")
         numbers += range(start, stop)
     return numbers

@@ -27,9 +27,9 @@ from callboard.log.format.frame import (
     encode_frame,
 )
 from callboard.log.format.frame_walk import (
+    BEYOND_ALL,
     EVERYTHING,
     LOOK_AHEAD_BYTES,
-    NOTHING,
     DamagedRange,
     FrameWalk,
     Tail,
@@ -394,7 +394,7 @@ def wounded_segments(draw: st.DrawFn) -> bytes:
     st.booleans(),
     st.booleans(),
     st.integers(5, 25),
-    st.sampled_from([EVERYTHING, 9, 12, NOTHING]),
+    st.sampled_from([EVERYTHING, 9, 12, BEYOND_ALL]),
 )
 def test_all_drivers_find_the_same(
     file: bytes, chunk: int, pieces: int, is_end_known: bool, resync: bool, limit: int, visit_from: int
@@ -589,12 +589,12 @@ def test_a_scan_resumes_from_a_known_frame() -> None:
 
 
 def test_walking_over_headers_does_not_read_bodies() -> None:
-    """With `check_from=NOTHING` a damaged body passes: the caller has proven it before, or will."""
+    """With `check_from=BEYOND_ALL` a damaged body passes: the caller has proven it before, or will."""
     data, places = segment_of(*BATCHES)
     damaged = bytearray(data)
     damaged[places[1][0] + FRAME_HEADER_BYTES + 3] ^= 1
 
-    assert len(places) == len(walked(damaged, check_from=NOTHING).positions)
+    assert len(places) == len(walked(damaged, check_from=BEYOND_ALL).positions)
 
 
 def test_a_scan_fills_an_index() -> None:

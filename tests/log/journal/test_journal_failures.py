@@ -209,7 +209,7 @@ async def test_names_that_cannot_be_synced_at_open_need_healing(owner):
     journal = await owner.open()
     assert [b"a"] == owner.state
     assert journal.needs_healing
-    assert journal.is_read_unproven
+    assert journal.has_unproven_reads
     await journal.heal(owner.image())
     await owner.append(journal, b"b")
     await owner.keeps([b"a", b"b"])

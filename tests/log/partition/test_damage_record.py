@@ -11,7 +11,14 @@ from callboard.log.errors import FormatTooNew
 from callboard.log.limits import DAMAGES_KEPT, KIB
 from callboard.log.offline.repair import repair_directory
 from callboard.log.offline.verify import verify_directory
-from callboard.log.segments.damage_record import DAMAGES_NAME, VERSION, DamageRecord, Recorded, decode, encode
+from callboard.log.segments.damage_record import (
+    DAMAGES_NAME,
+    VERSION,
+    DamageEntry,
+    DamageRecord,
+    decode,
+    encode,
+)
 from callboard.log.segments.segments import Damage, Gap
 
 LOST = Damage("orders/0/1.log", 128, 256, 10, 19)
@@ -73,7 +80,7 @@ async def test_an_offset_that_was_lost_is_never_given_again(make_world: Any, is_
     path = f"{folder}/{0:020}.log"
     lost = Damage(path, kept, world.log.size_bytes, 8, 11)
     world.disk.plant_file(path, world.disk.files()[path][:kept])
-    world.disk.plant_file(f"{folder}/{DAMAGES_NAME}", encode([Recorded(lost, 1, is_accepted)]))
+    world.disk.plant_file(f"{folder}/{DAMAGES_NAME}", encode([DamageEntry(lost, 1, is_accepted)]))
     await world.files_gone(f"{folder}/committed")
     await world.open()
     assert 12 == world.log.next_offset
@@ -134,7 +141,7 @@ async def test_a_record_that_cannot_be_read_is_told(make_world: Any) -> None:
 
 def test_records_come_back() -> None:
     """What is encoded is decoded; what a later version wrote is not taken for damage."""
-    entries = [Recorded(LOST, 5, is_accepted=True), Recorded(OTHER, 9), Recorded(HARMLESS, 0)]
+    entries = [DamageEntry(LOST, 5, is_accepted=True), DamageEntry(OTHER, 9), DamageEntry(HARMLESS, 0)]
     data = encode(entries)
     assert entries == decode(data)
     head, body = data[:4] + (VERSION + 1).to_bytes(4, "little"), data[12:]
@@ -146,7 +153,7 @@ def test_records_come_back() -> None:
 
 def test_the_first_version_is_read() -> None:
     """Records whose checksum does not cover the head are read: earlier versions wrote them so."""
-    entries = [Recorded(LOST, 5, is_accepted=True), Recorded(OTHER, 9)]
+    entries = [DamageEntry(LOST, 5, is_accepted=True), DamageEntry(OTHER, 9)]
     body = encode(entries)[12:]
     head = b"CBDM" + (1).to_bytes(4, "little")
     assert entries == decode(head + zlib.crc32(body).to_bytes(4, "little") + body)
@@ -154,7 +161,7 @@ def test_the_first_version_is_read() -> None:
 
 def test_a_flipped_bit_is_damage() -> None:
     """One bit that is wrong anywhere is damage, also in the version: that no newer Callboard wrote."""
-    data = encode([Recorded(LOST, 5), Recorded(OTHER, 9)])
+    data = encode([DamageEntry(LOST, 5), DamageEntry(OTHER, 9)])
     for bit in range(8 * len(data)):
         rotten = bytearray(data)
         rotten[bit // 8] ^= 1 << bit % 8

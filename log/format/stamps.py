@@ -5,9 +5,10 @@ left alone. A clock that is a year ahead for one publish leaves a stamp a year a
 time, to see how old something is, would find it young for a year.
 
 So there is one rule for all that read stamps: one that is later than now, by more than a tolerance, counts as the
-moment at which it was first noticed. What it stamps grows old from then on, and it is reported once. The code that stamps notices that
-the last stamp is ahead, which is when the clock was set right: what is ahead was stamped before that, though it is read
-much later. The stored stamp stays as it is. An instant that a user has named, such as `deliver_at`, is no stamp.
+moment at which it was first noticed. What it stamps grows old from then on, and it is reported once. The code that
+stamps notices that the last stamp is ahead, which is when the clock was set right: what is ahead was stamped before
+that, though it is read much later. The stored stamp stays as it is. An instant that a user has named, such as
+`deliver_at`, is no stamp.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class OverlayFile:
         return self.lower == path and not self.is_changed
 
     def zero(self, start: int, stop: int) -> None:
-        """Zero the bytes from `start` to `stop`. The pages at both ends must be there if the lower file reaches them."""
+        """Zero the bytes from `start` to `stop`. The pages at both ends must be there if the lower file has them."""
         for number in range(start // PAGE_BYTES, -(-min(stop, self._stored_end()) // PAGE_BYTES)):
             first = number * PAGE_BYTES
             if start <= first and first + PAGE_BYTES <= stop:

@@ -56,7 +56,7 @@ AHEAD_BYTES: Final = 64 * KIB
 
 
 @attrs.define
-class OfflinePartition:
+class SegmentCursor:
     """A segment open for reading, and where the last read of it ended."""
 
     opened: OpenSegment
@@ -93,7 +93,7 @@ class LogReader:
     """Records below this offset may be read, as of the last refresh."""
     _committed: Committed = attrs.Factory(partial(Committed, 0, 0))
     """What the file said then."""
-    _views: OrderedDict[int, OfflinePartition] = attrs.Factory(OrderedDict)
+    _views: OrderedDict[int, SegmentCursor] = attrs.Factory(OrderedDict)
 
     @classmethod
     async def open(cls, files: Incarnation, directory: str) -> LogReader:
@@ -299,7 +299,7 @@ class LogReader:
             del self._bases[place]
         return self.visible_end
 
-    async def _view(self, base: int) -> OfflinePartition:
+    async def _view(self, base: int) -> SegmentCursor:
         view = self._views.get(base)
         if view is not None:
             self._views.move_to_end(base)
@@ -328,7 +328,7 @@ class LogReader:
             raise MovedError
         segment_id = opened.header.segment_id
         index = await load_index(self._files, self.directory, base, segment_id)
-        view = OfflinePartition(opened, index, base, SEGMENT_HEADER_BYTES)
+        view = SegmentCursor(opened, index, base, SEGMENT_HEADER_BYTES)
         self._views[base] = view
         while len(self._views) > OPEN_SEGMENTS_MAX:
             _, old = self._views.popitem(last=False)
@@ -353,7 +353,7 @@ class LogReader:
             await self._read_segment(view, request, limit, is_retry=is_retry)
 
     async def _read_segment(
-        self, view: OfflinePartition, request: ReadRequest, limit: int, *, is_retry: bool
+        self, view: SegmentCursor, request: ReadRequest, limit: int, *, is_retry: bool
     ) -> None:
         """Walk one segment until the request is fulfilled or the segment ends."""
         position, expected = view.start(request.offset)

@@ -64,7 +64,7 @@ class Group:
         session = self._session
         groups = {
             each.name: each
-            for each in group_infos(await session.ask_catalog(ListGroups()), self._session.directory)
+            for each in await group_infos(await session.ask_catalog(ListGroups()), session.directory)
         }
         group = groups.get(self.name)
         if group is None:

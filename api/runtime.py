@@ -465,7 +465,7 @@ class Runtime:
 
     async def groups(self) -> tuple[GroupInfo, ...]:
         """All consumer groups, by name, the broker's own too: `GroupInfo.own`."""
-        return group_infos(await self._session.ask_catalog(ListGroups()), self._session.directory)
+        return await group_infos(await self._session.ask_catalog(ListGroups()), self._session.directory)
 
     def group(self, name: str) -> Group:
         """A consumer group by its name. Whether it exists, each call of the handle finds out.

@@ -9,7 +9,7 @@ the other, and those on different ones side by side, so a topic whose disk hangs
 decisions queue up, for the catalog's own journal; those that wait together share one sync.
 
 Directions: users ask the catalog; the catalog starts and stops topics and coordinators through their supervisors and
-asks partitions. Coordinators ask it from tasks of their own.
+asks partitions and coordinators. Coordinators ask it from tasks of their own.
 
 Invariants
 ----------
@@ -61,6 +61,7 @@ from callboard.actors.catalog.patterns import after, check_pattern_of, left_out,
 from callboard.actors.catalog.schedule_changes import ScheduleChanges
 from callboard.actors.catalog.seeking import Places, seek_group, sought_words
 from callboard.actors.catalog.state import CatalogState, GroupRecord, TopicRecord
+from callboard.actors.groups.commands import TellMembers
 from callboard.actors.kernel import Actor
 from callboard.actors.names import check_name, check_not_own, no_group, no_topic
 from callboard.actors.partition import commands as c
@@ -79,6 +80,8 @@ from callboard.actors.settings import (
 )
 from callboard.actors.timing import Timers
 from callboard.log.errors import (
+    ActorCrashed,
+    ActorStopped,
     CallboardError,
     DiskFull,
     GroupExists,
@@ -153,7 +156,7 @@ class Catalog(Actor[CatalogCommand]):
         self._patterns.read()
         for group in self._state.groups.values():
             await self._directory.launch_coordinator(group)
-            if self._directory.membership(group).told != group.settings:
+            if self._directory.news(group).told != group.settings:
                 self._operations.begin(f"group {group.name}", partial(self._tell_settings, group))
 
     async def _end_ephemeral_groups(self) -> None:
@@ -499,18 +502,23 @@ class Catalog(Actor[CatalogCommand]):
                 f"group {message.name!r} reads no {sought_words(message, topics)}. Nothing was changed."
                 " `Group.describe` tells what it reads."
             )
-        membership = self._directory.membership(record)
-        return await seek_group(self._calls, record.name, record.group_id, membership, ports, message.to)
+        return await seek_group(self._calls, record, self._directory.news(record), ports, message.to)
 
     async def _tell_settings(self, record: GroupRecord) -> None:
         """Have partitions and members know a group's settings; members when the partitions have taken note."""
-        membership = self._directory.membership(record)
-        membership.alter(record.settings)
-        altered, ports = membership.delivery_settings(), self._directory.ports(record)
+        news = self._directory.news(record)
+        altered, ports = news.alter(record.settings), self._directory.ports(record)
         self._directory.alter_delivery(record, altered)
         await self._tell(ports, c.AlterDelivery(record.group_id, altered))
-        if (live := self._directory.live_group(record.group_id)) is not None:
-            membership.tell_members(live.ref)
+        while (live := self._directory.live_group(record.group_id)) is not None:
+            try:
+                await live.ref.ask(TellMembers(record.settings))
+            except ActorCrashed:
+                continue
+            except ActorStopped:
+                pass  # the runtime closes
+            break
+        news.told = record.settings
         self._directory.route_dead_letters(record)
 
     async def _group_idle(self, message: GroupIdle) -> None:
@@ -526,31 +534,19 @@ class Catalog(Actor[CatalogCommand]):
         return await self._forget_group(self._known_group(message.name))
 
     async def _end_group(self, message: EndGroup) -> Afterwards | int | None:
-        record = self._ending_group(message)
-        if record is not None and record.settings.durable:
-            if kept := await self._groups.kept_letters(record):
-                return sum(kept.values())
-            record = self._ending_group(message)
-        if record is None:
-            return None
-        membership = self._directory.membership(record)
-        with membership.closed():
-            if message.expired_after is not None and not membership.is_expiry_told:
-                membership.is_expiry_told = True
-                self.context.emit(notices.GroupExpired(record.name, message.expired_after))
-            return await self._forget_group(record)
-
-    def _ending_group(self, message: EndGroup) -> GroupRecord | None:
-        """The group that is to end, if it still is."""
         record = self._state.groups.get(message.group_id)
         if record is None:
             return None
-        membership = self._directory.membership(record)
-        if membership.members or membership.idle_since_us != message.idle_since_us:
-            return None  # a consumer joined while its coordinator gave it up
-        if record.settings.durable and record.settings.group_expiry != message.expired_after:
-            return None  # it was altered meanwhile, and its coordinator watches for the new time
-        return record
+        if record.settings.durable:
+            if kept := await self._groups.kept_letters(record):
+                return sum(kept.values())
+            if record.settings.group_expiry != message.expired_after:
+                return 0  # it was altered meanwhile, and its coordinator watches for the new time
+        news = self._directory.news(record)
+        if message.expired_after is not None and not news.is_expiry_told:
+            news.is_expiry_told = True
+            self.context.emit(notices.GroupExpired(record.name, message.expired_after))
+        return await self._forget_group(record)
 
     async def _forget_group(self, record: GroupRecord) -> Afterwards:
         latest = record

@@ -159,16 +159,14 @@ class DeleteGroup(Question[None]):
 
 @attrs.frozen(eq=False)
 class EndGroup(Question[int | None]):
-    """A coordinator tells that the group has expired, or is ephemeral and without members. Answered as `DeleteGroup`;
-    nothing is done when it has had members again, is gone, or expires after another time by now. A durable group of
-    which partitions keep dead letters does not end: answered with how many.
+    """A coordinator tells that the group has expired, or is ephemeral and without members; it has none until this is
+    answered. Answered as `DeleteGroup`, also when the group has gone before. A durable group does not end when it
+    expires after another time by now, or partitions keep dead letters of it: answered with how many those are.
     """
 
     group_id: int
     expired_after: float | None = None
     """Seconds; of a durable group."""
-    idle_since_us: int | None = None
-    """Since when it had no members."""
 
 
 @attrs.frozen(eq=False)

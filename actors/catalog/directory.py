@@ -1,7 +1,7 @@
 """The directory of what is live: topics with their ports, coordinators with their refs.
 
 The catalog fills it, and shares it with the public face, which looks topics up in it without asking an actor. Others
-share what it holds: live topics, memberships of groups, outboxes, waiting partitions, schedules. Launching never waits:
+share what it holds: live topics, outboxes, waiting partitions, schedules. Launching never waits:
 partitions recover side by side, and what is sent to them waits in their mailboxes. Launching and retiring are
 idempotent, wherever a crash of the catalog broke them off: they start what is not there yet, and stop what still is.
 """
@@ -18,11 +18,12 @@ import attrs
 import trio
 
 from callboard.actors.catalog.commands import ROUTER, OutboxOpened, RouteGroup, SourcesEnded, WaitingOpened
+from callboard.actors.catalog.group_news import GroupNews
 from callboard.actors.catalog.live_topic import LiveTopic as LiveTopic
 from callboard.actors.catalog.losses import CatalogStatistics
 from callboard.actors.catalog.state import GroupRecord, TopicRecord
 from callboard.actors.groups.coordinator import Coordinator
-from callboard.actors.groups.membership import Membership
+from callboard.actors.groups.spec import CoordinatorSpec
 from callboard.actors.kernel import ActorRef, MailboxSpec, notify_all
 from callboard.actors.kernel.cell import stopped
 from callboard.actors.partition.choice.record_window import WindowBudget
@@ -67,8 +68,8 @@ class LiveGroup:
     """A group whose coordinator was started."""
 
     ref: ActorRef[Any]
-    membership: Membership
-    name: str = ""
+    spec: CoordinatorSpec
+    news: GroupNews
     is_over: bool = False
     """The group is gone, or about to go."""
 
@@ -87,7 +88,7 @@ class Directory:
         self._by_name: dict[str, LiveTopic] = {}
         self._views: dict[PartitionPort, PartitionView] = {}
         self._live_groups: dict[int, LiveGroup] = {}
-        self._memberships: dict[int, Membership] = {}
+        self._group_news: dict[int, GroupNews] = {}
         self.router, self.forwarder = BackgroundAddress(), BackgroundAddress()
         self._to_router = StandingNotices[RouteGroup | SourcesEnded]()
         """By group that names a topic for dead letters: the ids of the topics that it reads."""
@@ -155,12 +156,12 @@ class Directory:
     def name_of_group(self, group_id: int) -> str:
         """For people; its id where its coordinator was not started in this run."""
         live = self._live_groups.get(group_id)
-        return str(group_id) if live is None else live.name
+        return str(group_id) if live is None else live.spec.name
 
     def settings_of_group(self, name: str) -> GroupSettings | None:
         """Those of a group whose coordinator was started in this run."""
-        found = (live for live in self._live_groups.values() if live.name == name)
-        return next((live.membership.settings for live in found), None)
+        found = (live for live in self._live_groups.values() if live.spec.name == name)
+        return next((live.news.settings for live in found), None)
 
     def route_dead_letters(self, record: GroupRecord) -> None:
         """Have the router look at what the group's partitions keep."""
@@ -180,13 +181,11 @@ class Directory:
             notices.begin(ref)
         return ref
 
-    def membership(self, record: GroupRecord) -> Membership:
-        """A group's settings and members; shared by all incarnations of its coordinator."""
-        found = self._memberships.get(record.group_id)
+    def news(self, record: GroupRecord) -> GroupNews:
+        """What the catalog says of a group."""
+        found = self._group_news.get(record.group_id)
         if found is None:
-            found = self._memberships[record.group_id] = Membership(record.settings, record.birth)
-            if record.pattern is not None:
-                found.read({}, record.found)
+            found = self._group_news[record.group_id] = GroupNews(record)
         return found
 
     def read_topics(self, record: GroupRecord) -> list[LiveTopic]:
@@ -194,15 +193,13 @@ class Directory:
 
         Returns those that run on and that it reads no more.
         """
-        membership = self.membership(record)
-        lives = [
-            live for live in map(self._by_id.get, record.topic_ids) if live is not None and not live.deleted
-        ]
-        before = membership.topics or {}
-        membership.read({live.topic_id: live for live in lives}, record.found)
-        return [
-            live for topic_id, live in before.items() if topic_id not in record.topic_ids and not live.deleted
-        ]
+        news = self.news(record)
+        before = set(news.decided.topic_ids or ()) - set(record.topic_ids)
+        news.read([live.topic_id for live in self._running(record.topic_ids)], record.found)
+        return self._running(sorted(before))
+
+    def _running(self, topic_ids: Iterable[str]) -> list[LiveTopic]:
+        return [live for live in map(self._by_id.get, topic_ids) if live is not None and not live.deleted]
 
     def ports(self, record: GroupRecord) -> list[PartitionPort]:
         """The partitions of all topics that the group reads."""
@@ -388,22 +385,22 @@ class Directory:
         if live is None:
             if record.name in self._groups:
                 await self._groups.stop_child(record.name)  # a retirement that was broken off
-            membership = self.membership(record)
-            factory = partial(
-                Coordinator,
-                self,
+            news = self.news(record)
+            spec = CoordinatorSpec(
                 record.name,
                 record.group_id,
-                membership,
+                record.birth,
+                news.decided,
+                self,
                 record.idle_since_us,
                 record.idle_noticed,
             )
-            mailbox = MailboxSpec(self._limits.mailbox)
+            start, mailbox = partial(Coordinator, spec), MailboxSpec(self._limits.mailbox)
             ref = self._groups.add_child(
-                ChildSpec(name=record.name, start=factory, mailbox=mailbox, awaited=False)
+                ChildSpec(name=record.name, start=start, mailbox=mailbox, awaited=False)
             )
-            live = LiveGroup(ref, membership, record.name)
-            self._live_groups[record.group_id] = live
+            live = self._live_groups[record.group_id] = LiveGroup(ref, spec, news)
+            news.begin(ref)
             self.route_dead_letters(record)
         return live
 
@@ -414,7 +411,7 @@ class Directory:
             if record.name in self._groups:
                 await self._groups.stop_child(record.name)
             del self._live_groups[record.group_id]
-        self._memberships.pop(record.group_id, None)
+        self._group_news.pop(record.group_id, None)
         self.alter_delivery(record, None)
         self._to_router.withdraw(record.group_id)
         self._tell_ending()

@@ -43,10 +43,7 @@ class PartitionGroups:
     def reading(self, topic_id: str) -> ReadingGroups:
         """The groups that read a topic which is to be launched."""
         groups = [each for each in self._decisions.state.groups.values() if topic_id in each.topic_ids]
-        openings = [
-            self._directory.membership(each).opening(each.group_id, each.start_in(topic_id))
-            for each in groups
-        ]
+        openings = [self._directory.news(each).opening(each, topic_id) for each in groups]
         readers = tuple([each for each in openings if each.durable or each.is_implied])
         keep_expired = [each.group_id for each in groups if each.settings.dead_letter_expired]
         return ReadingGroups(readers, frozenset(keep_expired))

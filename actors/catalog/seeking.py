@@ -8,7 +8,8 @@ from datetime import datetime
 import trio
 
 from callboard.actors.catalog.commands import SeekGroup
-from callboard.actors.groups.membership import Membership
+from callboard.actors.catalog.group_news import GroupNews
+from callboard.actors.catalog.state import GroupRecord
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.calls import PartitionCalls
 from callboard.actors.partition.port import PartitionPort
@@ -22,9 +23,8 @@ Places = dict[tuple[str, int], int]
 
 async def seek_group(
     calls: PartitionCalls,
-    group: str,
-    group_id: int,
-    membership: Membership,
+    group: GroupRecord,
+    news: GroupNews,
     ports: Sequence[PartitionPort],
     to: Start | None,
 ) -> Places:
@@ -32,19 +32,20 @@ async def seek_group(
 
     Raises what keeps the first of them from it.
     """
-    if to is None and isinstance(membership.settings.start, int) and membership.topics is None:
-        to = membership.settings.start
+    if to is None and isinstance(group.settings.start, int) and group.pattern is None:
+        to = group.settings.start
     if isinstance(to, int) and len(ports) != 1:
         raise InvalidArgument(
-            f"group {group!r} reads {len(ports)} partitions there, and {to} is an offset of one. Nothing was changed."
-            " Say which topic and partition are meant (in commands: --topic and --partition), or seek to a time."
+            f"group {group.name!r} reads {len(ports)} partitions there, and {to} is an offset of one. Nothing was"
+            " changed. Say which topic and partition are meant (in commands: --topic and --partition), or seek to a"
+            " time."
         )
     places: Places = {}
     failed: list[tuple[PartitionPort, CallboardError]] = []
 
     async def seek(port: PartitionPort) -> None:
         try:
-            opening = membership.opening(group_id, membership.start_in(port.topic_id))
+            opening = news.opening(group, port.topic_id)
             await calls.ask(port, opening)  # a crash may have left it out
             offset, takes_nearest = opening.start if to is None else to, True
             if isinstance(offset, datetime):
@@ -54,7 +55,7 @@ async def seek_group(
                 offset = found.start_offset if offset == "beginning" else found.visible_end
             else:
                 takes_nearest = to is None
-            sought = c.SeekOffset(group_id, offset, takes_nearest)
+            sought = c.SeekOffset(group.group_id, offset, takes_nearest)
             places[port.topic, port.index] = await calls.ask(port, sought)
         except CallboardError as error:
             failed.append((port, error))

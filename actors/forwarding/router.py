@@ -133,7 +133,7 @@ class DeadLetterRouter(Actor[RouterCommand]):
 
     def _target_of(self, source: Source) -> str | None:
         group = self._directory.live_group(source.group_id)
-        return None if group is None else group.membership.settings.dead_letter_topic
+        return None if group is None else group.news.settings.dead_letter_topic
 
     async def _forward(self, topic: str, line: dict[Source, None]) -> None:
         """One source after the other, until there is none."""
@@ -199,7 +199,7 @@ class DeadLetterRouter(Actor[RouterCommand]):
         if live is None or group is None:
             raise _missing(topic, source.port.label)
         port = source.port
-        origin = Origin(port.topic, port.topic_id, port.index, group.name, source.group_id)
+        origin = Origin(port.topic, port.topic_id, port.index, group.spec.name, source.group_id)
         records = await first_records(self._calls, port, letters, read_ahead=False)
         found = [_found(letter, place) for letter, place in records]
         batch = forwarded(origin, found, wall_offset(self.context.clock))

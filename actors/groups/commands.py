@@ -78,7 +78,59 @@ class Acted:
     """None while it is alive for certain."""
 
 
-CoordinatorCommand = Join | Leave | Fence | Departed | Acted
+@attrs.frozen
+class GroupDecided:
+    """A notice of the catalog, and anew to each incarnation: what it has decided about the group."""
+
+    settings: GroupSettings
+    """With which partitions open the group."""
+    version: int
+    """How often they were altered in this process."""
+    topic_ids: tuple[str, ...] | None = None
+    """What a group of a pattern reads, as far as it runs; None when its consumers name their topics."""
+    found: frozenset[str] = frozenset()
+    """Those of them that came after the group."""
+
+
+@attrs.frozen
+class TellMembers(Question[None]):
+    """Every partition knows these settings of the group, or will when it runs: have the members know.
+
+    Answered when they do.
+    """
+
+    settings: GroupSettings
+
+
+@attrs.frozen
+class MemberInfo:
+    """A member of the group."""
+
+    consumer: int
+    name: str | None
+    generation: int
+    topics: tuple[str, ...]
+    """The names of those that it reads."""
+    assigned: tuple[tuple[str, int], ...]
+    """In an exclusive group: the partitions that it has by now, as (topic, partition)."""
+
+
+@attrs.frozen
+class MembersInfo:
+    """The members of a group by id, and what is counted of them since the directory was opened."""
+
+    members: tuple[MemberInfo, ...] = ()
+    rebalances: int = 0
+    forced_handovers: int = 0
+    stalled_members: int = 0
+
+
+@attrs.frozen
+class ListMembers(Question[MembersInfo]):
+    """Answered at once."""
+
+
+CoordinatorCommand = Join | Leave | Fence | TellMembers | ListMembers | GroupDecided | Departed | Acted
 
 
 @attrs.frozen

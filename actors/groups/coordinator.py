@@ -6,8 +6,8 @@ watches the clock: a durable group without members is expired after `group_expir
 would hold retention back for ever; an ephemeral group ends with its last member.
 
 Its loop never waits: what takes a partition's answer, or the catalog's, is a task of its own, so a topic whose
-disk hangs delays its readers and no others. Members are shared by all incarnations through `Membership`, since a
-consumer outlives its coordinator's crash.
+disk hangs delays its readers and no others. Its incarnations hand its members on to each other (`Membership`), since
+a consumer outlives its coordinator's crash. What the catalog decides comes in notices, anew to each incarnation.
 """
 
 from __future__ import annotations
@@ -26,13 +26,17 @@ from callboard.actors.groups.commands import (
     Departed,
     Fence,
     Fenced,
+    GroupDecided,
     Join,
     Joined,
     Leave,
+    ListMembers,
+    MembersInfo,
+    TellMembers,
     TopicsRead,
 )
 from callboard.actors.groups.exclusive import ExclusivePartitions
-from callboard.actors.groups.membership import Member, Membership
+from callboard.actors.groups.membership import Member
 from callboard.actors.groups.sessions import Sessions
 from callboard.actors.kernel import Actor, Reply, notify
 from callboard.actors.notices import GroupKept, LeaseReleaseFailed, MemberStalled
@@ -54,7 +58,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from callboard.actors.catalog.live_topic import LiveTopic
-    from callboard.actors.groups.spec import TopicDirectory
+    from callboard.actors.groups.spec import CoordinatorSpec
     from callboard.actors.partition.port import PartitionPort
 
 EXPIRY_GRACE_S: Final = 3600.0
@@ -83,31 +87,24 @@ class Coordinator(Actor[CoordinatorCommand]):
 
     defers_interrupts = True
 
-    def __init__(
-        self,
-        directory: TopicDirectory,
-        name: str,
-        group_id: int,
-        membership: Membership,
-        idle_since_us: int | None,
-        idle_noticed: tuple[int, int] | None = None,
-    ) -> None:
-        self._directory = directory
-        self._name = name
-        self._group_id = group_id
-        self._idle_since_us = idle_since_us
-        self._membership = membership
-        self._stamps = membership.stamps
-        is_known = idle_noticed is not None and idle_noticed[0] == idle_since_us
-        self._noticed_us = idle_noticed[1] if idle_noticed is not None and is_known else None
+    def __init__(self, spec: CoordinatorSpec) -> None:
+        self._directory = spec.directory
+        self._name = spec.name
+        self._group_id = spec.group_id
+        self._idle_since_us = spec.idle_since_us
+        self._membership = spec.membership
+        self._stamps = spec.membership.stamps
+        noticed = spec.idle_noticed
+        is_known = noticed is not None and noticed[0] == spec.idle_since_us
+        self._noticed_us = noticed[1] if noticed is not None and is_known else None
         """When it was noticed that the instant since which the group is idle is ahead; later than that instant: how
         much of the grace was used, added to it."""
-        if idle_noticed is not None and idle_noticed[1] < idle_noticed[0]:
-            self._stamps.resume((idle_noticed,))
-        self._timers = Timers(directory.wheel)
+        if noticed is not None and noticed[1] < noticed[0]:
+            self._stamps.resume((noticed,))
+        self._timers = Timers(spec.directory.wheel)
         self._news = trio.Event()
-        self._ended = False
-        self._ended_idle_us: int | None = None
+        self._is_over = False
+        """The group is to end: it has expired, or is ephemeral and without members."""
         self._expired_after: float | None = None
         self._is_kept_told = self._looks_again = False
         self._exclusive: ExclusivePartitions | None = None
@@ -121,7 +118,9 @@ class Coordinator(Actor[CoordinatorCommand]):
         elif idle_since_us is None or self.context.incarnation > 1:
             idle_since_us, self._noticed_us = self.context.clock.wall_us(), None
             self._news.set()
-        self._idle_since_us = self._membership.idle_since_us = idle_since_us
+        self._idle_since_us = idle_since_us
+        if self._membership.ending is not None:
+            self._news.set()
         if self._membership.settings.mode == "exclusive":
             self._exclusive = ExclusivePartitions(
                 self.context, self._directory, self._name, self._group_id, self._membership
@@ -141,16 +140,24 @@ class Coordinator(Actor[CoordinatorCommand]):
         if self._membership.topics is not None:
             self.context.start_task(self._follow_topics, name="topics")
 
-    async def receive(self, message: CoordinatorCommand) -> None:
-        """Join, leave, fence; what consumers say of themselves."""
+    async def receive(self, message: CoordinatorCommand) -> MembersInfo | None:
+        """Join, leave, fence; what the catalog has decided; what consumers say of themselves."""
         match message:
+            case ListMembers():
+                return self._membership.described()
+            case GroupDecided():
+                self._decided(message)
+                return None
+            case TellMembers(settings):
+                self._membership.tell_members(settings, self.context.ref)
+                return None
             case Departed(consumer):
                 self._membership.depart(consumer)
-                return
+                return None
             case Acted(consumer, activity):
                 if self._sessions is not None:
                     self._sessions.heard(consumer, activity)
-                return
+                return None
         reply = self.context.defer_reply()
         match message:
             case Join():
@@ -161,6 +168,14 @@ class Coordinator(Actor[CoordinatorCommand]):
                 self._fence(consumer, reply)
             case _:
                 assert_never(message)
+        return None
+
+    def _decided(self, decided: GroupDecided) -> None:
+        topics: dict[str, LiveTopic] | None = None
+        if decided.topic_ids is not None:
+            lives = map(self._directory.by_id, decided.topic_ids)
+            topics = {live.topic_id: live for live in lives if live is not None and not live.deleted}
+        self._membership.decided(decided, topics)
 
     # -- joining
 
@@ -198,13 +213,13 @@ class Coordinator(Actor[CoordinatorCommand]):
             self._exclusive.rebalance()
 
     async def _join_later(self, message: Join, reply: Reply) -> None:
-        """When it is decided that the group does not end; if it does, the coordinator is stopped."""
+        """When the catalog has answered that the group does not end; if it does, the coordinator is stopped."""
         await self._membership.is_open.wait()
         self._join(message, reply)
 
     def _opening(self, port: PartitionPort) -> c.OpenGroup:
         """With the settings of now: they may be altered while a partition restarts."""
-        return self._membership.opening(self._group_id, self._membership.start_in(port.topic_id))
+        return self._membership.opening(port.topic_id)
 
     async def _follow_topics(self) -> None:
         """Of a group of a pattern: have new topics know it, also without readers, and members know what they read.
@@ -358,28 +373,34 @@ class Coordinator(Actor[CoordinatorCommand]):
     # -- what the catalog hears
 
     def _set_idle(self, since_us: int | None) -> None:
-        self._idle_since_us = self._membership.idle_since_us = since_us
+        self._idle_since_us = since_us
         self._noticed_us = None
+        self._is_over = False
         self._is_kept_told = self._is_kept_told and since_us is not None
         self._membership.changed.set()
         self._news.set()
 
     def _end(self) -> None:
-        self._ended, self._ended_idle_us = True, self._idle_since_us
+        self._is_over = True
         self._news.set()
 
     async def _tell_catalog(self) -> None:
         """Tell the catalog the latest, and again until it is stored; the group's own loop does not wait."""
-        catalog, group_id = self._directory.catalog, self._group_id
+        catalog, group_id, membership = self._directory.catalog, self._group_id, self._membership
         while True:
             await self._news.wait()
             self._news = trio.Event()
-            ended, self._ended = self._ended, False
             try:
-                if self._membership.settings.durable:
+                if membership.settings.durable and membership.ending is None:
                     await catalog.ask(GroupIdle(group_id, self._idle_since_us, self._noticed_us))
-                if ended and not self._membership.members:
-                    kept = await catalog.ask(EndGroup(group_id, self._expired_after, self._ended_idle_us))
+                if self._is_over and not membership.members:
+                    membership.close(EndGroup(group_id, self._expired_after))
+                self._is_over = False
+                if membership.ending is not None:
+                    kept = await catalog.ask(membership.ending)
+                    if kept is None:
+                        continue  # the group has ended: the catalog stops its coordinator
+                    membership.reopen()
                     if kept:
                         self._is_kept(kept)
             except ActorStopped:
@@ -387,7 +408,8 @@ class Coordinator(Actor[CoordinatorCommand]):
             except InternalError:
                 raise
             except CallboardError:
-                self._ended = self._ended or ended
+                self._is_over = self._is_over or membership.ending is not None
+                membership.reopen()
                 self._news.set()
                 await self._timers.sleep(RETRY_S)
 

@@ -1,7 +1,7 @@
 """Membership: a group's settings and its consumers, as the incarnations of its coordinator hand them on to each other.
 
-The catalog shares it with the coordinator: it alters the settings, and closes the group while it decides that it ends.
-Consumers hear of it in notices, and depart by one (`participation`). Departures are gathered here: many are one task's.
+Only the coordinator writes it. What the catalog decides about the group comes in notices (`GroupDecided`). Consumers
+hear of it in notices, and depart by one (`participation`). Departures are gathered here: many are one task's.
 
 Invariants
 ----------
@@ -14,36 +14,25 @@ G4  Every member of a group of a pattern reads the same topics: those that the c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import trio
 
 from callboard.actors.groups.assignment import Assignment
-from callboard.actors.groups.commands import SettingsAltered
+from callboard.actors.groups.commands import GroupDecided, MemberInfo, MembersInfo, SettingsAltered
 from callboard.actors.kernel import Began, Peer, Terminated, notify
-from callboard.actors.partition.commands import (
-    DeliverySettings,
-    OpenGroup,
-    PartitionCommand,
-    RemainingMembers,
-)
-from callboard.actors.settings import GroupSettings, Start
+from callboard.actors.partition.commands import OpenGroup, PartitionCommand, RemainingMembers
+from callboard.actors.partition.spec import GroupOpenings
+from callboard.actors.settings import GroupSettings
 from callboard.actors.timing import Flag
 from callboard.log.format.stamps import Stamps
 
 if TYPE_CHECKING:
+    from callboard.actors.catalog.commands import EndGroup
     from callboard.actors.catalog.live_topic import LiveTopic
     from callboard.actors.kernel import ActorRef
     from callboard.actors.partition.port import PartitionPort
-
-
-SHARED: Final = [
-    field.name for field in attrs.fields(DeliverySettings) if field.name in attrs.fields_dict(GroupSettings)
-]
-"""What partitions need to know of a group's settings as they are."""
 
 
 @attrs.define(eq=False)
@@ -97,37 +86,27 @@ class MissedDepartures:
 class Membership:
     """One group: its settings and its members."""
 
-    def __init__(self, settings: GroupSettings, birth: int = 0) -> None:
-        self.settings = settings
-        self.birth = birth
-        """Which group it is of those that have had its id; 0: unknown."""
-        self._delivery_settings: DeliverySettings | None = None
-        self._opening: OpenGroup | None = None
-        self.version = 0
-        """How often they were altered in this process."""
-        self.told = settings
-        """The settings that every member and partition has."""
+    def __init__(self, group_id: int, birth: int, decided: GroupDecided) -> None:
+        self._openings = GroupOpenings(group_id, birth, decided.settings)
         self.changed = Flag()
         """Set when the settings have changed, or there are no members any more, or members again."""
         self.members: dict[int, Member] = {}
         self.leaving: dict[int, Member] = {}
         """Who has left, and has leases that are not released yet."""
+        self.ending: EndGroup | None = None
+        """What the catalog was asked, until it has answered: whether the group ends."""
         self.is_open = trio.Event()
-        """Set unless the catalog decides that the group ends: a consumer that joins waits for that."""
+        """Set unless that is asked: a consumer that joins waits for the answer."""
         self.is_open.set()
-        self.topics: dict[str, LiveTopic] | None = None
+        self.topics: dict[str, LiveTopic] | None = None if decided.topic_ids is None else {}
         """By id: what a group of a pattern reads now; None when its consumers name their topics."""
-        self.found: frozenset[str] = frozenset()
+        self.found = decided.found
         """Those of them that came after the group."""
         self.topics_changed = Flag()
-        self.is_expiry_told = False
-        """It was reported that it expires; storing that may take several attempts."""
         self.assignment = Assignment()
         """Of an exclusive group: the owner of each partition."""
         self.stamps = Stamps()
         """What a clock that was ahead has left."""
-        self.idle_since_us: int | None = None
-        """Since when there are no members; None when there are."""
         self.rebalances = 0
         """Decisions that gave partitions other owners; this and what follows since the directory was opened."""
         self.forced_handovers = 0
@@ -139,53 +118,26 @@ class Membership:
         self._departed: dict[int, None] = {}
         self._news = trio.Event()
 
-    def alter(self, settings: GroupSettings) -> None:
-        """The group has these settings from now on; `tell_members` follows when its partitions know."""
-        self.settings, self._delivery_settings = settings, None
-        self.version += 1
-        self.changed.set()
+    @property
+    def settings(self) -> GroupSettings:
+        """Those of now."""
+        return self._openings.settings
 
-    def read(self, topics: dict[str, LiveTopic], found: frozenset[str]) -> None:
-        """A group of a pattern reads these topics from now on; its coordinator tells partitions and members."""
-        self.found = found
+    def decided(self, decided: GroupDecided, topics: dict[str, LiveTopic] | None) -> None:
+        """The catalog has decided this. A group of a pattern reads these topics from now on: the coordinator has
+        partitions and members know.
+        """
+        if decided.version > self._openings.version:
+            self._openings.alter(decided.settings, decided.version)
+            self.changed.set()
+        self.found = decided.found
         if topics != self.topics:
             self.topics = topics
             self.topics_changed.set()
 
-    def start_in(self, topic_id: str) -> Start:
-        """Where the group begins in a topic."""
-        return "beginning" if topic_id in self.found else self.settings.start
-
-    def opening(self, group_id: int, start: Start) -> OpenGroup:
-        """How partitions of a topic open the group, which has this id and begins there, with the settings of now.
-
-        The same object for all of them, until the settings are altered: each keeps it.
-        """
-        settings, last = self.delivery_settings(), self._opening
-        if last is None or last.settings is not settings or last.start != start:
-            is_implied = start == "beginning"
-            last = OpenGroup(
-                group_id, self.settings.durable, start, settings, self.birth, is_implied=is_implied
-            )
-            self._opening = last
-        return last
-
-    def delivery_settings(self) -> DeliverySettings:
-        """What partitions have to know of the settings: the same object for all, until they are altered."""
-        if self._delivery_settings is None:
-            self._delivery_settings = self._for_partitions(self.settings)
-        return self._delivery_settings
-
-    def _for_partitions(self, settings: GroupSettings) -> DeliverySettings:
-        given = {name: getattr(settings, name) for name in SHARED}
-        if isinstance(settings.retry, (int, float)):
-            given["retry"] = (settings.retry,)
-        return DeliverySettings(
-            version=self.version,
-            is_exclusive=settings.mode == "exclusive",
-            keeps_expired=settings.dead_letter_expired,
-            **given,
-        )
+    def opening(self, topic_id: str) -> OpenGroup:
+        """How partitions of a topic open the group, with the settings of now."""
+        return self._openings.opening("beginning" if topic_id in self.found else self.settings.start)
 
     def assigned(self, consumer: int) -> tuple[tuple[str, int], ...]:
         """The partitions that a member of an exclusive group has by now, as (topic, partition)."""
@@ -196,24 +148,35 @@ class Membership:
             sorted((topics[topic_id].name, index) for topic_id, index in places if topic_id in topics)
         )
 
-    def names(self) -> dict[int, str]:
-        """The names of the members that have one, by consumer id."""
-        return {each.consumer: each.name for each in self.members.values() if each.name is not None}
+    def described(self) -> MembersInfo:
+        """The members, for people."""
+        members = [
+            MemberInfo(
+                member.consumer,
+                member.name,
+                member.generation,
+                tuple(topic.name for topic in member.topics.values()),
+                self.assigned(member.consumer),
+            )
+            for _, member in sorted(self.members.items())
+        ]
+        return MembersInfo(tuple(members), self.rebalances, self.forced_handovers, self.stalled_members)
 
-    def tell_members(self, coordinator: ActorRef[Any]) -> None:
-        """Every partition knows the settings, or will when it runs: have the members know, too."""
-        self.told = self.settings
+    def tell_members(self, settings: GroupSettings, coordinator: ActorRef[Any]) -> None:
+        """Have the members know these settings."""
         for member in self.members.values():
-            notify(coordinator, member.number, SettingsAltered(self.settings))
+            notify(coordinator, member.number, SettingsAltered(settings))
 
-    @contextmanager
-    def closed(self) -> Iterator[None]:
-        """Nobody becomes a member meanwhile (G3)."""
-        self.is_open = trio.Event()
-        try:
-            yield
-        finally:
-            self.is_open.set()
+    def close(self, ending: EndGroup) -> None:
+        """The catalog is asked this: nobody becomes a member meanwhile (G3), also not after a crash of the coordinator,
+        which asks again.
+        """
+        self.ending, self.is_open = ending, trio.Event()
+
+    def reopen(self) -> None:
+        """The group does not end."""
+        self.ending = None
+        self.is_open.set()
 
     def missed_departure(self, group_id: int, port: PartitionPort) -> None:
         """A member has left, and the partition has failed."""

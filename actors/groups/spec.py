@@ -1,8 +1,13 @@
-"""What a coordinator is started with: the part of the catalog's directory that it uses."""
+"""What a coordinator is started with."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
+
+import attrs
+
+from callboard.actors.groups.commands import GroupDecided
+from callboard.actors.groups.membership import Membership
 
 if TYPE_CHECKING:
     from callboard.actors.catalog.live_topic import LiveTopic
@@ -12,7 +17,9 @@ if TYPE_CHECKING:
 
 
 class TopicDirectory(Protocol):
-    """Live topics, and the actors that a coordinator speaks to besides its partitions."""
+    """The part of the catalog's directory that a coordinator uses: live topics, and the actors that it speaks to
+    besides their partitions.
+    """
 
     wheel: WheelAddress
     catalog: ActorRef[Any]
@@ -22,3 +29,26 @@ class TopicDirectory(Protocol):
 
     def is_live(self, port: PartitionPort) -> bool:
         """Whether the partition's topic was not deleted."""
+
+
+@attrs.frozen(eq=False)
+class CoordinatorSpec:
+    """Which group a coordinator is of."""
+
+    name: str
+    group_id: int
+    birth: int
+    """Which group it is of those that have had its id; 0: unknown."""
+    decided: GroupDecided
+    """What the catalog had decided when the first incarnation was started."""
+    directory: TopicDirectory
+    idle_since_us: int | None = None
+    """Since when the group had no members then."""
+    idle_noticed: tuple[int, int] | None = None
+    """An instant since which the group was idle, and what the catalog keeps with it: see `Coordinator`."""
+    membership: Membership = attrs.field(init=False)
+    """What its incarnations hand on to each other: only they write it."""
+
+    @membership.default
+    def _new_membership(self) -> Membership:
+        return Membership(self.group_id, self.birth, self.decided)

@@ -13,7 +13,7 @@ from callboard.actors.partition.commands import DeliverySettings, OpenGroup
 from callboard.actors.partition.hand_over import HandOver
 from callboard.actors.partition.openings import Openings
 from callboard.actors.partition.port import label_of
-from callboard.actors.settings import TopicSettings
+from callboard.actors.settings import GroupSettings, Start, TopicSettings
 from callboard.actors.timing import WheelAddress
 from callboard.log.errors import TopicFull
 from callboard.log.format.compression import Compression
@@ -41,6 +41,60 @@ def log_settings(settings: TopicSettings, limits: Limits) -> LogSettings:
     given = {name: getattr(settings, ours) for name, ours in FOR_LOGS.items()}
     given["compression"] = Compression(settings.compression)
     return LogSettings(**given, segment_bytes_max=limits.segment_bytes)
+
+
+SHARED: Final = [
+    field.name for field in attrs.fields(DeliverySettings) if field.name in attrs.fields_dict(GroupSettings)
+]
+"""What partitions need to know of a group's settings as they are."""
+
+
+class GroupOpenings:
+    """How partitions open one group, with the settings that it has now."""
+
+    def __init__(self, group_id: int, birth: int, settings: GroupSettings) -> None:
+        self.settings = settings
+        self.version = 0
+        """How often they were altered in this process."""
+        self._group_id = group_id
+        self._birth = birth
+        self._delivery_settings: DeliverySettings | None = None
+        self._last: OpenGroup | None = None
+
+    def alter(self, settings: GroupSettings, version: int) -> None:
+        """The group has these settings from now on."""
+        self.settings, self.version, self._delivery_settings = settings, version, None
+
+    def opening(self, start: Start) -> OpenGroup:
+        """How partitions of a topic open the group, which begins there.
+
+        The same object for all of them, until the settings are altered: each keeps it.
+        """
+        settings, last = self.delivery_settings(), self._last
+        if last is None or last.settings is not settings or last.start != start:
+            is_implied = start == "beginning"
+            last = OpenGroup(
+                self._group_id, self.settings.durable, start, settings, self._birth, is_implied=is_implied
+            )
+            self._last = last
+        return last
+
+    def delivery_settings(self) -> DeliverySettings:
+        """What partitions have to know of the settings: the same object for all, until they are altered."""
+        if self._delivery_settings is None:
+            self._delivery_settings = self._for_partitions(self.settings)
+        return self._delivery_settings
+
+    def _for_partitions(self, settings: GroupSettings) -> DeliverySettings:
+        given = {name: getattr(settings, name) for name in SHARED}
+        if isinstance(settings.retry, (int, float)):
+            given["retry"] = (settings.retry,)
+        return DeliverySettings(
+            version=self.version,
+            is_exclusive=settings.mode == "exclusive",
+            keeps_expired=settings.dead_letter_expired,
+            **given,
+        )
 
 
 @attrs.define(eq=False)

@@ -6,23 +6,25 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import trio
 
 from callboard.actors.catalog.losses import CatalogStatistics
 from callboard.actors.forwarding.commands import Forwarded
+from callboard.actors.groups.commands import ListMembers, MembersInfo
 from callboard.actors.names import OWN_GROUPS
 from callboard.actors.partition.commands import Holder, ListHolders, PartitionStatistics, Read
 from callboard.actors.settings import GroupSettings
 from callboard.actors.timers.commands import TimerStatistics
-from callboard.log.errors import CallboardError, InvalidArgument
+from callboard.log.errors import ActorCrashed, ActorStopped, CallboardError, InvalidArgument
 from callboard.message import from_us
 
 if TYPE_CHECKING:
     from callboard.actors.catalog.directory import Directory
     from callboard.actors.catalog.state import GroupRecord
+    from callboard.actors.kernel import ActorRef
     from callboard.actors.partition.companion_partitions.delayed import Waiting
     from callboard.actors.partition.companion_partitions.outbox import Outbox
     from callboard.actors.partition.port import PartitionPort
@@ -267,22 +269,29 @@ class GroupDescription:
         )
 
 
-def group_infos(records: Sequence[GroupRecord], directory: Directory) -> tuple[GroupInfo, ...]:
+async def group_infos(records: Sequence[GroupRecord], directory: Directory) -> tuple[GroupInfo, ...]:
     """Groups with their members, by name."""
+    described: dict[int, MembersInfo] = {}
+
+    async def describe(group_id: int, coordinator: ActorRef[Any]) -> None:
+        while group_id not in described:
+            with suppress(ActorCrashed):
+                try:
+                    described[group_id] = await coordinator.ask(ListMembers())
+                except ActorStopped:
+                    return  # the group has ended, or the runtime closes
+
+    async with trio.open_nursery() as nursery:
+        for record in records:
+            if (group := directory.live_group(record.group_id)) is not None:
+                nursery.start_soon(describe, record.group_id, group.ref)
     found = []
     for record in sorted(records, key=lambda group: group.name):
         lives = [live for live in map(directory.by_id, record.topic_ids) if live is not None]
-        membership = directory.membership(record)
-        members, assigned = membership.members.values(), membership.assigned
+        members = described.get(record.group_id, MembersInfo())
         consumers = tuple(
-            ConsumerInfo(
-                m.consumer,
-                m.name,
-                m.generation,
-                tuple(t.name for t in m.topics.values()),
-                assigned(m.consumer),
-            )
-            for m in sorted(members, key=lambda member: member.consumer)
+            ConsumerInfo(each.consumer, each.name, each.generation, each.topics, each.assigned)
+            for each in members.members
         )
         topics = tuple(live.name for live in lives)
         pattern = record.pattern
@@ -291,14 +300,14 @@ def group_infos(records: Sequence[GroupRecord], directory: Directory) -> tuple[G
                 record.name,
                 record.group_id,
                 topics,
-                len(members),
+                len(members.members),
                 record.settings,
                 consumers,
                 None if pattern is None else pattern.words,
                 pattern is not None and pattern.dead_letters,
-                membership.rebalances,
-                membership.forced_handovers,
-                membership.stalled_members,
+                members.rebalances,
+                members.forced_handovers,
+                members.stalled_members,
             )
         )
     return tuple(found)

@@ -52,7 +52,8 @@ class OwnershipWatch:
                     problem = self._of_leases(port.label, group)
                     if problem is not None:
                         return problem
-        for membership in directory._memberships.values():
+        for group in directory._live_groups.values():
+            membership = group.spec.membership
             if membership.settings.mode == "exclusive":
                 members = membership.members.values()
                 active = frozenset(member.consumer for member in members if not member.is_suspended)
@@ -63,7 +64,8 @@ class OwnershipWatch:
     def overdue(self, runtime: Runtime, grace_s: float) -> str | None:
         """What hand-over takes longer than `rebalance_timeout` and `grace_s`, in words: for when nothing has failed."""
         directory: Any = runtime._session.directory
-        for membership in directory._memberships.values():
+        for group in directory._live_groups.values():
+            membership = group.spec.membership
             if membership.settings.mode == "exclusive":
                 since_s = directory.wheel.clock.monotonic() - membership.settings.rebalance_timeout - grace_s
                 for (_, index), row in membership.assignment.rows.items():

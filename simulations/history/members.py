@@ -57,7 +57,8 @@ class ObservedMembers:
             return
         directory = machine.runtime._session.directory
         owners: dict[tuple[str, int], tuple[Any, ...]] = {}
-        for membership in directory._memberships.values():
+        for group in directory._live_groups.values():
+            membership = group.spec.membership
             rows = membership.assignment.rows if membership.settings.mode == "exclusive" else {}
             for (topic_id, index), row in rows.items():
                 live = directory.by_id(topic_id)

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 import callboard
-from callboard.actors.catalog.commands import EndGroup, EnsureGroup
+from callboard.actors.catalog.commands import EnsureGroup
 from callboard.actors.groups.commands import (
     Assigned,
     Departed,
@@ -19,6 +19,7 @@ from callboard.actors.groups.commands import (
     Leave,
     TakenAway,
 )
+from callboard.actors.groups.coordinator import RETRY_S, UNJOINED_S
 from callboard.actors.groups.participation import Participation
 from callboard.actors.kernel import ActorSystem, Batch, MailboxSpec, notify
 from callboard.log.limits import Limits
@@ -29,12 +30,6 @@ from callboard.simulations.entropy import SeededEntropy
 def coordinator(runtime: Any, group: str = "group") -> Any:
     """The group's coordinator."""
     return runtime._session.system.actor(f"groups/{group}")
-
-
-def idle_since_us(runtime: Any) -> int | None:
-    """Since when the first group has no members."""
-    since_us: int | None = runtime._session.directory._memberships[1].idle_since_us
-    return since_us
 
 
 async def members(runtime: Any) -> tuple[int, ...]:
@@ -75,30 +70,33 @@ async def test_members_outlive_their_coordinator(autojump_clock: Any, in_memory:
 
 
 @pytest.mark.parametrize("is_refused", [False, True])
+@pytest.mark.parametrize("crashes", [False, True])
 async def test_nobody_joins_a_group_that_is_about_to_end(
-    autojump_clock: Any, in_memory: Any, is_refused: bool
+    autojump_clock: Any, in_memory: Any, is_refused: bool, crashes: bool
 ) -> None:
-    """Who joins while the catalog decides that a group ends hears that it ended, or is a member if the disk refuses."""
+    """Who joins while the catalog decides that a group ends hears that it ended, or is a member if the disk refuses.
+
+    Also when the coordinator crashes meanwhile.
+    """
     async with in_memory.open() as runtime:
         topic = await runtime.create_topic("orders")
         catalog = runtime._session.directory.catalog
         admission = await catalog.ask(EnsureGroup("group", ("orders",), {"durable": False}))
-        await trio.sleep(0.01)
-        in_memory.disk.latency_s = 0.05
+        await trio.sleep(UNJOINED_S - 0.005)
+        in_memory.disk.latency_s = 0.2
         if is_refused:
             in_memory.disk.fail_next("sync", "EIO", path_contains="catalog")
-        ending = catalog.ask_nowait(EndGroup(1, None, idle_since_us(runtime)))
         await trio.sleep(0.01)
+        if crashes:
+            runtime.crash("groups/group", RuntimeError("a drill"))
+            await trio.sleep(0.1)
         joining = coordinator(runtime).ask_nowait(Join(admission.consumer, topic.topic_id))
         await trio.sleep(0.01)
         assert await members(runtime) == ()
-        if is_refused:
-            with pytest.raises(callboard.StorageError):
-                await ending.wait()
+        if is_refused and not crashes:
             await joining.wait()
             assert await members(runtime) == (admission.consumer,)
         else:
-            await ending.wait()
             with pytest.raises(
                 callboard.ActorCrashed
             ):  # it was stopped: a consumer asks again, and hears that
@@ -107,18 +105,20 @@ async def test_nobody_joins_a_group_that_is_about_to_end(
 
 
 async def test_a_group_that_had_members_again_does_not_end(autojump_clock: Any, in_memory: Any) -> None:
-    """What its coordinator said before somebody joined, and left again, says nothing of the time since."""
+    """What was due before somebody joined, and left again, says nothing of the time since: also if the disk refused."""
     async with in_memory.open() as runtime:
         topic = await runtime.create_topic("orders")
         async with topic.subscribe("group", group_expiry=1.0):
             pass
-        stale = EndGroup(1, 1.0, idle_since_us(runtime))
-        await trio.sleep(0.5)
+        in_memory.disk.fail_next("sync", "EIO", path_contains="catalog")
+        await trio.sleep(1.1)
+        assert [group.group_id for group in await runtime.groups()] == [1]
+        await trio.sleep(RETRY_S - 0.5)
         async with topic.subscribe("group"):
             pass
-        await runtime._session.directory.catalog.ask(stale)
+        await trio.sleep(0.9)
         assert [group.group_id for group in await runtime.groups()] == [1]
-        await trio.sleep(1.1)
+        await trio.sleep(RETRY_S)
         assert await runtime.groups() == ()
 
 

@@ -1,0 +1,63 @@
+"""What the catalog says of one group: to its coordinator in notices, and to partitions that are to open it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from callboard.actors.groups.commands import GroupDecided
+from callboard.actors.partition.spec import GroupOpenings
+from callboard.actors.standing import StandingNotices
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from callboard.actors.catalog.state import GroupRecord
+    from callboard.actors.kernel import ActorRef
+    from callboard.actors.partition.commands import DeliverySettings, OpenGroup
+    from callboard.actors.settings import GroupSettings
+
+
+class GroupNews:
+    """See the module. It outlives incarnations of the catalog, which alone writes it."""
+
+    def __init__(self, record: GroupRecord) -> None:
+        self._openings = GroupOpenings(record.group_id, record.birth, record.settings)
+        topic_ids = None if record.pattern is None else ()
+        self.decided = GroupDecided(record.settings, 0, topic_ids, record.found)
+        self.told = record.settings
+        """The settings that every member and partition has, or will have when it runs."""
+        self.is_expiry_told = False
+        """It was reported that the group expires; storing that may take several attempts."""
+        self._notices = StandingNotices[GroupDecided]()
+        self._notices.stand(None, self.decided)
+
+    @property
+    def settings(self) -> GroupSettings:
+        """With which partitions open the group."""
+        return self._openings.settings
+
+    def begin(self, coordinator: ActorRef[Any]) -> None:
+        """The group's coordinator is started."""
+        self._notices.begin(coordinator)
+
+    def opening(self, record: GroupRecord, topic_id: str) -> OpenGroup:
+        """How partitions of a topic open the group."""
+        return self._openings.opening(record.start_in(topic_id))
+
+    def alter(self, settings: GroupSettings) -> DeliverySettings:
+        """The group has these settings from now on. Returns what its partitions are to know of them."""
+        version = self._openings.version + 1
+        self._openings.alter(settings, version)
+        self._decide(attrs.evolve(self.decided, settings=settings, version=version))
+        return self._openings.delivery_settings()
+
+    def read(self, topic_ids: Iterable[str], found: frozenset[str]) -> None:
+        """A group of a pattern reads these topics from now on, which run."""
+        self._decide(attrs.evolve(self.decided, topic_ids=tuple(topic_ids), found=found))
+
+    def _decide(self, decided: GroupDecided) -> None:
+        """Say it, also when it is the same: a topic may be another actor by now."""
+        self.decided = decided
+        self._notices.stand(None, decided)

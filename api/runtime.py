@@ -245,9 +245,7 @@ class Runtime:
         A partition that crashes is waited for, so that it ends in good order.
         """
         asked: list[tuple[PartitionPort, Reply | None]] = []
-        publishers = [
-            live.publisher for live in self._session.directory.topics() if live.publisher is not None
-        ]
+        publishers = self._session.publishers.values()
         accounts = [account for publisher in publishers for account in publisher.accounts()]
         waiting = {account.port for account in accounts if account.unawaited_waiting}
         for port in ports:
@@ -277,12 +275,13 @@ class Runtime:
         """Raise the failures that no call has reported, now that there will be no more."""
         found: list[CallboardError] = []
         for live in lives:
-            if live.publisher is None:
+            publisher = self._session.publishers.get(live)
+            if publisher is None:
                 continue
-            for account in live.publisher.accounts():
+            for account in publisher.accounts():
                 account.give_up_unawaited()
             try:
-                raise_unawaited(live)
+                raise_unawaited(publisher)
             except CallboardError as error:
                 found.append(error)
         for other in found[1:]:

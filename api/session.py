@@ -76,6 +76,8 @@ class Session:
         """Finds a time zone by its name. Raises `InvalidArgument`."""
         self.live_of = live_of
         """The live topic of a `Topic`; None for anything else."""
+        self.publishers: dict[LiveTopic, Any] = {}
+        """By live topic that was asked for: what this runtime's handles publish to it with (`publisher_of`)."""
         self.system: System
         self.state: State = "new"
         self.run: TrioToken | None = None

@@ -41,7 +41,7 @@ class Topic:
     def __init__(self, session: Session, live: LiveTopic, partitioner: Partitioner | None = None) -> None:
         self._session = session
         self._live = live
-        self._publisher = publisher_of(live, partitioner)
+        self._publisher = publisher_of(session, live, partitioner)
         self._delays = Delays(session, live)
 
     @property
@@ -306,7 +306,7 @@ class Topic:
                 await port.ref.ask(Flush())
             except StorageError as error:
                 refusals.append(error)
-        raise_unawaited(self._live)
+        raise_unawaited(self._publisher)
         if refusals:
             raise refusals[0]
 
@@ -427,17 +427,17 @@ class Topic:
         return await self._session.partition_statistics(self._live.ports)
 
 
-def raise_unawaited(live: LiveTopic) -> None:
+def raise_unawaited(publisher: Publisher) -> None:
     """Raise `PublishFailed` for the `acks="none"` publishes that have failed and are not reported yet."""
-    failures = [account.take_unawaited() for account in publisher_of(live).accounts()]
+    failures = [account.take_unawaited() for account in publisher.accounts()]
     failed = sum(count for count, _ in failures)
     if failed:
-        cause = next(error for _, error in failures if error is not None)
+        topic, cause = publisher.live.name, next(error for _, error in failures if error is not None)
         raise PublishFailed(
-            f"{failed} messages that were published to {live.name!r} with acks='none' are not, or not certainly,"
+            f"{failed} messages that were published to {topic!r} with acks='none' are not, or not certainly,"
             f" stored: {cause} Publish them again, or use acks='leader' to hear of each.",
             failed=failed,
-            topic=live.name,
+            topic=topic,
             indefinite=True,
         ) from cause
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import attrs
-import trio
 
 from callboard.actors.partition.commands import DeliverySettings
 from callboard.actors.partition.companion_partitions.outbox import Outbox
@@ -26,10 +23,6 @@ class LiveTopic:
     beside: list[PartitionSpec] = attrs.field(factory=list)
     """Of its waiting partitions and its outboxes."""
     deleted: bool = False
-    publisher: Any = None
-    """What this process publishes to it with, once the topic was asked for."""
-    redriving: trio.Lock = attrs.field(factory=trio.Lock)
-    """Held by the task that redrives its dead letters."""
     waiting: tuple[PartitionPort, ...] = ()
     """Of its waiting partitions, for delayed records, if it has some."""
     run: int = 0

@@ -194,7 +194,7 @@ class ConsumerLeases:
 
     def begin_with(self, live: LiveTopic) -> None:
         """The consumer is to read the topic: from now on it hears which leases end there."""
-        publisher = publisher_of(live)
+        publisher = publisher_of(self.session, live)
         accounts = {port: account for port, account in self.accounts.items() if not account.is_deleted}
         self.accounts = accounts | {port: publisher.account_of(port) for port in live.ports}
 

@@ -144,7 +144,7 @@ async def publish(
     )
     delays = Delays(session, live)
     due = delays.due(message.delay, message.deliver_at)
-    index, one = publisher_of(live).placed(message, partition)
+    index, one = publisher_of(session, live).placed(message, partition)
     stored = one.stored
     if due is not None:
         check_no_due(stored.get("headers"))
@@ -170,7 +170,7 @@ def _target(session: Session, topic: object) -> LiveTopic:
         live = session.find(topic)
     else:
         raise InvalidArgument(f"{shown(topic, 80)} is no topic, nor the name of one. Nothing was written.")
-    publisher_of(live)
+    publisher_of(session, live)
     return live
 
 
@@ -227,7 +227,7 @@ class PublishingAcks:
     async def _store(self, outbox: Outbox, payloads: Sequence[Payload], lease_id: int) -> int:
         """Have the payloads stored, synced; returns where the first is. Nothing is published by that."""
         port, columns = outbox.port, payload_columns(payloads, self._leases.group_id, lease_id)
-        publisher = publisher_of(self._session.topic_of_id(port.topic_id, port.topic))
+        publisher = publisher_of(self._session, self._session.topic_of_id(port.topic_id, port.topic))
         command = c.PublishMany(columns, c.Level.ALL, columns.size_bytes)
         while True:
             try:

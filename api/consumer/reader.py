@@ -202,7 +202,7 @@ class BatchReader:
 
     async def _ask(self, index: int, command: Question[A]) -> A:
         port, self._has_asked = self._live.ports[index], True
-        publisher_of(self._live).account_of(port).want()
+        publisher_of(self._session, self._live).account_of(port).want()
         while True:
             try:
                 return await port.ref.ask(command)

@@ -197,7 +197,7 @@ class DeadLetterTopic:
                 f"to is {to!r}, the topic that the dead letters are in: there they would be no dead letters any more."
                 " Nothing was redriven. Name another topic, or none."
             )
-        async with self._live.redriving:
+        async with publisher_of(self._session, self._live).redriving:
             return await self._redrive(choose, to, limit, rate, dry_run=dry_run)
 
     async def _redrive(
@@ -305,7 +305,7 @@ class DeadLetterTopic:
         message = c.PublishMany(columns, c.Level.ALL, columns.size_bytes, c.Guard())
         while True:
             try:
-                await publisher_of(target).send(port, message)
+                await publisher_of(self._session, target).send(port, message)
             except ActorCrashed:
                 continue
             return port, producer_id

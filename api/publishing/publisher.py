@@ -8,7 +8,7 @@ The parts that are delayed are put off (`delaying`), and `sender` sends them all
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -60,20 +60,26 @@ from callboard.publishing.partitioning import (
 from callboard.publishing.parts import Part, summed_up
 from callboard.publishing.sender import TopicSender
 
+if TYPE_CHECKING:
+    from callboard.session import Session
+
 BY_SEQUENCE = "a producer's message has a dedup_id, and is known by its sequence already"
 EXPECTED_BY_SEQUENCE = (
     "a producer's message has an expected_offset, and its place is known by its sequence already"
 )
 
 
-def publisher_of(live: LiveTopic, partitioner: Partitioner | None = None) -> Publisher:
-    """The publisher of a live topic: there is one, however often it is asked for.
+def publisher_of(session: Session, live: LiveTopic, partitioner: Partitioner | None = None) -> Publisher:
+    """The publisher of a live topic: a runtime has one, however often it is asked for.
 
     Raises `InvalidArgument` when `partitioner` is given and keys go, or may have gone, by another.
     """
-    if live.publisher is None:
-        live.publisher = Publisher(live)
-    publisher: Publisher = live.publisher
+    publisher: Publisher | None = session.publishers.get(live)
+    if publisher is None:
+        if (count := len(session.publishers)) & (count - 1) == 0:
+            for other in [other for other in session.publishers if other.deleted]:
+                del session.publishers[other]  # handles of the topic have theirs
+        publisher = session.publishers[live] = Publisher(live)
     if partitioner is not None:
         publisher.choose_by(partitioner)
     return publisher
@@ -92,6 +98,8 @@ class Publisher:
         self._owners = 0
         self.replays: set[object] = set()
         """Which replays into the topic run now: each runs once."""
+        self.redriving = trio.Lock()
+        """Held by the task that redrives its dead letters."""
 
     def choose_by(self, partitioner: Partitioner) -> None:
         """Let `partitioner` choose from now on. Raises `InvalidArgument` when it cannot, or another does already."""

@@ -208,7 +208,7 @@ async def add_schedule(
         _check_headers(headers)
     if key is None and partition is None:
         partition = consistent(name.encode(), len(live.ports))
-    publisher, message = publisher_of(live), Message(value, key, headers, ttl=ttl, priority=priority)
+    publisher, message = publisher_of(session, live), Message(value, key, headers, ttl=ttl, priority=priority)
     part = publisher.part_of(message, publisher.checked(message), partition)
     columns = part.columns
     if columns.size_bytes > SCHEDULE_BYTES_MAX:

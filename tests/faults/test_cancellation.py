@@ -178,8 +178,8 @@ async def walk_once(world: Any, name: str, step: int, own: bool) -> bool:
         await topic.flush()
         await wide.flush()
         assert len(runtime._session.renewed_leases) == 0, what
-        publishers = [live.publisher for live in runtime._session.directory.topics()]
-        accounts = [account for publisher in publishers if publisher for account in publisher.accounts()]
+        publishers = runtime._session.publishers.values()
+        accounts = [account for publisher in publishers for account in publisher.accounts()]
         assert {account.credit.waiting_bytes for account in accounts} == {0}, what
     async with world.open() as runtime:
         log = await world.values(runtime)

@@ -50,7 +50,7 @@ async def test_a_runtime_that_works_is_passed(busy: Any) -> None:
 
 async def test_bytes_that_nobody_has_are_told(busy: Any) -> None:
     """A client has taken credit, and no commit and no mailbox has the bytes; other topics' are not looked at."""
-    (account,) = busy.life.runtime._session.directory.find("orders").publisher.accounts()
+    (account,) = busy.life.runtime.topic("orders")._publisher.accounts()
     account.credit.waiting_bytes += 10
     assert "10 bytes of credit are taken at orders/0" in bounds.left_in_hand(busy.life.runtime, ("orders",))
     assert bounds.left_in_hand(busy.life.runtime, ("refunds",)) is None

@@ -308,9 +308,9 @@ class Catalog(Actor[CatalogCommand]):
         if record.delays:
             waiting = self._directory.waiting
             waiting.run = waiting.run or int.from_bytes(self.context.entropy.bytes(8), "little")
-            self._directory.launch_waiting(live)
+            self._directory.launch_waiting(live, record)
         if record.outbox:
-            self._directory.launch_outboxes(live)
+            self._directory.launch_outboxes(live, record)
         self._directory.schedules.follow(live.ports, record.schedules)
         if self._made.must_wait(live, record):
             self.context.start_task(self._made.wait, live, name=f"folders of {record.name}")
@@ -335,7 +335,7 @@ class Catalog(Actor[CatalogCommand]):
             lambda _: [(state.TOPIC_ALTERED, record.topic_id, state.stored_settings(record, altered))]
         )
         live = self._launch(record)
-        live.alter(altered)
+        self._directory.alter_topic(live, altered)
         await self._tell(live.ports, c.Alter(altered))
         return live.topic_id
 

@@ -27,7 +27,7 @@ from callboard.actors.groups.spec import CoordinatorSpec
 from callboard.actors.kernel import ActorRef, MailboxSpec, notify_all
 from callboard.actors.kernel.cell import stopped
 from callboard.actors.partition.choice.record_window import WindowBudget
-from callboard.actors.partition.commands import DeliverySettings, TopicDeleted
+from callboard.actors.partition.commands import Alter, AlterDelivery, DeliverySettings, TopicDeleted
 from callboard.actors.partition.companion_partitions.delayed import (
     DELAYED,
     SETTLED_AGE_S,
@@ -92,6 +92,8 @@ class Directory:
         self.router, self.forwarder = BackgroundAddress(), BackgroundAddress()
         self._to_router = StandingNotices[RouteGroup | SourcesEnded]()
         """By group that names a topic for dead letters: the ids of the topics that it reads."""
+        self._to_partitions: dict[PartitionPort, StandingNotices[Alter | AlterDelivery]] = {}
+        """Of those of which something was altered: by group's id, None for the topic's settings."""
         self._to_forwarder = StandingNotices[OutboxOpened | SourcesEnded]()
         self._to_delayed_forwarder = StandingNotices[WaitingOpened]()
         self.waiting = WaitingPartitions()
@@ -209,11 +211,27 @@ class Directory:
         return [self._by_id[topic_id] for topic_id in record.topic_ids if topic_id in self._by_id]
 
     def alter_delivery(self, record: GroupRecord, settings: DeliverySettings | None) -> None:
-        """Partitions that the group reads start from now on with these settings of it; those that run must be sent
-        them. None: it has ended.
+        """Have the partitions that the group reads, and their incarnations to come, know its settings.
+
+        None: it has ended.
         """
-        for topic in self._read_by(record):
-            topic.alter_delivery(record.group_id, settings)
+        for port in self.ports(record):
+            if settings is not None:
+                self._have_known(port, record.group_id, AlterDelivery(record.group_id, settings))
+            elif port in self._to_partitions:
+                self._to_partitions[port].withdraw(record.group_id)
+
+    def alter_topic(self, live: LiveTopic, settings: TopicSettings) -> None:
+        """The same for the settings of a topic."""
+        live.settings = settings
+        for port in live.ports:
+            self._have_known(port, None, Alter(settings))
+
+    def _have_known(self, port: PartitionPort, key: int | None, notice: Alter | AlterDelivery) -> None:
+        if (notices := self._to_partitions.get(port)) is None:
+            notices = self._to_partitions[port] = StandingNotices()
+            notices.begin(port.ref)
+        notices.stand(key, notice)
 
     def is_launchable(self, record: TopicRecord) -> bool:
         """Whether the topic runs, or can be launched: no earlier topic of its name is still being stopped."""
@@ -229,11 +247,14 @@ class Directory:
     def launch_topic(self, record: TopicRecord, groups: ReadingGroups) -> LiveTopic:
         """Start the partitions of a topic that is not live, which these groups read. They recover in their turn."""
         partitions = tuple(
-            self._spec(record.name, record.topic_id, index, record.settings)
+            attrs.evolve(
+                self._spec(record, index, record.settings),
+                router=self.router,
+                forwarder=self.forwarder,
+                groups=groups,
+            )
             for index in range(record.settings.partitions)
         )
-        for spec in partitions:
-            spec.router, spec.forwarder, spec.groups = self.router, self.forwarder, groups
         children = [self._child(spec, str(spec.index)) for spec in partitions]
         supervisor = self._topics.add_child(
             SupervisorSpec(
@@ -245,17 +266,27 @@ class Directory:
             )
         )
         ports = tuple(self._port(spec, supervisor.child(str(spec.index))) for spec in partitions)
-        live = LiveTopic(record.name, record.topic_id, record.settings, ports, partitions)
+        live = LiveTopic(record.name, record.topic_id, record.settings, ports)
         self._by_id[record.topic_id] = self._by_name[record.name] = live
         if record.takes_dead_letters:
             self._start_router()  # the topic may know sources that have ended
         return live
 
     def _spec(
-        self, name: str, topic_id: str, index: int, settings: TopicSettings, holds: str = "", folder: str = ""
+        self, record: TopicRecord, index: int, settings: TopicSettings, holds: str = "", folder: str = ""
     ) -> PartitionSpec:
-        shared = self.openings, self.windows, self.wheel
-        return PartitionSpec(name, topic_id, index, settings, *shared, holds=holds, folder=folder)
+        return PartitionSpec(
+            record.name,
+            record.topic_id,
+            index,
+            settings,
+            self.openings,
+            self.windows,
+            self.wheel,
+            holds=holds,
+            is_made=holds in record.made,
+            folder=folder,
+        )
 
     def _port(self, spec: PartitionSpec, ref: ActorRef[Any]) -> PartitionPort:
         """Where a partition that was started now is found; what it says is heard from now on."""
@@ -266,12 +297,11 @@ class Directory:
         return port
 
     def _beside(
-        self, live: LiveTopic, index: int, settings: TopicSettings, holds: str, folder: str
+        self, record: TopicRecord, index: int, settings: TopicSettings, holds: str, folder: str
     ) -> PartitionPort:
         """Start a partition beside those of the topic."""
-        spec = self._spec(live.name, live.topic_id, index, settings, holds, folder)
-        live.beside.append(spec)
-        supervisor = self._topics.supervisor(live.name)
+        spec = self._spec(record, index, settings, holds, folder)
+        supervisor = self._topics.supervisor(record.name)
         return self._port(spec, supervisor.add_child(self._child(spec, folder)))
 
     def _child(self, spec: PartitionSpec, name: str) -> ChildSpec:
@@ -286,14 +316,14 @@ class Directory:
             on_failed=partial(_partition_failed, spec),
         )
 
-    def launch_waiting(self, live: LiveTopic) -> None:
+    def launch_waiting(self, live: LiveTopic, record: TopicRecord) -> None:
         """Start the waiting partitions of a topic, unless they run, and the mover of their records."""
         if live.waiting:
             return
         settings = waiting_settings(live.settings)
         kept, ports = attrs.evolve(settings, retention_age=SETTLED_AGE_S), []
         for target in live.ports:
-            port = self._beside(live, target.index, settings, DELAYED, waiting_folder(target.index))
+            port = self._beside(record, target.index, settings, DELAYED, waiting_folder(target.index))
             ports.append(port)
             self.waiting.add(Waiting(port, target, kept))
             opened = WaitingOpened(live.topic_id, target.index)
@@ -301,14 +331,14 @@ class Directory:
         live.waiting, live.run = tuple(ports), self.waiting.run
         self._serve("scheduler", self._to_delayed_forwarder)
 
-    def launch_outboxes(self, live: LiveTopic) -> None:
+    def launch_outboxes(self, live: LiveTopic, record: TopicRecord) -> None:
         """Start the outbox partitions of a topic, unless they run, and the actor that forwards what is in them."""
         if live.outboxes:
             return
         settings, found = outbox_settings(live.settings), []
         kept = attrs.evolve(settings, retention_age=SENT_AGE_S, retention_bytes=self._limits.outbox_bytes)
         for source in live.ports:
-            port = self._beside(live, source.index, settings, "outbox", outbox_folder(source.index))
+            port = self._beside(record, source.index, settings, "outbox", outbox_folder(source.index))
             outbox = Outbox(port, source, kept)
             found.append(outbox)
             self.outboxes.add(outbox)
@@ -364,6 +394,7 @@ class Directory:
                 if (view := self._views.pop(port, None)) is not None:
                     view.close()
                 notify_all(port.ref, TopicDeleted())
+                self._to_partitions.pop(port, None)
                 self.waiting.remove(port)
                 self.outboxes.remove(port)
             self.schedules.retire(record.topic_id)

@@ -1,13 +1,11 @@
-"""A topic that is live: where its partitions are found, and what they start with."""
+"""A topic that is live, and where its partitions are found."""
 
 from __future__ import annotations
 
 import attrs
 
-from callboard.actors.partition.commands import DeliverySettings
 from callboard.actors.partition.companion_partitions.outbox import Outbox
 from callboard.actors.partition.port import PartitionPort
-from callboard.actors.partition.spec import PartitionSpec
 from callboard.actors.settings import TopicSettings
 
 
@@ -19,9 +17,6 @@ class LiveTopic:
     topic_id: str
     settings: TopicSettings
     ports: tuple[PartitionPort, ...]
-    partitions: tuple[PartitionSpec, ...] = ()
-    beside: list[PartitionSpec] = attrs.field(factory=list)
-    """Of its waiting partitions and its outboxes."""
     deleted: bool = False
     waiting: tuple[PartitionPort, ...] = ()
     """Of its waiting partitions, for delayed records, if it has some."""
@@ -38,19 +33,3 @@ class LiveTopic:
     def all_ports(self) -> tuple[PartitionPort, ...]:
         """Those of its partitions, and of the partitions beside them."""
         return (*self.ports, *self.waiting, *(outbox.port for outbox in self.outboxes))
-
-    @property
-    def all_partitions(self) -> tuple[PartitionSpec, ...]:
-        """What all of these start with."""
-        return (*self.partitions, *self.beside)
-
-    def alter(self, settings: TopicSettings) -> None:
-        """Partitions that start from now on start with these settings; those that run must be sent them."""
-        self.settings = settings
-        for spec in self.partitions:
-            spec.settings = settings
-
-    def alter_delivery(self, group_id: int, settings: DeliverySettings | None) -> None:
-        """The same for the settings of a group; None: it has ended."""
-        for spec in self.partitions:
-            spec.groups = spec.groups.with_settings(group_id, settings)

@@ -30,10 +30,8 @@ class MadeFolders:
         self._noting: dict[str, frozenset[str]] = {}
 
     def must_wait(self, live: LiveTopic, record: TopicRecord) -> bool:
-        """Have the topic's partitions know what the catalog says of their folders; whether to `wait` for some."""
-        for spec in live.all_partitions:
-            spec.is_made = spec.is_made or spec.holds in record.made
-        is_due = not live.is_noting and not all(spec.is_made for spec in live.all_partitions)
+        """Whether to `wait` for some of the topic's partitions."""
+        is_due = not live.is_noting and not {port.holds for port in live.all_ports} <= record.made
         live.is_noting |= is_due
         return is_due
 
@@ -62,9 +60,6 @@ class MadeFolders:
         for topic_id, made in self._noting.items():
             if self._made.get(topic_id) == made:
                 del self._made[topic_id]
-            live = self._directory.by_id(topic_id)
-            for spec in () if live is None else live.all_partitions:
-                spec.is_made |= spec.holds in made
         self._noting.clear()
 
     async def close(self, journal: Journal, found: CatalogState) -> None:

@@ -528,7 +528,10 @@ class OpenGroup(Question[GroupOpened]):
 
 @attrs.frozen
 class AlterDelivery(Question[None]):
-    """New settings of a group: they hold for what is leased and nacked from now on. Answered with None."""
+    """New settings of a group: they hold for what is leased and nacked from now on. Answered with None.
+
+    Also a notice of the catalog, anew to each incarnation.
+    """
 
     group_id: int
     settings: DeliverySettings
@@ -614,7 +617,7 @@ class OffsetAt(Question[int]):
 
 @attrs.frozen
 class Alter(Question[None]):
-    """New settings of the topic. Answered with None."""
+    """New settings of the topic. Answered with None. Also a notice of the catalog, anew to each incarnation."""
 
     settings: TopicSettings
 

@@ -26,20 +26,16 @@ class HandOver:
     """An incarnation has recovered, and run."""
     journal_end: ProvenEnd = attrs.field(factory=ProvenEnd)
     """How far the delivery journal was proven, whatever the disk says of it after a restart."""
-    altered: tuple[TopicSettings, TopicSettings] | None = None
-    """Settings that an incarnation began with, and those that it was altered to."""
+    has_files: bool = False
+    """An incarnation has found or made its folders, and their names are durable."""
+    altered: TopicSettings | None = None
+    """Settings that it was altered to last."""
     is_full: bool = False
     """Whether `retention_bytes` was reached when that was looked at last."""
     has_reported_lack: bool = False
     """Whether it was reported last that the disk is too full for its records: a crash does not end that."""
     ids_void_below: int = 0
     """Deduplication ids of records below this offset are forgotten, although the disk may not say so yet."""
-
-    def latest(self, settings: TopicSettings) -> TopicSettings:
-        """What an incarnation begins with, by its specification `settings`: what an earlier one that had begun with the
-        same was altered to.
-        """
-        return self.altered[1] if self.altered is not None and self.altered[0] is settings else settings
 
     def note_lack(self, lack: Exception | None, path: str) -> PartitionLacksSpace:
         """The notice that the disk is too full for the partition's records, or no longer is."""

@@ -21,6 +21,7 @@ from datetime import datetime
 from operator import attrgetter
 from typing import TypeVar, assert_never
 
+import attrs
 import trio
 
 from callboard.actors import notices
@@ -104,7 +105,6 @@ class Partition(Actor[c.PartitionCommand]):
         self._upkeep = self._timers.timer(self._flag)
         self._retry_at = 0.0
         """When upkeep that could not be done is tried again."""
-        self._begun_with = spec.settings
         self._grows_old = self._spec.settings.ages
         self._is_time = False
         """A deadline of the core has come, and the notices that wait are taken before."""
@@ -208,7 +208,7 @@ class Partition(Actor[c.PartitionCommand]):
 
     async def _recover(self, turn: Turn) -> None:
         spec, context = self._given.begun(), self.context
-        self._spec, self._begun_with, self._grows_old = spec, self._given.settings, spec.settings.ages
+        self._spec, self._grows_old = spec, spec.settings.ages
         if context.disk is None:
             raise InternalError("a partition was started in a system without a disk", invariant="P0")
         files = await context.disk.incarnate(spec.directory)
@@ -238,14 +238,13 @@ class Partition(Actor[c.PartitionCommand]):
         lack = log.owed_for or self._journal.lack
         if lack is not None:
             self._tell_lack(lack)
+        spec.hand_over.has_files = spec.hand_over.has_files or lack is None
         notify_all(context.ref, c.FilesOpened(lack is None))
         new = log.record.take_new()
         for damage in log.damages:
             self._tell_damage(damage, is_new=damage in new)
         await publishers.catch_up(log)
         await noticed.keep()
-        for group_id, settings in spec.groups.altered.items():
-            spec.hand_over.carried.set(group_id, settings, context.clock.monotonic())
         core = self._core = PartitionCore(
             states,
             spec.hand_over.carried,
@@ -566,8 +565,8 @@ class Partition(Actor[c.PartitionCommand]):
     def _alter(self, settings: TopicSettings) -> None:
         if settings.partitions != self._spec.settings.partitions:
             raise InvalidArgument("partitions cannot be changed once a topic exists")
-        self._spec.settings, self._grows_old = settings, settings.ages
-        self._spec.hand_over.altered = self._begun_with, settings
+        self._spec, self._grows_old = attrs.evolve(self._spec, settings=settings), settings.ages
+        self._spec.hand_over.altered = settings
         self._spec.hand_over.ids_void_below = self._publishers.set_window(settings.dedup_window_us, self._log)
         self._log_part.default_ttl_us = settings.default_ttl_us
         self._log.alter(log_settings(settings, self.context.limits))

@@ -57,7 +57,7 @@ class Retaining:
 
         Raises `StorageError` when the disk refuses, also to write a summary of what is to go.
         """
-        log, settings = self.log, self.spec.settings
+        log, settings = self.log, self.spec.latest_settings
         failure: StorageError | None = None
         self.core.retention.begin()
         floors = {group.group_id: group.delivery.floor for group in self.core.states}
@@ -85,7 +85,7 @@ class Retaining:
         core.log_moved(log.start_offset, log.visible_end, log.durable_end, now)
         if log.is_over_limit != hand_over.is_full:
             hand_over.is_full = log.is_over_limit
-            limit = self.spec.settings.retention_bytes or 0
+            limit = self.spec.latest_settings.retention_bytes or 0
             context.emit(notices.PartitionFull(context.path, log.size_bytes, limit, hand_over.is_full))
         for group in core.states:
             if not core.retention.drops_unread(group):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import attrs
@@ -115,20 +115,11 @@ class ReadingGroups:
     """How to open those that are durable, or are implied."""
     keep_expired: frozenset[int] = frozenset()
     """By id: those that keep what expires as dead letters."""
-    altered: Mapping[int, DeliverySettings] = attrs.field(factory=dict)
-    """By id: the settings of now, of those of which they were altered since. An incarnation begins with them."""
-
-    def with_settings(self, group_id: int, settings: DeliverySettings | None) -> ReadingGroups:
-        """A group has these settings now; None: it has ended."""
-        altered = {known: given for known, given in self.altered.items() if known != group_id}
-        if settings is not None:
-            altered[group_id] = settings
-        return attrs.evolve(self, altered=altered)
 
 
-@attrs.define(eq=False)
+@attrs.frozen(eq=False)
 class PartitionSpec:
-    """Which partition an actor is, and where its files are. Each incarnation begins with it as it is then."""
+    """Which partition an actor is, and where its files are. What is altered later comes in messages."""
 
     topic: str
     topic_id: str
@@ -142,7 +133,7 @@ class PartitionSpec:
     holds: str = ""
     """What is in it besides what was published; "" for a partition of the topic itself."""
     is_made: bool = False
-    """Its folder and that of its delivery journal were made: when one is not there, it is gone."""
+    """Its folder and that of its delivery journal were made before: when one is not there, it is gone."""
     router: BackgroundAddress | None = None
     """None for partitions that keep no dead letters of users' groups."""
     forwarder: BackgroundAddress | None = None
@@ -150,13 +141,19 @@ class PartitionSpec:
     hand_over: HandOver = attrs.field(factory=HandOver)
     """What its incarnations hand on to each other."""
     groups: ReadingGroups = ReadingGroups()
-    """What an incarnation knows of its groups."""
+    """What is known of its groups when it is launched."""
     folder: str = ""
     """The last part of its directory, when that is not its index."""
 
     def begun(self) -> PartitionSpec:
-        """An incarnation's own copy: what is changed in one is not in the other, except for what is handed on."""
-        return attrs.evolve(self, settings=self.hand_over.latest(self.settings))
+        """As an incarnation begins with it, by what earlier ones have handed on."""
+        is_made = self.is_made or self.hand_over.has_files
+        return attrs.evolve(self, settings=self.latest_settings, is_made=is_made)
+
+    @property
+    def latest_settings(self) -> TopicSettings:
+        """What the partition was altered to last, or began with."""
+        return self.hand_over.altered or self.settings
 
     @property
     def label(self) -> str:
@@ -187,8 +184,8 @@ class PartitionSpec:
         """The error for publishers when retention cannot make room."""
         return TopicFull(
             f"partition {self.label} holds {size_bytes} bytes, its retention_bytes are"
-            f" {self.settings.retention_bytes}, and a durable group has not settled its oldest messages. Nothing was"
-            " stored. Consume them, delete the group, raise retention_bytes, or set drop_unread=True.",
+            f" {self.latest_settings.retention_bytes}, and a durable group has not settled its oldest messages. Nothing"
+            " was stored. Consume them, delete the group, raise retention_bytes, or set drop_unread=True.",
             topic=self.topic,
             partition=self.index,
         )

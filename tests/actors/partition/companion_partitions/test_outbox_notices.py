@@ -18,13 +18,13 @@ from callboard.simulations.entropy import SeededEntropy
 def test_one_notice_with_the_newest_count_is_on_its_way() -> None:
     """However often entries come and go; that some have come is not lost when others are forwarded since."""
     nobody: Any = None
-    spec = PartitionSpec("orders", "t1", 3, TopicSettings(), Openings(1, 1), nobody, nobody)
-    spec.forwarder = BackgroundAddress()
+    forwarder, settings = BackgroundAddress(), TopicSettings()
+    spec = PartitionSpec("orders", "t1", 3, settings, Openings(1, 1), nobody, nobody, forwarder=forwarder)
     notices = OutboxNotices(spec)
     notices.moved(e.OutboxMoved(9, has_new=True))  # there is no forwarder yet, which asks when there is
     system = ActorSystem(clock=VirtualClock(monotonic=lambda: 0.0), entropy=SeededEntropy(1))
     cell = system.register("outbox", MailboxSpec(1))
-    spec.forwarder.ref = cell.ref
+    forwarder.ref = cell.ref
 
     def taken() -> list[Any]:
         return [message for message, _ in Batch(cell.mailbox, 100)]

@@ -141,16 +141,16 @@ class Cell(Generic[M]):
     def open_peer(self, peer: Peer[Any, M]) -> None:
         """Have the peer hear what the actor says; that it has failed or ended, at once."""
         if self._terminated is not None:
-            peer.party.hear(self._terminated)
+            peer.hear(self._terminated)
             return
         self.peers[peer.number] = peer
         if self._has_failed is not None:
-            peer.party.hear(self._has_failed)
+            peer.hear(self._has_failed)
 
     def tell_began(self) -> None:
         """An incarnation has begun: its peers say again what it is to know."""
         for peer in tuple(self.peers.values()):
-            peer.party.hear(Began())
+            peer.hear(Began())
 
     # -- messages that are not handled ----------------------------------------------------------------------
 
@@ -230,7 +230,7 @@ class Cell(Generic[M]):
         self._answer_questions(refusal)
         self._has_failed = Failed(cause)
         for peer in tuple(self.peers.values()):
-            peer.party.hear(self._has_failed)
+            peer.hear(self._has_failed)
         self.system.events.emit(ActorFailed(self.path, describe(cause)))
 
     def revive(self) -> None:
@@ -286,7 +286,7 @@ class Cell(Generic[M]):
             for tell in reversed(watchers.values()):
                 calls.callback(self._tell, tell, notice)
             for peer in peers.values():
-                calls.callback(peer.party.hear, notice)
+                calls.callback(peer.hear, notice)
             ended = ActorEnded(self.path, None if cause is None else describe(cause))
             calls.callback(self.system.events.emit, ended)
 

@@ -19,6 +19,10 @@ OURS: Final = sys.stdlib_module_names | {"callboard", "trio", "outcome"}
 INSTALLED: Final = ("/site-packages/", "/dist-packages/")
 
 
+class DescribedError(Exception):
+    """An error of a class that is not known on this side, in words, which begin with the name of its class."""
+
+
 def unwrap(error: BaseException) -> BaseException:
     """The single exception inside a group of one (of one, ...); anything else unchanged."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
@@ -71,6 +75,8 @@ def with_counts(counts: Sequence[tuple[str, int]]) -> str:
 
 def _line(error: BaseException) -> str:
     text = text_of(error)
+    if isinstance(error, DescribedError):
+        return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

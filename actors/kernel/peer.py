@@ -14,8 +14,7 @@ and wants known, it says again. When the actor has failed for good, its peers he
 Invariants
 ----------
 E1  A mark is in its peer once, and the mailbox counts all marks of all its peers.
-E2  Notices are data. What is composed at the actor's side, or heard at the peer's, shares nothing with its sender, but
-    for the causes of `Failed` and `Terminated`.
+E2  Notices are data. What is composed at the actor's side, or heard at the peer's, shares nothing with its sender.
 """
 
 from __future__ import annotations
@@ -85,6 +84,11 @@ class Peer(Generic[K, M]):
             self.marks[mark] = None
             self._cell.mailbox.notice(self)
 
+    def hear(self, message: object) -> None:
+        """The actor says this."""
+        wire = self._cell.wire
+        self.party.hear(message if wire is None else wire.copy(message))
+
     def take(self) -> M:
         """Compose what is marked first: for the mailbox."""
         mark = next(iter(self.marks))
@@ -137,8 +141,7 @@ def notify(ref: ActorRef[Any], number: int, message: object) -> bool:
     peer = ref._cell.peers.get(number)
     if peer is None:
         return False
-    wire = ref._cell.wire
-    peer.party.hear(message if wire is None else wire.copy(message))
+    peer.hear(message)
     return True
 
 

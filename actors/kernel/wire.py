@@ -36,7 +36,10 @@ from typing import Any, Final, NamedTuple, TypeVar, get_args, get_origin, get_ty
 import attrs
 import cbor2
 
+from callboard.actors.kernel.cell import Terminated
+from callboard.actors.kernel.failures import DescribedError as DescribedError
 from callboard.actors.kernel.failures import describe
+from callboard.actors.kernel.peer import Began, Failed
 from callboard.log.errors import CallboardError, InternalError, remade
 from callboard.log.limits import WIRE_CAUSES_MAX, WIRE_DEPTH_MAX
 
@@ -81,10 +84,6 @@ class Code(enum.IntEnum):
     READ_ONLY_MAP = 12
     TEXT = 13
     """With surrogates, such as in names of files that are no text: CBOR's own cannot have them."""
-
-
-class DescribedError(Exception):
-    """An error of a class that is not known on this side, in words."""
 
 
 class NotData(Exception):
@@ -145,7 +144,7 @@ class Wire:
         covers: Callable[[str], bool] = lambda _path: True,
     ) -> None:
         self.covers = covers
-        self.known = known_classes(roots)
+        self.known = known_classes((*roots, Began, Failed, Terminated))
         self._records = {
             name_of(kind): _record_of(kind) for kind in self.known if not issubclass(kind, enum.Enum)
         }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from callboard.actors.kernel.failures import describe
 from callboard.log.errors import PartitionUnavailable
 from callboard.log.limits import PENDING_BYTES_MAX
 
@@ -33,7 +34,7 @@ def unavailable(
     topic: str, index: int, label: str, state: str, cause: BaseException | None
 ) -> PartitionUnavailable:
     """The error for an operation that the state of a partition refuses."""
-    why = "" if cause is None else f" ({type(cause).__name__}: {cause})"
+    why = "" if cause is None else f" ({describe(cause)})"
     error = PartitionUnavailable(
         f"partition {label} is {state}{why}. Nothing was written. {REMEDIES.get(state, 'Try again.')}",
         topic=topic,

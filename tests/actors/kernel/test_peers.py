@@ -1,6 +1,7 @@
 """Peers: notices to an actor and back, which never wait, never get lost and never grow."""
 
 import attrs
+import pytest
 import trio
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -22,6 +23,8 @@ from callboard.actors.kernel import (
 )
 from callboard.actors.kernel.mailbox import Batch
 from callboard.actors.kernel.ref import Envelope
+from callboard.actors.kernel.wire import DescribedError, Wire
+from callboard.actors.partition.port import unavailable
 from callboard.log.errors import InvalidArgument, MailboxFull
 from callboard.log.limits import STEP_ITEMS
 from callboard.simulations.clock import VirtualClock
@@ -344,3 +347,27 @@ class NoticesMachine(RuleBasedStateMachine):
 
 NoticesMachine.TestCase.settings = settings(deadline=None)
 TestNotices = NoticesMachine.TestCase
+
+
+@pytest.mark.parametrize("in_wire_mode", [False, True])
+async def test_in_wire_mode_peers_hear_a_copy_of_what_an_actor_failed_with(
+    autojump_clock, seams, in_wire_mode
+):
+    """A class that only the program knows comes as words; what is said of the failure is the same."""
+
+    class Own(Exception):
+        pass
+
+    child = ChildSpec(name="a", start=lambda: Echo([]), significant=False)
+    root = SupervisorSpec(name="test", children=[child])
+    async with open_system(root, wire=Wire([int]) if in_wire_mode else None, **seams) as system:
+        ref, cause = system.actor("a"), Own("a drill")
+        party = Party(ref)
+        while not party.heard or not isinstance(party.heard[-1], Failed):
+            ref.crash(cause)
+            await trio.sleep(0.1)
+        heard = party.heard[-1].cause
+        assert (heard is cause, type(heard)) == (not in_wire_mode, DescribedError if in_wire_mode else Own)
+        assert str(unavailable("orders", 0, "orders/0", "failed", heard)).startswith(
+            "partition orders/0 is failed (Own: a drill). Nothing was written."
+        )

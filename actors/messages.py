@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from callboard.actors.catalog.commands import CatalogCommand
+from callboard.actors.catalog.commands import CatalogCommand, TopicDeleted
 from callboard.actors.forwarding.commands import (
     DelayedForwarderCommand,
     ForwarderCommand,
@@ -33,7 +33,8 @@ the actor of recurring publishes and the timer wheel understand.
 ANSWERS: Final = (c.Offsets, c.LeasedRecords)
 """What commands are answered with that do not name the type of their answers as a `Question` does."""
 NOTICES: Final = (
-    *(c.Returned, c.StateChanged, c.LeasesEnded, c.FilesOpened, c.OpeningWaits, c.TopicDeleted),
+    *(c.Returned, c.StateChanged, c.LeasesEnded, c.FilesOpened, c.OpeningWaits),
+    TopicDeleted,
     *groups.NOTICES,
     *(SweepBegins, OutboxUnserved),
     Due,

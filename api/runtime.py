@@ -176,7 +176,7 @@ class Runtime:
             session.directory.attach(
                 supervisors.supervisor("topics"), supervisors.supervisor("groups"), background.start
             )
-            session.directory.catalog = supervisors.child("catalog")
+            session.begin(supervisors.child("catalog"))
             await session.system.__aenter__()
         except BaseException as error:
             await self._release()

@@ -14,11 +14,11 @@ from typing import Any, Literal, Never, TypeVar
 import trio
 from trio.lowlevel import TrioToken, current_trio_token
 
-from callboard.actors.catalog.commands import EnableOutbox
+from callboard.actors.catalog.commands import EnableOutbox, TopicDeleted
 from callboard.actors.catalog.directory import Directory, LiveGroup, LiveTopic
 from callboard.actors.forwarding.commands import CountForwarded, Forwarded
 from callboard.actors.groups.renewals import Lingers, RenewedLeases
-from callboard.actors.kernel import ActorRef, Question
+from callboard.actors.kernel import ActorRef, Peer, Question
 from callboard.actors.names import no_topic
 from callboard.actors.partition.commands import Describe, PartitionStatistics
 from callboard.actors.partition.companion_partitions.outbox import Outbox
@@ -31,6 +31,7 @@ from callboard.log.errors import (
     ActorStopped,
     CallboardError,
     GroupNotFound,
+    InternalError,
     RestartLimitReached,
     RuntimeClosed,
     TopicNotFound,
@@ -128,6 +129,23 @@ class Session:
                 "the runtime closed before it answered; the change may have been made. Open it again, and look.",
                 indefinite=True,
             ) from error
+
+    def begin(self, catalog: ActorRef[Any]) -> None:
+        """The runtime is about to open: hear what its catalog says."""
+        self.directory.catalog = catalog
+        Peer(catalog, self).open()
+
+    def compose(self, _: object) -> Never:
+        """The handles have no news for the catalog."""
+        raise InternalError("handles only hear the catalog, and ask it", invariant="E1")
+
+    def hear(self, message: object) -> None:
+        """The catalog says this."""
+        if isinstance(message, TopicDeleted):
+            for live, publisher in list(self.publishers.items()):
+                if live.topic_id == message.topic_id:
+                    for account in publisher.accounts():
+                        account.topic_deleted()
 
     async def _wait_in_vain(self) -> Never:
         raise RuntimeClosed(f"the runtime on {self.place} is closing. Open it again.")

@@ -204,6 +204,15 @@ ROUTER: Final = "dead-letters"
 
 
 @attrs.frozen
+class TopicDeleted:
+    """A notice to the catalog's peers, handles of clients and coordinators of exclusive groups: a topic is deleted. Its
+    partitions are about to be stopped.
+    """
+
+    topic_id: str
+
+
+@attrs.frozen
 class SourcesEnded:
     """A notice to the dead-letter router and to the forwarder: a topic or a group has ended."""
 

@@ -17,7 +17,14 @@ from typing import Any
 import attrs
 import trio
 
-from callboard.actors.catalog.commands import ROUTER, OutboxOpened, RouteGroup, SourcesEnded, WaitingOpened
+from callboard.actors.catalog.commands import (
+    ROUTER,
+    OutboxOpened,
+    RouteGroup,
+    SourcesEnded,
+    TopicDeleted,
+    WaitingOpened,
+)
 from callboard.actors.catalog.group_news import GroupNews
 from callboard.actors.catalog.live_topic import LiveTopic as LiveTopic
 from callboard.actors.catalog.losses import CatalogStatistics
@@ -27,7 +34,7 @@ from callboard.actors.groups.spec import CoordinatorSpec
 from callboard.actors.kernel import ActorRef, MailboxSpec, notify_all
 from callboard.actors.kernel.cell import stopped
 from callboard.actors.partition.choice.record_window import WindowBudget
-from callboard.actors.partition.commands import Alter, AlterDelivery, DeliverySettings, TopicDeleted
+from callboard.actors.partition.commands import Alter, AlterDelivery, DeliverySettings
 from callboard.actors.partition.companion_partitions.delayed import (
     DELAYED,
     SETTLED_AGE_S,
@@ -393,10 +400,10 @@ class Directory:
             for port in live.all_ports:
                 if (view := self._views.pop(port, None)) is not None:
                     view.close()
-                notify_all(port.ref, TopicDeleted())
                 self._to_partitions.pop(port, None)
                 self.waiting.remove(port)
                 self.outboxes.remove(port)
+            notify_all(self.catalog, TopicDeleted(record.topic_id))
             self.schedules.retire(record.topic_id)
             if self._by_name.get(live.name) is live:
                 del self._by_name[live.name]

@@ -10,29 +10,28 @@ Members whose partitions stay hear nothing, and neither do their partitions.
 
 Invariants
 ----------
-E1  A partition is asked by the task alone. What waits for it as a peer only hears from it.
+E1  A partition is asked by the task alone. What waits for it, or for the catalog, as a peer only hears.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 import trio
 
+from callboard.actors.catalog.commands import TopicDeleted
 from callboard.actors.groups.commands import Assigned, HandedOver, LookAgain, Place, TakenAway
 from callboard.actors.kernel import Began, Failed, Peer, Terminated, notify
 from callboard.actors.notices import HandOverForced
-from callboard.actors.partition.commands import AssignPartition, TopicDeleted
+from callboard.actors.partition.commands import AssignPartition
 from callboard.actors.timing import Flag
 from callboard.log.errors import ActorCrashed, ActorStopped, InternalError, MailboxFull, PartitionUnavailable
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.live_topic import LiveTopic
     from callboard.actors.groups.membership import Membership
     from callboard.actors.groups.spec import TopicDirectory
-    from callboard.actors.kernel import Context
-    from callboard.actors.partition.commands import PartitionCommand
+    from callboard.actors.kernel import ActorRef, Context
     from callboard.actors.partition.port import PartitionPort
 
 
@@ -54,11 +53,11 @@ class ExclusivePartitions:
         self._membership = membership
         self._deleted = Flag()
         """Set when a topic is deleted."""
-        self._topics: dict[str, _Heard] = {}
-        """By id, of those that are shared out: what hears of that."""
+        self._heard: _Heard
 
     def begin(self) -> None:
         """Go on with what an earlier incarnation has begun."""
+        self._heard = _Heard(self._directory.catalog, self._deleted, TopicDeleted)
         self._start(self._membership.assignment.moving())
         self.rebalance()
         self._context.start_task(self._follow_deletions, name="deletions")
@@ -72,8 +71,7 @@ class ExclusivePartitions:
                 await self._deleted.wait()
                 self.rebalance()
         finally:
-            for heard in self._topics.values():
-                heard.close()
+            self._heard.close()
 
     def rebalance(self) -> None:
         """Members have come, or gone: decide anew, have the partitions know, and tell the members."""
@@ -83,7 +81,6 @@ class ExclusivePartitions:
             live.topic_id: live for member in members for live in member.topics.values() if not live.deleted
         }
         readers = {member.consumer: frozenset(member.topics) & lives.keys() for member in members}
-        self._hear_of(lives)
         counts = {topic_id: len(live.ports) for topic_id, live in lives.items()}
         changed = membership.assignment.rebalance(readers, counts, self._context.clock.monotonic())
         membership.rebalances += bool(changed)
@@ -94,13 +91,6 @@ class ExclusivePartitions:
             handed_over = [place for place in places if not assignment.rows[place].is_moving]
             assigned = Assigned(frozenset(places), frozenset(handed_over))
             notify(self._context.ref, member.number, assigned)
-
-    def _hear_of(self, lives: dict[str, LiveTopic]) -> None:
-        """Hear when one of these topics is deleted, and of no others."""
-        for topic_id in self._topics.keys() - lives.keys():
-            self._topics.pop(topic_id).close()
-        for topic_id in lives.keys() - self._topics.keys():
-            self._topics[topic_id] = _Heard(lives[topic_id].ports[0], self._deleted, TopicDeleted)
 
     def _start(self, places: list[Place]) -> None:
         for place in places:
@@ -148,26 +138,26 @@ class ExclusivePartitions:
 
 
 class _Heard:
-    """Hears what a partition says, and sets a flag when it is one of these notices."""
+    """Hears what an actor says, and sets a flag when it is one of these notices."""
 
-    def __init__(self, port: PartitionPort, flag: Flag, *notices: type[object]) -> None:
+    def __init__(self, ref: ActorRef[Any], flag: Flag, *notices: type[object]) -> None:
         self._flag = flag
         self._notices = notices
         self.has_failed = False
-        """Whether the partition has failed for good."""
-        self._peer: Peer[None, PartitionCommand] = Peer(port.ref, self)
+        """Whether the actor has failed for good."""
+        self._peer: Peer[None, Any] = Peer(ref, self)
         self._peer.open()
 
     def close(self) -> None:
         """Hear nothing more."""
         self._peer.close()
 
-    def compose(self, _: None) -> PartitionCommand:
-        """It has no news for the partition."""
-        raise InternalError("a coordinator that waits for a partition only hears", invariant="E1")
+    def compose(self, _: None) -> Never:
+        """It has no news for the actor."""
+        raise InternalError("a coordinator that waits for another actor only hears", invariant="E1")
 
     def hear(self, message: object) -> None:
-        """The partition says this."""
+        """The actor says this."""
         if isinstance(message, Failed):
             self.has_failed = True
         elif isinstance(message, self._notices):
@@ -177,7 +167,7 @@ class _Heard:
 async def _until_back(port: PartitionPort) -> None:
     """Wait until a partition that has failed begins again, or is deleted."""
     flag = Flag()
-    heard = _Heard(port, flag, Began, TopicDeleted, Terminated)
+    heard = _Heard(port.ref, flag, Began, Terminated)
     try:
         if heard.has_failed:  # else it was revived meanwhile
             await flag.wait()

@@ -33,7 +33,6 @@ from callboard.actors.partition.commands import (
     OpenAccount,
     Returned,
     StateChanged,
-    TopicDeleted,
     Wanted,
 )
 from callboard.actors.partition.port import REFUSING, unavailable
@@ -145,6 +144,11 @@ class Account:
         for waiter in list(waiters or ()):
             waiter.noticed(self.port)
 
+    def topic_deleted(self) -> None:
+        """The catalog has said so to the client."""
+        self.is_deleted = self.ended_some = True
+        self._wake_waiters()
+
     def unavailable(self) -> CallboardError:
         """The error for an operation that the partition's state refuses."""
         port, cause = self.port, self.failure if self.state == "failed" else None
@@ -209,9 +213,6 @@ class Account:
                     self._wake_waiters()
             case LeasesEnded(group_id, first_lease, start_offset):
                 self._leases_ended(group_id, first_lease, start_offset)
-            case TopicDeleted():
-                self.is_deleted = self.ended_some = True
-                self._wake_waiters()
             case Failed(cause):
                 self.state, self.failure = "failed", cause
                 self.credit.interrupt()

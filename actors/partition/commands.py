@@ -120,11 +120,6 @@ class OpeningWaits:
 
 
 @attrs.frozen
-class TopicDeleted:
-    """To clients, from the catalog: the partition's topic is deleted; its actor is about to stop."""
-
-
-@attrs.frozen
 class StateChanged:
     """To clients: the partition is in this state now."""
 

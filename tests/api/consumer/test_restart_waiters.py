@@ -8,19 +8,23 @@ import pytest
 
 from callboard.actors.kernel import ActorSystem, MailboxSpec, notify_all
 from callboard.actors.partition.account import Account
-from callboard.actors.partition.commands import StateChanged, TopicDeleted
+from callboard.actors.partition.commands import StateChanged
 from callboard.actors.partition.port import PartitionPort
 from callboard.consumer.notices import AwaitedPartitions
 from callboard.simulations.clock import VirtualClock
 from callboard.simulations.entropy import SeededEntropy
 
 
-@pytest.mark.parametrize("notice", [StateChanged("running"), TopicDeleted()])
-def test_each_waiter_is_woken_once_and_forgotten(notice: object) -> None:
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_each_waiter_is_woken_once_and_forgotten(is_deleted: bool) -> None:
     """A wake reaches everybody who was added since the wake before, and is still there."""
     system = ActorSystem(clock=VirtualClock(monotonic=lambda: 0.0), entropy=SeededEntropy(1))
     port = PartitionPort("orders", "t1", 0, system.register("orders/0", MailboxSpec(1)).ref)
     account = Account(port)
+
+    def wake() -> None:
+        account.topic_deleted() if is_deleted else notify_all(port.ref, StateChanged("running"))
+
     first, second = AwaitedPartitions[PartitionPort](), AwaitedPartitions[PartitionPort]()
     gone = AwaitedPartitions[PartitionPort]()
     for waiter in (first, second, first, gone):
@@ -29,8 +33,8 @@ def test_each_waiter_is_woken_once_and_forgotten(notice: object) -> None:
     assert ([], []) == (first.take(), second.take())
     del waiter, gone
     gc.collect()
-    notify_all(port.ref, notice)
+    wake()
     assert ([port], [port]) == (first.take(), second.take())
-    notify_all(port.ref, notice)
+    wake()
     assert ([], []) == (first.take(), second.take())
-    assert account.is_deleted == account.ended_some == isinstance(notice, TopicDeleted)
+    assert account.is_deleted == account.ended_some == is_deleted

@@ -24,7 +24,7 @@ class BackgroundActors:
     def __init__(self, root: Supervisor, directory: Directory, *, only_looks: bool) -> None:
         self._root = root
         self._starts: dict[str, ActorStart] = {
-            "scheduler": partial(DelayedForwarder, directory, moves=not only_looks),
+            "scheduler": partial(DelayedForwarder, directory, {}, moves=not only_looks),
             "outbox": partial(Forwarder, directory, moves=not only_looks),
         }
         if not only_looks:

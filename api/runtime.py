@@ -562,10 +562,12 @@ class Runtime:
         session = self._session
         ports = [port for live in session.directory.topics() for port in live.ports]
         partitions, groups = await session.partition_statistics(ports), await self.groups()
-        waiting, outboxes = list(session.directory.waiting), list(session.directory.outboxes)
-        ports = [*(each.port for each in waiting), *(each.port for each in outboxes)]
+        waiting = [port for live in session.directory.topics() for port in live.waiting]
+        outboxes = list(session.directory.outboxes)
+        ports = [*waiting, *(each.port for each in outboxes)]
         beside = await session.partition_statistics(ports)
         timers, forwarded = await session.timer_statistics(), await session.forwarded()
+        delayed = await session.delayed_counts()
         return RuntimeStatistics(
             directory=self.directory,
             partitions=partitions,
@@ -573,7 +575,7 @@ class Runtime:
             dead_letters=session.system.dead_letters.total,
             leased_messages=len(session.renewed_leases),
             timers=timers,
-            delayed=delayed_statistics(waiting, beside[: len(waiting)]),
+            delayed=delayed_statistics(waiting, delayed, beside[: len(waiting)]),
             outbox=outbox_statistics(outboxes, beside[len(waiting) :]),
             forwarding=forwarding_statistics(forwarded, groups, partitions),
             schedules=tuple(map(schedule_statistics, session.directory.schedules)),

@@ -6,7 +6,7 @@ the topic of a name, for the catalog's answers, for the clock. No user gets it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import tzinfo
 from typing import Any, Literal, Never, TypeVar
@@ -16,7 +16,7 @@ from trio.lowlevel import TrioToken, current_trio_token
 
 from callboard.actors.catalog.commands import EnableOutbox, TopicDeleted
 from callboard.actors.catalog.directory import Directory, LiveGroup, LiveTopic
-from callboard.actors.forwarding.commands import CountForwarded, Forwarded
+from callboard.actors.forwarding.commands import CountAllDelayed, CountForwarded, DelayedCounts, Forwarded
 from callboard.actors.groups.renewals import Lingers, RenewedLeases
 from callboard.actors.kernel import ActorRef, Peer, Question
 from callboard.actors.names import no_topic
@@ -228,6 +228,13 @@ class Session:
             with suppress(RestartLimitReached):
                 return await self._ask(router, CountForwarded())
         return Forwarded()
+
+    async def delayed_counts(self) -> Mapping[tuple[str, int], DelayedCounts]:
+        """What is counted of waiting partitions, by topic id and partition; nothing where their actor does not run."""
+        if "scheduler" in self.system.root:
+            with suppress(RestartLimitReached):
+                return await self._ask(self.system.root.child("scheduler"), CountAllDelayed())
+        return {}
 
     async def _ask(self, actor: ActorRef[Any], question: Question[A]) -> A:
         """What the actor answers, after as many restarts as it takes. Raises `RuntimeClosed` when it has stopped."""

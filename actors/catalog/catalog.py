@@ -306,9 +306,9 @@ class Catalog(Actor[CatalogCommand]):
             live = self._directory.launch_topic(record, self._groups.reading(record.topic_id))
             self.context.start_task(self._groups.close_forgotten, live, name=f"groups of {record.name}")
         if record.delays:
-            waiting = self._directory.waiting
-            waiting.run = waiting.run or int.from_bytes(self.context.entropy.bytes(8), "little")
-            self._directory.launch_waiting(live, record)
+            directory = self._directory
+            directory.run = directory.run or int.from_bytes(self.context.entropy.bytes(8), "little")
+            directory.launch_waiting(live, record)
         if record.outbox:
             self._directory.launch_outboxes(live, record)
         self._directory.schedules.follow(live.ports, record.schedules)

@@ -1,7 +1,7 @@
 """The directory of what is live: topics with their ports, coordinators with their refs.
 
 The catalog fills it, and shares it with the public face, which looks topics up in it without asking an actor. Others
-share what it holds: live topics, outboxes, waiting partitions, schedules. Launching never waits:
+share what it holds: live topics, outboxes, schedules. Launching never waits:
 partitions recover side by side, and what is sent to them waits in their mailboxes. Launching and retiring are
 idempotent, wherever a crash of the catalog broke them off: they start what is not there yet, and stop what still is.
 """
@@ -37,9 +37,6 @@ from callboard.actors.partition.choice.record_window import WindowBudget
 from callboard.actors.partition.commands import Alter, AlterDelivery, DeliverySettings
 from callboard.actors.partition.companion_partitions.delayed import (
     DELAYED,
-    SETTLED_AGE_S,
-    Waiting,
-    WaitingPartitions,
     waiting_folder,
     waiting_settings,
 )
@@ -103,7 +100,8 @@ class Directory:
         """Of those of which something was altered: by group's id, None for the topic's settings."""
         self._to_forwarder = StandingNotices[OutboxOpened | SourcesEnded]()
         self._to_delayed_forwarder = StandingNotices[WaitingOpened]()
-        self.waiting = WaitingPartitions()
+        self.run = 0
+        """A number of this opening of the directory, once there is a waiting partition."""
         self.outboxes = Outboxes()
         self.openings = Openings(limits.openings, limits.opening_bytes)
         self.windows = WindowBudget(limits.window_bytes)
@@ -328,14 +326,12 @@ class Directory:
         if live.waiting:
             return
         settings = waiting_settings(live.settings)
-        kept, ports = attrs.evolve(settings, retention_age=SETTLED_AGE_S), []
+        ports = []
         for target in live.ports:
-            port = self._beside(record, target.index, settings, DELAYED, waiting_folder(target.index))
-            ports.append(port)
-            self.waiting.add(Waiting(port, target, kept))
+            ports.append(self._beside(record, target.index, settings, DELAYED, waiting_folder(target.index)))
             opened = WaitingOpened(live.topic_id, target.index)
             self._to_delayed_forwarder.stand(opened, opened)
-        live.waiting, live.run = tuple(ports), self.waiting.run
+        live.waiting, live.run = tuple(ports), self.run
         self._serve("scheduler", self._to_delayed_forwarder)
 
     def launch_outboxes(self, live: LiveTopic, record: TopicRecord) -> None:
@@ -401,7 +397,6 @@ class Directory:
                 if (view := self._views.pop(port, None)) is not None:
                     view.close()
                 self._to_partitions.pop(port, None)
-                self.waiting.remove(port)
                 self.outboxes.remove(port)
             notify_all(self.catalog, TopicDeleted(record.topic_id))
             self.schedules.retire(record.topic_id)

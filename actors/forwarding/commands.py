@@ -104,4 +104,25 @@ class CountDelayed(Question[int]):
 
 
 DelayedQuestion = CancelDelayed | ListDelayed | CountDelayed
-DelayedForwarderCommand = WaitingOpened | DelayedQuestion
+
+
+@attrs.frozen
+class DelayedCounts:
+    """What is counted of one waiting partition; what has ended, since the directory was opened."""
+
+    pending: int = 0
+    """Records that wait, as far as they were counted."""
+    next_due_us: int | None = None
+    """When the first of them is due, wall time; None when none waits, or they are not counted yet."""
+    moved: int = 0
+    cancelled: int = 0
+    lost: int = 0
+    """Records that could not be read when they were due."""
+
+
+@attrs.frozen
+class CountAllDelayed(Question[Mapping[tuple[str, int], DelayedCounts]]):
+    """Answered at once, by topic id and partition."""
+
+
+DelayedForwarderCommand = WaitingOpened | DelayedQuestion | CountAllDelayed

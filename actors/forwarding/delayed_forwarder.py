@@ -25,15 +25,18 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
+import attrs
 import trio
 
 from callboard.actors.catalog.commands import WaitingOpened
 from callboard.actors.delivery.receipts import OffsetRange, merged
 from callboard.actors.forwarding.commands import (
     CancelDelayed,
+    CountAllDelayed,
     CountDelayed,
+    DelayedCounts,
     DelayedForwarderCommand,
     DelayedQuestion,
     ListDelayed,
@@ -47,7 +50,13 @@ from callboard.actors.kernel.steps import in_steps
 from callboard.actors.notices import DelayedHeld, DelayedLost
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.calls import PartitionCalls
-from callboard.actors.partition.companion_partitions.delayed import DELAYED, OPEN_WAITING, WAITING, Waiting
+from callboard.actors.partition.companion_partitions.delayed import (
+    DELAYED,
+    OPEN_WAITING,
+    SETTLED_AGE_S,
+    WAITING,
+    waiting_settings,
+)
 from callboard.actors.partition.companion_partitions.delayed_records import moments_of, moved
 from callboard.actors.partition.port import label_of
 from callboard.actors.partition.publishing.source_ids import of_delays
@@ -59,31 +68,41 @@ from callboard.log.limits import BATCH_RECORDS_MAX, READ_BYTES_DEFAULT
 
 if TYPE_CHECKING:
     from callboard.actors.catalog.directory import Directory
+    from callboard.actors.catalog.live_topic import LiveTopic
     from callboard.actors.delivery.failing import StoredLetter
     from callboard.actors.partition.port import PartitionPort
     from callboard.log.format.columns import Columns
 
+Place = tuple[str, int]
+"""Topic id and partition."""
 SPAN_OFFSETS: Final = 1 << 15
 """Offsets in one question for what is pending: as ranges, of which there may be half as many."""
 
 
 class DelayedForwarder(Actor[DelayedForwarderCommand]):
-    """See the module. Unless it `moves`, it only reads what is pending, and answers."""
+    """See the module. Unless it `moves`, it only reads what is pending, and answers. Incarnations hand on `counts`."""
 
     defers_interrupts = True
 
-    def __init__(self, directory: Directory, *, moves: bool = True) -> None:
+    def __init__(
+        self, directory: Directory, counts: dict[Place, DelayedCounts], *, moves: bool = True
+    ) -> None:
         self._directory = directory
+        self.counts = counts
         self.timers = Timers(directory.wheel)
         self.moves = moves
         self._lines: dict[PartitionPort, DelayedLine] = {}
 
-    def _line(self, waiting: Waiting) -> DelayedLine:
-        """What serves the partition, from now on at the latest."""
-        line = self._lines.get(waiting.port)
+    def _line(self, topic_id: str, partition: int) -> DelayedLine | None:
+        """What serves the partition, from now on at the latest; None when its topic is deleted."""
+        live = self._directory.by_id(topic_id)
+        if live is None or live.deleted or not live.waiting:
+            return None
+        port = live.waiting[partition]
+        line = self._lines.get(port)
         if line is None:
-            line = self._lines[waiting.port] = DelayedLine(self, self._directory, waiting)
-            self.context.start_task(self._serve, line, waiting.port, name=waiting.port.label)
+            line = self._lines[port] = DelayedLine(self, self._directory, live, partition)
+            self.context.start_task(self._serve, line, port, name=port.label)
         return line
 
     async def _serve(self, line: DelayedLine, port: PartitionPort) -> None:
@@ -91,40 +110,52 @@ class DelayedForwarder(Actor[DelayedForwarderCommand]):
         watching = self.context.start_task(line.watch, name=f"new in {port.label}")
         try:
             await line.run()
+            if not self._directory.is_live(port):
+                self.counts.pop((port.topic_id, port.index), None)
         finally:
             watching.cancel()
             del self._lines[port]
 
-    async def receive(self, message: DelayedForwarderCommand) -> None:
+    async def receive(self, message: DelayedForwarderCommand) -> dict[Place, DelayedCounts] | None:
         """Serve a waiting partition that is opened; hand a question to the task that serves the partition."""
-        waiting = self._directory.waiting.at(message.topic_id, message.partition)
         match message:
+            case CountAllDelayed():
+                return dict(self.counts)
             case WaitingOpened():
-                if waiting is not None:
-                    self._line(waiting)
+                self._line(message.topic_id, message.partition)
             case CancelDelayed() | ListDelayed() | CountDelayed():
                 reply = self.context.defer_reply()
-                if waiting is None:
+                line = self._line(message.topic_id, message.partition)
+                if line is None:
                     reply.fail(_ended(label_of(message.topic_id, message.partition, DELAYED)))
                 else:
-                    self._line(waiting).asked(message, reply)
+                    line.asked(message, reply)
             case _:
                 assert_never(message)
+        return None
 
 
 class DelayedLine:
     """What serves one waiting partition."""
 
-    def __init__(self, forwarder: DelayedForwarder, directory: Directory, waiting: Waiting) -> None:
+    def __init__(
+        self, forwarder: DelayedForwarder, directory: Directory, live: LiveTopic, index: int
+    ) -> None:
         self._context = forwarder.context
         self._moves = forwarder.moves
         self._directory = directory
-        self._waiting = waiting
+        self._port = live.waiting[index]
+        self._target = live.ports[index]
+        """The topic's partition that its records go to."""
+        self._settings = attrs.evolve(waiting_settings(live.settings), retention_age=SETTLED_AGE_S)
+        """From when its group is open."""
+        self._run = live.run
+        self._counts = forwarder.counts
         self._timers = forwarder.timers
         self._calls = PartitionCalls(forwarder.timers, directory.refusal)
         self._stamps = Stamps()
         """What the partition has noticed of them."""
-        self._pending = Pending(directory.waiting.run, self._stamps)
+        self._pending = Pending(live.run, self._stamps)
         self._questions: deque[tuple[DelayedQuestion, Reply]] = deque()
         self._read_to = 0
         self._flag = Flag()
@@ -142,7 +173,7 @@ class DelayedLine:
         attempts = Attempts(self._timers.sleep, self._report)
         with suppress(ActorStopped):
             await attempts.until_done(partial(self._attempt, attempts))
-        self._refuse(_ended(self._waiting.port.label))
+        self._refuse(_ended(self._port.label))
 
     async def _attempt(self, attempts: Attempts) -> None:
         try:
@@ -157,7 +188,7 @@ class DelayedLine:
 
     def _report(self, error: CallboardError | None) -> None:
         if error is not None:
-            self._context.emit(DelayedHeld(self._waiting.port.label, str(error)))
+            self._context.emit(DelayedHeld(self._port.label, str(error)))
 
     def _refuse(self, error: CallboardError) -> None:
         """The next question is answered at once."""
@@ -167,7 +198,7 @@ class DelayedLine:
 
     async def watch(self) -> None:
         """Look again whenever there is something new to read."""
-        port = self._waiting.port
+        port = self._port
         while True:
             await self._wants_more.wait()
             try:
@@ -186,12 +217,11 @@ class DelayedLine:
 
     async def _open(self) -> None:
         """Read all that is pending."""
-        waiting, calls = self._waiting, self._calls
-        port = waiting.port
+        port, calls = self._port, self._calls
         await calls.ask(port, OPEN_WAITING)
-        await calls.ask(port, c.Alter(waiting.settings))
+        await calls.ask(port, c.Alter(self._settings))
         statistics: c.PartitionStatistics = await calls.ask(port, c.Describe())
-        self._pending = Pending(self._directory.waiting.run, self._stamps)
+        self._pending = Pending(self._run, self._stamps)
         at = min([group.floor for group in statistics.groups], default=0)
         self._read_to = end = max(statistics.visible_end, at)
         missing: list[OffsetRange] = []
@@ -207,7 +237,7 @@ class DelayedLine:
         """Add the pending records of a part."""
         while (span := unread.span()) is not None:
             start, stop = span
-            answer = await self._calls.ask(self._waiting.port, _reading(start, stop - start))
+            answer = await self._calls.ask(self._port, _reading(start, stop - start))
             batches, end, _ = ((), stop, 0) if answer is None else answer
             for columns in batches:
                 await self._add(*unread.take(columns))
@@ -216,7 +246,7 @@ class DelayedLine:
 
     async def _read_new(self) -> None:
         """What was published since."""
-        port = self._waiting.port
+        port = self._port
         while (answer := await self._calls.ask(port, _reading(self._read_to))) is not None:
             batches, self._read_to, _ = answer
             for columns in batches:
@@ -227,7 +257,7 @@ class DelayedLine:
     async def _add(self, ids: Sequence[int], moments: Sequence[tuple[int, ...]]) -> None:
         clock = self._context.clock
         if ahead := self._pending.ahead(moments, clock.wall_us()):
-            self._stamps.replace(await self._calls.ask(self._waiting.port, c.NoticeStamps(ahead)))
+            self._stamps.replace(await self._calls.ask(self._port, c.NoticeStamps(ahead)))
         self._pending.add(ids, moments, now_s=clock.monotonic(), now_us=clock.wall_us())
 
     async def _compact(self) -> None:
@@ -236,17 +266,24 @@ class DelayedLine:
     async def _settle_lost(self, lacking: list[tuple[int, int]]) -> None:
         """There is nothing at these offsets: damage, or a gap."""
         if lacking:
-            await self._calls.ask(self._waiting.port, c.SettleOffsets(WAITING, lacking))
+            await self._calls.ask(self._port, c.SettleOffsets(WAITING, lacking))
             self._tell_lost(sum(stop - start for start, stop in lacking))
 
     def _tell_lost(self, count: int) -> None:
-        self._waiting.lost += count
-        self._context.emit(DelayedLost(self._waiting.port.label, count))
+        self._note(lost=self._counted.lost + count)
+        self._context.emit(DelayedLost(self._port.label, count))
 
     def _count(self) -> None:
-        waiting, clock = self._waiting, self._context.clock
-        waiting.pending = len(self._pending)
-        waiting.next_due_us = self._pending.first_due_us(clock.monotonic(), clock.wall_us())
+        clock = self._context.clock
+        next_due_us = self._pending.first_due_us(clock.monotonic(), clock.wall_us())
+        self._note(pending=len(self._pending), next_due_us=next_due_us)
+
+    @property
+    def _counted(self) -> DelayedCounts:
+        return self._counts.get((self._port.topic_id, self._port.index)) or DelayedCounts()
+
+    def _note(self, **counted: Any) -> None:
+        self._counts[self._port.topic_id, self._port.index] = attrs.evolve(self._counted, **counted)
 
     # -- serving
 
@@ -254,7 +291,7 @@ class DelayedLine:
         """Do what is due, what is asked and what is new, in turn; then sleep."""
         timers, limits = self._timers, self._context.limits
         if self._moves:
-            await self._move(await self._calls.ask(self._waiting.port, c.ListDead(WAITING)))
+            await self._move(await self._calls.ask(self._port, c.ListDead(WAITING)))
         with timers.timer(self._flag) as deadline, timers.instant(self._flag) as instant:
             while True:
                 await self._read_new()
@@ -266,7 +303,7 @@ class DelayedLine:
                     await trio.lowlevel.checkpoint()
                 due = self._pending.take(clock.monotonic(), timers.wall(), limit) if self._moves else []
                 if due:
-                    await self._move(await self._calls.ask(self._waiting.port, c.SetAside(WAITING, due)))
+                    await self._move(await self._calls.ask(self._port, c.SetAside(WAITING, due)))
                     self._pending.moved(due)
                     await self._compact()
                     continue
@@ -298,9 +335,9 @@ class DelayedLine:
         found = self._pending.found(dict.fromkeys(delayed_ids))
         if found:
             ranges = merged([(each, each + 1) for each in sorted(found)])
-            await self._calls.ask(self._waiting.port, c.SettleOffsets(WAITING, ranges))
+            await self._calls.ask(self._port, c.SettleOffsets(WAITING, ranges))
             self._pending.cancel(found)
-            self._waiting.cancelled += len(found)
+            self._note(cancelled=self._counted.cancelled + len(found))
             self._count()
         return found
 
@@ -308,7 +345,7 @@ class DelayedLine:
 
     async def _move(self, letters: Sequence[StoredLetter]) -> None:
         """Publish what is set aside, and have it forgotten (W2)."""
-        port, target = self._waiting.port, self._waiting.target
+        port, target = self._port, self._target
         while letters:
             found, numbering = await first_records(self._calls, port, letters), letters[0].numbering
             batch = [(letter.number, *place) for letter, place in found if place is not None]
@@ -317,7 +354,7 @@ class DelayedLine:
                 await self._store(moved(of_delays(target.topic_id, target.index, numbering), batch))
             below = found[-1][0].number + 1
             await self._calls.ask(port, c.ForgetDead(WAITING, below, numbering))
-            self._waiting.moved += len(batch)
+            self._note(moved=self._counted.moved + len(batch))
             if lost:
                 self._tell_lost(lost)
             letters = letters[len(found) :]
@@ -325,7 +362,7 @@ class DelayedLine:
     async def _store(self, batch: Columns) -> None:
         """Publish it, when the topic takes it: until then questions are answered, and nothing else is moved."""
         attempts = Attempts(self._answer_meanwhile, self._report)
-        await attempts.until_done(partial(self._calls.store, self._waiting.target, batch, self._is_live))
+        await attempts.until_done(partial(self._calls.store, self._target, batch, self._is_live))
 
     async def _answer_meanwhile(self, seconds: float) -> None:
         with self._timers.timer(self._flag) as again:
@@ -336,7 +373,7 @@ class DelayedLine:
                     await self._answer()
 
     def _is_live(self) -> bool:
-        return self._directory.is_live(self._waiting.port)
+        return self._directory.is_live(self._port)
 
 
 def _reading(offset: int, records: int = BATCH_RECORDS_MAX) -> c.Read:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -12,7 +12,7 @@ import attrs
 import trio
 
 from callboard.actors.catalog.losses import CatalogStatistics
-from callboard.actors.forwarding.commands import Forwarded
+from callboard.actors.forwarding.commands import DelayedCounts, Forwarded
 from callboard.actors.groups.commands import ListMembers, MembersInfo
 from callboard.actors.names import OWN_GROUPS
 from callboard.actors.partition.commands import Holder, ListHolders, PartitionStatistics, Read
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from callboard.actors.catalog.directory import Directory
     from callboard.actors.catalog.state import GroupRecord
     from callboard.actors.kernel import ActorRef
-    from callboard.actors.partition.companion_partitions.delayed import Waiting
     from callboard.actors.partition.companion_partitions.outbox import Outbox
     from callboard.actors.partition.port import PartitionPort
     from callboard.actors.recurring.schedules import LiveSchedule
@@ -425,23 +424,29 @@ def outbox_statistics(
 
 
 def delayed_statistics(
-    places: Sequence[Waiting], partitions: Sequence[PartitionStatistics]
+    ports: Sequence[PartitionPort],
+    counts: Mapping[tuple[str, int], DelayedCounts],
+    partitions: Sequence[PartitionStatistics],
 ) -> tuple[DelayedStatistics, ...]:
-    """What waits until it is due: in these places, and what their partitions tell."""
-    return tuple(
-        DelayedStatistics(
-            waiting.port.topic,
-            waiting.port.index,
-            partition.state,
-            waiting.pending,
-            None if waiting.next_due_us is None else from_us(waiting.next_due_us),
-            waiting.moved,
-            waiting.cancelled,
-            waiting.lost,
-            partition.damages,
+    """What waits until it is due in these partitions: as their actor counts it, and what they tell themselves."""
+    found = []
+    for port, partition in zip(ports, partitions, strict=True):
+        counted = counts.get((port.topic_id, port.index), DelayedCounts())
+        due_us = counted.next_due_us
+        found.append(
+            DelayedStatistics(
+                port.topic,
+                port.index,
+                partition.state,
+                counted.pending,
+                None if due_us is None else from_us(due_us),
+                counted.moved,
+                counted.cancelled,
+                counted.lost,
+                partition.damages,
+            )
         )
-        for waiting, partition in zip(places, partitions, strict=True)
-    )
+    return tuple(found)
 
 
 def schedule_statistics(live: LiveSchedule) -> ScheduleStatistics:

@@ -10,9 +10,8 @@ import pytest
 import trio
 
 from callboard.actors.forwarding import delayed_forwarder, forwarder, router
-from callboard.actors.partition.companion_partitions.delayed import Waiting
 
-KEPT = (delayed_forwarder.DelayedLine, forwarder.OutboxLines, forwarder.PartitionLine, router.Source, Waiting)
+KEPT = (delayed_forwarder.DelayedLine, forwarder.OutboxLines, forwarder.PartitionLine, router.Source)
 
 SOON_S = 60.0
 

@@ -2,6 +2,10 @@
 
 `Runtime` opens and closes it. Topics, consumers, groups and the other handles ask it whether the runtime is open, for
 the topic of a name, for the catalog's answers, for the clock. No user gets it.
+
+Invariants
+----------
+E1  As a peer of the catalog it only hears; what handles want of the catalog, they ask.
 """
 
 from __future__ import annotations

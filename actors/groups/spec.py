@@ -45,7 +45,8 @@ class CoordinatorSpec:
     idle_since_us: int | None = None
     """Since when the group had no members then."""
     idle_noticed: tuple[int, int] | None = None
-    """An instant since which the group was idle, and what the catalog keeps with it: see `Coordinator`."""
+    """An instant since which the group was idle, and when it was noticed that it is ahead; later than that instant: how
+    much of the grace was used, added to it."""
     membership: Membership = attrs.field(init=False)
     """What its incarnations hand on to each other: only they write it."""
 

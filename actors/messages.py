@@ -19,7 +19,7 @@ from callboard.actors.forwarding.commands import (
 from callboard.actors.groups import commands as groups
 from callboard.actors.kernel.wire import Wire
 from callboard.actors.partition import commands as c
-from callboard.actors.recurring.commands import RecurringCommand
+from callboard.actors.recurring.commands import RecurringCommand, ScheduleStands
 from callboard.actors.timers.commands import Due, WheelCommand
 from callboard.supervision.system import USER
 
@@ -37,7 +37,7 @@ NOTICES: Final = (
     TopicDeleted,
     *groups.NOTICES,
     *(SweepBegins, OutboxUnserved),
-    Due,
+    *(ScheduleStands, Due),
 )
 """What they say to their peers."""
 

@@ -1,6 +1,6 @@
 """What the catalog says to an actor that works for all topics: in notices, and anew to each incarnation.
 
-A *standing* notice tells of something that is there: a group with a topic for dead letters, an outbox, a schedule. It
+A *standing* notice tells of something that is there: a group with a topic for dead letters, an outbox. It
 is said once to each incarnation of the actor, until it is withdrawn. Others are said once, and a new incarnation does
 without them.
 """

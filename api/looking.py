@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 import trio
 
-from callboard.actors.partition import commands as c
+from callboard.actors.recurring.commands import RECURRING, LookAtSchedules
 from callboard.log.errors import CallboardError, StorageError
 from callboard.log.host.disk import HostDisk
 from callboard.log.host.overlay_disk import OverlayDisk
@@ -49,18 +49,11 @@ async def look_at(directory: str, ask: Callable[[Runtime], Awaitable[T]]) -> T:
 
 
 async def _read_what_waits(runtime: Runtime) -> None:
-    """Have delayed messages counted, and learn what the schedules published last and have next: their actor does not
-    run.
-    """
+    """Have delayed messages counted, and learn what the schedules published last and have next."""
     session = session_of(runtime)
     for topic in runtime.topics():
         with suppress(CallboardError):
             await topic.delayed().count()
-        for live in session.schedules_of(topic.topic_id):
-            try:
-                fired = await live.port.ref.ask(c.LastSequence(live.record.schedule_id))
-                live.position.fired(fired)
-                mono_us = round(session.clock.monotonic() * 1e6)
-                live.position.look(live.rule(), mono_us, session.clock.wall_us())
-            except CallboardError as error:
-                live.problem = str(error)
+    root = session.system.root
+    if RECURRING in root:
+        await root.child(RECURRING).ask(LookAtSchedules())

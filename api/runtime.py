@@ -172,7 +172,9 @@ class Runtime:
                 session.system.events.subscribe(self._on_event)
             supervisors = session.system.root
             session.wheel.ref = supervisors.child(WHEEL)
-            background = BackgroundActors(supervisors, session.directory, only_looks=self._only_looks)
+            background = BackgroundActors(
+                supervisors, session.directory, session.load_zone, only_looks=self._only_looks
+            )
             session.directory.attach(
                 supervisors.supervisor("topics"), supervisors.supervisor("groups"), background.start
             )

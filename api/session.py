@@ -19,7 +19,7 @@ import trio
 from trio.lowlevel import TrioToken, current_trio_token
 
 from callboard.actors.catalog.commands import EnableOutbox, TopicDeleted
-from callboard.actors.catalog.directory import Directory, LiveGroup, LiveTopic
+from callboard.actors.catalog.directory import Directory, LiveGroup, LiveSchedule, LiveTopic
 from callboard.actors.forwarding.commands import CountAllDelayed, CountForwarded, DelayedCounts, Forwarded
 from callboard.actors.groups.renewals import Lingers, RenewedLeases
 from callboard.actors.kernel import ActorRef, Peer, Question
@@ -27,7 +27,6 @@ from callboard.actors.names import no_topic
 from callboard.actors.partition.commands import Describe, PartitionStatistics
 from callboard.actors.partition.companion_partitions.outbox import Outbox
 from callboard.actors.partition.port import PartitionPort
-from callboard.actors.recurring.schedules import LiveSchedule
 from callboard.actors.timers.commands import CountTimers, TimerStatistics
 from callboard.actors.timing import Timers, WheelAddress
 from callboard.log.errors import (

@@ -1,7 +1,7 @@
 """The directory of what is live: topics with their ports, coordinators with their refs.
 
 The catalog fills it, and shares it with the public face, which looks topics up in it without asking an actor. Others
-share what it holds: live topics, outboxes, schedules. Launching never waits:
+share what it holds: live topics, outboxes. Launching never waits:
 partitions recover side by side, and what is sent to them waits in their mailboxes. Launching and retiring are
 idempotent, wherever a crash of the catalog broke them off: they start what is not there yet, and stop what still is.
 """
@@ -26,6 +26,8 @@ from callboard.actors.catalog.commands import (
     WaitingOpened,
 )
 from callboard.actors.catalog.group_news import GroupNews
+from callboard.actors.catalog.live_schedules import LiveSchedule as LiveSchedule
+from callboard.actors.catalog.live_schedules import Schedules
 from callboard.actors.catalog.live_topic import LiveTopic as LiveTopic
 from callboard.actors.catalog.losses import CatalogStatistics
 from callboard.actors.catalog.state import GroupRecord, TopicRecord
@@ -52,7 +54,7 @@ from callboard.actors.partition.partition import Partition
 from callboard.actors.partition.port import REFUSING, PartitionPort, unavailable
 from callboard.actors.partition.spec import BackgroundAddress, PartitionSpec, ReadingGroups
 from callboard.actors.partition.view import PartitionView
-from callboard.actors.recurring.schedules import Schedules
+from callboard.actors.recurring.commands import RECURRING
 from callboard.actors.recurring.spec import Zones
 from callboard.actors.settings import GroupSettings, TopicSettings
 from callboard.actors.standing import StandingNotices
@@ -119,7 +121,7 @@ class Directory:
         """Name the supervisors below which topics and coordinators are started, and what starts an actor that works for
         all topics, by its name, the first time that it is needed.
         """
-        self.schedules.start = partial(self._serve, "recurring", self.schedules.notices)
+        self.schedules.start = partial(self._serve, RECURRING, self.schedules)
         self._topics = topics
         self._groups = groups
         self._start = start
@@ -132,6 +134,11 @@ class Directory:
 
     def topics(self) -> Iterable[LiveTopic]:
         return [self._by_name[name] for name in sorted(self._by_name)]
+
+    def ports_of(self, topic_id: str) -> tuple[PartitionPort, ...]:
+        """The partitions of a topic, while it is live."""
+        live = self._by_id.get(topic_id)
+        return () if live is None or live.deleted else live.ports
 
     def is_live(self, port: PartitionPort) -> bool:
         """Whether the partition's topic was not deleted."""
@@ -181,7 +188,7 @@ class Directory:
     def _start_router(self) -> None:
         self.router.ref = self._serve(ROUTER, self._to_router) or self.router.ref
 
-    def _serve(self, name: str, notices: StandingNotices[Any]) -> ActorRef[Any] | None:
+    def _serve(self, name: str, notices: StandingNotices[Any] | Schedules) -> ActorRef[Any] | None:
         """Start the actor of that name, the first time, which hears these notices from now on."""
         ref = self._start(name)
         if ref is not None:

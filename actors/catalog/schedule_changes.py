@@ -39,9 +39,9 @@ class ScheduleChanges:
         await self._decisions.confirm()
         record = scheduling.known_topic(self._decisions.state, message.topic_id, name)
         made = scheduling.known_schedule(record, spec.name)
-        began = made if made.schedule_id == schedule_id else None
+        is_new = made.schedule_id == schedule_id
         schedules, ports = self._directory.schedules, self._launch(record).ports
-        schedules.follow(ports, record.schedules, began=began)
+        schedules.follow(ports, record.schedules, made=made if is_new else None)
         if schedules.get(made.schedule_id) is None:
             raise InternalError(f"schedule {spec.name!r} of topic {name!r} is not served", invariant="K2")
         return made.schedule_id

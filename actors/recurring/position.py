@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from callboard.actors.recurring.commands import Scheduled, ScheduleStands
 from callboard.actors.recurring.cron import Rule, dues, latest
 from callboard.log.format.stamps import is_ahead
 from callboard.log.limits import CATCH_UP_MAX
@@ -32,34 +33,60 @@ AT_A_TIME: Final = 64
 
 
 class Position:
-    """See the module."""
+    """See the module. It begins where an earlier incarnation of the actor had come to."""
 
-    def __init__(self, missed: str, since_us: int) -> None:
-        self._missed = missed
-        self._passed_us = since_us
-        self._fired_us: int | None = None
-        self._skew_us: int | None = None
-        self.passed_over = 0
-        """Firings that were missed and are skipped, as far as they were counted."""
+    def __init__(self, schedule: Scheduled) -> None:
+        record = schedule.record
+        stands = schedule.stands or ScheduleStands(record.schedule_id, record.since_us, record.since_us)
+        self._schedule_id = stands.schedule_id
+        self._missed = record.spec.missed
+        self._since_us = stands.since_us
+        self._passed_us = stands.passed_us
+        self._fired_us = stands.fired_us
+        self._skew_us = stands.skew_us
+        self.passed_over = stands.passed_over
+        self.count = stands.fired
+        """Firings that were published."""
+        self.problem = stands.problem
+        """Why a firing waits."""
+        if schedule.stands is None:
+            self._begin(schedule)
+        else:
+            self.follow(schedule)
 
-    @property
-    def fired_us(self) -> int | None:
-        """The last due instant that was published, as far as it is known."""
-        return self._fired_us
+    def follow(self, schedule: Scheduled) -> None:
+        """It was changed: it may have been resumed."""
+        if schedule.record.since_us != self._since_us:
+            self._begin(schedule)
+
+    def _begin(self, schedule: Scheduled) -> None:
+        """It was made, or resumed: nothing is missed, and only what is due from there on counts.
+
+        Unless the wall clock was set forward while that was stored: what it leapt over was missed.
+        """
+        self._since_us = self._passed_us = since_us = schedule.record.since_us
+        begun = schedule.begun
+        if begun is not None:
+            has_leapt = begun.wall_us - since_us > JUMP_US
+            self._skew_us = None if has_leapt else begun.wall_us - begun.mono_us
+
+    def stands(self) -> ScheduleStands:
+        """How far it is."""
+        return ScheduleStands(
+            self._schedule_id,
+            self._since_us,
+            self._passed_us,
+            self._fired_us,
+            self._skew_us,
+            self.passed_over,
+            self.count,
+            self.problem,
+        )
 
     @property
     def from_us(self) -> int:
         """What is due next is later than this."""
-        return self._passed_us if self._fired_us is None else max(self._passed_us, self._fired_us)
-
-    def begin(self, since_us: int, mono_us: int, wall_us: int) -> None:
-        """It is made, or resumed, now: nothing is missed, and only what is due from here on counts.
-
-        Unless the wall clock was set forward while that was stored: what it leapt over was missed.
-        """
-        self._passed_us = since_us
-        has_leapt = wall_us - since_us > JUMP_US
-        self._skew_us = None if has_leapt else wall_us - mono_us
+        return self.stands().from_us
 
     def fired(self, due_us: int | None) -> None:
         """The topic has the firing of this due instant, and all before it."""

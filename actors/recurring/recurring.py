@@ -14,92 +14,197 @@ F4  A partition forgets a schedule when that has been removed: at once, or when 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
-from callboard.actors.kernel import Actor, Batch
+import attrs
+
+from callboard.actors.kernel import Actor, Batch, notify_all
 from callboard.actors.notices import ScheduleHeld, ScheduleMissed
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.calls import PartitionCalls, Refusal
-from callboard.actors.recurring.commands import RecurringCommand
-from callboard.actors.recurring.spec import firings
+from callboard.actors.recurring.commands import (
+    LookAtSchedules,
+    RecurringCommand,
+    ScheduleStands,
+    TopicSchedules,
+)
+from callboard.actors.recurring.position import Position
+from callboard.actors.recurring.spec import ScheduleRecord, Zones, firings
 from callboard.actors.retry_pauses import RetryPauses
 from callboard.actors.timers.commands import LOOK_S, NEVER
-from callboard.actors.timing import Timers
+from callboard.actors.timing import Flag, Timers
 from callboard.log.errors import ActorStopped, CallboardError
 
 if TYPE_CHECKING:
+    from callboard.actors.kernel import Reply
     from callboard.actors.partition.port import PartitionPort
-    from callboard.actors.recurring.schedules import LiveSchedule, Schedules
+    from callboard.actors.recurring.cron import Rule
     from callboard.actors.timing import WheelAddress
 
 
+@attrs.define(eq=False)
+class Served:
+    """A schedule, as this incarnation knows it."""
+
+    record: ScheduleRecord
+    port: PartitionPort
+    """Of the partition that it publishes to."""
+    position: Position
+    flag: Flag = attrs.field(factory=Flag)
+    """Set when it was changed."""
+    is_over: bool = False
+    """It was removed."""
+    said: ScheduleStands | None = None
+    """How far it is, as it was said last."""
+
+    @property
+    def label(self) -> str:
+        """As messages name it: topic, then name."""
+        return f"{self.port.topic}/{self.record.spec.name}"
+
+
 class Recurring(Actor[RecurringCommand]):
-    """See the module."""
+    """See the module. Without `publishes` it only says, when asked, how far schedules are."""
 
     defers_interrupts = True
 
-    def __init__(self, schedules: Schedules, wheel: WheelAddress, refusal: Refusal) -> None:
-        self._schedules = schedules
+    def __init__(
+        self,
+        ports_of: Callable[[str], Sequence[PartitionPort]],
+        zones: Zones,
+        wheel: WheelAddress,
+        refusal: Refusal,
+        *,
+        publishes: bool,
+    ) -> None:
+        self._ports_of = ports_of
+        """By a topic's id: where its partitions are found; none once it is deleted."""
+        self._zones = zones
+        self._publishes = publishes
         self._timers = Timers(wheel)
         self._calls = PartitionCalls(self._timers, refusal)
+        self._served: dict[int, Served] = {}
 
     async def receive_batch(self, batch: Batch[RecurringCommand]) -> None:
-        """Serve schedules that are opened."""
-        opened = [self._schedules.get(message.schedule_id) for message, _ in batch]
-        new = [live for live in opened if live is not None]
-        for port in dict.fromkeys(live.port for live in new):
-            self.context.start_task(self._forget_removed, port, name="removed schedules")
-        for live in new:
-            self.context.start_task(self._run, live, name=live.label)
+        """Serve the schedules that there are."""
+        for message, reply in batch:
+            match message:
+                case TopicSchedules():
+                    self._follow(message)
+                case LookAtSchedules():
+                    self.context.start_task(self._look_at_all, reply, name="a look")
+                case _:
+                    assert_never(message)
 
-    async def _run(self, live: LiveSchedule) -> None:
+    def _follow(self, message: TopicSchedules) -> None:
+        """A topic has these schedules. Nothing happens when that is known."""
+        wanted = {each.record.schedule_id for each in message.schedules}
+        for schedule_id, served in tuple(self._served.items()):
+            if served.port.topic_id == message.topic_id and schedule_id not in wanted:
+                del self._served[schedule_id]
+                served.is_over = True
+                served.flag.set()
+        ports = self._ports_of(message.topic_id)
+        if not ports:
+            return
+        new: list[Served] = []
+        for each in message.schedules:
+            record = each.record
+            known = self._served.get(record.schedule_id)
+            if known is None:
+                known = Served(record, ports[record.spec.partition], Position(each))
+                self._served[record.schedule_id] = known
+                new.append(known)
+            elif record != known.record:
+                known.position.follow(each)
+                known.record = record
+                known.flag.set()
+        if self._publishes:
+            for port in dict.fromkeys(served.port for served in new):
+                self.context.start_task(self._forget_removed, port, name="removed schedules")
+            for served in new:
+                self.context.start_task(self._run, served, name=served.label)
+
+    async def _run(self, served: Served) -> None:
         """Serve one; after a failure anew, until it is removed, its topic is deleted, or the runtime closes."""
-        pauses = RetryPauses()
-        while not live.is_over:
-            fired = live.fired
+        pauses, position = RetryPauses(), served.position
+        while not served.is_over:
+            count = position.count
             try:
-                await self._serve(live)
+                await self._serve(served)
             except ActorStopped:
                 return
             except CallboardError as error:
-                if live.problem is None:
-                    self.context.emit(ScheduleHeld(live.label, str(error)))
-                live.problem = str(error)
-            if live.fired > fired:
+                if position.problem is None:
+                    self.context.emit(ScheduleHeld(served.label, str(error)))
+                position.problem = str(error)
+                self._say(served)
+            if position.count > count:
                 pauses.worked()
             await self._timers.sleep(pauses.failed())
-        await self._forget_removed(live.port)
+        await self._forget_removed(served.port)
 
     async def _forget_removed(self, port: PartitionPort) -> None:
         """F4. Asked once, with those that there are now: by the time of a repetition a later one could have fired."""
         with suppress(CallboardError):
             await port.ref.ask(c.Flush())  # what was sent for them is stored, or never will be
-            await port.ref.ask(c.KeepSchedules(self._schedules.at(port)))
+            found = (schedule_id for schedule_id, served in self._served.items() if served.port is port)
+            await port.ref.ask(c.KeepSchedules(frozenset(found)))
 
-    async def _serve(self, live: LiveSchedule) -> None:
-        calls, clock, position = self._calls, self.context.clock, live.position
-        rule = live.rule()
-        position.fired(await calls.ask(live.port, c.LastSequence(live.record.schedule_id)))
+    async def _serve(self, served: Served) -> None:
+        calls, clock, position = self._calls, self.context.clock, served.position
+        rule = await self._begin(served)
         timers = self._timers
-        with timers.instant(live.flag) as instant, timers.timer(live.flag) as again:
-            while not live.is_over:
+        with timers.instant(served.flag) as instant, timers.timer(served.flag) as again:
+            while not served.is_over:
                 if position.is_ahead(clock.wall_us()):
-                    position.set_back(await calls.ask(live.port, c.LastSequence(live.record.schedule_id)))
+                    position.set_back(await calls.ask(served.port, c.LastSequence(served.record.schedule_id)))
                 passed_over = position.passed_over
-                is_paused = live.record.is_paused
+                is_paused = served.record.is_paused
                 dues = (
                     [] if is_paused else position.look(rule, round(clock.monotonic() * 1e6), clock.wall_us())
                 )
                 if position.passed_over > passed_over:
-                    self.context.emit(ScheduleMissed(live.label, position.passed_over - passed_over))
+                    self.context.emit(ScheduleMissed(served.label, position.passed_over - passed_over))
                 if dues:
-                    await calls.store(live.port, firings(live.record, dues))
+                    await calls.store(served.port, firings(served.record, dues))
                     position.fired(dues[-1])
-                    live.fired += len(dues)
-                live.problem = None
+                    position.count += len(dues)
+                position.problem = None
+                self._say(served)
                 if not dues:
                     following = None if is_paused else position.next_us(rule)
                     instant.arm(NEVER if following is None else following / 1e6)
                     again.arm(clock.monotonic() + LOOK_S if following is not None else NEVER)
-                    await live.flag.wait()
+                    await served.flag.wait()
+
+    async def _begin(self, served: Served) -> Rule:
+        """Learn how far it is, as the partition knows; returns when it is due. Raises `InvalidArgument` as long as its
+        zone is not known on this machine.
+        """
+        record = served.record
+        rule = record.spec.rule(record.created_us, self._zones)
+        served.position.fired(await self._calls.ask(served.port, c.LastSequence(record.schedule_id)))
+        return rule
+
+    async def _look_at_all(self, reply: Reply | None) -> None:
+        clock = self.context.clock
+        for served in tuple(self._served.values()):
+            position = served.position
+            try:
+                rule = await self._begin(served)
+                position.look(rule, round(clock.monotonic() * 1e6), clock.wall_us())
+            except CallboardError as error:
+                position.problem = str(error)
+            self._say(served)
+        if reply is not None:
+            reply.answer(None)
+
+    def _say(self, served: Served) -> None:
+        """Say how far it is, if that is news."""
+        stands = served.position.stands()
+        if stands != served.said:
+            served.said = stands
+            notify_all(self.context.ref, stands)

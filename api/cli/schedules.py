@@ -7,8 +7,7 @@ from typing import Any
 import click
 
 from callboard.actors.names import check_name
-from callboard.actors.recurring.cron import check_cron
-from callboard.actors.recurring.spec import MISSED
+from callboard.actors.recurring.spec import MISSED, check_cron
 from callboard.cli.command_line import CommandGroup
 from callboard.cli.inspect import ask_runtime
 from callboard.cli.options import F, FiniteFloat, bytes_of, directory_option, json_option

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, cast
 
 from callboard.actors.catalog.commands import AddSchedule, PauseSchedule, RemoveSchedule
 from callboard.actors.names import check_name
-from callboard.actors.recurring.cron import Cron, check_cron
-from callboard.actors.recurring.spec import DUE, MISSED, SCHEDULE, ScheduleSpec
+from callboard.actors.recurring.spec import DUE, MISSED, SCHEDULE, Cron, ScheduleSpec, check_cron
 from callboard.log.errors import InvalidArgument, ScheduleNotFound
 from callboard.log.format.columns import FOREVER
 from callboard.log.limits import (
@@ -27,8 +26,7 @@ from callboard.publishing.publisher import publisher_of
 from callboard.reports.figures import ScheduleStatistics, schedule_statistics
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.directory import LiveTopic
-    from callboard.actors.recurring.schedules import LiveSchedule
+    from callboard.actors.catalog.directory import LiveSchedule, LiveTopic
     from callboard.session import Session
 
 Missed = Literal["latest", "all", "skip"]
@@ -138,7 +136,8 @@ class Schedule:
             raise InvalidArgument(f"count is {shown(count, 40)}, not 1 to {NEXT_MAX}.")
         self._check()
         live = self._live
-        rule, at = live.rule(), max(self._session.clock.wall_us(), live.position.fired_us or 0)
+        fired_us = None if live.stands is None else live.stands.fired_us
+        rule, at = live.rule(), max(self._session.clock.wall_us(), fired_us or 0)
         here: tzinfo = UTC if self.zone is None else live.zones(self.zone)
         found: list[datetime] = []
         while len(found) < most and (due := rule.after(at)) is not None:

@@ -16,18 +16,18 @@ from callboard.actors.forwarding.commands import DelayedCounts, Forwarded
 from callboard.actors.groups.commands import ListMembers, MembersInfo
 from callboard.actors.names import OWN_GROUPS
 from callboard.actors.partition.commands import Holder, ListHolders, PartitionStatistics, Read
+from callboard.actors.recurring.commands import ScheduleStands
 from callboard.actors.settings import GroupSettings
 from callboard.actors.timers.commands import TimerStatistics
 from callboard.log.errors import ActorCrashed, ActorStopped, CallboardError, InvalidArgument
 from callboard.message import from_us
 
 if TYPE_CHECKING:
-    from callboard.actors.catalog.directory import Directory
+    from callboard.actors.catalog.directory import Directory, LiveSchedule
     from callboard.actors.catalog.state import GroupRecord
     from callboard.actors.kernel import ActorRef
     from callboard.actors.partition.companion_partitions.outbox import Outbox
     from callboard.actors.partition.port import PartitionPort
-    from callboard.actors.recurring.schedules import LiveSchedule
 
 
 DESCRIBE_TIMEOUT_S: Final = 5.0
@@ -451,11 +451,12 @@ def delayed_statistics(
 
 def schedule_statistics(live: LiveSchedule) -> ScheduleStatistics:
     """How a recurring publish stands."""
-    record, position, problem = live.record, live.position, live.problem
-    following = None
+    record, following = live.record, None
+    stands = live.stands or ScheduleStands(record.schedule_id, record.since_us, record.since_us)
+    problem = stands.problem
     if not record.is_paused:
         try:
-            following = position.next_us(live.rule())
+            following = live.rule().after(max(stands.from_us, record.since_us))
         except InvalidArgument as error:  # its zone is not known on this machine
             problem = str(error)
     return ScheduleStatistics(
@@ -464,8 +465,8 @@ def schedule_statistics(live: LiveSchedule) -> ScheduleStatistics:
         record.spec.partition,
         record.is_paused,
         None if following is None else from_us(following),
-        None if position.fired_us is None else from_us(position.fired_us),
-        live.fired,
-        position.passed_over,
+        None if stands.fired_us is None else from_us(stands.fired_us),
+        stands.fired,
+        stands.passed_over,
         problem,
     )

@@ -67,7 +67,7 @@ DOORS = {
         *("companion_partitions.outbox", "companion_partitions.outbox_records"),
         *("choice.addressing", "publishing.source_ids"),
     },
-    "recurring": {"commands", "cron", "schedules", "spec"},
+    "recurring": {"commands", "spec"},
     "timers": {"commands"},
 }
 

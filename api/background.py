@@ -27,7 +27,7 @@ class BackgroundActors:
         self._root = root
         self._starts: dict[str, ActorStart] = {
             "scheduler": partial(DelayedForwarder, directory, {}, moves=not only_looks),
-            "outbox": partial(Forwarder, directory, moves=not only_looks),
+            "outbox": partial(Forwarder, directory, {}, moves=not only_looks),
             RECURRING: partial(
                 Recurring,
                 directory.ports_of,

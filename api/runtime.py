@@ -569,7 +569,7 @@ class Runtime:
         ports = [*waiting, *(each.port for each in outboxes)]
         beside = await session.partition_statistics(ports)
         timers, forwarded = await session.timer_statistics(), await session.forwarded()
-        delayed = await session.delayed_counts()
+        delayed, counted = await session.delayed_counts(), await session.outbox_counts()
         return RuntimeStatistics(
             directory=self.directory,
             partitions=partitions,
@@ -578,7 +578,7 @@ class Runtime:
             leased_messages=len(session.renewed_leases),
             timers=timers,
             delayed=delayed_statistics(waiting, delayed, beside[: len(waiting)]),
-            outbox=outbox_statistics(outboxes, beside[len(waiting) :]),
+            outbox=outbox_statistics(outboxes, beside[len(waiting) :], counted),
             forwarding=forwarding_statistics(forwarded, groups, partitions),
             schedules=tuple(map(schedule_statistics, session.directory.schedules)),
             catalog=session.directory.catalog_losses,

@@ -20,7 +20,14 @@ from trio.lowlevel import TrioToken, current_trio_token
 
 from callboard.actors.catalog.commands import EnableOutbox, TopicDeleted
 from callboard.actors.catalog.directory import Directory, LiveGroup, LiveSchedule, LiveTopic
-from callboard.actors.forwarding.commands import CountAllDelayed, CountForwarded, DelayedCounts, Forwarded
+from callboard.actors.forwarding.commands import (
+    CountAllDelayed,
+    CountForwarded,
+    CountOutboxes,
+    DelayedCounts,
+    Forwarded,
+    OutboxCounts,
+)
 from callboard.actors.groups.renewals import Lingers, RenewedLeases
 from callboard.actors.kernel import ActorRef, Peer, Question
 from callboard.actors.names import no_topic
@@ -237,6 +244,15 @@ class Session:
         if "scheduler" in self.system.root:
             with suppress(RestartLimitReached):
                 return await self._ask(self.system.root.child("scheduler"), CountAllDelayed())
+        return {}
+
+    async def outbox_counts(self) -> dict[tuple[str, int], OutboxCounts]:
+        """What the forwarder has done, by topic id and partition; nothing where it does not run."""
+        forwarder = self.directory.forwarder.ref
+        if forwarder is not None:
+            with suppress(RestartLimitReached):
+                found = await self._ask(forwarder, CountOutboxes())
+                return {(counts.topic_id, counts.partition): counts for counts in found}
         return {}
 
     async def _ask(self, actor: ActorRef[Any], question: Question[A]) -> A:

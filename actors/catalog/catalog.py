@@ -392,10 +392,6 @@ class Catalog(Actor[CatalogCommand]):
             raise found from error
 
     async def _finish_deleting(self, record: TopicRecord) -> None:
-        live = self._directory.by_id(record.topic_id)
-        for outbox in () if live is None else live.outboxes:
-            if outbox.pending:
-                self.context.emit(notices.OutboxDropped(outbox.source.label, record.topic_id, outbox.pending))
         await self._directory.retire_topic(record)
         self._patterns.read()
         path = f"topics/{record.topic_id}"

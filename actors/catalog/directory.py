@@ -413,9 +413,6 @@ class Directory:
             return  # the name is another topic's by now
         if record.name in self._topics:
             await self._topics.stop_child(record.name)
-        if live is not None:  # nothing is served for partitions that have ended
-            for outbox in live.outboxes:
-                outbox.flag.set()
         self._by_id.pop(record.topic_id, None)
         self._tell_ending()
 

@@ -71,8 +71,34 @@ class HearOpenAcks(Question[None]):
     """Answered once all that clients had said of their open acks before was heard."""
 
 
+@attrs.frozen
+class OutboxCounts:
+    """What was done with what acks of one partition have published, since the directory was opened."""
+
+    topic_id: str
+    partition: int
+    pending: int = 0
+    """Messages that acks have published and that are not forwarded yet."""
+    forwarded: int = 0
+    held: int = 0
+    """Partitions that do not take what is for them now."""
+    refused: int = 0
+    """Acks that were refused because the outbox was full."""
+    dropped: int = 0
+    """Messages whose topic was deleted."""
+    lost: int = 0
+    """Messages whose payload could not be read."""
+    discarded: int = 0
+    """Payloads that no ack has named."""
+
+
+@attrs.frozen
+class CountOutboxes(Question[Sequence[OutboxCounts]]):
+    """Answered with those of all outboxes of which something was heard."""
+
+
 RouterCommand = DeadLettersWait | RouteGroup | SourcesEnded | CountForwarded
-ForwarderCommand = OutboxOpened | PublishesWait | SourcesEnded | OpenAcks | HearOpenAcks
+ForwarderCommand = OutboxOpened | PublishesWait | SourcesEnded | OpenAcks | HearOpenAcks | CountOutboxes
 
 
 @attrs.frozen

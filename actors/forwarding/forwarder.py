@@ -21,7 +21,7 @@ B4  A payload is settled unpublished only when no entry names it and no ack that
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -33,9 +33,11 @@ import attrs
 from callboard.actors.catalog.commands import IsTopic, OutboxOpened, SourcesEnded
 from callboard.actors.delivery.receipts import OFFSET_END, OffsetRange, between, merged
 from callboard.actors.forwarding.commands import (
+    CountOutboxes,
     ForwarderCommand,
     HearOpenAcks,
     OpenAcks,
+    OutboxCounts,
     OutboxUnserved,
     SweepBegins,
 )
@@ -56,7 +58,7 @@ from callboard.actors.partition.companion_partitions.outbox_records import (
     published,
 )
 from callboard.actors.partition.publishing.source_ids import of_outbox
-from callboard.actors.timing import Timers
+from callboard.actors.timing import Flag, Timers
 from callboard.log.errors import ActorStopped, CallboardError, TopicNotFound
 
 if TYPE_CHECKING:
@@ -66,57 +68,82 @@ if TYPE_CHECKING:
     from callboard.log.format.columns import Columns
 
 A = TypeVar("A")
+Place = tuple[str, int]
+"""An outbox: the id of its topic, and the index of its partition."""
 
 
 class Forwarder(Actor[ForwarderCommand]):
-    """See the module. Unless it `moves`, it only hears how much waits."""
+    """See the module. Unless it `moves`, it only hears how much waits. `counts` is what its incarnations hand on: the
+    fields of `OutboxCounts`, by outbox.
+    """
 
     defers_interrupts = True
 
-    def __init__(self, directory: Directory, *, moves: bool = True) -> None:
+    def __init__(
+        self, directory: Directory, counts: dict[Place, Counter[str]], *, moves: bool = True
+    ) -> None:
         self._directory = directory
+        self._counts = counts
         self._moves = moves
         self._timers = Timers(directory.wheel)
         self._calls = PartitionCalls(self._timers, directory.refusal)
         """Those of all outboxes: their lines share the credit that one target grants."""
         self._ended = EndedSources(directory, self._timers)
-        self._lines: dict[tuple[str, int], OutboxLines] = {}
-        """By outbox: the id of its topic, and the index of its partition."""
+        self._lines: dict[Place, OutboxLines] = {}
 
     async def started(self) -> None:
         """Look for sources that have ended; the catalog tells of outboxes."""
         if self._moves:
             self.context.start_task(self._ended.forget, name="ended sources")
 
-    async def receive(self, message: ForwarderCommand) -> None:
+    async def receive(self, message: ForwarderCommand) -> Sequence[OutboxCounts] | None:
         """Serve an outbox that is opened, and look for what is new in one."""
         match message:
             case OutboxOpened(topic_id, partition):
                 outbox = self._outbox(topic_id, partition)
                 if outbox is not None and self._moves:
-                    lines = OutboxLines(self.context, self._directory, outbox, self._timers, self._calls)
+                    counts = self._counts_of(topic_id, partition)
+                    lines = OutboxLines(
+                        self.context, self._directory, outbox, counts, self._timers, self._calls
+                    )
                     self._lines[topic_id, partition] = lines
                     self.context.start_task(self._run, lines, name=outbox.port.label)
             case PublishesWait(topic_id, partition, entries, has_new):
-                outbox = self._outbox(topic_id, partition)
-                if outbox is not None:
-                    outbox.pending = entries
-                    if has_new:
-                        outbox.flag.set()
+                if self._outbox(topic_id, partition) is not None:
+                    self._counts_of(topic_id, partition)["pending"] = entries
+                lines_there = self._lines.get((topic_id, partition))
+                if lines_there is not None and has_new:
+                    lines_there.flag.set()
             case SourcesEnded():
                 self._ended.look_again()
+                for lines in self._lines.values():
+                    if not lines.is_live():
+                        lines.flag.set()
             case OpenAcks():
                 known = self._lines.get((message.topic_id, message.partition))
                 if known is not None:
                     known.hear(message)
             case HearOpenAcks():
                 pass
+            case CountOutboxes():
+                return [self._counted(*place) for place in self._counts]
             case _:
                 assert_never(message)
+        return None
+
+    def _counts_of(self, topic_id: str, partition: int) -> Counter[str]:
+        return self._counts.setdefault((topic_id, partition), Counter())
+
+    def _counted(self, topic_id: str, partition: int) -> OutboxCounts:
+        fields: dict[str, Any] = dict(self._counts[topic_id, partition])
+        return OutboxCounts(topic_id, partition, **fields)
 
     async def _run(self, lines: OutboxLines) -> None:
         try:
             await lines.run()
+            if not lines.is_live():
+                lines.report_deleted()
+                self._counts.pop(lines.place, None)
         finally:
             self._lines.pop(lines.place, None)
             notify_all(self.context.ref, OutboxUnserved(*lines.place))
@@ -147,11 +174,20 @@ class OutboxLines:
     """What serves one outbox: a line for each partition that something is for."""
 
     def __init__(
-        self, context: Any, directory: Directory, outbox: Outbox, timers: Timers, calls: PartitionCalls
+        self,
+        context: Any,
+        directory: Directory,
+        outbox: Outbox,
+        counts: Counter[str],
+        timers: Timers,
+        calls: PartitionCalls,
     ) -> None:
         self._context = context
         self._directory = directory
         self._outbox = outbox
+        self._counts = counts
+        self.flag = Flag()
+        """Set when there is something to forward, or to settle, or its topic is deleted."""
         self._timers = timers
         self._calls = calls
         self._lines: dict[Target, PartitionLine] = {}
@@ -160,19 +196,19 @@ class OutboxLines:
         """The number of the last entry that is in a line, or was, and which numbering it is of."""
 
     @property
-    def place(self) -> tuple[str, int]:
-        """The id of the topic, and the index of the partition, whose outbox it is."""
+    def place(self) -> Place:
+        """Which outbox it is."""
         return self._outbox.source.topic_id, self._outbox.source.index
 
     def hear(self, message: OpenAcks) -> None:
         """A client says which acks are open."""
-        self._outbox.refused += message.refused
+        self._counts["refused"] += message.refused
         if self._sweep.hear(message):
-            self._outbox.flag.set()
+            self.flag.set()
 
     async def run(self) -> None:
         """Until the topic is deleted."""
-        self._outbox.held = 0
+        self._counts["held"] = 0
         attempts = Attempts(self._timers.sleep, partial(self._report, self._outbox.port.label))
         with suppress(ActorStopped):
             await attempts.until_done(partial(self._serve, attempts))
@@ -183,7 +219,7 @@ class OutboxLines:
             await self._take()
             await self._settle_unnamed()
             attempts.succeeded()
-            await self._outbox.flag.wait()
+            await self.flag.wait()
 
     def _report(self, where: str, error: CallboardError | None) -> None:
         if error is not None:
@@ -243,7 +279,7 @@ class OutboxLines:
                 del self._lines[line.target]
 
     def _hold(self, line: PartitionLine, error: CallboardError | None) -> None:
-        self._outbox.held += (error is not None) - line.is_held
+        self._counts["held"] += (error is not None) - line.is_held
         line.is_held = error is not None
         live = self._directory.by_id(line.target.topic_id)
         self._report(str(line.target) if live is None else f"{live.name}/{line.target.folder}", error)
@@ -266,18 +302,25 @@ class OutboxLines:
         if batch:
             try:
                 source = of_outbox(self._outbox.source.topic_id, self._outbox.source.index, numbering)
-                await self._calls.store(ports[partition], published(source, batch), self._is_live)
+                await self._calls.store(ports[partition], published(source, batch), self.is_live)
             except SourceEnded:
                 raise
             except ActorStopped as error:  # it was deleted meanwhile: the next question hears so
                 raise _missing(topic_id) from error
             await self._forget([entry for entry, record in found if record is not None])
-            self._outbox.forwarded += len(batch)
+            self._counts["forwarded"] += len(batch)
         for _ in found:
             line.entries.popleft()
 
-    def _is_live(self) -> bool:
+    def is_live(self) -> bool:
+        """Whether the topic whose acks publish was not deleted."""
         return self._directory.is_live(self._outbox.source)
+
+    def report_deleted(self) -> None:
+        """That topic was deleted, with what was not forwarded yet."""
+        if self._counts["pending"]:
+            source = self._outbox.source
+            self._context.emit(OutboxDropped(source.label, source.topic_id, self._counts["pending"]))
 
     async def _drop(self, line: PartitionLine) -> None:
         """The topic is not there: if it never will be, nor will what is for it."""
@@ -285,7 +328,7 @@ class OutboxLines:
             raise _missing(line.target.topic_id)
         entries = [*line.entries]
         await self._forget(entries)
-        self._outbox.dropped += len(entries)
+        self._counts["dropped"] += len(entries)
         self._context.emit(OutboxDropped(self._outbox.source.label, line.target.topic_id, len(entries)))
         for _ in entries:
             line.entries.popleft()
@@ -316,9 +359,9 @@ class OutboxLines:
         lost = [entry for entry in entries if any(start <= entry.offset < stop for start, stop in unsettled)]
         await self._forget_named(entries)
         if lost:
-            outbox.lost += len(lost)
+            self._counts["lost"] += len(lost)
             self._sweep.is_wanted = True
-            outbox.flag.set()
+            self.flag.set()
             self._context.emit(OutboxLost(outbox.source.label, len(lost)))
 
     # -- what no ack has named
@@ -346,7 +389,7 @@ class OutboxLines:
                 unnamed += between(start, stop, inside)
         if unnamed:
             await self._ask(outbox.port, c.SettleOffsets(OUTBOX, unnamed))
-            outbox.discarded += sum(stop - start for start, stop in unnamed)
+            self._counts["discarded"] += sum(stop - start for start, stop in unnamed)
         sweep.end(below)
 
 

@@ -12,7 +12,7 @@ import attrs
 import trio
 
 from callboard.actors.catalog.losses import CatalogStatistics
-from callboard.actors.forwarding.commands import DelayedCounts, Forwarded
+from callboard.actors.forwarding.commands import DelayedCounts, Forwarded, OutboxCounts
 from callboard.actors.groups.commands import ListMembers, MembersInfo
 from callboard.actors.names import OWN_GROUPS
 from callboard.actors.partition.commands import Holder, ListHolders, PartitionStatistics, Read
@@ -402,25 +402,31 @@ def forwarding_statistics(
 
 
 def outbox_statistics(
-    outboxes: Sequence[Outbox], partitions: Sequence[PartitionStatistics]
+    outboxes: Sequence[Outbox],
+    partitions: Sequence[PartitionStatistics],
+    counted: Mapping[tuple[str, int], OutboxCounts],
 ) -> tuple[OutboxStatistics, ...]:
-    """What acks publish: of these outboxes, and what their partitions tell."""
-    return tuple(
-        OutboxStatistics(
-            outbox.port.topic,
-            outbox.port.index,
-            partition.state,
-            outbox.pending,
-            outbox.forwarded,
-            outbox.held,
-            outbox.refused,
-            outbox.dropped,
-            outbox.lost,
-            outbox.discarded,
-            partition.damages,
+    """What acks publish: of these outboxes, what their partitions tell, and the forwarder."""
+    found = []
+    for outbox, partition in zip(outboxes, partitions, strict=True):
+        place = outbox.port.topic_id, outbox.port.index
+        counts = counted.get(place) or OutboxCounts(*place)
+        found.append(
+            OutboxStatistics(
+                outbox.port.topic,
+                outbox.port.index,
+                partition.state,
+                counts.pending,
+                counts.forwarded,
+                counts.held,
+                counts.refused,
+                counts.dropped,
+                counts.lost,
+                counts.discarded,
+                partition.damages,
+            )
         )
-        for outbox, partition in zip(outboxes, partitions, strict=True)
-    )
+    return tuple(found)
 
 
 def delayed_statistics(

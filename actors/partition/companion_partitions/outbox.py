@@ -18,7 +18,6 @@ import attrs
 from callboard.actors.partition.commands import OWN_GROUP, DeliverySettings, OpenGroup
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import TopicSettings
-from callboard.actors.timing import Flag
 from callboard.log.limits import MESSAGE_BYTES_MAX, MIB
 
 OUTBOX: Final = OWN_GROUP
@@ -47,30 +46,15 @@ def outbox_settings(topic: TopicSettings) -> TopicSettings:
 
 @attrs.define(eq=False)
 class Outbox:
-    """One outbox partition. It outlives the actor that forwards what is in it."""
+    """One outbox partition."""
 
     port: PartitionPort
     source: PartitionPort
     """The partition whose acks publish."""
     settings: TopicSettings
     """From when its group is open."""
-    flag: Flag = attrs.Factory(Flag)
-    """Set when there is something to forward, or to settle."""
     takes_delayed: bool = False
     """Whether it is durable that acks may publish what is delayed: an older version would lose it."""
-    pending: int = 0
-    """Messages that acks have published and that are not forwarded yet."""
-    forwarded: int = 0
-    held: int = 0
-    """Partitions that do not take what is for them now."""
-    refused: int = 0
-    """Acks that were refused because it was full."""
-    dropped: int = 0
-    """Messages whose topic was deleted."""
-    lost: int = 0
-    """Messages whose payload could not be read."""
-    discarded: int = 0
-    """Payloads that no ack has named."""
 
 
 class Outboxes:

@@ -11,6 +11,7 @@ import trio
 
 import callboard
 from callboard.actors.forwarding import waiting_records
+from callboard.actors.forwarding.commands import CountOutboxes, OutboxCounts
 from callboard.actors.kernel import ActorRef
 from callboard.actors.partition import commands as c
 from callboard.log.errors import (
@@ -396,6 +397,21 @@ async def test_everything_is_forwarded_once_however_often_the_forwarder_crashes(
         await trio.sleep(5)
         assert sorted(await values(bills)) == sorted(b"of %d" % number for number in range(40))
         assert await pending(runtime) == 0
+
+
+async def test_the_forwarder_counts_what_it_has_done(autojump_clock: Any, world: Any) -> None:
+    """It answers with its counts, and a later incarnation goes on with them; none are shared with anyone else."""
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders")
+        await runtime.create_topic("bills")
+        await orders.publish_batch([b"1", b"2"])
+        for count in (1, 2):
+            await consume(runtime, 1)
+            await trio.sleep(1)
+            answer = await runtime._session.system.root.child("outbox").ask(CountOutboxes())
+            assert answer == [OutboxCounts(orders.topic_id, 0, forwarded=count)]
+            runtime.crash("outbox", ValueError("on purpose"))
+            await trio.sleep(1)
 
 
 async def _crash_now_and_then(runtime: Any) -> None:

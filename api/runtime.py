@@ -210,7 +210,7 @@ class Runtime:
                     mailbox=MailboxSpec(session.limits.mailbox),
                     shutdown_grace=30.0,
                 ),
-                ChildSpec(name="renewals", start=partial(Renewals, session.renewed_leases, session.lingers)),
+                ChildSpec(name="renewals", start=partial(Renewals, session.renewed_leases)),
             ),
         )
 

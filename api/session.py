@@ -28,7 +28,7 @@ from callboard.actors.forwarding.commands import (
     Forwarded,
     OutboxCounts,
 )
-from callboard.actors.groups.renewals import Lingers, RenewedLeases
+from callboard.actors.groups.renewals import RenewedLeases
 from callboard.actors.kernel import ActorRef, Peer, Question
 from callboard.actors.names import no_topic
 from callboard.actors.partition.commands import Describe, PartitionStatistics
@@ -79,9 +79,7 @@ class Session:
         self.wheel = WheelAddress(clock)
         self.timers = Timers(self.wheel, self._wait_in_vain)
         """Those of the handles."""
-        timers = Timers(self.wheel)
-        self.renewed_leases = RenewedLeases(timers)
-        self.lingers = Lingers(timers)
+        self.renewed_leases = RenewedLeases(Timers(self.wheel))
         self.directory = Directory(self.wheel, limits, load_zone)
         self.load_zone = load_zone
         """Finds a time zone by its name. Raises `InvalidArgument`."""

@@ -10,8 +10,6 @@ All that is due at about the same time is renewed at once, so a partition that d
 their leases and no others. When a mailbox has no room for all, the leases that end first are asked for first, and the
 others as soon as the partition has answered those. A lease may cover the messages of several bodies: what renews it for
 one of them renews it for all.
-
-The same actor ends the linger of acks that are not awaited (`Lingers`): consumers have no task of their own.
 """
 
 from __future__ import annotations
@@ -36,8 +34,6 @@ RETRY_AT: float = 1 / 10
 """The part of a lease's time after which a partition that did not answer is asked again."""
 EARLY_AT: float = 1 / 20
 """The part of the visibility timeout by which a hold is renewed early when others are due anyway."""
-ACK_LINGER_S: float = 0.005
-"""How long a consumer may gather acks that are not awaited, before it sends them to the partition."""
 
 
 class TimedLease(Protocol):
@@ -157,45 +153,17 @@ class RenewedLeases:
             await self._timer.wait()
 
 
-class Lingers:
-    """Who has gathered acks that are not sent yet."""
-
-    def __init__(self, timers: Timers) -> None:
-        self._gatherers: dict[Callable[[], bool], None] = {}
-        self._timer = timers.timer()
-
-    def add(self, send_gathered: Callable[[], bool]) -> None:
-        """Call `send_gathered` within `ACK_LINGER_S`, whatever its consumer's task does meanwhile.
-
-        It must not wait, and returns False when some acks could not be sent yet: then it is called again.
-        """
-        self._gatherers[send_gathered] = None
-        if self._timer.deadline == NEVER:
-            self._timer.arm(self._timer.now() + ACK_LINGER_S)
-
-    async def end_each(self) -> None:
-        """Have all consumers send in time, for ever."""
-        while True:
-            await self._timer.wait()
-            gatherers, self._gatherers = self._gatherers, {}
-            for send_gathered in gatherers:
-                if not send_gathered():
-                    self.add(send_gathered)
-
-
 class Renewals(Actor[None]):
-    """The actor that renews, and ends lingers. It has no messages of its own."""
+    """The actor that renews. It has no messages of its own."""
 
     defers_interrupts = True
 
-    def __init__(self, leases: RenewedLeases, lingers: Lingers) -> None:
+    def __init__(self, leases: RenewedLeases) -> None:
         self._leases = leases
-        self._lingers = lingers
 
     async def started(self) -> None:
-        """Begin to renew, and to end lingers."""
+        """Begin to renew."""
         self.context.start_task(self._renew, name="renewals")
-        self.context.start_task(self._lingers.end_each, name="lingers")
 
     async def _renew(self) -> None:
         now = self.context.clock.monotonic

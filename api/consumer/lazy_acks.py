@@ -24,6 +24,8 @@ import trio
 from callboard.actors.kernel import Reply
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.port import PartitionPort
+from callboard.actors.timers.commands import NEVER
+from callboard.actors.timing import Callback
 from callboard.consumer.losses import lease_lost, stopped
 from callboard.log.errors import (
     ActorCrashed,
@@ -38,6 +40,9 @@ from callboard.log.limits import STUCK_AFTER_S
 
 if TYPE_CHECKING:
     from callboard.consumer.leases import ConsumerLease, ConsumerLeases, Settled
+
+ACK_LINGER_S: float = 0.005
+"""How long a consumer may gather acks that are not awaited, before it sends them to the partition."""
 
 
 class GatheredAcks:
@@ -105,6 +110,7 @@ class LazyAcks:
         self._lost_causes: set[str | None] = set()
         """Why they came too late."""
         self._failed: CallboardError | None = None
+        self._lingering = leases.session.timers.timer(Callback(self._linger_ended))
 
     def join(self, lease: ConsumerLease, start: int, stop: int) -> bool:
         """Gather an ack with those of the same lease; False, and nothing done, when others are gathered, or none."""
@@ -127,7 +133,7 @@ class LazyAcks:
         if not self.gathered or not settled or self.gathered[-1].lease is not settled[0][0]:
             await self.send_waiting()
             await self._take_outcomes()
-            self._session.lingers.add(self.send)
+            self._linger()
         for lease, ranges in settled:
             for start, stop in ranges:
                 if not self.join(lease, start, stop):
@@ -136,6 +142,15 @@ class LazyAcks:
                     self._leases.count_out(lease, stop - start)
         if self._lost_ranges >= self._session.limits.lazy_acks:
             raise self._lost_meanwhile()
+
+    def _linger(self) -> None:
+        """Have what is gathered sent in time, whatever the consumer's task does meanwhile (H3)."""
+        if self._lingering.deadline == NEVER:
+            self._lingering.arm(self._clock.monotonic() + ACK_LINGER_S)
+
+    def _linger_ended(self) -> None:
+        if self._lingering.has_come() and not self.send():
+            self._linger()
 
     def send(self) -> bool:
         """Send what was gathered, without waiting; False when a mailbox has no room."""

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import trio
 
-from callboard.actors.groups.renewals import Lingers, Renewals, RenewedLease, RenewedLeases
+from callboard.actors.groups.renewals import Renewals, RenewedLease, RenewedLeases
 from callboard.actors.kernel import Actor, Batch
 from callboard.actors.partition.commands import Extend
 from callboard.actors.partition.port import PartitionPort
@@ -94,7 +94,7 @@ async def on_bench(test: Any) -> None:
         children=(
             ChildSpec(name="timer-wheel", start=lambda: TimerWheel(TimerCounts())),
             *(ChildSpec(name=f"p{n}", start=lambda n=n: Partition(answers[n])) for n in range(2)),
-            ChildSpec(name="renewals", start=lambda: Renewals(leases, Lingers(timers))),
+            ChildSpec(name="renewals", start=lambda: Renewals(leases)),
         ),
     )
     async with open_system(spec, clock=clock, entropy=SeededEntropy(1)) as system:

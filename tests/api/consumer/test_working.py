@@ -14,7 +14,7 @@ import trio
 import callboard
 from callboard import ReceivedMessage, Reject, Retry
 from callboard.actors.groups.commands import Fence
-from callboard.actors.groups.renewals import ACK_LINGER_S
+from callboard.consumer.lazy_acks import ACK_LINGER_S
 
 Handle = Callable[[ReceivedMessage], Awaitable[object]]
 

@@ -73,9 +73,10 @@ class ActorChild:
 
     def __init__(self, system: ActorSystem, path: str, spec: ChildSpec) -> None:
         self._spec = spec
-        self._cell = system.register(path, spec.mailbox)
+        self._system = system
+        self.handle: ActorRef[Any] = system.register(path, spec.mailbox)
+        self._cell = self.handle._cell
         self._life: ActorIncarnation[Any] | None = None
-        self.handle: ActorRef[Any] = self._cell.ref
         self.changed = trio.lowlevel.ParkingLot()
         """Tasks parked here are woken when the child's phase changes."""
         self.ended_by: BaseException | None = None
@@ -85,7 +86,9 @@ class ActorChild:
         """Prepare a life; later calls of `stop` and `kill` apply to it."""
         if self._cell.state == "failed":
             self._cell.revive()
-        self._life = ActorIncarnation(self._cell, self._spec.start, retry_in_hand=self._spec.retry_in_hand)
+        self._life = ActorIncarnation(
+            self._system, self.handle, self._spec.start, retry_in_hand=self._spec.retry_in_hand
+        )
 
     async def live(self, ready: Callable[[], None]) -> Ending:
         """Run the life that was begun."""
@@ -111,7 +114,7 @@ class ActorChild:
         """The next life is planned."""
         cell = self._cell
         cell.restarts += 1
-        cell.system.events.emit(ActorRestarted(cell.path, cell.number + 1, describe(cause), delay_s))
+        self._system.events.emit(ActorRestarted(cell.path, cell.number + 1, describe(cause), delay_s))
 
     def fail(self, cause: BaseException | None) -> None:
         """There will be no next life until a restart is requested."""

@@ -15,10 +15,11 @@ from callboard.log.errors import InvalidArgument
 from callboard.log.plain import is_coroutine_function, refuse_copy
 
 if TYPE_CHECKING:
+    from callboard.actors.kernel.batch import Batch
     from callboard.actors.kernel.cell import ActorStatistics
-    from callboard.actors.kernel.incarnation import ActorIncarnation
-    from callboard.actors.kernel.mailbox import Batch
-    from callboard.actors.kernel.ref import ActorRef, Envelope, Reply
+    from callboard.actors.kernel.life import Life
+    from callboard.actors.kernel.ref import ActorRef
+    from callboard.actors.kernel.reply import Envelope, Reply
     from callboard.actors.kernel.system import ActorSystem
 
 M = TypeVar("M")
@@ -30,20 +31,19 @@ class Context(Generic[M]):
 
     __reduce_ex__ = refuse_copy
 
-    def __init__(self, incarnation: ActorIncarnation[M]) -> None:
+    def __init__(self, system: ActorSystem, ref: ActorRef[M], incarnation: Life[M]) -> None:
         self._incarnation = incarnation
-        cell = incarnation.cell
-        self.system: ActorSystem = cell.system
-        self.ref: ActorRef[M] = cell.ref
+        self.system = system
+        self.ref = ref
         """The actor's own reference."""
-        self.path = cell.path
+        self.path = ref.path
         self.incarnation = incarnation.number
         """1 for the first incarnation, 2 after the first restart, ..."""
-        self.clock = cell.system.clock
-        self.entropy = cell.system.entropy
-        self.disk = cell.system.disk
+        self.clock = system.clock
+        self.entropy = system.entropy
+        self.disk = system.disk
         """The Disk seam, None in a system without one."""
-        self.limits = cell.system.limits
+        self.limits = system.limits
 
     def start_task(
         self, async_fn: Callable[[*Ts], Awaitable[object]], *args: *Ts, name: object = None
@@ -73,7 +73,7 @@ class Context(Generic[M]):
     @property
     def has_notices(self) -> bool:
         """Whether notices of peers wait, which come before the messages of its mailbox: for the broker's own actors."""
-        return self._incarnation.cell.mailbox.notices > 0
+        return self.ref._cell.mailbox.notices > 0
 
     @property
     def is_final_stop(self) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import attrs
 import trio
@@ -22,29 +22,19 @@ import trio
 from callboard.actors.kernel.copying import CopyingMailbox, CopyingReply
 from callboard.actors.kernel.events import ActorEnded, ActorFailed, HookFailed, MessageDropped, call_guarded
 from callboard.actors.kernel.failures import describe, place, text_of
-from callboard.actors.kernel.mailbox import Mailbox, Rate
-from callboard.actors.kernel.peer import Began, Failed, Peer
-from callboard.actors.kernel.ref import ActorRef, Reply
+from callboard.actors.kernel.life import Life
+from callboard.actors.kernel.mailbox import Mailbox
+from callboard.actors.kernel.mailbox_spec import MailboxSpec
+from callboard.actors.kernel.party import Began, Failed, OpenPeer, Terminated
+from callboard.actors.kernel.rate import Rate
+from callboard.actors.kernel.reply import Envelope, LateReplies, Reply
+from callboard.actors.kernel.surroundings import Surroundings
 from callboard.log import errors
 from callboard.log.plain import is_a, shown
-
-if TYPE_CHECKING:
-    from callboard.actors.kernel.incarnation import ActorIncarnation
-    from callboard.actors.kernel.mailbox import MailboxSpec
-    from callboard.actors.kernel.ref import Envelope, LateReplies
-    from callboard.actors.kernel.system import ActorSystem
 
 M = TypeVar("M")
 
 OnFailed = Callable[[str, BaseException], errors.CallboardError]
-
-
-@attrs.frozen
-class Terminated:
-    """The notice to watchers that the actor at `path` has ended for good. `cause` is None when it ended in order."""
-
-    path: str
-    cause: BaseException | None = attrs.field(default=None, eq=False)
 
 
 @attrs.frozen(kw_only=True)
@@ -82,13 +72,17 @@ class ActorStatistics:
 class Cell(Generic[M]):
     """The part of one actor that survives restarts."""
 
-    def __init__(self, system: ActorSystem, path: str, mailbox: MailboxSpec) -> None:
-        self.system = system
+    def __init__(
+        self, surroundings: Surroundings, path: str, mailbox: MailboxSpec, forget: Callable[[str], object]
+    ) -> None:
+        """Its system will `forget` the path when the cell closes."""
+        self.surroundings = surroundings
         self.path = path
+        self._forget = forget
         self.mailbox: Mailbox[M]
         self.new_reply: Callable[[LateReplies], Reply]
         """Makes the reply to a question that an `ActorRef` asks."""
-        wire = system.wire if system.wire is not None and system.wire.covers(path) else None
+        wire = surroundings.wire if surroundings.wire is not None and surroundings.wire.covers(path) else None
         self.wire = wire
         """With one, what is sent to it, and what it answers and says, is delivered as a copy."""
         if wire is None:
@@ -96,8 +90,7 @@ class Cell(Generic[M]):
         else:
             self.mailbox = CopyingMailbox(path, mailbox, self._dropped, wire)
             self.new_reply = partial(CopyingReply, wire)
-        self.ref: ActorRef[M] = ActorRef(self)
-        self.incarnation: ActorIncarnation[M] | None = None
+        self.incarnation: Life[M] | None = None
         self.state = "new"
         self.number = 0
         self.restarts = 0
@@ -105,7 +98,7 @@ class Cell(Generic[M]):
         self.dropped = 0
         self.late_replies = 0
         self.dead_letters = 0
-        self.rate = Rate(system.clock.monotonic())
+        self.rate = Rate(surroundings.clock.monotonic())
         self.last_failure: str | None = None
         self.started_at_us: int | None = None
         self.loop: trio.lowlevel.Task | None = None
@@ -115,7 +108,7 @@ class Cell(Generic[M]):
         self.closed = False
         self._retried: list[tuple[Envelope[M], int]] = []
         """The messages that were put back after a crash, and how often that happened to each."""
-        self.peers: dict[int, Peer[Any, M]] = {}
+        self.peers: dict[int, OpenPeer[M]] = {}
         """The peers that hear what the actor says, by number."""
         self._peers_numbered = 0
         self._has_failed: Failed | None = None
@@ -138,7 +131,7 @@ class Cell(Generic[M]):
         self._peers_numbered += 1
         return self._peers_numbered
 
-    def open_peer(self, peer: Peer[Any, M]) -> None:
+    def open_peer(self, peer: OpenPeer[M]) -> None:
         """Have the peer hear what the actor says; that it has failed or ended, at once."""
         if self._terminated is not None:
             peer.hear(self._terminated)
@@ -157,7 +150,7 @@ class Cell(Generic[M]):
     def to_dead_letters(self, message: M, reason: str) -> None:
         """Count `message` and add it to the dead letters."""
         self.dead_letters += 1
-        self.system.dead_letters.add(self.path, message, reason)
+        self.surroundings.dead_letters.add(self.path, message, reason)
 
     def _dropped(self, envelope: Envelope[M], error: errors.MailboxFull) -> None:
         reason = self.mailbox.when_full
@@ -166,7 +159,7 @@ class Cell(Generic[M]):
             envelope.reply.fail(error)
         self.to_dead_letters(envelope.message, reason)
         if self.dropped & (self.dropped - 1) == 0:
-            self.system.events.emit(MessageDropped(self.path, reason, self.dropped))
+            self.surroundings.events.emit(MessageDropped(self.path, reason, self.dropped))
 
     def _answer_questions(self, error: Callable[[], errors.CallboardError]) -> None:
         """Fail every waiting question; statements stay in the mailbox.
@@ -231,7 +224,7 @@ class Cell(Generic[M]):
         self._has_failed = Failed(cause)
         for peer in tuple(self.peers.values()):
             peer.hear(self._has_failed)
-        self.system.events.emit(ActorFailed(self.path, describe(cause)))
+        self.surroundings.events.emit(ActorFailed(self.path, describe(cause)))
 
     def revive(self) -> None:
         """A failed actor is restarted by hand: it takes messages again."""
@@ -239,7 +232,7 @@ class Cell(Generic[M]):
         self.mailbox.refuse(None)
 
     def _hook_failed(self, hook: str, problem: Exception) -> None:
-        events = self.system.events
+        events = self.surroundings.events
         events.emit(HookFailed(self.path, hook, describe(problem), place(problem), events.trace(problem)))
 
     def _failed(self, cause: BaseException) -> errors.RestartLimitReached:
@@ -278,7 +271,7 @@ class Cell(Generic[M]):
         self._answer_questions(refusal)
         for envelope in self.mailbox.drain():
             self.to_dead_letters(envelope.message, "crashed" if self.tries_of(envelope) else "stopped")
-        self.system.forget(self.path)
+        self._forget(self.path)
         self._terminated = notice = Terminated(self.path, cause)
         watchers, self._watchers = self._watchers, {}
         peers, self.peers = self.peers, {}
@@ -288,7 +281,7 @@ class Cell(Generic[M]):
             for peer in peers.values():
                 calls.callback(peer.hear, notice)
             ended = ActorEnded(self.path, None if cause is None else describe(cause))
-            calls.callback(self.system.events.emit, ended)
+            calls.callback(self.surroundings.events.emit, ended)
 
     def watch(self, tell: Callable[[Terminated], object]) -> Callable[[], None]:
         """Call `tell` when the cell closes, at once if it is closed. Returns a function that ends the watch."""
@@ -300,7 +293,7 @@ class Cell(Generic[M]):
         return lambda: self._watchers.pop(key, None) and None
 
     def _tell(self, tell: Callable[[Terminated], object], notice: Terminated) -> None:
-        events = self.system.events
+        events = self.surroundings.events
         call_guarded(lambda: tell(notice), self.path, "watcher", events.emit, events.trace)
 
     # -- inspection -----------------------------------------------------------------------------------------
@@ -314,7 +307,7 @@ class Cell(Generic[M]):
             mailbox_depth=len(self.mailbox),
             mailbox_capacity=self.mailbox.capacity,
             received=self.received,
-            rate_per_s=self.rate.read(self.system.clock.monotonic()),
+            rate_per_s=self.rate.read(self.surroundings.clock.monotonic()),
             dropped=self.dropped,
             late_replies=self.late_replies,
             dead_letters=self.dead_letters,

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from callboard.actors.kernel.mailbox import Mailbox
-from callboard.actors.kernel.ref import Envelope, LateReplies, Reply
+from callboard.actors.kernel.reply import Envelope, LateReplies, Reply
 
 if TYPE_CHECKING:
-    from callboard.actors.kernel.mailbox import MailboxSpec
+    from callboard.actors.kernel.mailbox_spec import MailboxSpec
     from callboard.actors.kernel.wire import Wire
     from callboard.log.errors import MailboxFull
 

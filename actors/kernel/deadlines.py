@@ -22,7 +22,7 @@ from typing import Final
 import attrs
 import trio
 
-from callboard.actors.kernel.ref import Reply
+from callboard.actors.kernel.reply import Reply
 
 SETTLED_MAX: Final = 64
 

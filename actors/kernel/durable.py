@@ -47,7 +47,7 @@ from callboard.log.plain import shown
 from callboard.log.segments.small_files import opening_error
 
 if TYPE_CHECKING:
-    from callboard.actors.kernel.mailbox import Batch
+    from callboard.actors.kernel.batch import Batch
     from callboard.log.seams.disk import Incarnation
 
 M = TypeVar("M")

@@ -27,11 +27,13 @@ import attrs
 import trio
 
 from callboard.actors.kernel.actor import Actor, Context, check_plain_methods
+from callboard.actors.kernel.batch import Batch
 from callboard.actors.kernel.cell import Cell, crashed
 from callboard.actors.kernel.events import ActorStarted, IncarnationCrashed, call_guarded
 from callboard.actors.kernel.failures import describe, place, sort_out
-from callboard.actors.kernel.mailbox import Batch
-from callboard.actors.kernel.ref import Envelope, Reply
+from callboard.actors.kernel.ref import ActorRef
+from callboard.actors.kernel.reply import Envelope, Reply
+from callboard.actors.kernel.system import ActorSystem
 from callboard.log.errors import InvalidArgument
 from callboard.log.plain import is_a, is_coroutine_function, shown, text
 
@@ -52,13 +54,16 @@ class Ending:
 
 
 class ActorIncarnation(Generic[M]):
-    """One life of the actor in `cell`."""
+    """One life of the actor that `ref` leads to."""
 
-    def __init__(self, cell: Cell[M], start: ActorStart, *, retry_in_hand: int = 0) -> None:
+    def __init__(
+        self, system: ActorSystem, ref: ActorRef[M], start: ActorStart, *, retry_in_hand: int = 0
+    ) -> None:
+        cell: Cell[M] = ref._cell
         cell.number += 1
         self.cell = cell
         self.number = cell.number
-        self.context: Context[M] = Context(self)
+        self.context: Context[M] = Context(system, ref, self)
         self._start = start
         self._retry_in_hand = retry_in_hand
         self._call = _call_interruptibly
@@ -139,7 +144,7 @@ class ActorIncarnation(Generic[M]):
             self._call = _call
         await self._call(actor.started)
         self._ready(ready)
-        mailbox, limit = self.cell.mailbox, self.cell.system.limits.receive_batch
+        mailbox, limit = self.cell.mailbox, self.cell.surroundings.limits.receive_batch
         while not self._stop_requested:
             if not await mailbox.wait() or self._stop_requested:
                 continue
@@ -172,8 +177,8 @@ class ActorIncarnation(Generic[M]):
         cell = self.cell
         if not self._stop_requested:
             cell.state = "running"
-        cell.started_at_us = cell.system.clock.wall_us()
-        cell.system.events.emit(ActorStarted(cell.path, self.number))
+        cell.started_at_us = cell.surroundings.clock.wall_us()
+        cell.surroundings.events.emit(ActorStarted(cell.path, self.number))
         cell.tell_began()
         ready()
 
@@ -230,7 +235,7 @@ class ActorIncarnation(Generic[M]):
                 await trio.sleep_forever()
             mailbox = self.cell.mailbox
             if await mailbox.wait() and not self._stop_requested:
-                self._batch = Batch(mailbox, self.cell.system.limits.receive_batch)
+                self._batch = Batch(mailbox, self.cell.surroundings.limits.receive_batch)
                 self._items = iter(self._batch)
 
     def until_stop(self) -> trio.CancelScope:
@@ -317,7 +322,7 @@ class ActorIncarnation(Generic[M]):
         cell = self.cell
         error = ending.error
         cell.last_failure = "killed" if error is None else describe(error)
-        events = cell.system.events
+        events = cell.surroundings.events
         events.emit(
             IncarnationCrashed(
                 cell.path,

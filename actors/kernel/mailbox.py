@@ -1,5 +1,4 @@
-"""Mailbox: a trio memory channel with any number of writers and one reader at a time, and a front queue. Batch: what
-waits there, passed to the actor together.
+"""Mailbox: a trio memory channel with any number of writers and one reader at a time, and a front queue.
 
 The channel keeps messages in order, bounds them, and gives room to the writer that waits longest. The front queue comes
 before the channel. It contains messages that a crash put back, and those that waited when the actor failed or its
@@ -17,69 +16,29 @@ M4  The reader sleeps only while no message waits, without a periodic timer.
 M5  Messages leave in the order in which they came, except that those put back at the front come first, notices of peers
     before those that waited in the channel, and "drop_oldest" drops some.
 M6  A message that is not accepted raises an error in its sender or is passed to `dropped`: none disappears.
-M7  An item is in the mailbox or was yielded by a batch, never both, never neither: a message that was not yielded is
-    still the next one, whatever happens to the actor.
-M8  `Batch.current` is the item being handled: it counts as the cause of a crash.
+
+M7 and M8 are in `batch`.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
-from math import exp
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
+from collections.abc import Callable
+from typing import Any, Final, Generic, TypeVar
 
-import attrs
 import trio
 
-from callboard.actors.kernel.ref import Envelope, Reply
-from callboard.log.errors import CallboardError, MailboxFull, join_problems
-from callboard.log.limits import MAILBOX_CAPACITY_DEFAULT, MAILBOX_CAPACITY_MAX
-from callboard.log.plain import make_plain, refuse_copy, shown
-
-if TYPE_CHECKING:
-    from callboard.actors.kernel.peer import Peer
+from callboard.actors.kernel.mailbox_spec import MailboxSpec, WhenFull
+from callboard.actors.kernel.party import OpenPeer
+from callboard.actors.kernel.reply import Envelope
+from callboard.log.errors import CallboardError, MailboxFull
 
 M = TypeVar("M")
 
 Refusal = Callable[[], CallboardError]
-WhenFull = Literal["wait", "drop_oldest", "drop_newest", "fail"]
-
-WHEN_FULL: Final[dict[str, str]] = {
-    "wait": "`tell` and `ask` wait for room (cancellable; `tell_nowait` raises MailboxFull).",
-    "drop_oldest": "Of those that fill it the one that waits longest is dropped, counted and goes to the dead letters.",
-    "drop_newest": "The new message is dropped, counted and goes to the dead letters.",
-    "fail": "`tell` and `ask` raise MailboxFull.",
-}
-"""What a full mailbox does. The table in the guide is generated from this."""
-
-RATE_WINDOW_S: Final = 5.0
-"""Time constant of the rate: a message this long ago weighs 1/e of a message now."""
 
 _WAKE: Final[Envelope[Any]] = Envelope(None, None)
 """Wakes a sleeping reader without a message."""
-
-
-@attrs.frozen
-class MailboxSpec:
-    """How many messages may wait, and what happens to the next one. See `WHEN_FULL`.
-
-    Notices, and what a crash or a smaller capacity has put in front, do not count and are not dropped.
-    """
-
-    capacity: int = MAILBOX_CAPACITY_DEFAULT
-    when_full: WhenFull = "wait"
-
-    def __attrs_post_init__(self) -> None:
-        make_plain(self, "capacity", "when_full")
-        problems = []
-        if type(self.capacity) is not int or not 1 <= self.capacity <= MAILBOX_CAPACITY_MAX:
-            most = f"a whole number from 1 to {MAILBOX_CAPACITY_MAX:,}"
-            problems.append(f"capacity must be {most}, not {shown(self.capacity)}")
-        if type(self.when_full) is not str or self.when_full not in WHEN_FULL:
-            problems.append(f"when_full must be one of {', '.join(WHEN_FULL)}, not {shown(self.when_full)}")
-        if problems:
-            raise join_problems("Mailbox", problems)
 
 
 class Mailbox(Generic[M]):
@@ -117,7 +76,7 @@ class Mailbox(Generic[M]):
         counted from the notice before it."""
         self.notices = 0
         """How many notices of peers wait."""
-        self._peers: deque[Peer[Any, M]] = deque()
+        self._peers: deque[OpenPeer[M]] = deque()
         """Those that have marks."""
         self._marked: Callable[[Any], object] | None = None
         """Called with each new mark."""
@@ -206,7 +165,7 @@ class Mailbox(Generic[M]):
         else:
             self._coming += 1
 
-    def notice(self, peer: Peer[Any, M]) -> None:
+    def notice(self, peer: OpenPeer[M]) -> None:
         """A peer has one more mark. A refusing mailbox forgets it: the peer hears when that has ended."""
         if self._refusal is not None:
             peer.marks.clear()
@@ -327,76 +286,3 @@ class Mailbox(Generic[M]):
     def _move_left(self) -> None:
         self.front.extend(self._left)
         self._left.clear()
-
-
-class Batch(Generic[M]):
-    """The messages that waited when the batch was made, at most `limit`. Iterate it once: that takes them."""
-
-    __slots__ = ("_end", "_mailbox", "current", "replies", "taken")
-
-    __reduce_ex__ = refuse_copy
-
-    def __init__(self, mailbox: Mailbox[M], limit: int) -> None:
-        self._mailbox = mailbox
-        self._end = min(limit, mailbox.accepted)
-        self.current: Envelope[M] | None = None
-        """The item that was yielded last, None before the first and after the last."""
-        self.replies: list[Reply] = []
-        """The replies of the questions yielded so far."""
-        self.taken = 0
-        """How many items were yielded."""
-
-    def __len__(self) -> int:
-        """Items yielded and still to be yielded."""
-        return min(self._end, self.taken + len(self._mailbox))
-
-    def __iter__(self) -> Iterator[Envelope[M]]:
-        mailbox, front = self._mailbox, self._mailbox.front
-        while self.taken < self._end:
-            if mailbox.trap is not None:
-                mailbox.trap()
-            if front:
-                item = front.popleft()
-            elif mailbox.notices:
-                item = mailbox.take_notice()
-            elif mailbox._left:
-                item = mailbox._left.pop(0)
-            else:
-                try:
-                    item = mailbox._receive.receive_nowait()
-                except trio.WouldBlock:
-                    break
-                mailbox._coming -= 1
-                if mailbox._forced:
-                    mailbox._move_notices()
-            self.taken += 1
-            self.current = item
-            if item[1] is not None:
-                self.replies.append(item[1])
-            yield item
-        self.current = None
-
-    def halt(self) -> None:
-        """End the iteration after the current item: a stop overtakes waiting messages."""
-        self._end = self.taken
-
-
-class Rate:
-    """Messages taken per second, exponentially weighted. Pure: time is an argument.
-
-    It is computed when messages were taken and when it is read, so an idle actor costs nothing.
-    """
-
-    __slots__ = ("_at", "_rate")
-
-    def __init__(self, now: float) -> None:
-        self._at = now
-        self._rate = 0.0
-
-    def note(self, count: int, now: float) -> None:
-        """`count` messages were taken at `now` (seconds, never earlier than before)."""
-        self._rate = self._rate * exp((self._at - now) / RATE_WINDOW_S) + count / RATE_WINDOW_S
-        self._at = now
-
-    def read(self, now: float) -> float:
-        return self._rate * exp(min(0.0, self._at - now) / RATE_WINDOW_S)

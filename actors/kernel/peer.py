@@ -20,41 +20,15 @@ E2  Notices are data. What is composed at the actor's side, or heard at the peer
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
-import attrs
-
+from callboard.actors.kernel.party import Began, Party
 from callboard.actors.kernel.ref import ActorRef
 from callboard.log.limits import STEP_ITEMS
 
 K = TypeVar("K")
-K_contra = TypeVar("K_contra", contravariant=True)
 M = TypeVar("M")
-M_co = TypeVar("M_co", covariant=True)
 T = TypeVar("T")
-
-
-@attrs.frozen
-class Began:
-    """An incarnation of the actor has begun. It knows nothing of what its peers have said to earlier ones."""
-
-
-@attrs.frozen
-class Failed:
-    """The actor has failed more often than its supervisor allows. It refuses messages until it is restarted by hand,
-    and has refused the questions that waited in its mailbox; statements stay there."""
-
-    cause: BaseException = attrs.field(eq=False)
-
-
-class Party(Protocol[K_contra, M_co]):
-    """Whose peer it is. Neither method waits or raises."""
-
-    def compose(self, mark: K_contra, /) -> M_co:
-        """The message for the actor, which takes it now."""
-
-    def hear(self, message: Any, /) -> object:
-        """The actor says this."""
 
 
 class Peer(Generic[K, M]):

@@ -1,4 +1,4 @@
-"""ActorSystem: what all actors of one tree share: the seams, the actors by path, dead letters, events."""
+"""ActorSystem: the actors of one tree by path, and what they share."""
 
 from __future__ import annotations
 
@@ -6,22 +6,21 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from callboard.actors.kernel.cell import Cell
-from callboard.actors.kernel.deadlines import Deadlines
-from callboard.actors.kernel.events import DeadLetters, EventLog
+from callboard.actors.kernel.ref import ActorRef
+from callboard.actors.kernel.surroundings import Surroundings
 from callboard.log.errors import InternalError, InvalidArgument
 from callboard.log.limits import USUAL, Limits
 from callboard.log.plain import shown
 
 if TYPE_CHECKING:
-    from callboard.actors.kernel.mailbox import MailboxSpec
-    from callboard.actors.kernel.ref import ActorRef
+    from callboard.actors.kernel.mailbox_spec import MailboxSpec
     from callboard.actors.kernel.wire import Wire
     from callboard.log.seams.clock import Clock
     from callboard.log.seams.disk import Disk
     from callboard.log.seams.entropy import Entropy
 
 
-class ActorSystem:
+class ActorSystem(Surroundings):
     """What all actors of one tree share. It runs nothing itself; supervisors do.
 
     Invariant Y1: at most one cell has a path.
@@ -36,39 +35,32 @@ class ActorSystem:
         limits: Limits = USUAL,
         wire: Wire | None = None,
     ) -> None:
-        self.clock = clock
-        self.entropy = entropy
-        self.disk = disk
-        self.limits = limits
-        self.wire = wire
-        """With one, what its actors send and answer is delivered as a copy."""
-        self.dead_letters = DeadLetters(clock)
-        self.events = EventLog(clock)
-        self.deadlines = Deadlines()
-        self._cells: dict[str, Cell[Any]] = {}
+        super().__init__(clock=clock, entropy=entropy, disk=disk, limits=limits, wire=wire)
+        self._refs: dict[str, ActorRef[Any]] = {}
 
-    def register(self, path: str, mailbox: MailboxSpec) -> Cell[Any]:
-        """Make the cell of a new actor at `path`."""
-        if path in self._cells:
+    def register(self, path: str, mailbox: MailboxSpec) -> ActorRef[Any]:
+        """Make the cell of a new actor at `path`, and the reference to it."""
+        if path in self._refs:
             raise InternalError(f"Two actors at {path!r}", invariant="Y1")
-        cell = self._cells[path] = Cell(self, path, mailbox)
-        return cell
+        cell: Cell[Any] = Cell(self, path, mailbox, self._forget)
+        ref = self._refs[path] = ActorRef(cell)
+        return ref
 
-    def forget(self, path: str) -> None:
-        """Forget the cell at `path`: its actor has ended for good."""
-        del self._cells[path]
+    def _forget(self, path: str) -> None:
+        """Forget the actor at `path`: it has ended for good."""
+        del self._refs[path]
 
     def actor(self, path: str) -> ActorRef[Any]:
         """The actor at `path`, such as "topics/orders/2". Raises `InvalidArgument` when there is none."""
-        cell = self._cells.get(path)
-        if cell is None:
+        ref = self._refs.get(path)
+        if ref is None:
             raise InvalidArgument(
                 f"There is no actor at {shown(path)}. `tree()` shows the actors that exist.", path=path
             )
-        return cell.ref
+        return ref
 
     def close(self, cause: BaseException | None) -> None:
         """The tree has ended: close every cell that is still open, so that no asker waits any more."""
         with ExitStack() as closing:  # all are closed, whatever foreign code raises that hears of one
-            for cell in reversed(self._cells.values()):
-                closing.callback(cell.close, cause)
+            for ref in reversed(self._refs.values()):
+                closing.callback(ref._cell.close, cause)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import trio
 
-from callboard.actors.kernel.ref import Reply
+from callboard.actors.kernel.reply import Reply
 
 if TYPE_CHECKING:
     from callboard.actors.kernel import ActorRef

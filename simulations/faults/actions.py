@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from callboard.simulations.disk.disk_faults import PlantedFault
 from callboard.simulations.faults import kinds
 from callboard.simulations.faults.injector import Action, FaultCase
-from callboard.simulations.faults.reaching import cell_of, crash, is_alive, is_up
+from callboard.simulations.faults.reaching import cell_of, crash, is_alive, is_up, life_of
 from callboard.simulations.faults.traps import MessageObserver, Trap
 from callboard.simulations.faults.when import AWAIT
 
@@ -46,9 +46,10 @@ def crash_in_batch(case: FaultCase, fault: kinds.CrashInBatch) -> None:
 
     def act() -> bool:
         cell = cell_of(case.world, fault.path)
-        if cell is None or cell.incarnation is None:
+        life = None if cell is None else life_of(cell)
+        if cell is None or life is None:
             return False
-        if cell.incarnation._batch is None:
+        if life._batch is None:
             trap = cell.mailbox.trap
             if not isinstance(trap, Trap) or not trap.is_set:
                 trap = Trap(case, cell, sprung)

@@ -6,7 +6,7 @@ that belong together. Nothing of it is public, and the kernel knows nothing of f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import trio
 
@@ -14,6 +14,7 @@ from callboard.actors.kernel import ActorRef
 from callboard.log.errors import CallboardError
 
 if TYPE_CHECKING:
+    from callboard.actors.kernel import ActorIncarnation
     from callboard.actors.kernel.cell import Cell
     from callboard.simulations.world.world import World
 
@@ -50,15 +51,21 @@ def cell_of(world: World, path: str) -> Cell[Any] | None:
     return None if ref._cell.closed else ref._cell
 
 
+def life_of(cell: Cell[Any]) -> ActorIncarnation[Any] | None:
+    """The actor's incarnation, with what only the kernel sees of it."""
+    return cast("ActorIncarnation[Any] | None", cell.incarnation)
+
+
 def crash(world: World, cell: Cell[Any] | None, words: str) -> bool:
     """Let the actor's incarnation fail, as a task of its machine; whether it has one that lives."""
-    if cell is None or cell.incarnation is None or cell.incarnation._nursery is None:
+    life = None if cell is None else life_of(cell)
+    if cell is None or life is None or life._nursery is None:
         return False
     from callboard.simulations.world.driver import MEMBER  # the world's package imports this one
 
     before = MEMBER.set(world.machine)
     try:
-        cell.ref.crash(InjectedCrash(words))
+        ActorRef(cell).crash(InjectedCrash(words))
     except RuntimeError:  # its nursery closes just now
         return False
     finally:

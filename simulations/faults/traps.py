@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from callboard.simulations.faults.reaching import InjectedCrash, crash
+from callboard.simulations.faults.reaching import InjectedCrash, crash, life_of
 
 if TYPE_CHECKING:
     from callboard.actors.kernel.cell import Cell
@@ -41,7 +41,7 @@ class Trap:
 
     def __call__(self) -> None:
         """The crash, if it is time for it."""
-        life = self._cell.incarnation
+        life = life_of(self._cell)
         batch = None if life is None else life._batch
         if batch is None or self._case.is_over or trio.lowlevel.current_task().name != self._cell.path:
             return
@@ -54,7 +54,7 @@ class Trap:
     async def _look_again(self, batch: object) -> None:
         """The actor may wait for something in the middle of the message that it just took."""
         await trio.lowlevel.checkpoint()
-        life = self._cell.incarnation
+        life = life_of(self._cell)
         if self._case.is_over or life is None or life._batch is not batch:
             return
         if crash(self._case.world, self._cell, "crashed in the middle of a message"):

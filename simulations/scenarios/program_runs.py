@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
-from callboard.actors.kernel.cell import Terminated
+from callboard.actors.kernel import Terminated
 from callboard.actors.kernel.events import ActorFailed
 from callboard.log.errors import CallboardError, RestartLimitReached
 from callboard.simulations.checkers import Terms, enforce

@@ -12,8 +12,7 @@ import trio
 
 import callboard
 from callboard import Actor, Backoff, ChildSpec, Context, DurableActor, MailboxSpec, SupervisorSpec
-from callboard.actors.kernel import Batch, Reply
-from callboard.actors.kernel.cell import Terminated
+from callboard.actors.kernel import Batch, Reply, Terminated
 from callboard.log.errors import (
     ActorCrashed,
     ActorStopped,

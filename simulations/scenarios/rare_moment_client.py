@@ -9,13 +9,14 @@ from typing import Any
 import trio
 import trio.lowlevel
 
+from callboard.actors.kernel import ActorRef
 from callboard.actors.partition.commands import Describe
 from callboard.actors.timers.commands import LOOK_S
 from callboard.log.errors import CallboardError, InvalidArgument, LeaseLost, MailboxFull
 from callboard.log.seams.clock import Clock
 from callboard.runtime import Runtime, open_runtime
 from callboard.simulations.disk.memory_disk import MemoryDisk
-from callboard.simulations.faults.reaching import InjectedCrash, cell_of
+from callboard.simulations.faults.reaching import InjectedCrash, cell_of, life_of
 from callboard.simulations.scenarios.rare_client import RareClient
 
 
@@ -92,7 +93,7 @@ class MomentClient(RareClient):
         if cell is not None:
             for _ in range(times):
                 with suppress(CallboardError):
-                    await cell.ref.ask(Describe())
+                    await ActorRef(cell).ask(Describe())
 
     async def crash_with_questions_in_hand(self, topic: Any, for_s: float) -> None:
         """Let questions wait at a topic's first partition for so long; it crashes as it takes the last of them."""
@@ -102,7 +103,7 @@ class MomentClient(RareClient):
             return
 
         def trap() -> None:
-            life = cell.incarnation
+            life = life_of(cell)
             batch = None if life is None else life._batch
             if batch is None or trio.lowlevel.current_task().name != path:
                 return
@@ -113,7 +114,7 @@ class MomentClient(RareClient):
         self.world.scheduler.hold(path)
         try:
             await trio.sleep(for_s)
-            cell.ref.ask_nowait(Describe())
+            ActorRef(cell).ask_nowait(Describe())
             cell.mailbox.trap = trap
         finally:
             self.world.scheduler.release(path)
@@ -149,7 +150,7 @@ class MomentClient(RareClient):
                 cell = cell_of(self.world, path)
                 with suppress(MailboxFull):
                     while cell is not None:
-                        cell.ref.ask_nowait(Describe())
+                        ActorRef(cell).ask_nowait(Describe())
                 yield
             finally:
                 self.world.scheduler.release(path)

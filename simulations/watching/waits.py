@@ -114,9 +114,9 @@ def _says(words: str) -> Tell:
 KNOWN: Final[dict[tuple[str, str], Tell]] = {
     ("callboard.actors.kernel.ref", "ActorRef.ask"): _answer,
     ("callboard.actors.kernel.ref", "ActorRef._ask_in_scope"): _answer,
-    ("callboard.actors.kernel.ref", "Reply.wait"): _answer,
+    ("callboard.actors.kernel.reply", "Reply.wait"): _answer,
     ("callboard.actors.kernel.ref", "ActorRef.tell"): _says("room in an actor's mailbox"),
-    ("callboard.actors.kernel.ref", "Reply.settled"): _answer,
+    ("callboard.actors.kernel.reply", "Reply.settled"): _answer,
     ("callboard.actors.kernel.mailbox", "Mailbox.wait"): _says("a message in its mailbox"),
     ("callboard.actors.kernel.incarnation", "ActorIncarnation.next_envelope"): _says(
         "a message in its mailbox"

@@ -53,9 +53,8 @@ def left_in_hand(runtime: Runtime, topics: tuple[str, ...]) -> str | None:
         for port in live.ports if live.name in topics else ():
             cell = port.ref._cell
             partition = running(cell)
-            is_idle = (
-                not len(cell.mailbox) and cell.incarnation is not None and cell.incarnation._batch is None
-            )
+            life: Any = cell.incarnation
+            is_idle = not len(cell.mailbox) and life is not None and life._batch is None
             if partition is None or not is_idle:
                 continue
             for account in _accounts(cell):
@@ -113,9 +112,9 @@ def of_consumer(consumer: Consumer) -> str | None:
 
 def _problems(runtime: Runtime, largest_bytes: int) -> Iterator[str]:
     limits = runtime._session.limits
-    wheel = runtime._session.system.kernel._cells.get(WHEEL)
+    wheel = runtime._session.system.kernel._refs.get(WHEEL)
     if wheel is not None:  # a tree that gives up loses its actors one after the other
-        yield from _of_timers(wheel)
+        yield from _of_timers(wheel._cell)
     yield from _of_renewed(runtime)
     for live in runtime._session.directory.topics():
         for port in live.ports:
@@ -165,7 +164,7 @@ def _of_timers(cell: Any) -> Iterator[str]:
     if cell.incarnation._batch is not None:  # what it has in hand is on its way
         return
     wheel = cell.incarnation._actor
-    now = cell.system.clock.monotonic()
+    now = cell.surroundings.clock.monotonic()
     for peer in cell.peers.values():
         for timer in peer.party.known.values():
             if timer in peer.marks or timer.deadline > TICK_MAX / TICKS:

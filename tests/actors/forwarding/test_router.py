@@ -11,8 +11,7 @@ import trio
 
 from callboard.actors.catalog.commands import RouteGroup
 from callboard.actors.forwarding.commands import Forwarded
-from callboard.actors.kernel import ActorSystem, MailboxSpec
-from callboard.actors.kernel.mailbox import Batch
+from callboard.actors.kernel import ActorSystem, Batch, MailboxSpec
 from callboard.actors.partition import effects as e
 from callboard.actors.partition.commands import DeadLettersWait
 from callboard.actors.partition.kept_letters import DeadLetterNotices
@@ -47,10 +46,9 @@ def test_a_partition_says_once_until_it_is_asked_that_dead_letters_wait() -> Non
     notices: Any = DeadLetterNotices(place, place)  # type: ignore[arg-type]
     has_dead = notices.has_dead
     has_dead(e.HasDead(1, 1, "r"))
-    cell = ActorSystem(clock=VirtualClock(monotonic=lambda: 0.0), entropy=SeededEntropy(1)).register(
-        "dead-letters", MailboxSpec(1)
-    )
-    place.router.ref = cell.ref
+    system = ActorSystem(clock=VirtualClock(monotonic=lambda: 0.0), entropy=SeededEntropy(1))
+    ref = place.router.ref = system.register("dead-letters", MailboxSpec(1))
+    cell = ref._cell
     for group_id in [1, 2] * 50:
         has_dead(e.HasDead(group_id, 1, "r"))
     assert taken(cell) == [DeadLettersWait("t1", 3, 1), DeadLettersWait("t1", 3, 2)]

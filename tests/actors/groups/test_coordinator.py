@@ -402,8 +402,9 @@ async def test_a_consumer_departs_until_an_incarnation_of_the_coordinator_takes_
 ) -> None:
     """Also when the one that runs fails before; what has been taken is not said again."""
     system = ActorSystem(clock=VirtualClock(monotonic=lambda: 0.0), entropy=SeededEntropy(1))
-    cell: Any = system.register("groups/group", MailboxSpec(1))
-    consumer = Participation(cell.ref, 7)
+    ref = system.register("groups/group", MailboxSpec(1))
+    cell: Any = ref._cell
+    consumer = Participation(ref, 7)
     consumer.open()
     consumer.depart()
     consumer.depart()

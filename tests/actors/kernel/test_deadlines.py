@@ -15,7 +15,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from callboard.actors.kernel import Actor, Batch
 from callboard.actors.kernel.deadlines import SETTLED_MAX, Deadlines
-from callboard.actors.kernel.ref import Reply
+from callboard.actors.kernel.reply import Reply
 from callboard.log.errors import ActorCrashed, ActorStopped, AskTimeout, CallboardError, InvalidArgument
 from callboard.simulations.world import run
 from callboard.supervision import ChildSpec, SupervisorSpec, open_system

@@ -5,8 +5,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from callboard.actors.kernel import WHEN_FULL, MailboxSpec
-from callboard.actors.kernel.mailbox import Batch, Mailbox
-from callboard.actors.kernel.ref import Envelope
+from callboard.actors.kernel.batch import Batch
+from callboard.actors.kernel.mailbox import Mailbox
+from callboard.actors.kernel.reply import Envelope
 from callboard.log.errors import ConfigurationError, InvalidArgument, MailboxFull
 
 

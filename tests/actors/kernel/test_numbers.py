@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from callboard.actors.kernel.events import DeadLetters, EventLog
 from callboard.actors.kernel.failures import describe, frames, sort_out, unwrap
-from callboard.actors.kernel.mailbox import RATE_WINDOW_S, Rate
+from callboard.actors.kernel.rate import RATE_WINDOW_S, Rate
 from callboard.log.limits import CRASH_FRAMES_KEPT, DEAD_LETTERS_KEPT, EVENTS_KEPT
 
 

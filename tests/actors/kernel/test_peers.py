@@ -11,7 +11,9 @@ from trio.testing import wait_all_tasks_blocked
 from callboard.actors.kernel import (
     Actor,
     ActorSystem,
+    Batch,
     Began,
+    Envelope,
     Failed,
     Gathering,
     MailboxSpec,
@@ -21,8 +23,8 @@ from callboard.actors.kernel import (
     notify_all,
     watch_marks,
 )
-from callboard.actors.kernel.mailbox import Batch
-from callboard.actors.kernel.ref import Envelope
+from callboard.actors.kernel.batch import Batch
+from callboard.actors.kernel.reply import Envelope
 from callboard.actors.kernel.wire import DescribedError, Wire
 from callboard.actors.partition.port import unavailable
 from callboard.log.errors import InvalidArgument, MailboxFull
@@ -218,8 +220,9 @@ async def test_much_gathered_news_is_taken_as_much_at_a_time_as_a_step_handles(a
 async def test_gathered_news_waits_for_a_failed_actor(autojump_clock):
     """One that is revived takes what was gathered before and since; for one that has ended, nothing is kept."""
     system = ActorSystem(clock=VirtualClock(monotonic=lambda: 0.0), entropy=SeededEntropy(1))
-    cell = system.register("a", MailboxSpec(1))
-    news = Gathering(cell.ref, lambda items: items)
+    ref = system.register("a", MailboxSpec(1))
+    cell = ref._cell
+    news = Gathering(ref, lambda items: items)
     news.add(1)
     cell.fail(RuntimeError("a drill"), None)
     news.add(2)
@@ -290,8 +293,9 @@ class NoticesMachine(RuleBasedStateMachine):
     @initialize(peers=st.integers(1, 3))
     def make(self, peers):
         system = ActorSystem(clock=VirtualClock(monotonic=lambda: 0.0), entropy=SeededEntropy(1))
-        self.cell = system.register("a", MailboxSpec(1))
-        self.parties = [Party(self.cell.ref) for _ in range(peers)]
+        ref = system.register("a", MailboxSpec(1))
+        self.cell = ref._cell
+        self.parties = [Party(ref) for _ in range(peers)]
         self.said = {}
         self.front, self.others, self.number = [], [], 0
 

@@ -19,8 +19,8 @@ from callboard.simulations.entropy import SeededEntropy
 def port_and_cell() -> tuple[PartitionPort, Any]:
     """A partition that is not started."""
     system = ActorSystem(clock=VirtualClock(monotonic=lambda: 0.0), entropy=SeededEntropy(1))
-    cell = system.register("orders/0", MailboxSpec(1))
-    return PartitionPort("orders", "t1", 0, cell.ref, holds="outbox"), cell
+    ref = system.register("orders/0", MailboxSpec(1))
+    return PartitionPort("orders", "t1", 0, ref, holds="outbox"), ref._cell
 
 
 def test_a_port_never_changes() -> None:

@@ -11,8 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from callboard.actors.kernel import ActorSystem, MailboxSpec, notify
-from callboard.actors.kernel.mailbox import Batch
+from callboard.actors.kernel import ActorSystem, Batch, MailboxSpec, notify
 from callboard.actors.timers.armed_timers import ArmedTimers
 from callboard.actors.timers.commands import (
     NEVER,
@@ -55,9 +54,10 @@ class ExchangeMachine(RuleBasedStateMachine):
         """An owner with timers of both kinds, and a wheel."""
         self.clock = Hands()
         system = ActorSystem(clock=self.clock, entropy=SeededEntropy(1))
-        self.cell = system.register("timer-wheel", MailboxSpec())
+        self.ref = system.register("timer-wheel", MailboxSpec())
+        self.cell = self.ref._cell
         address = WheelAddress(self.clock)
-        address.ref = self.cell.ref
+        address.ref = self.ref
         self.owner = Timers(address)
         self.timers: list[Timer] = [
             self.make(number, (self.owner.timer, self.owner.instant)[number % 2]) for number in range(TIMERS)
@@ -136,7 +136,7 @@ class ExchangeMachine(RuleBasedStateMachine):
     def turn(self) -> None:
         """As the actor takes it."""
         for owner, timer in self.wheel.take_due(self.clock.monotonic(), self.owner.wall()):
-            notify(self.cell.ref, owner, Due(timer))
+            notify(self.ref, owner, Due(timer))
 
     @precondition(lambda self: hasattr(self, "model"))
     @rule()

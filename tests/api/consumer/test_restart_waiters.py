@@ -19,7 +19,7 @@ from callboard.simulations.entropy import SeededEntropy
 def test_each_waiter_is_woken_once_and_forgotten(is_deleted: bool) -> None:
     """A wake reaches everybody who was added since the wake before, and is still there."""
     system = ActorSystem(clock=VirtualClock(monotonic=lambda: 0.0), entropy=SeededEntropy(1))
-    port = PartitionPort("orders", "t1", 0, system.register("orders/0", MailboxSpec(1)).ref)
+    port = PartitionPort("orders", "t1", 0, system.register("orders/0", MailboxSpec(1)))
     account = Account(port)
 
     def wake() -> None:

@@ -23,8 +23,9 @@ def test_one_notice_with_the_newest_count_is_on_its_way() -> None:
     notices = OutboxNotices(spec)
     notices.moved(e.OutboxMoved(9, has_new=True))  # there is no forwarder yet, which asks when there is
     system = ActorSystem(clock=VirtualClock(monotonic=lambda: 0.0), entropy=SeededEntropy(1))
-    cell = system.register("outbox", MailboxSpec(1))
-    forwarder.ref = cell.ref
+    ref = system.register("outbox", MailboxSpec(1))
+    cell = ref._cell
+    forwarder.ref = ref
 
     def taken() -> list[Any]:
         return [message for message, _ in Batch(cell.mailbox, 100)]

@@ -9,7 +9,7 @@ PAUSE_MAX_S: Final = 30.0
 
 
 class RetryPauses:
-    """See the module. Pure: it waits for nothing."""
+    """Computes the pause before the next attempt: twice the one before, up to a limit. It does not wait itself."""
 
     def __init__(self, first_s: float = PAUSE_S, longest_s: float = PAUSE_MAX_S) -> None:
         self._first_s = first_s

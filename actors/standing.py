@@ -19,7 +19,7 @@ M = TypeVar("M")
 
 
 class StandingNotices(Generic[M]):
-    """See the module. One actor's; nothing is said before it is started (`begin`)."""
+    """The standing notices for one actor. It sends nothing before `begin`, which the start of the actor calls."""
 
     def __init__(self) -> None:
         self._standing: dict[Hashable, M] = {}

@@ -46,7 +46,7 @@ class _OutboxNews:
 
 
 class OutboxClient:
-    """See the module. The forwarder's peer."""
+    """One runtime's peer of the forwarder: it reports which acks with publishes are open."""
 
     def __init__(self, forwarder: ActorRef[ForwarderCommand]) -> None:
         self._news: dict[Place, _OutboxNews] = {}

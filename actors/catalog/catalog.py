@@ -102,7 +102,9 @@ ALTER_TIMEOUT_S = 5.0
 
 
 class Catalog(Actor[CatalogCommand]):
-    """See the module. Its durable state is what `Decisions` has; what is live is in the shared `Directory`."""
+    """The actor that makes, alters and deletes topics and groups. `Decisions` has its durable state, the shared
+    `Directory` what is live.
+    """
 
     defers_interrupts = True
 

@@ -58,7 +58,7 @@ class _Decision:
 
 
 class Decisions:
-    """See the module: those of one incarnation of the catalog, which alone writes them."""
+    """The state and the journal of one incarnation of the catalog, which alone writes them."""
 
     def __init__(self, context: Context[Any], files: Incarnation, made: MadeFolders) -> None:
         self._context = context

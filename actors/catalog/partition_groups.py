@@ -30,7 +30,7 @@ PLACES_TOLD: Final = 5
 
 
 class PartitionGroups:
-    """See the module."""
+    """Opens and closes groups in partitions for the catalog, so that each partition knows the groups that read it."""
 
     def __init__(
         self, context: Context[Any], directory: Directory, decisions: Decisions, calls: PartitionCalls

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class PatternReaders:
-    """See the module."""
+    """Makes groups of patterns read each topic that matches, and reports which topics they read."""
 
     def __init__(
         self, context: Context[Any], directory: Directory, decisions: Decisions, groups: PartitionGroups

@@ -15,7 +15,7 @@ from callboard.log.errors import InternalError
 
 
 class ScheduleChanges:
-    """See the module."""
+    """Carries out the requests of the catalog that add, pause, resume or remove a schedule."""
 
     def __init__(
         self,

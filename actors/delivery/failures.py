@@ -30,7 +30,7 @@ Told = tuple[int, int, float, tuple[str, ...]]
 
 
 class FailureNotes:
-    """See the module."""
+    """The first failure of each unsettled record of one group, and the consumers in which it failed."""
 
     __slots__ = ("_ids", "_names", "_next_id", "consumers", "ranges")
 

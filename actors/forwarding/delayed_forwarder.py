@@ -80,7 +80,10 @@ SPAN_OFFSETS: Final = 1 << 15
 
 
 class DelayedForwarder(Actor[DelayedForwarderCommand]):
-    """See the module. Unless it `moves`, it only reads what is pending, and answers. Incarnations hand on `counts`."""
+    """The actor that moves delayed records to their topics when they are due, with one task per waiting partition.
+
+    Unless it `moves`, it only reads what is pending, and answers. Incarnations hand on `counts`.
+    """
 
     defers_interrupts = True
 

@@ -47,7 +47,7 @@ PAUSE_MAX_S: Final = 600.0
 
 
 class EndedSources:
-    """See the module. It is a task of each actor that publishes as sources."""
+    """A task of each actor that publishes as sources: it makes partitions forget the sources that have ended."""
 
     def __init__(self, directory: Directory, timers: Timers) -> None:
         self._directory = directory

@@ -73,8 +73,10 @@ Place = tuple[str, int]
 
 
 class Forwarder(Actor[ForwarderCommand]):
-    """See the module. Unless it `moves`, it only hears how much waits. `counts` is what its incarnations hand on: the
-    fields of `OutboxCounts`, by outbox.
+    """The actor that publishes what acks have published, with one task per outbox and one per target partition.
+
+    Unless it `moves`, it only learns how much waits. `counts` is what its incarnations hand on: the fields of
+    `OutboxCounts`, by outbox.
     """
 
     defers_interrupts = True

@@ -12,7 +12,9 @@ A = TypeVar("A")
 
 
 class Attempts:
-    """See the module. `pause` sleeps; `hold` gets the first error of a row, and None when work succeeds again."""
+    """Repeats work until it succeeds. `pause` sleeps between attempts; `hold` gets the first error of a row, and None
+    when work succeeds again.
+    """
 
     def __init__(
         self,

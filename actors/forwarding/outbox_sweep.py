@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @attrs.define(eq=False)
 class OutboxSweep:
-    """See the module."""
+    """One sweep of an outbox: from where on the open acks of each client may still name payloads."""
 
     is_wanted: bool = True
     """There may be payloads that no ack has named."""

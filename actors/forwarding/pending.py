@@ -23,7 +23,9 @@ before the monotonic clock began, and keeps its place among the others. It leave
 
 
 class Pending:
-    """See the module. `run` is the number of this opening of the directory. A delay of an earlier one that a clock has
+    """The pending records of one waiting partition, by tick: delays and instants apart.
+
+    `run` is the number of this opening of the directory. A delay of an earlier one that a clock has
     stamped which was ahead counts from when its partition noticed that (`stamps`): it is asked for those `ahead`.
     """
 

@@ -61,7 +61,10 @@ class Source(NamedTuple):
 
 
 class DeadLetterRouter(Actor[RouterCommand]):
-    """See the module. `counts` is what its incarnations hand on: what was forwarded, by topic id."""
+    """The actor that forwards dead letters to the topics that their groups name, with one task per target topic.
+
+    `counts` is what its incarnations hand on: how many were forwarded, by topic id.
+    """
 
     defers_interrupts = True
 

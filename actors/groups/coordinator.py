@@ -83,7 +83,7 @@ Question = c.OpenGroup | c.ReleaseConsumer | c.FenceConsumer
 
 
 class Coordinator(Actor[CoordinatorCommand]):
-    """See the module."""
+    """The actor that knows the members of one consumer group and decides which of them owns which partition."""
 
     defers_interrupts = True
 

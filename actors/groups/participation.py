@@ -48,7 +48,7 @@ class ConsumerNews(enum.Enum):
 
 
 class Participation:
-    """See the module."""
+    """One consumer's peer of its group's coordinator: what it has heard last, and what it reports."""
 
     def __init__(
         self,

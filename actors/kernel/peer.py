@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Peer(Generic[K, M]):
-    """See the module."""
+    """One side of an exchange of notices with an actor: it marks news, and its party hears what the actor says."""
 
     __slots__ = ("_cell", "marks", "number", "party")
 

@@ -63,7 +63,7 @@ class RestartWaiter(Protocol):
 
 
 class Account:
-    """See the module."""
+    """One client's account with one partition: its credit there, and the fate of what it did not await."""
 
     __slots__ = (
         "_dropped_below",

@@ -29,7 +29,7 @@ class _Turn:
 
 
 class Budget:
-    """See the module."""
+    """A number of bytes that the tasks of one owner take and return; they wait in FIFO order when it is exhausted."""
 
     __slots__ = ("_limit", "_queue", "waiting_bytes")
 

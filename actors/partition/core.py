@@ -92,7 +92,10 @@ READERS_SIFT_AT: Final = 64
 
 
 class PartitionCore:
-    """See the module. `is_abandoned` tells whether an asker waits no more, `load` how busy a waiting one is."""
+    """The state machine of one partition: commands and progress come in, effects go out.
+
+    `is_abandoned` says whether an asker waits no more, `load` how busy a waiting one is.
+    """
 
     def __init__(
         self,

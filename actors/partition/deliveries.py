@@ -30,7 +30,7 @@ NOTICE_LASTS_S: Final = 0.05
 
 
 class PartitionDeliveries:
-    """See the module. `load` tells how busy a waiting asker is."""
+    """What the parts of a core share about the partition's groups. `load` says how busy a waiting asker is."""
 
     def __init__(
         self,

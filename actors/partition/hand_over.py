@@ -16,7 +16,7 @@ from callboard.log.journal.journal import ProvenEnd
 
 @attrs.define(eq=False)
 class HandOver:
-    """See the module."""
+    """What one incarnation of a partition leaves to the next. Only the partition writes it."""
 
     carried: Carried = attrs.field(factory=Carried)
     """What its core hands on."""

@@ -77,7 +77,10 @@ Found = TypeVar("Found")
 
 
 class Partition(Actor[c.PartitionCommand]):
-    """See the module. A new instance per incarnation; `PartitionSpec` outlives it."""
+    """The actor of one partition: it feeds commands to the core and carries out the effects.
+
+    Each incarnation is a new instance; `PartitionSpec` outlives it.
+    """
 
     defers_interrupts = True
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class RetentionRules:
-    """See the module."""
+    """The part of the core that reconciles groups with retention, which drops records that they have not settled."""
 
     def __init__(self, deliveries: PartitionDeliveries) -> None:
         self._deliveries = deliveries

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class PartitionView:
-    """See the module."""
+    """The directory's peer of one partition: what the partition has said last."""
 
     __slots__ = ("_notes", "_peer", "failure", "has_files", "has_run", "port", "state")
 

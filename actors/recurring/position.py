@@ -33,7 +33,10 @@ AT_A_TIME: Final = 64
 
 
 class Position:
-    """See the module. It begins where an earlier incarnation of the actor had come to."""
+    """How far one schedule has published, and which instant is due next.
+
+    It begins where an earlier incarnation of the actor had come to.
+    """
 
     def __init__(self, schedule: Scheduled) -> None:
         record = schedule.record

@@ -66,7 +66,10 @@ class Served:
 
 
 class Recurring(Actor[RecurringCommand]):
-    """See the module. Without `publishes` it only says, when asked, how far schedules are."""
+    """The actor that publishes what is due of all schedules, with one task per schedule.
+
+    Without `publishes` it only says, when asked, how far schedules are.
+    """
 
     defers_interrupts = True
 

@@ -30,7 +30,7 @@ class _Armed(Slot):
 
 
 class ArmedTimers:
-    """See the module. Seconds of the monotonic clock, and of the wall clock since 1970."""
+    """All timers that are armed, by owner and number. Times are seconds: of the monotonic clock, or since 1970."""
 
     def __init__(self, now: float, wall: float) -> None:
         self._slots: dict[tuple[int, int], _Armed] = {}

@@ -35,7 +35,7 @@ class TimerCounts:
 
 
 class TimerWheel(Actor[WheelCommand]):
-    """See the module."""
+    """The actor that sleeps until the earliest moment that any owner has armed, and sends each owner what is due."""
 
     defers_interrupts = True
 

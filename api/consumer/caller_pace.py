@@ -17,7 +17,10 @@ UNITS_MAX: Final = 1_000_000
 
 
 class CallerPace:
-    """See the module. A *unit* is what the caller takes at a time, a message or a batch."""
+    """Measures how fast the caller of a consumer takes messages.
+
+    A *unit* is what the caller takes at a time, a message or a batch.
+    """
 
     def __init__(self, clock: Clock, limits: Limits) -> None:
         self._clock = clock

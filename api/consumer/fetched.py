@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 class FetchedMessages:
-    """See the module. `let_go` is called when some of it may be stale: it is to call `give_back_stale`."""
+    """Messages that a consumer has fetched and not handed over yet.
+
+    It calls `let_go` when some may be stale; that calls `give_back_stale`.
+    """
 
     def __init__(
         self,

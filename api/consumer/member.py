@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class GroupMember:
-    """See the module."""
+    """One consumer's membership in its group: it joins, rejoins and leaves, and knows what the consumer may read."""
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class PartitionTurns:
-    """See the module."""
+    """Chooses the partition that a consumer asks next."""
 
     def __init__(self, leases: ConsumerLeases, member: GroupMember) -> None:
         self._leases = leases

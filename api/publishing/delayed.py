@@ -64,7 +64,7 @@ A = TypeVar("A")
 
 
 class DelayedMessages:
-    """See the module. From `Topic.delayed`."""
+    """The messages of one topic that wait until they are due. `Topic.delayed` returns it."""
 
     __reduce_ex__ = refuse_copy
 

@@ -30,7 +30,7 @@ Pairs = tuple[tuple[int, int], ...]
 
 @attrs.frozen(kw_only=True)
 class Profile:
-    """See the module."""
+    """The profile of one day of traffic, as numbers. Every list holds pairs `(what, how many)`."""
 
     source: str
     bucket_s: int

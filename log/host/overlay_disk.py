@@ -513,7 +513,9 @@ class OverlayIncarnation(IncarnationBase):
 
 
 class OverlayDisk:
-    """See the module. It owns the lower disk, and closes it. Messages name it `root`, or as they name the lower one.
+    """A disk that reads the lower one and keeps writes in memory. It owns the lower disk and closes it.
+
+    Messages name it `root`, or as they name the lower one.
 
     `on_outdated` is called when a file that was listed has gone before it is opened: its owner is at work.
     """

@@ -84,7 +84,7 @@ from callboard.log.segments.small_files import opening_error, store_copy, sync_s
 
 @attrs.define(eq=False, repr=False, kw_only=True)
 class PartitionLog:
-    """See the module's docstring; `open` makes one. One owner, one task that stages; reads may come from any task."""
+    """The log of one partition, made by `open`. It has one owner and one task that stages; any task may read."""
 
     label: str
     _files: Incarnation

@@ -30,7 +30,7 @@ BY_CHANCE: Final = 24
 
 
 class TakesTurns:
-    """See the module."""
+    """A part of a run that checks who is served next, with a group and consumers of its own."""
 
     def __init__(self, world: World, draws: SeededEntropy, distribution: str, consumers: int) -> None:
         self.world = world

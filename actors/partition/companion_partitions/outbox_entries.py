@@ -24,7 +24,7 @@ from callboard.actors.partition.commands import OutboxEntry
 
 
 class OutboxEntries:
-    """See the module."""
+    """The entries of one outbox that are not forwarded yet, by number."""
 
     def __init__(self) -> None:
         self.next = 0

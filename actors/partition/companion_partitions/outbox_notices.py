@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class OutboxNotices:
-    """See the module."""
+    """One partition's peer of the forwarder: it reports how many entries its outbox has."""
 
     def __init__(self, spec: PartitionSpec) -> None:
         self._spec = spec

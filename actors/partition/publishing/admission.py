@@ -61,7 +61,7 @@ class Draft:
 
 
 class Admission:
-    """See the module. `begun`: see `producers`."""
+    """Decides for each append of a commit whether it is stored. `begun` is shared with later tables (`producers`)."""
 
     def __init__(
         self,

@@ -32,7 +32,7 @@ SWEPT_AT_ONCE: Final = 4
 
 @attrs.define(eq=False)
 class DedupTable:
-    """See the module. `window_us` None: no ids are looked at, and none are held."""
+    """The deduplication ids of one partition. While `window_us` is None it looks at no ids and holds none."""
 
     limit: int
     window_us: int | None = None

@@ -147,7 +147,9 @@ class Begun:
 
 
 class ProducerTable:
-    """See the module. `begun` is shared with later tables of this partition, as long as the process lives."""
+    """What one partition has stored of each producer. `begun` is shared with later tables of this partition, as long as
+    the process lives.
+    """
 
     def __init__(self, limit: int, begun: Begun | None = None, stamps: Stamps | None = None) -> None:
         self._limit = limit

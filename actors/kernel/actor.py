@@ -17,7 +17,7 @@ from callboard.log.plain import is_coroutine_function, refuse_copy
 if TYPE_CHECKING:
     from callboard.actors.kernel.batch import Batch
     from callboard.actors.kernel.cell import ActorStatistics
-    from callboard.actors.kernel.life import Life
+    from callboard.actors.kernel.life import ActorLife
     from callboard.actors.kernel.ref import ActorRef
     from callboard.actors.kernel.reply import Envelope, Reply
     from callboard.actors.kernel.system import ActorSystem
@@ -31,7 +31,7 @@ class Context(Generic[M]):
 
     __reduce_ex__ = refuse_copy
 
-    def __init__(self, system: ActorSystem, ref: ActorRef[M], incarnation: Life[M]) -> None:
+    def __init__(self, system: ActorSystem, ref: ActorRef[M], incarnation: ActorLife[M]) -> None:
         self._incarnation = incarnation
         self.system = system
         self.ref = ref

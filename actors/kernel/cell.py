@@ -22,13 +22,13 @@ import trio
 from callboard.actors.kernel.copying import CopyingMailbox, CopyingReply
 from callboard.actors.kernel.events import ActorEnded, ActorFailed, HookFailed, MessageDropped, call_guarded
 from callboard.actors.kernel.failures import describe, place, text_of
-from callboard.actors.kernel.life import Life
+from callboard.actors.kernel.life import ActorLife
 from callboard.actors.kernel.mailbox import Mailbox
 from callboard.actors.kernel.mailbox_spec import MailboxSpec
 from callboard.actors.kernel.party import Began, Failed, OpenPeer, Terminated
 from callboard.actors.kernel.rate import Rate
 from callboard.actors.kernel.reply import Envelope, LateReplies, Reply
-from callboard.actors.kernel.surroundings import Surroundings
+from callboard.actors.kernel.surroundings import ActorSurroundings
 from callboard.log import errors
 from callboard.log.plain import is_a, shown
 
@@ -73,7 +73,11 @@ class Cell(Generic[M]):
     """The part of one actor that survives restarts."""
 
     def __init__(
-        self, surroundings: Surroundings, path: str, mailbox: MailboxSpec, forget: Callable[[str], object]
+        self,
+        surroundings: ActorSurroundings,
+        path: str,
+        mailbox: MailboxSpec,
+        forget: Callable[[str], object],
     ) -> None:
         """Its system will `forget` the path when the cell closes."""
         self.surroundings = surroundings
@@ -90,7 +94,7 @@ class Cell(Generic[M]):
         else:
             self.mailbox = CopyingMailbox(path, mailbox, self._dropped, wire)
             self.new_reply = partial(CopyingReply, wire)
-        self.incarnation: Life[M] | None = None
+        self.incarnation: ActorLife[M] | None = None
         self.state = "new"
         self.number = 0
         self.restarts = 0

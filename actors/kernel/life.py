@@ -1,4 +1,4 @@
-"""Life: what a cell, the references to it and a context know of an incarnation."""
+"""ActorLife: what a cell, the references to it and a context know of an incarnation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from callboard.actors.kernel.reply import Envelope, Reply
 M = TypeVar("M")
 
 
-class Life(Protocol[M]):
+class ActorLife(Protocol[M]):
     """One life of an actor (`incarnation`)."""
 
     number: int

@@ -95,7 +95,7 @@ from callboard.log.errors import (
 from callboard.log.limits import GROUPS_MAX, TOPICS_MAX
 from callboard.log.removal import remove_tree
 from callboard.log.seams.disk import Disk, MakeDirectory, SyncDirectory
-from callboard.log.segments.small_files import opening_error
+from callboard.log.segments.wrong_kind import opening_error
 
 ALTER_TIMEOUT_S = 5.0
 """How long altering waits for a partition to take note; one that recovers takes note when it has."""

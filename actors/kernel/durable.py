@@ -44,7 +44,7 @@ from callboard.log.journal.journal_floor import (
 from callboard.log.journal.journal_recovery import Owner
 from callboard.log.offline.moved_folders import owner_of_folder
 from callboard.log.plain import shown
-from callboard.log.segments.small_files import opening_error
+from callboard.log.segments.wrong_kind import opening_error
 
 if TYPE_CHECKING:
     from callboard.actors.kernel.batch import Batch

@@ -97,7 +97,7 @@ from callboard.log.seams.entropy import Entropy
 from callboard.log.segments.filling import new_segment_id
 from callboard.log.segments.scanning import open_segment
 from callboard.log.segments.segment_file import SegmentFile, segment_path, segment_sizes
-from callboard.log.segments.small_files import wrong_kind
+from callboard.log.segments.wrong_kind import wrong_kind
 
 TOP_UPS_PER_RESERVE: Final = 2
 """What part of the reserve is written beyond it each time that it is topped up."""

@@ -20,7 +20,7 @@ from callboard.log.seams.disk import (
     Verb,
 )
 from callboard.log.segments.segment_file import NEW_SUFFIX, SEGMENT_SUFFIX, SegmentFile, segment_sizes
-from callboard.log.segments.small_files import wrong_kind_met
+from callboard.log.segments.wrong_kind import wrong_kind_met
 
 
 def may_have_named(error: PlanFailed) -> bool:

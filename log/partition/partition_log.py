@@ -73,13 +73,14 @@ from callboard.log.partition.tail_cache import TailCache
 from callboard.log.seams.clock import Clock
 from callboard.log.seams.disk import Close, Incarnation, Mark, Sync, Verb, Write
 from callboard.log.seams.entropy import Entropy
+from callboard.log.segments.committed_file import store_copy, sync_slots
 from callboard.log.segments.damage_record import DamageRecord
 from callboard.log.segments.index_file import index_room_verbs, index_store_verbs
 from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.reading import Reading, TimeSearch
 from callboard.log.segments.segment_file import SegmentFile
 from callboard.log.segments.segments import Damage, Gap, SegmentList, StoredSegment
-from callboard.log.segments.small_files import opening_error, store_copy, sync_slots
+from callboard.log.segments.wrong_kind import opening_error
 
 
 @attrs.define(eq=False, repr=False, kw_only=True)

@@ -60,6 +60,7 @@ from callboard.log.limits import OFFSET_JUMP_MAX, OFFSET_MAX
 from callboard.log.partition.rewriting import RewrittenRun, SegmentWriter
 from callboard.log.partition.survey import ensure_directory, survey
 from callboard.log.seams.disk import Close, Incarnation, Mark, SyncDirectory
+from callboard.log.segments.committed_file import store_copy
 from callboard.log.segments.damage_record import DAMAGES_NAME, DamageRecord
 from callboard.log.segments.index_file import new_index, trusted_index
 from callboard.log.segments.placing import BEGINNING_GONE, TOO_FAR, explains_ends, is_within_reach
@@ -67,7 +68,7 @@ from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.scanning import damages_of, ensure_open, holds_another, scan_from
 from callboard.log.segments.segment_file import SegmentFile, segment_sizes
 from callboard.log.segments.segments import UNKNOWN, Damage, SegmentList, StoredSegment
-from callboard.log.segments.small_files import read_whole, replace_whole, store_copy
+from callboard.log.segments.small_files import read_whole, replace_whole
 
 FOLDER_GONE: Final = "the folder of the log is gone"
 FOLDER_EXCHANGED: Final = "its folder holds another log, and its own is not there"

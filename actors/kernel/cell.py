@@ -28,7 +28,7 @@ from callboard.actors.kernel.mailbox_spec import MailboxSpec
 from callboard.actors.kernel.party import Began, Failed, OpenPeer, Terminated
 from callboard.actors.kernel.rate import Rate
 from callboard.actors.kernel.reply import Envelope, LateReplies, Reply
-from callboard.actors.kernel.surroundings import ActorSurroundings
+from callboard.actors.kernel.system_services import SystemServices
 from callboard.log import errors
 from callboard.log.plain import is_a, shown
 
@@ -74,19 +74,19 @@ class Cell(Generic[M]):
 
     def __init__(
         self,
-        surroundings: ActorSurroundings,
+        services: SystemServices,
         path: str,
         mailbox: MailboxSpec,
         forget: Callable[[str], object],
     ) -> None:
         """Its system will `forget` the path when the cell closes."""
-        self.surroundings = surroundings
+        self.services = services
         self.path = path
         self._forget = forget
         self.mailbox: Mailbox[M]
         self.new_reply: Callable[[LateReplies], Reply]
         """Makes the reply to a question that an `ActorRef` asks."""
-        wire = surroundings.wire if surroundings.wire is not None and surroundings.wire.covers(path) else None
+        wire = services.wire if services.wire is not None and services.wire.covers(path) else None
         self.wire = wire
         """With one, what is sent to it, and what it answers and says, is delivered as a copy."""
         if wire is None:
@@ -102,7 +102,7 @@ class Cell(Generic[M]):
         self.dropped = 0
         self.late_replies = 0
         self.dead_letters = 0
-        self.rate = Rate(surroundings.clock.monotonic())
+        self.rate = Rate(services.clock.monotonic())
         self.last_failure: str | None = None
         self.started_at_us: int | None = None
         self.loop: trio.lowlevel.Task | None = None
@@ -154,7 +154,7 @@ class Cell(Generic[M]):
     def to_dead_letters(self, message: M, reason: str) -> None:
         """Count `message` and add it to the dead letters."""
         self.dead_letters += 1
-        self.surroundings.dead_letters.add(self.path, message, reason)
+        self.services.dead_letters.add(self.path, message, reason)
 
     def _dropped(self, envelope: Envelope[M], error: errors.MailboxFull) -> None:
         reason = self.mailbox.when_full
@@ -163,7 +163,7 @@ class Cell(Generic[M]):
             envelope.reply.fail(error)
         self.to_dead_letters(envelope.message, reason)
         if self.dropped & (self.dropped - 1) == 0:
-            self.surroundings.events.emit(MessageDropped(self.path, reason, self.dropped))
+            self.services.events.emit(MessageDropped(self.path, reason, self.dropped))
 
     def _answer_questions(self, error: Callable[[], errors.CallboardError]) -> None:
         """Fail every waiting question; statements stay in the mailbox.
@@ -228,7 +228,7 @@ class Cell(Generic[M]):
         self._has_failed = Failed(cause)
         for peer in tuple(self.peers.values()):
             peer.hear(self._has_failed)
-        self.surroundings.events.emit(ActorFailed(self.path, describe(cause)))
+        self.services.events.emit(ActorFailed(self.path, describe(cause)))
 
     def revive(self) -> None:
         """A failed actor is restarted by hand: it takes messages again."""
@@ -236,7 +236,7 @@ class Cell(Generic[M]):
         self.mailbox.refuse(None)
 
     def _hook_failed(self, hook: str, problem: Exception) -> None:
-        events = self.surroundings.events
+        events = self.services.events
         events.emit(HookFailed(self.path, hook, describe(problem), place(problem), events.trace(problem)))
 
     def _failed(self, cause: BaseException) -> errors.RestartLimitReached:
@@ -285,7 +285,7 @@ class Cell(Generic[M]):
             for peer in peers.values():
                 calls.callback(peer.hear, notice)
             ended = ActorEnded(self.path, None if cause is None else describe(cause))
-            calls.callback(self.surroundings.events.emit, ended)
+            calls.callback(self.services.events.emit, ended)
 
     def watch(self, tell: Callable[[Terminated], object]) -> Callable[[], None]:
         """Call `tell` when the cell closes, at once if it is closed. Returns a function that ends the watch."""
@@ -297,7 +297,7 @@ class Cell(Generic[M]):
         return lambda: self._watchers.pop(key, None) and None
 
     def _tell(self, tell: Callable[[Terminated], object], notice: Terminated) -> None:
-        events = self.surroundings.events
+        events = self.services.events
         call_guarded(lambda: tell(notice), self.path, "watcher", events.emit, events.trace)
 
     # -- inspection -----------------------------------------------------------------------------------------
@@ -311,7 +311,7 @@ class Cell(Generic[M]):
             mailbox_depth=len(self.mailbox),
             mailbox_capacity=self.mailbox.capacity,
             received=self.received,
-            rate_per_s=self.rate.read(self.surroundings.clock.monotonic()),
+            rate_per_s=self.rate.read(self.services.clock.monotonic()),
             dropped=self.dropped,
             late_replies=self.late_replies,
             dead_letters=self.dead_letters,

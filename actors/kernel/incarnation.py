@@ -144,7 +144,7 @@ class ActorIncarnation(Generic[M]):
             self._call = _call
         await self._call(actor.started)
         self._ready(ready)
-        mailbox, limit = self.cell.mailbox, self.cell.surroundings.limits.receive_batch
+        mailbox, limit = self.cell.mailbox, self.cell.services.limits.receive_batch
         while not self._stop_requested:
             if not await mailbox.wait() or self._stop_requested:
                 continue
@@ -177,8 +177,8 @@ class ActorIncarnation(Generic[M]):
         cell = self.cell
         if not self._stop_requested:
             cell.state = "running"
-        cell.started_at_us = cell.surroundings.clock.wall_us()
-        cell.surroundings.events.emit(ActorStarted(cell.path, self.number))
+        cell.started_at_us = cell.services.clock.wall_us()
+        cell.services.events.emit(ActorStarted(cell.path, self.number))
         cell.tell_began()
         ready()
 
@@ -235,7 +235,7 @@ class ActorIncarnation(Generic[M]):
                 await trio.sleep_forever()
             mailbox = self.cell.mailbox
             if await mailbox.wait() and not self._stop_requested:
-                self._batch = Batch(mailbox, self.cell.surroundings.limits.receive_batch)
+                self._batch = Batch(mailbox, self.cell.services.limits.receive_batch)
                 self._items = iter(self._batch)
 
     def until_stop(self) -> trio.CancelScope:
@@ -322,7 +322,7 @@ class ActorIncarnation(Generic[M]):
         cell = self.cell
         error = ending.error
         cell.last_failure = "killed" if error is None else describe(error)
-        events = cell.surroundings.events
+        events = cell.services.events
         events.emit(
             IncarnationCrashed(
                 cell.path,

@@ -120,7 +120,7 @@ class ActorRef(Generic[M_contra]):
                 await self._cell.mailbox.put_waiting(envelope)
             return await reply.settled()
         seconds = seconds_of(timeout)
-        deadlines = self._cell.surroundings.deadlines
+        deadlines = self._cell.services.deadlines
         if not deadlines.kept or seconds in (0.0, math.inf):
             return await self._ask_in_scope(message, reply, seconds)
         deadline = trio.current_time() + seconds

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.actors.kernel.cell import Cell
 from callboard.actors.kernel.ref import ActorRef
-from callboard.actors.kernel.surroundings import ActorSurroundings
+from callboard.actors.kernel.system_services import SystemServices
 from callboard.log.errors import InternalError, InvalidArgument
 from callboard.log.limits import USUAL, Limits
 from callboard.log.plain import shown
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from callboard.log.seams.entropy import Entropy
 
 
-class ActorSystem(ActorSurroundings):
+class ActorSystem(SystemServices):
     """What all actors of one tree share. It runs nothing itself; supervisors do.
 
     Invariant Y1: at most one cell has a path.

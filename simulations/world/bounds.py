@@ -164,7 +164,7 @@ def _of_timers(cell: Any) -> Iterator[str]:
     if cell.incarnation._batch is not None:  # what it has in hand is on its way
         return
     wheel = cell.incarnation._actor
-    now = cell.surroundings.clock.monotonic()
+    now = cell.services.clock.monotonic()
     for peer in cell.peers.values():
         for timer in peer.party.known.values():
             if timer in peer.marks or timer.deadline > TICK_MAX / TICKS:

@@ -1,4 +1,4 @@
-"""ActorSurroundings: what the actors of one tree share and do not change: the seams, dead letters, events, deadlines."""
+"""SystemServices: what the actors of one tree share and do not change: the seams, dead letters, events, deadlines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from callboard.log.seams.entropy import Entropy
 
 
-class ActorSurroundings:
+class SystemServices:
     """What a cell uses of its system."""
 
     def __init__(

@@ -36,10 +36,9 @@ from typing import Any, Final, NamedTuple, TypeVar, get_args, get_origin, get_ty
 import attrs
 import cbor2
 
-from callboard.actors.kernel.cell import Terminated
 from callboard.actors.kernel.failures import DescribedError as DescribedError
 from callboard.actors.kernel.failures import describe
-from callboard.actors.kernel.peer import Began, Failed
+from callboard.actors.kernel.party import Began, Failed, Terminated
 from callboard.log.errors import CallboardError, InternalError, remade
 from callboard.log.limits import WIRE_CAUSES_MAX, WIRE_DEPTH_MAX
 

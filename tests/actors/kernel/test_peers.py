@@ -23,8 +23,6 @@ from callboard.actors.kernel import (
     notify_all,
     watch_marks,
 )
-from callboard.actors.kernel.batch import Batch
-from callboard.actors.kernel.reply import Envelope
 from callboard.actors.kernel.wire import DescribedError, Wire
 from callboard.actors.partition.port import unavailable
 from callboard.log.errors import InvalidArgument, MailboxFull

@@ -73,6 +73,7 @@ def test_commands_that_are_asked_name_their_answers():
         ),  # told
         *("SourcesEnded", "OutboxOpened", "WaitingOpened", "PublishesWait", "OpenAcks"),  # told
         *("OpenAccount", "Wanted", "Departed", "Acted"),  # told
+        *("GroupDecided", "TopicSchedules"),  # told
     }
 
 

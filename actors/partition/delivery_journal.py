@@ -25,6 +25,7 @@ from callboard.log.journal.journal_disk import error_of
 from callboard.log.journal.journal_floor import other_log_error, owner_of_journal
 from callboard.log.journal.journal_recovery import Owner
 from callboard.log.offline.repair import repair_journal
+from callboard.log.offline.wrong_kinds import is_wrong_file
 from callboard.log.seams.clock import wall_offset
 from callboard.log.seams.disk import Incarnation
 from callboard.log.segments.scanning import holds_another
@@ -35,6 +36,8 @@ GONE: Final = (
     "its folder is gone, and with it what the groups had settled and leased in the partition: all that is there is"
     " delivered again"
 )
+
+DISPLACED: Final = "something else was in the place of this file: what it said is lost"
 
 STRANGE: Final = (
     "its folder holds another log, which is moved to quarantine, and its own records are not there: all that the"
@@ -53,6 +56,7 @@ async def open_delivery_journal(
     makes no sense, `FormatTooNew`, `LogCorrupt` when the journal of a durable actor lies there, `StorageError`.
     """
     damage: LogCorrupt | None = None
+    displaced: list[str] = []
     if is_gone:
         _begin_anew(spec, context)
         damage = LogCorrupt(f"journal {spec.journal_directory}: {GONE}")
@@ -66,8 +70,13 @@ async def open_delivery_journal(
             raise
         damage = error
         try:
-            sizes = regular_sizes(await listed(files, spec.journal_directory))
-            if await holds_another(files, spec.journal_directory, sizes):
+            entries = await listed(files, spec.journal_directory)
+            displaced = [
+                f"{spec.journal_directory}/{entry.name}: {DISPLACED}"
+                for entry in entries
+                if is_wrong_file(entry)
+            ]
+            if await holds_another(files, spec.journal_directory, regular_sizes(entries)):
                 damage = LogCorrupt(f"journal {spec.journal_directory}: {STRANGE}")
                 # First, so that a crash before the end of this does not leave a journal that seems to be new.
                 ends = encode_named(_begin_anew(spec, context), spec.journal_directory)
@@ -81,7 +90,7 @@ async def open_delivery_journal(
             journal, states = await _opened(files, spec, context, is_damaged=True)
         else:
             journal, states = await _opened(files, spec, context, is_damaged=is_gone)
-    states.wrong_files = journal.wrong_files
+    states.wrong_files = [*displaced, *journal.wrong_files]
     if states.wrong_files and not states.lost_sequences:
         context.emit(JournalSalvaged(context.path, "; ".join(states.losses)))
     if states.lost_sequences:

@@ -1,13 +1,16 @@
 """Any file of a directory is damaged while it is closed: the files of logs, journals, the catalog, anything.
 
-What that costs is not known, so little is promised: no consumer is handed bytes that were never published, or a message
-of another topic; what cannot open or read says why, and never that Callboard is wrong; `verify` changes nothing; and
-what `repair` has repaired `verify` finds whole, when the disk has not failed meanwhile.
+Or something is in a wrong place, and nothing else is damaged: then `verify`, opening and `repair` name that place, and
+`repair` throws nothing away.
+
+What other damage costs is not known, so little is promised: no consumer is handed bytes that were never published, or a
+message of another topic; what cannot open or read says why, and never that Callboard is wrong; `verify` changes
+nothing; and what `repair` has repaired `verify` finds whole, when the disk has not failed meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -33,7 +36,7 @@ from callboard.simulations.scenarios.draws import (
     limits_of,
     one_of,
 )
-from callboard.simulations.scenarios.file_damages import KINDS, FileDamaging
+from callboard.simulations.scenarios.file_damages import CONTENT, KINDS, WRONG_PLACES, FileDamaging
 from callboard.simulations.scenarios.traffic import Traffic
 from callboard.simulations.violations import Violation
 from callboard.simulations.world import Machine, World
@@ -48,6 +51,9 @@ WAIT_S: Final = 0.3
 FULL_S: Final = 2.0
 """How long a disk is full at most."""
 UNCHANGED: Final = "verify changes nothing"
+NAMED: Final = "what is in a wrong place is named"
+OPENED: Final = ("catalog", "topics")
+"""What opening looks at."""
 
 
 class Keeper(DurableActor[int, int]):
@@ -81,6 +87,8 @@ class FileTraffic(Traffic):
     """What is there before the damage, what is damaged, and what an operator does then."""
 
     damages: tuple[str, ...] = ("flip",)
+    wrong_place: str = ""
+    """What is in a wrong place, in place of other damage."""
     cut: bool = False
     """Whether the power is lost before, in place of a closing in order."""
     steps: tuple[str, ...] = ("verify", "read", "repair", "open", "open")
@@ -110,6 +118,8 @@ class FileDamageLife:
         """Ids of topics, by name."""
         self._left: list[str] = []
         self._is_damaged = False
+        self._misplaced: list[str] = []
+        """What is in a wrong place, until something is opened, or repaired."""
         world.limits = limits_of(traffic.limits)
         world.disk.damage_budget.beyond = True
 
@@ -121,7 +131,10 @@ class FileDamageLife:
             if self._traffic.cut:
                 self._world.cut_power()
             damaging = FileDamaging(self._world.disk, self._earlier, self._entropy)
-            for kind in self._traffic.damages:
+            if self._traffic.wrong_place:
+                self._misplaced = damaging.misplace(self._traffic.wrong_place)
+                self._world.note(f"{self._traffic.wrong_place}: {', '.join(self._misplaced)}")
+            for kind in () if self._traffic.wrong_place else self._traffic.damages:
                 words = damaging.damage(kind)
                 if words is not None:
                     self._world.note(words)
@@ -240,9 +253,23 @@ class FileDamageLife:
         """Look for damage, and change nothing."""
         told: list[Progress] = []
         before = machine.disk.files()
-        await verify_directory(machine.disk, progress=told.append)
+        report = await verify_directory(machine.disk, progress=told.append)
+        if self._traffic.wrong_place != "folder missing":  # that only the catalog knows
+            self._expect_named("verify", [str(problem) for problem in report.problems])
         if machine.disk.files() != before:
             raise self._world.broken(Violation(UNCHANGED, "files differ afterwards"))
+
+    def _expect_named(self, who: str, told: Iterable[str]) -> None:
+        """All that is in a wrong place is named, or the log that it is a file of, unless the disk has failed."""
+        words = "\n".join(told)
+        left = [
+            place
+            for place in self._misplaced
+            if not (place in words or f" {place.rpartition('/')[0]}: " in words)
+        ]
+        if left and not self._world.fault_counts.total():
+            told_words = f"{self._traffic.wrong_place}: {who} does not name {left}, but {words!r:.200}"
+            raise self._world.broken(Violation(NAMED, told_words))
 
     async def _read_offline(self, machine: Machine) -> None:
         """Read each partition as another process does."""
@@ -266,8 +293,14 @@ class FileDamageLife:
     async def _repair(self, machine: Machine) -> None:
         disk, counts = machine.disk, self._world.fault_counts
         failed = sum(counts.values())
-        await repair_directory(disk, dry_run=True)
+        foretold = await repair_directory(disk, dry_run=True)
+        has_content = CONTENT in disk.files().values()
+        if self._traffic.wrong_place != "folder missing":
+            self._expect_named("repair --dry-run", map(str, foretold.actions))
+        self._misplaced.clear()
         await repair_directory(disk, accept=self._entropy.random() < 0.3, now_us=self._world.clock.wall_us())
+        if has_content and CONTENT not in disk.files().values():
+            raise self._world.broken(Violation(MENDED, "repair has thrown away what was in a wrong place"))
         report = await verify_directory(disk)
         left = [problem for problem in report.problems if problem.kind != "catalog"]
         if left and sum(counts.values()) == failed:
@@ -277,6 +310,21 @@ class FileDamageLife:
 
     async def _open(self, machine: Machine) -> None:
         """Open, and do everything that can be done with what is there."""
+        begun, misplaced = len(self._world.history), [*self._misplaced]
+        self._misplaced.clear()
+        try:
+            await self._use(machine)
+        except CallboardError as error:
+            self._world.note(f"opening: {error}")
+            raise
+        finally:
+            self._misplaced = [place for place in misplaced if place.startswith(OPENED)]
+            if not machine.dead:
+                told = self._world.history.entries[begun:]
+                self._expect_named("opening", [f"{entry.who}: {entry.detail}" for entry in told])
+            self._misplaced.clear()
+
+    async def _use(self, machine: Machine) -> None:
         async with machine.open_runtime() as runtime:
             for topic in runtime.topics():
                 await self._within(topic.describe)
@@ -293,6 +341,7 @@ class FileDamageLife:
 
     async def _open_full(self, machine: Machine) -> None:
         """Open while the disk has hardly any space, and has some again after a while."""
+        self._misplaced.clear()  # reported when there is space
         machine.disk.fill(one_of(self._entropy, (0, 200, 2_000)))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._heal_later, machine)
@@ -399,6 +448,7 @@ class DamagedFiles:
             visibility_s=one_of(entropy, (0.5, 10.0)),
             styles=(),
             damages=tuple(one_of(entropy, KINDS) for _ in range(between(entropy, 1, 4))),
+            wrong_place=one_of(entropy.fork("wrong place"), ("",) * 8 + WRONG_PLACES),
             cut=one_of(entropy, (False, False, True)),
             steps=steps,
             actors=one_of(entropy, (0, 0, 3)),

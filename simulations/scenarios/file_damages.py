@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from callboard.log.format.committed import COMMITTED_NAME
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
 from callboard.log.segments.segment_file import SEGMENT_SUFFIX, base_offset_of
 from callboard.simulations.scenarios.draws import between, one_of
@@ -55,6 +56,18 @@ KINDS: Final = (
 all bytes, both copies of the header, a file that is gone, one in place of another, under another name, under two, under
 a name far ahead, as it once was, a whole folder as it once was, a folder that is gone, a file that was not finished.
 """
+WRONG_PLACES: Final = (
+    "file for folder",
+    "folder for file",
+    "folders exchanged",
+    "committed exchanged",
+    "folder missing",
+)
+"""What has the wrong place, or none: a file has that of a folder, a folder that of a file, two folders of logs, or
+their files `committed`, have each other's, a folder of a log is gone.
+"""
+CONTENT: Final = b"what somebody has put here"
+"""What is in a file, or a folder, that has another's place."""
 FIRST_BYTES: Final = 500
 """Within these lie the first frames of a segment."""
 FAR: Final = (10**6, 1 << 40, 1 << 62)
@@ -155,6 +168,58 @@ class FileDamaging:
                 if path.rpartition("/")[0] == folder:
                     self._disk.plant_file(path, content)
         return f"{folder}: {kind}"
+
+    def misplace(self, kind: str) -> list[str]:
+        """Put something in a wrong place; returns the places that are to be named as wrong."""
+        files = self._disk.files()
+        logs = sorted({path.rpartition("/")[0] for path in files if path.endswith(SEGMENT_SUFFIX)})
+        of_topics = [log for log in logs if log.startswith("topics/")]
+        if not of_topics:
+            return []
+        match kind:
+            case "file for folder":
+                parts = one_of(self._entropy, logs).split("/")
+                place = "/".join(parts[: between(self._entropy, 1, len(parts))])
+                self._drop(place)
+                self._disk.plant_file(place, CONTENT)
+                return [place]
+            case "folder for file":
+                place = one_of(
+                    self._entropy, sorted(path for path in files if path.rpartition("/")[0] in logs)
+                )
+                self._drop(place)
+                self._disk.plant_file(f"{place}/inside", CONTENT)
+                return [place]
+            case "folder missing":
+                place = one_of(self._entropy, of_topics)
+                self._drop(place)
+                return [place]
+        depth = one_of(self._entropy, of_topics).count("/")
+        alike = [log for log in of_topics if log.count("/") == depth]
+        if len(alike) < 2:
+            return []
+        one = one_of(self._entropy, alike[:-1])
+        other = one_of(self._entropy, alike[alike.index(one) + 1 :])
+        if kind == "folders exchanged":
+            self._exchange(one, other)
+            return [one, other]
+        one, other = f"{one}/{COMMITTED_NAME}", f"{other}/{COMMITTED_NAME}"
+        self._exchange(one, other)
+        # A file that says nothing is nobody's.
+        return [place for place, content in ((one, files[other]), (other, files[one])) if any(content)]
+
+    def _drop(self, place: str) -> None:
+        """Remove a file or a folder with all that is in it, durably."""
+        folder, _, name = place.rpartition("/")
+        self._disk.tree.directory(folder).change({name: None})
+        self._disk.tree.directory(folder).sync()
+
+    def _exchange(self, one: str, other: str) -> None:
+        nodes = self._disk.tree.node(other), self._disk.tree.node(one)
+        for place, node in zip((one, other), nodes, strict=True):
+            folder, _, name = place.rpartition("/")
+            self._disk.tree.directory(folder).change({name: node})
+            self._disk.tree.directory(folder).sync()
 
     def _remove(self, path: str) -> None:
         self._disk.tree.unlink(path)

@@ -11,6 +11,7 @@ import pytest
 import trio
 
 import callboard
+from callboard.actors.notices import JournalSalvaged
 from callboard.cli.journals import with_contents
 from callboard.log.host.disk import HostDisk
 from callboard.log.offline.repair import RepairReport, repair_directory
@@ -208,6 +209,32 @@ async def test_a_delivery_journal_of_nothing_but_a_folder_begins_anew(
         async with runtime.topic("jobs").subscribe("group") as consumer:
             assert (await consumer.get()).offset == 0
         assert (await runtime.topic("jobs").publish(b"more", partition=0)).offset == 3
+
+
+async def test_opening_reports_a_folder_in_the_place_of_the_committed_file_of_a_delivery_journal(
+    autojump_clock: Any, world: Any
+) -> None:
+    """The records of the journal are there, and that they are all of them nothing says any more."""
+    async with world.open() as runtime:
+        topic = await world.topic_of(runtime, 3)
+        async with topic.subscribe("group") as consumer:
+            await (await consumer.get()).ack()
+    path = f"topics/{topic.topic_id}/0/delivery/committed"
+    world.disk.tree.unlink(path)
+    world.put(f"{path}/kept", b"content")
+    async with world.open() as runtime:
+        (partition,) = await runtime.topic("jobs").describe()
+        told = [
+            logged.event.damage for logged in runtime.events() if isinstance(logged.event, JournalSalvaged)
+        ]
+        assert len(told) == 1
+        assert path in told[0]
+        assert partition.damages == tuple(told)
+        async with runtime.topic("jobs").subscribe("group") as consumer:
+            assert (await consumer.get()).offset == 1
+    async with world.open() as runtime:
+        (partition,) = await runtime.topic("jobs").describe()
+        assert partition.damages == ()
 
 
 async def test_a_lock_that_is_no_file_is_refused_with_what_to_do(tmp_path: Path) -> None:

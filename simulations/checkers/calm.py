@@ -47,16 +47,23 @@ class Calm:
     def __init__(self, history: History) -> None:
         disturbed = _Disturbed({entry.topic for entry in history.of("publish")})
         self._times: list[float] = []
+        self._numbers: list[int] = []
         self._since: list[float] = []
         for entry in history.of(*DISTURBING):
             disturbed.see(entry)
             self._times.append(entry.time)
+            self._numbers.append(entry.number)
             self._since.append(disturbed.until)
 
     def since(self, time: float) -> float:
         """Since when, at `time`, nothing was disturbed. Later than `time` while something is."""
         index = bisect_right(self._times, time)
         return self._since[index - 1] if index else 0.0
+
+    def lasts(self, begin: HistoryEntry, time: float) -> bool:
+        """Whether nothing was disturbed from an entry on until `time`; in its own instant, something may be before it."""
+        index = bisect_right(self._times, time)
+        return not index or (self._since[index - 1] <= begin.time and self._numbers[index - 1] < begin.number)
 
 
 @attrs.define(eq=False)

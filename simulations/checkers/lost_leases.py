@@ -65,7 +65,7 @@ def check(history: History, surviving: Surviving, terms: Terms = DEFAULT) -> lis
 
 def _until(holder: HistoryEntry, entry: HistoryEntry, calm: Calm) -> float:
     """When the lease ends, as its consumer knows it; while a body runs, and nothing goes wrong, it does not."""
-    is_renewed = holder.detail == RECEIVING and calm.since(entry.time) < holder.time
+    is_renewed = holder.detail == RECEIVING and calm.lasts(holder, entry.time)
     return math.inf if is_renewed else holder.until
 
 

@@ -1,9 +1,9 @@
 """The scenario of a wall clock that is wrong for a while: a year ahead, or a year behind, and then right again.
 
-Meanwhile messages are published that expire, that have deduplication ids, that retention drops by age, and that recur.
-When the clock has been right for long enough, nothing is left of it: what has a time to live has expired, ids are new
-again, old segments are gone, schedules fire, and a group that was left meanwhile has expired. No due instant is
-published twice.
+Meanwhile messages are published that expire, that have deduplication ids, that retention drops by age, and that recur,
+and some are put off. When the clock has been right for long enough, nothing is left of it: what has a time to live has
+expired, what was put off comes again, ids are new again, old segments are gone, schedules fire, and a group that was
+left meanwhile has expired. No due instant is published twice.
 """
 
 from __future__ import annotations
@@ -43,6 +43,9 @@ OPENED_LONG_S: Final = 1.25 * 3600.0
 """It is open for this long then: more than the time that a group is left in any case, less than its expiry."""
 LONG_OPENINGS: Final = 3
 LEFT: Final = "left"
+LATER: Final = "later"
+"""The group that puts off its messages."""
+DELAY_S: Final = 60.0
 PAUSE_S: Final = 5.0
 LIVENESS_S: Final = 2 * AFTER_S
 IDLE_S: Final = 1.0
@@ -108,7 +111,8 @@ class _Wrong:
         self._ids: list[bytes] = []
         self._left = max(0, workload.openings)
         self._right_at = 0.0
-        self._next: dict[str, int] = {}
+        self._put_off: set[int] = set()
+        """In which rounds messages were put off."""
 
     async def set_clock(self) -> None:
         """Set it wrong, and right again, as often as it is to be; then all is to come to its end."""
@@ -161,6 +165,7 @@ class _Wrong:
                 nursery.start_soon(restart_failed, runtime, name="operator")
                 while not self._is_right.is_set():
                     await self._publish(old, offers, once)
+                    await self._put_off_one(runtime)
                     await self._world.rest(PAUSE_S)
                 if self._left:
                     await self._world.rest(OPENED_S)
@@ -172,6 +177,7 @@ class _Wrong:
                     await old.publish(b"later")
                     await self._world.rest(RETENTION_S / 8)
                 await self._look(old, end, offers, once, beats)
+                await self._look_at_put_off(runtime)
                 nursery.cancel_scope.cancel()
 
     async def _publish(self, old: Any, offers: Any, once: Any) -> None:
@@ -185,6 +191,28 @@ class _Wrong:
             if name not in self._ids:
                 self._ids.append(name)
                 await once.publish(name, dedup_id=name)
+
+    async def _put_off_one(self, runtime: Any) -> None:
+        """Once in each round."""
+        if self._rounds in self._put_off:
+            return
+        tasks = await runtime.create_topic("tasks")
+        await tasks.publish(b"task of round %d" % self._rounds)
+        self._put_off.add(self._rounds)
+        async with tasks.subscribe(LATER) as consumer:
+            while (message := await consumer.get(timeout=IDLE_S)) is not None:
+                await message.nack(delay=DELAY_S)
+
+    async def _look_at_put_off(self, runtime: Any) -> None:
+        if not self._put_off:
+            return
+        tasks = await runtime.create_topic("tasks")
+        async with tasks.subscribe(LATER) as consumer:
+            while (message := await consumer.get(timeout=IDLE_S)) is not None:
+                await message.ack()
+        (part,) = await tasks.describe()
+        if pending := sum(group.pending for group in part.groups):
+            raise self._broken(f"{pending} messages were put off by {DELAY_S:g} s hours ago, and do not come")
 
     async def _look(self, old: Any, end: int, offers: Any, once: Any, beats: Any) -> None:
         (part,) = await old.describe()

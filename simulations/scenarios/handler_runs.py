@@ -294,7 +294,8 @@ class HandlerWorkload(BrokerWorkload):
                 await consumer.release(message)
                 return
         except (trio.Cancelled, LeavesHandler):
-            if not message.settled:  # it is given back at once
+            # It is given back by a notice, which its partition takes before the lease runs out, however late.
+            if not message.settled:
                 operation, offsets = self.world.history.operation(), (message.offset,)
                 consumer._record("release", operation, message, offsets, attempts=(message.attempt,))
                 is_over = self.world.now >= message.deadline  # then giving back has no effect

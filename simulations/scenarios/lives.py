@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -12,11 +13,17 @@ from callboard.simulations.checkers import no_bugs
 from callboard.simulations.checkers.terms import DEFAULT
 from callboard.simulations.history.surviving import Surviving
 from callboard.simulations.scenarios.operator import OPERATOR_S, is_passing
+from callboard.simulations.violations import Violation
+from callboard.simulations.world import bounds
 
 if TYPE_CHECKING:
     from callboard.simulations.world import World
 
 HEAL_AT_S: Final = 20.0
+LARGEST_BYTES: Final = 1 << 16
+"""More than such a program publishes at a time."""
+AMID_STEPS: Final = ("event.", "fault")
+"""What the names of probes begin with that actors may pass amid a step of their own."""
 
 
 async def heal_in_time(world: World, at_s: float = HEAL_AT_S) -> None:
@@ -39,9 +46,21 @@ async def came_to_its_end(world: World, session: Callable[[], Awaitable[object]]
 
 
 async def live_until_done(world: World, session: Callable[[], Awaitable[object]]) -> None:
-    """Sessions until one comes to its end."""
+    """Sessions until one comes to its end. At the probes of clients it is looked inside."""
+    if world.inspect is None:
+        world.inspect = partial(_look_inside, world)
     while not await came_to_its_end(world, session):
         pass
+
+
+def _look_inside(world: World, probe: str) -> None:
+    problem = (
+        None
+        if world.machine is None or probe.startswith(AMID_STEPS)
+        else bounds.inside(world.machine, LARGEST_BYTES)
+    )
+    if problem is not None:
+        raise world.broken(Violation(bounds.PROMISE, problem))
 
 
 async def until_readable(world: World, topic: Any) -> None:

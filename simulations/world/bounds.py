@@ -7,6 +7,7 @@ costs as many steps as there are ranges of offsets.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from callboard.runtime import Runtime
     from callboard.simulations.world.world import Machine
 
+NOTHING_DUE: Final = -math.inf
+"""A time at which no delay is over: nothing is changed then."""
 PROMISE: Final = "every table, queue and cache is within its bound"
 SLACK_S: Final = 1e-6
 CLIENTS: Final = 5
@@ -104,6 +107,11 @@ def of_consumer(consumer: Consumer) -> str | None:
     left = sum(lease.left for lease in leases._leases)
     if leases.in_flight != left:
         return f"{consumer!r} counts {leases.in_flight} messages in flight, and has {left} (H1)"
+    asked = [*fetcher.questions.late.values(), *filter(None, [fetcher.questions.asked])]
+    kept = sum(each.limit for each in asked if not each.is_late)
+    if kept > max(0, leases.room()):
+        words = f"{leases.in_flight} messages in flight, of {leases.max_in_flight}, and has asked for {kept}"
+        return f"{consumer!r} has {words} (U2)"
     acks = fetcher.lazy_acks
     if len(acks.sent) > fetcher.session.limits.lazy_acks + SIDE_BY_SIDE:
         return f"{consumer!r} remembers {len(acks.sent)} acks that are not awaited"
@@ -178,16 +186,21 @@ def _of_timers(cell: Any) -> Iterator[str]:
 
 
 def _of_renewed(runtime: Runtime) -> Iterator[str]:
-    """A lease that a body has lasts no longer for its consumer than for its partition: others get the message then."""
+    """A lease that a body has lasts as long for its consumer, and no longer than for its partition: others get the
+    message then.
+    """
     for lease in runtime._session.renewed_leases._leases:
         partition = None if lease.due == NEVER else running(lease.port.ref._cell)
         for group in () if partition is None else partition._core.states:
             known = group.delivery.lease_of(lease.lease_id) if group.group_id == lease.group_id else None
             holder: Any = lease.holder
-            own = [each.deadline for each in holder._leases if each.lease_id == lease.lease_id]
-            believed = min([lease.deadline, *own])  # its consumer may have shortened it
-            if known is not None and believed > known.deadline + SLACK_S:
-                until = f"until {believed:.3f} s, and its partition until {known.deadline:.3f} s"
+            for own in holder._leases:
+                is_it = own.lease_id == lease.lease_id and own.port is lease.port
+                if is_it and own.deadline != lease.deadline:
+                    until = f"until {lease.deadline:.3f} s, and its consumer until {own.deadline:.3f} s"
+                    yield f"a body at {lease.port.label}@{lease.offset} has its lease {until}"
+            if known is not None and lease.deadline > known.deadline + SLACK_S:
+                until = f"until {lease.deadline:.3f} s, and its partition until {known.deadline:.3f} s"
                 yield f"a body at {lease.port.label}@{lease.offset} has its lease {until}"
 
 
@@ -231,12 +244,13 @@ def _of_group(label: str, group: GroupState, visible_end: int) -> Iterator[str]:
 
 
 def _ready_for(consumer: int, group: GroupState, visible_end: int) -> int:
-    """How many messages the consumer could be leased."""
+    """How many messages the consumer could be leased, of one more than consumers are notified."""
     withheld = group.withheld_from(consumer)
-    if withheld is None:
+    is_owner = group.ownership is None or consumer == group.ownership.owner
+    if withheld is None or not is_owner or group.is_handing_over or group.is_expired_full:
         return 0
     with group.delivery.without(withheld):
-        return group.delivery.ready_count(visible_end)
+        return group.delivery.leasable_count(NOTHING_DUE, visible_end, len(group.notified) + 1, consumer)
 
 
 def _of_choice(name: str, choice: KeyOrder, visible_end: int) -> Iterator[str]:

@@ -61,7 +61,7 @@ class Calm:
         return self._since[index - 1] if index else 0.0
 
     def lasts(self, begin: HistoryEntry, time: float) -> bool:
-        """Whether nothing was disturbed from an entry on until `time`; in its own instant, something may be before it."""
+        """Whether nothing was disturbed from an entry on until `time`, not even in its own instant behind it."""
         index = bisect_right(self._times, time)
         return not index or (self._since[index - 1] <= begin.time and self._numbers[index - 1] < begin.number)
 

@@ -194,8 +194,10 @@ class FileDamaging:
                 place = one_of(self._entropy, of_topics)
                 self._drop(place)
                 return [place]
-        depth = one_of(self._entropy, of_topics).count("/")
-        alike = [log for log in of_topics if log.count("/") == depth]
+        is_journal = one_of(self._entropy, of_topics).endswith("/delivery")
+        alike = [log for log in of_topics if log.endswith("/delivery") == is_journal]
+        if is_journal and "catalog" in logs:
+            alike.insert(0, "catalog")
         if len(alike) < 2:
             return []
         one = one_of(self._entropy, alike[:-1])

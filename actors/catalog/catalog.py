@@ -146,6 +146,7 @@ class Catalog(Actor[CatalogCommand]):
         self._schedules = ScheduleChanges(context, directory, decisions, self._launch)
         self._next_consumer = self._state.consumers_reserved
         await self._end_ephemeral_groups()
+        await self._directory.retire_coordinators_but(self._state.groups)
         await self._patterns.find_again()
         for topic in list(self._state.topics.values()):
             await self._directory.turn_to_launch(topic)
@@ -556,7 +557,7 @@ class Catalog(Actor[CatalogCommand]):
 
         await self._decisions.decide(decide)
         # The coordinator first: it would open the group again for its members.
-        await self._directory.retire_coordinator(record)
+        await self._directory.retire_coordinator(record.group_id)
         return Afterwards(partial(self._groups.close, latest))
 
     def _known_group(self, name: str) -> GroupRecord:

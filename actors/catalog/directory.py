@@ -8,7 +8,7 @@ idempotent, wherever a crash of the catalog broke them off: they start what is n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from contextlib import ExitStack
 from datetime import UTC
 from functools import partial
@@ -222,16 +222,10 @@ class Directory:
     def _read_by(self, record: GroupRecord) -> list[LiveTopic]:
         return [self._by_id[topic_id] for topic_id in record.topic_ids if topic_id in self._by_id]
 
-    def alter_delivery(self, record: GroupRecord, settings: DeliverySettings | None) -> None:
-        """Have the partitions that the group reads, and their incarnations to come, know its settings.
-
-        None: it has ended.
-        """
+    def alter_delivery(self, record: GroupRecord, settings: DeliverySettings) -> None:
+        """Have the partitions that the group reads, and their incarnations to come, know its settings."""
         for port in self.ports(record):
-            if settings is not None:
-                self._have_known(port, record.group_id, AlterDelivery(record.group_id, settings))
-            elif port in self._to_partitions:
-                self._to_partitions[port].withdraw(record.group_id)
+            self._have_known(port, record.group_id, AlterDelivery(record.group_id, settings))
 
     def alter_topic(self, live: LiveTopic, settings: TopicSettings) -> None:
         """The same for the settings of a topic."""
@@ -441,17 +435,24 @@ class Directory:
             self.route_dead_letters(record)
         return live
 
-    async def retire_coordinator(self, record: GroupRecord) -> None:
+    async def retire_coordinator(self, group_id: int) -> None:
         """Stop the group's coordinator, if it runs."""
-        if record.group_id in self._live_groups:
-            self._live_groups[record.group_id].is_over = True
-            if record.name in self._groups:
-                await self._groups.stop_child(record.name)
-            del self._live_groups[record.group_id]
-        self._group_news.pop(record.group_id, None)
-        self.alter_delivery(record, None)
-        self._to_router.withdraw(record.group_id)
+        if (live := self._live_groups.get(group_id)) is not None:
+            live.is_over = True
+            if live.spec.name in self._groups:
+                await self._groups.stop_child(live.spec.name)
+            del self._live_groups[group_id]
+        self._group_news.pop(group_id, None)
+        for notices in self._to_partitions.values():
+            notices.withdraw(group_id)
+        self._to_router.withdraw(group_id)
         self._tell_ending()
+
+    async def retire_coordinators_but(self, groups: Container[int]) -> None:
+        """Stop the coordinators of all other groups: an incarnation of the catalog that crashed has ended these."""
+        for group_id in self.live_groups():
+            if group_id not in groups:
+                await self.retire_coordinator(group_id)
 
     def _tell_ending(self) -> None:
         self._to_router.say(SourcesEnded())

@@ -8,6 +8,7 @@ import pytest
 import trio
 
 import callboard
+from callboard.actors.catalog.directory import Directory
 from callboard.actors.partition.commands import OpenGroup
 from callboard.log.limits import Limits
 from callboard.log.seams.disk import Create, Sync
@@ -38,6 +39,32 @@ async def test_states_of_groups_that_are_gone_are_cleared_at_the_start(
     async with in_memory.open() as runtime:
         await trio.sleep(0.1)
         assert (await in_memory.describe(runtime)).groups == ()
+
+
+async def test_a_group_whose_end_a_crash_broke_off_has_no_coordinator(
+    autojump_clock: Any, in_memory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next incarnation of the catalog stops it, and another group can have the name."""
+    retire = Directory.retire_coordinator
+
+    async def break_off(*_: object) -> None:
+        monkeypatch.setattr(Directory, "retire_coordinator", retire)
+        raise LookupError("a bug")
+
+    async with in_memory.open() as runtime:
+        topic = await runtime.create_topic("orders")
+        async with topic.subscribe("group"):
+            pass
+        assert "group" in runtime.tree().draw()
+        monkeypatch.setattr(Directory, "retire_coordinator", break_off)
+        with pytest.raises(callboard.ActorCrashed):
+            await runtime.group("group").delete()
+        await trio.sleep(10)
+        assert await runtime.groups() == ()
+        assert " group " not in runtime.tree().draw()
+        async with topic.subscribe("group") as consumer:
+            await topic.publish(b"one")
+            assert (await consumer.get()).value == b"one"
 
 
 async def test_the_journal_stays_short(autojump_clock: Any, in_memory: Any) -> None:

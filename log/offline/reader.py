@@ -381,7 +381,7 @@ class LogReader:
 
 def _unreadable(path: str, why: str) -> LogCorrupt:
     return LogCorrupt(
-        f"{path} is not believed: {why}. How far the partition may be read is therefore unknown. Open the directory for"
+        f"{path} is not believed: {why}. How far the partition may be read is not known. Open the directory for"
         " writing once, or run `callboard repair`: both rebuild the file.",
         path=path,
         offsets=None,

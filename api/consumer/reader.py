@@ -26,18 +26,16 @@ import trio
 from callboard.actors.catalog.directory import LiveTopic
 from callboard.actors.kernel import Question
 from callboard.actors.partition.commands import Describe, OffsetAt, PartitionStatistics, Read, WaitForVisible
-from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import Start, checked_start
 from callboard.arguments import check_flag
+from callboard.asking import ask_again, ended
 from callboard.consumer.notices import AwaitedPartitions
 from callboard.consumer.passes import LoopPass
 from callboard.log.errors import (
-    ActorCrashed,
     ActorStopped,
     InternalError,
     InvalidArgument,
     OffsetOutOfRange,
-    RuntimeClosed,
 )
 from callboard.log.limits import READ_BYTES_DEFAULT
 from callboard.log.plain import refuse_copy, shown, whole
@@ -198,23 +196,12 @@ class BatchReader:
         try:
             await self._awaited.ask(port.index, port.ref, WaitForVisible(offset))
         except ActorStopped as error:
-            raise self._stopped(port) from error
+            raise ended(f"reading {port.label}") from error
 
     async def _ask(self, index: int, command: Question[A]) -> A:
         port, self._has_asked = self._live.ports[index], True
         publisher_of(self._session, self._live).account_of(port).want()
-        while True:
-            try:
-                return await port.ref.ask(command)
-            except ActorCrashed:
-                continue
-            except ActorStopped as error:
-                raise self._stopped(port) from error
-
-    def _stopped(self, port: PartitionPort) -> RuntimeClosed:
-        return RuntimeClosed(
-            f"reading {port.label}: the runtime is closed or the topic was deleted. Open it again."
-        )
+        return await ask_again(port.ref, command, f"reading {port.label}")
 
 
 class RecordReader:

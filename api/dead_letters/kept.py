@@ -15,8 +15,9 @@ from callboard.actors.names import check_name
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.port import PartitionPort
 from callboard.arguments import check_flag
+from callboard.asking import ask_again
 from callboard.dead_letters.reasons import ReasonCounts
-from callboard.log.errors import ActorCrashed, ActorStopped, GroupNotFound, InvalidArgument, RuntimeClosed
+from callboard.log.errors import GroupNotFound, InvalidArgument
 from callboard.log.limits import OFFSET_MAX, READ_BYTES_DEFAULT
 from callboard.log.plain import is_a, is_plain_function, refuse_copy, shown, whole
 from callboard.log.seams.clock import wall_offset
@@ -204,12 +205,4 @@ class KeptLetters:
 
     async def _ask(self, port: PartitionPort, command: Question[A]) -> A:
         self._session.check_open()
-        while True:
-            try:
-                return await port.ref.ask(command)
-            except ActorCrashed:
-                continue
-            except ActorStopped as error:
-                raise RuntimeClosed(
-                    f"dead letters of {port.label}: the runtime is closed or the topic was deleted. Open it again."
-                ) from error
+        return await ask_again(port.ref, command, f"dead letters of {port.label}")

@@ -37,16 +37,15 @@ from callboard.actors.partition.choice.addressing import FOR_GROUP
 from callboard.actors.partition.companion_partitions import dead_letter_records as f
 from callboard.actors.partition.publishing.source_ids import REDRIVE_EPOCH
 from callboard.arguments import check_flag
+from callboard.asking import ask_again
 from callboard.consumer.fetcher import Fetcher
 from callboard.dead_letters.kept import check_choose, check_limit
 from callboard.dead_letters.reasons import ReasonCounts
 from callboard.log.errors import (
     ActorCrashed,
-    ActorStopped,
     CallboardError,
     GroupNotFound,
     InvalidArgument,
-    RuntimeClosed,
     TopicNotFound,
 )
 from callboard.log.format.columns import Columns
@@ -416,15 +415,7 @@ class DeadLetterTopic:
 
     async def _ask(self, port: PartitionPort, command: Question[A]) -> A:
         self._session.check_open()
-        while True:
-            try:
-                return await port.ref.ask(command)
-            except ActorCrashed:
-                continue
-            except ActorStopped as error:
-                raise RuntimeClosed(
-                    f"dead letters in {port.label}: the runtime is closed or the topic was deleted. Open it again."
-                ) from error
+        return await ask_again(port.ref, command, f"dead letters in {port.label}")
 
 
 async def ends_of(letters: DeadLetterTopic) -> Sequence[int]:

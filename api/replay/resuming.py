@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 from callboard.actors.catalog.directory import LiveTopic
 from callboard.actors.kernel import ActorRef, Question
 from callboard.actors.partition.commands import Describe, Flush, PartitionStatistics, Read
-from callboard.log.errors import ActorCrashed, ActorStopped, RuntimeClosed
+from callboard.asking import ask_again
 from callboard.log.limits import READ_BYTES_DEFAULT
 from callboard.replay.positions import ReplayPosition, last_position
 
@@ -59,13 +59,4 @@ async def _last_between(
 
 
 async def _ask(label: str, ref: ActorRef[Any], command: Question[A]) -> A:
-    while True:
-        try:
-            return await ref.ask(command)
-        except ActorCrashed:
-            continue
-        except ActorStopped as error:
-            raise RuntimeClosed(
-                f"looking for the end of the replay in {label}: the runtime is closed or the topic was deleted. Open"
-                " it again."
-            ) from error
+    return await ask_again(ref, command, f"looking for the end of the replay in {label}")

@@ -122,7 +122,9 @@ async def test_a_reader_may_go_on_in_a_dropped_segment(sized: Any) -> None:
     assert sized.log.start_offset > 0
 
 
-async def test_a_read_that_comes_while_segments_are_dropped_counts_what_it_misses(sized: Any) -> None:
+async def test_a_read_that_comes_while_segments_are_dropped_counts_what_it_misses(
+    autojump_clock: Any, sized: Any
+) -> None:
     """Also while the log still begins where it did, because others are yet to be unlinked."""
     await sized.log.close()
     log = await sized.open()
@@ -132,14 +134,17 @@ async def test_a_read_that_comes_while_segments_are_dropped_counts_what_it_misse
 
     def observe(owner: str, verb: str, path: str) -> None:
         if (verb, path) == ("unlink", oldest.file.path):
+            sized.disk.latency_s = 3600  # the next segment is unlinked later
             unlinked.set()
 
-    sized.disk.observer, sized.disk.latency_s = observe, 0.01
+    sized.disk.observer = observe
     async with trio.open_nursery() as nursery:
         nursery.start_soon(
             partial(log.retain, now_us=0, unsettled_from=ALL_SETTLED, drop_unread=False), name="retention"
         )
         await unlinked.wait()
+        await trio.testing.wait_all_tasks_blocked()
+        sized.disk.latency_s = 0
         found = await log.read(0, max_records=3)
         assert log.start_offset == 0
     assert log.start_offset > second.base_offset == found.batches[0].base_offset

@@ -11,6 +11,7 @@ NAMED = {"callboard", "callboard.lazy"}
 USED = {
     "actors",
     "arguments",
+    "asking",
     "background",
     "consumer",
     "dead_letters",

@@ -104,6 +104,14 @@ class Position:
         """The partition has come to know that the last one counts as fired at this instant."""
         self._fired_us = due_us
 
+    def begins_ahead(self, wall_us: int) -> bool:
+        """Whether it was made, or resumed, by a clock that was ahead."""
+        return is_ahead(self._passed_us, wall_us)
+
+    def begins(self, noticed_us: int) -> None:
+        """It counts as made, or resumed, when that was noticed."""
+        self._passed_us = min(self._passed_us, noticed_us)
+
     def look(self, rule: Rule, mono_us: int, wall_us: int) -> list[int]:
         """The first due instants that are to be published now, at most `AT_A_TIME`."""
         before, self._skew_us = self._skew_us, wall_us - mono_us

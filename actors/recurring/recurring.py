@@ -36,6 +36,7 @@ from callboard.actors.retry_pauses import RetryPauses
 from callboard.actors.timers.commands import LOOK_S, NEVER
 from callboard.actors.timing import Flag, Timers
 from callboard.log.errors import ActorStopped, CallboardError
+from callboard.log.format.stamps import Stamps
 
 if TYPE_CHECKING:
     from callboard.actors.kernel import Reply
@@ -164,6 +165,7 @@ class Recurring(Actor[RecurringCommand]):
             while not served.is_over:
                 if position.is_ahead(clock.wall_us()):
                     position.set_back(await calls.ask(served.port, c.LastSequence(served.record.schedule_id)))
+                await self._notice(served)
                 passed_over = position.passed_over
                 is_paused = served.record.is_paused
                 dues = (
@@ -190,7 +192,18 @@ class Recurring(Actor[RecurringCommand]):
         record = served.record
         rule = record.spec.rule(record.created_us, self._zones)
         served.position.fired(await self._calls.ask(served.port, c.LastSequence(record.schedule_id)))
+        await self._notice(served)
         return rule
+
+    async def _notice(self, served: Served) -> None:
+        """The partition keeps when it was noticed that a schedule was made, or resumed, by a clock that was ahead: each
+        later opening begins there.
+        """
+        position, now_us = served.position, self.context.clock.wall_us()
+        if position.begins_ahead(now_us):
+            since_us, stamps = served.record.since_us, Stamps()
+            stamps.replace(await self._calls.ask(served.port, c.NoticeStamps((since_us,))))
+            position.begins(stamps.believed(since_us, now_us))
 
     async def _look_at_all(self, reply: Reply | None) -> None:
         clock = self.context.clock

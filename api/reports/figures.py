@@ -462,7 +462,8 @@ def schedule_statistics(live: LiveSchedule) -> ScheduleStatistics:
     problem = stands.problem
     if not record.is_paused:
         try:
-            following = live.rule().after(max(stands.from_us, record.since_us))
+            is_heard = stands.since_us == record.since_us
+            following = live.rule().after(stands.from_us if is_heard else record.since_us)
         except InvalidArgument as error:  # its zone is not known on this machine
             problem = str(error)
     return ScheduleStatistics(

@@ -513,3 +513,28 @@ def test_what_is_noticed_is_bounded() -> None:
         stamps.notice((100 - number) * TOLERANCE_US, number)
     assert stamps.believed(99 * TOLERANCE_US, 77) == 1
     assert stamps.believed(100 * TOLERANCE_US, 77) == 77
+
+
+@pytest.mark.parametrize("begins", ["made", "resumed"])
+async def test_a_schedule_that_begins_in_a_wrong_year_misses_no_more_than_others(
+    autojump_clock: Any, world: Any, begins: str
+) -> None:
+    """What was due while the directory was closed comes as `missed` says, also when its processes were killed."""
+    async with world.doomed() as runtime:
+        topic = await runtime.create_topic("orders")
+        if begins == "resumed":
+            schedule = await topic.schedule("hourly", value=b"", every=HOUR_S, missed="all")
+            await schedule.pause()
+            await in_a_wrong_year(world, schedule.resume())
+        else:
+            await in_a_wrong_year(world, topic.schedule("hourly", value=b"", every=HOUR_S, missed="all"))
+    for fired in range(5):
+
+        async def look(runtime: Any, fired: int = fired) -> None:
+            await trio.sleep(1)
+            assert len(await world.values(runtime)) == fired
+            (statistics,) = (await runtime.stats()).schedules
+            assert (statistics.next_due,) == runtime.schedules()[0].next(1)
+
+        await opened_often(world, 1, look)
+        await trio.sleep(HOUR_S)

@@ -194,6 +194,7 @@ class ActorIncarnation(Generic[M]):
                 if not reply.done:
                     reply.keep_in(self._open)
 
+    @trio.lowlevel.enable_ki_protection  # a message that has left the mailbox must not be lost in between
     async def next_envelope(self) -> Envelope[M]:
         """For `Context.next`."""
         if not self._is_function:

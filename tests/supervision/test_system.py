@@ -1,5 +1,6 @@
 """The whole system: opening, closing, exceptions and cancellation from every side (T1 to T4)."""
 
+import functools
 import gc
 import itertools
 import signal
@@ -494,6 +495,30 @@ def test_an_interrupt_reaches_a_users_actor(seams):
     with pytest.raises(KeyboardInterrupt):
         trio.run(main)
     assert met == []
+
+
+def test_an_interrupt_is_not_raised_while_a_function_takes_a_message(seams):
+    """Ctrl-C that comes while a message moves from the mailbox into a function's hands is raised elsewhere."""
+    met = []
+
+    async def taker(context):
+        try:
+            met.append((await context.next()).message)
+        except KeyboardInterrupt:
+            met.append("interrupted")
+
+    async def main():
+        async with open_system(
+            SupervisorSpec(name="a", children=(ChildSpec(name="t", start=taker),)), **seams
+        ) as s:
+            mailbox = s.actor("t")._cell.mailbox
+            mailbox.trap = functools.partial(signal.raise_signal, signal.SIGINT)
+            await s.actor("t").tell(1)
+            await trio.sleep_forever()
+
+    with pytest.raises(KeyboardInterrupt):
+        trio.run(main)
+    assert met == [1]
 
 
 @pytest.mark.parametrize("while_opening", [False, True])

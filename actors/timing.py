@@ -10,13 +10,13 @@ timer's flag is set, which wakes the owner's task.
 
 Invariants
 ----------
-T4  An owner's flag is set for a moment that has come by the clock, whatever the wheel says, and `has_come` says so once
-    for each arming.
-T6  An armed timer is known to the wheel, or is on its way there, with a moment that is not after its own; after a crash
-    of the wheel it is on its way again.
-T7  Only an owner with such timers is among the wheel's peers.
-T8  No wait returns because the wheel has ended: a loop around it would never end. An actor waits to be cancelled with
-    its runtime, which ends with the wheel; a client, which may outlive it, gets an error.
+TM4  An owner's flag is set for a moment that has come by the clock, whatever the wheel says, and `has_come` says so
+     once for each arming.
+TM6  An armed timer is known to the wheel, or is on its way there, with a moment that is not after its own; after a
+     crash of the wheel it is on its way again.
+TM7  Only an owner with such timers is among the wheel's peers.
+TM8  No wait returns because the wheel has ended: a loop around it would never end. An actor waits to be cancelled with
+     its runtime, which ends with the wheel; a client, which may outlive it, gets an error.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Timer:
             self._timers.tell(self)
 
     def has_come(self) -> bool:
-        """Whether its moment has come; says so once (T4)."""
+        """Whether its moment has come; says so once (TM4)."""
         if self.now() >= self.deadline:
             self.cancel()
             return True
@@ -124,7 +124,7 @@ class Timer:
         self.cancel()
 
     async def wait(self) -> None:
-        """Until its moment has come, also when it is armed anew meanwhile. When the wheel has ended: T8."""
+        """Until its moment has come, also when it is armed anew meanwhile. When the wheel has ended: TM8."""
         while not self.has_come():
             if self._timers.has_ended:
                 await self._timers.wait_in_vain()

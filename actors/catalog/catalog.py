@@ -13,7 +13,7 @@ asks partitions and coordinators. Coordinators ask it from tasks of their own.
 
 Invariants
 ----------
-K1  It runs in a system that has a disk.
+CA1  It runs in a system that has a disk.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Catalog(Actor[CatalogCommand]):
         """Rebuild the state, then begin to carry out everything it has decided."""
         context = self.context
         if context.disk is None:
-            raise InternalError("the catalog was started in a system without a disk", invariant="K1")
+            raise InternalError("the catalog was started in a system without a disk", invariant="CA1")
         self._disk = context.disk
         self._operations = CatalogOperations(context, self._operation_failed)
         files = await context.disk.incarnate("catalog")
@@ -425,7 +425,7 @@ class Catalog(Actor[CatalogCommand]):
         consumer, self._next_consumer = self._next_consumer, self._next_consumer + 1
         record = self._state.group(message.name)
         if record is None:
-            raise InternalError(f"group {message.name!r} went while it was joined", invariant="K2")
+            raise InternalError(f"group {message.name!r} went while it was joined", invariant="DE2")
         await self._directory.launch_coordinator(record)
         return ConsumerAdmission(record.group_id, consumer)
 

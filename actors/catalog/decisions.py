@@ -2,9 +2,9 @@
 
 Invariants
 ----------
-K2  The state changes only when the journal has what changes it: decisions are tried on a copy, in the order in which
-    they came, and the copy becomes the state when they are synced. All of them succeed or fail together, but for those
-    that were refused.
+DE2  The state changes only when the journal has what changes it: decisions are tried on a copy, in the order in which
+     they came, and the copy becomes the state when they are synced. All of them succeed or fail together, but for those
+     that were refused.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Decisions:
     # -- deciding
 
     async def decide(self, decide: Decide) -> None:
-        """What `decide` makes of the state is journalled, then applied: from here on it is decided (K2).
+        """What `decide` makes of the state is journalled, then applied: from here on it is decided (DE2).
 
         Raises what `decide` raises, and `StorageError`.
         """
@@ -154,7 +154,7 @@ class Decisions:
         if decision.error is not None:
             raise decision.error
         if not decision.is_stored:
-            raise InternalError("the catalog broke off before it had decided", invariant="K2")
+            raise InternalError("the catalog broke off before it had decided", invariant="DE2")
 
     async def _decide_together(self, decisions: Sequence[_Decision]) -> None:
         draft, records = self.state.copy(), []

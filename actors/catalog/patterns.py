@@ -6,9 +6,9 @@ reads too many, it passes the topic over, and reports that.
 
 Invariants
 ----------
-N1  A group of a pattern reads exactly the topics that match, are not passed over, and are not being deleted.
-N2  No such group reads a topic for dead letters, unless that was asked for; nor ever the one of its own dead letters.
-N3  A topic that came after the group is read from its beginning, whatever the group's `start` says.
+PT1  A group of a pattern reads exactly the topics that match, are not passed over, and are not being deleted.
+PT2  No such group reads a topic for dead letters, unless that was asked for; nor ever the one of its own dead letters.
+PT3  A topic that came after the group is read from its beginning, whatever the group's `start` says.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def matching(
     topics: Iterable[TopicRecord],
     group: GroupRecord | None = None,
 ) -> Choice:
-    """Of these topics, those that a group of the pattern reads besides what it does already (N1, N2)."""
+    """Of these topics, those that a group of the pattern reads besides what it does already (PT1, PT2)."""
     known = set(() if group is None else group.topic_ids)
     taken: list[TopicRecord] = []
     passed: list[TopicPassedOver] = []
@@ -75,7 +75,7 @@ def _problem(
 
 
 def found_topics(found: CatalogState, topics: Iterable[TopicRecord]) -> list[Event]:
-    """What is to be decided so that every group of a pattern reads those of the topics that it has to (N1, N3)."""
+    """What is to be decided so that every group of a pattern reads those of the topics that it has to (PT1, PT3)."""
     topics = list(topics)
     return [
         (GROUP_FOUND, group.group_id, topic.topic_id)

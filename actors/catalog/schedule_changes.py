@@ -43,7 +43,7 @@ class ScheduleChanges:
         schedules, ports = self._directory.schedules, self._launch(record).ports
         schedules.follow(ports, record.schedules, made=made if is_new else None)
         if schedules.get(made.schedule_id) is None:
-            raise InternalError(f"schedule {spec.name!r} of topic {name!r} is not served", invariant="K2")
+            raise InternalError(f"schedule {spec.name!r} of topic {name!r} is not served", invariant="DE2")
         return made.schedule_id
 
     async def change(self, message: RemoveSchedule | PauseSchedule) -> None:

@@ -159,7 +159,7 @@ class Delivery(FailingState):
             else:
                 rows += self._take(start, stop)
         if merged(rows) != tuple(ranges):
-            raise InternalError(f"{ranges} were chosen, and only {rows} may be leased", invariant="D3")
+            raise InternalError(f"{ranges} were chosen, and only {rows} may be leased", invariant="DS3")
         lease_id = self.next_lease_id
         lease = self._hold(lease_id, consumer, deadline, rows, now).to_lease(lease_id)
         if self.max_deliveries is not None:
@@ -188,7 +188,7 @@ class Delivery(FailingState):
         was leased too, by receipts that are settled or over: it becomes ready. Raises InternalError for a used id.
         """
         if lost.lease_id < self.next_lease_id:
-            raise InternalError(f"lease {lost.lease_id} is in the journal", invariant="D4")
+            raise InternalError(f"lease {lost.lease_id} is in the journal", invariant="DS4")
         wanted = self.unsettled(row[:2] for row in lost.ranges)
         for held in self.leases():
             if over := [part for start, stop in wanted for part in _common(held.ranges, start, stop)]:
@@ -282,7 +282,7 @@ class Delivery(FailingState):
         return list(found.items())
 
     def _step_over(self, stop: int) -> int:
-        """Move next to `stop` or past the settled settled_range before it; returns where the fresh range ends."""
+        """Move next to `stop`, or past the settled range before it; returns where the fresh range ends."""
         settled_range = self._settled.first_from(self.next)
         if settled_range is None or settled_range[0] > stop:
             self.next = stop
@@ -482,7 +482,7 @@ class Delivery(FailingState):
     # -- events ---------------------------------------------------------------------------------------------
 
     def take_events(self) -> list[Event]:
-        """The events since the last call, to be journalled. Raises InternalError when D1 or D2 does not hold."""
+        """The events since the last call, to be journalled. Raises InternalError when DS1 or DS2 does not hold."""
         held = self.leased + self._passed.count + self._ready.count + self._delayed.count
         if self._settled.rows or not 0 <= self.floor <= self.next or held != self.next - self.floor:
             self._check_cheaply()

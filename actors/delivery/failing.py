@@ -31,10 +31,10 @@ that have failed before are not leased (`is_full`).
 
 Invariants:
 
-- F1  The numbers of dead letters rise with the order of failure, and none is used twice in one numbering. Should all
-      that was known of the numbers be lost, another numbering begins.
-- F2  Dead letters and leased records in their last attempt number at most `dead_max`, unless settings were altered.
-- F3  No record dies without a nack or reject of its own, or an attempt that had it alone, unless it has expired.
+- FL1  The numbers of dead letters rise with the order of failure, and none is used twice in one numbering. Should all
+       that was known of the numbers be lost, another numbering begins.
+- FL2  Dead letters and leased records in their last attempt number at most `dead_max`, unless settings were altered.
+- FL3  No record dies without a nack or reject of its own, or an attempt that had it alone, unless it has expired.
 """
 
 from __future__ import annotations
@@ -131,9 +131,9 @@ class FailingState(DeliveryState):
         self.next_dead = 0
         """The number of the next dead letter, or `first_dead` if that is above."""
         self.first_dead = 0
-        """The numbers that this life of the partition gives begin here (F1)."""
+        """The numbers that this life of the partition gives begin here (FL1)."""
         self.numbering = 0
-        """The id of this count of dead letters: another one counts from 0 again (F1). 0 for one that an older version
+        """The id of this count of dead letters: another one counts from 0 again (FL1). 0 for one that an older version
         began."""
         self.dead_lettered = 0
         """Records that died, since the group began."""
@@ -213,7 +213,7 @@ class FailingState(DeliveryState):
         return min(self.floor, min((letter.offset for letter in self._dead), default=self.floor))
 
     def _room(self) -> int:
-        """Dead letters that may still come, less those that leased records may become (F2)."""
+        """Dead letters that may still come, less those that leased records may become (FL2)."""
         room = self.dead_max - self.failed
         if self.max_deliveries == 1:
             return room - self.leased
@@ -223,7 +223,7 @@ class FailingState(DeliveryState):
         return room - sum([self._last_attempts(self._leases[lease_id].rows) for lease_id in self._reserving])
 
     def has_room_for(self, lease_id: int, ranges: Sequence[OffsetRange]) -> bool:
-        """Whether these may be kept as dead letters, beside those that other leased records may become (F2)."""
+        """Whether these may be kept as dead letters, beside those that other leased records may become (FL2)."""
         room, lease = self._room(), self._leases.get(lease_id)
         if lease is not None:  # its own place is reserved
             room += sum([self._last_attempts(lease.overlapping(start, stop)) for start, stop in ranges])

@@ -6,9 +6,9 @@ id.
 
 Invariants
 ----------
-N1  At most `FAILURE_RANGES_MAX` ranges are kept, `FAILED_IN_MAX` consumers of each record, and `NAMED_CONSUMERS_MAX`
-    names.
-N2  What is kept of a record is never later than its first failure that was noted.
+FN1  At most `FAILURE_RANGES_MAX` ranges are kept, `FAILED_IN_MAX` consumers of each record, and `NAMED_CONSUMERS_MAX`
+     names.
+FN2  What is kept of a record is never later than its first failure that was noted.
 """
 
 from __future__ import annotations

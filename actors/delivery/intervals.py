@@ -6,10 +6,10 @@ per column (`starts`, `stops`, then the values); chunks keep an insertion in the
 
 Invariants, checked by `check()`:
 
-- I1  Rows are sorted and disjoint: every start < its stop <= the next start.
-- I2  Neighbours are merged: two rows that touch differ in their values (so a set has no two rows that touch).
-- I3  No chunk is empty or longer than `CHUNK_ROWS_MAX`, and `heads` holds the first start of each.
-- I4  `count` is the sum of all lengths, `counts` holds that of each chunk, and `rows` is the number of rows.
+- IM1  Rows are sorted and disjoint: every start < its stop <= the next start.
+- IM2  Neighbours are merged: two rows that touch differ in their values (so a set has no two rows that touch).
+- IM3  No chunk is empty or longer than `CHUNK_ROWS_MAX`, and `heads` holds the first start of each.
+- IM4  `count` is the sum of all lengths, `counts` holds that of each chunk, and `rows` is the number of rows.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class IntervalMap:
     # -- changing -------------------------------------------------------------------------------------------
 
     def put(self, start: int, stop: int, *values: Any) -> None:
-        """Put a range where there is none, merging it with neighbours of the same values (I2)."""
+        """Put a range where there is none, merging it with neighbours of the same values (IM2)."""
         row = (start, stop, *values)
         self.count += stop - start
         chunks = self._chunks
@@ -144,7 +144,7 @@ class IntervalMap:
             return
         at, index = self._locate(start)
         if at < len(chunks) and chunks[at][0][index] < stop:
-            raise InternalError(f"range [{start}, {stop}) is put over another one", invariant="I1")
+            raise InternalError(f"range [{start}, {stop}) is put over another one", invariant="IM1")
         left, left_index = (at, index - 1) if index else (at - 1, -1)
         joins_left = left >= 0 and self._touches(left, left_index, 1, start, values)
         joins_right = at < len(chunks) and self._touches(at, index, 0, stop, values)
@@ -262,7 +262,7 @@ class IntervalMap:
         self._counts.append(count)
 
     def _splice(self, at: int, start: int, stop: int, rows: Sequence[Row]) -> None:
-        """Replace rows `start` to `stop` of chunk `at` by `rows` (at most two), keeping I3."""
+        """Replace rows `start` to `stop` of chunk `at` by `rows` (at most two), keeping IM3."""
         chunk = self._chunks[at]
         self.rows += len(rows) - (stop - start)
         self._counts[at] += length_of(rows)
@@ -294,7 +294,7 @@ class IntervalMap:
             self._split(at)
 
     def _split(self, at: int) -> None:
-        """Make two chunks of one (I3)."""
+        """Make two chunks of one (IM3)."""
         chunk = self._chunks[at]
         half = len(chunk[0]) // 2
         self._chunks.insert(at + 1, tuple(column[half:] for column in chunk))
@@ -325,7 +325,7 @@ class IntervalMap:
         return copy
 
     def load(self, columns: Sequence[bytes]) -> None:
-        """Replace everything by what `columns()` once gave. Raises ValueError when I1 or I2 would not hold."""
+        """Replace everything by what `columns()` once gave. Raises ValueError when IM1 or IM2 would not hold."""
         for _ in self.load_in_steps(columns):
             pass
 
@@ -374,27 +374,27 @@ class IntervalMap:
         for place, chunk in enumerate(self._chunks):
             starts, stops = chunk[:2]
             if not 0 < len(starts) <= CHUNK_ROWS_MAX or any(len(column) != len(starts) for column in chunk):
-                raise InternalError("a chunk is empty or too long", invariant="I3")
+                raise InternalError("a chunk is empty or too long", invariant="IM3")
             if not all(map(lt, starts, stops)) or not all(map(le, stops, islice(starts, 1, None))):
-                raise InternalError("ranges are empty, unsorted or overlap", invariant="I1")
+                raise InternalError("ranges are empty, unsorted or overlap", invariant="IM1")
             if last and last[1][-1] > starts[0]:
-                raise InternalError("ranges are empty, unsorted or overlap", invariant="I1")
+                raise InternalError("ranges are empty, unsorted or overlap", invariant="IM1")
             if _touches_its_equal(chunk) or (last and _touches_its_equal(_seam(last, chunk))):
-                raise InternalError("touching ranges of equal values", invariant="I2")
+                raise InternalError("touching ranges of equal values", invariant="IM2")
             if len(self._heads) <= place or self._heads[place] != starts[0]:
-                raise InternalError("chunk heads differ from the chunks", invariant="I3")
+                raise InternalError("chunk heads differ from the chunks", invariant="IM3")
             length = sum(stops) - sum(starts)
             if len(self._counts) <= place or self._counts[place] != length:
-                raise InternalError("the counts of chunks differ from the chunks", invariant="I4")
+                raise InternalError("the counts of chunks differ from the chunks", invariant="IM4")
             rows += len(starts)
             count += length
             last = chunk
             if not (place + 1) % CHUNKS_PER_STEP:
                 yield
         if not len(self._chunks) == len(self._heads) == len(self._counts):
-            raise InternalError("there are heads or counts of no chunk", invariant="I3")
+            raise InternalError("there are heads or counts of no chunk", invariant="IM3")
         if self.rows != rows or self.count != count:
-            raise InternalError("counters differ from the ranges", invariant="I4")
+            raise InternalError("counters differ from the ranges", invariant="IM4")
 
 
 def _seam(before: tuple[array[Any], ...], behind: tuple[array[Any], ...]) -> tuple[array[Any], ...]:

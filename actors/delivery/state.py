@@ -16,13 +16,13 @@ settlement with that receipt still counts. Tag 0 is no lease.
 
 Invariants, all checked by `check_invariants()`, the cheap ones (marked *) each time the events are taken:
 
-- D1* `0 <= floor <= next`, and both are as high as they can be: neither names a settled offset.
-- D2* Conservation: leased + passed + ready + delayed + settled offsets between floor and next number `next - floor`.
-- D3  The states are disjoint; leased, passed, ready and delayed offsets lie between floor and next.
-- D4  Every lease holds at least one offset, and its id is below `next_lease_id`; ids only grow, so none is used twice.
-- D5  Every lease has an entry in the expiry heap that is due no later than the lease; every delayed offset has one
-      in the due heap.
-- D6  `leased` is the number of offsets in all leases.
+- DS1* `0 <= floor <= next`, and both are as high as they can be: neither names a settled offset.
+- DS2* Conservation: leased + passed + ready + delayed + settled offsets between floor and next number `next - floor`.
+- DS3  The states are disjoint; leased, passed, ready and delayed offsets lie between floor and next.
+- DS4  Every lease holds at least one offset, and its id is below `next_lease_id`; ids only grow, so none is used twice.
+- DS5  Every lease has an entry in the expiry heap that is due no later than the lease; every delayed offset has one in
+       the due heap.
+- DS6  `leased` is the number of offsets in all leases.
 """
 
 from __future__ import annotations
@@ -334,7 +334,7 @@ class DeliveryState:
             del self._leases[lease_id]
 
     def _pass_over(self, stop: int) -> None:
-        """What is untouched below `stop` becomes passed; next moves there, or past the settled offsets there (D1)."""
+        """What is untouched below `stop` becomes passed; next moves there, or past the settled offsets there (DS1)."""
         for start, end in self._settled.missing(self.next, stop):
             self._passed.add(start, end)
         settled_range = self._settled.first_from(stop)
@@ -370,13 +370,13 @@ class DeliveryState:
         for lease_id in emptied:
             del self._leases[lease_id]
         if wanted:
-            raise InternalError(f"{wanted} offsets of [{start}, {stop}) are in no state", invariant="D3")
+            raise InternalError(f"{wanted} offsets of [{start}, {stop}) are in no state", invariant="DS3")
         if stop > self.next:
             rows.append((max(start, self.next), stop, 0))
         return sorted(rows)
 
     def _settle(self, start: int, stop: int) -> None:
-        """Offsets that are in no other state any more become settled; floor and next move as far as they can (D1)."""
+        """Offsets that are in no other state any more become settled; floor and next move as far as they can (DS1)."""
         settled = self._settled
         if self._failures is not None and self._failures.ranges.rows:
             self._failures.forget(start, stop)
@@ -510,11 +510,11 @@ class DeliveryState:
         held = self.leased + self._passed.count + self._ready.count + self._delayed.count
         held += settled.count - islands
         if not 0 <= self.floor <= self.next:
-            raise InternalError(f"floor {self.floor}, next {self.next}", invariant="D1")
+            raise InternalError(f"floor {self.floor}, next {self.next}", invariant="DS1")
         if held != self.next - self.floor:
             raise InternalError(
                 f"{held} offsets are accounted for between floor {self.floor} and next {self.next}",
-                invariant="D2",
+                invariant="DS2",
             )
 
     def check_invariants(self) -> None:
@@ -531,11 +531,11 @@ class DeliveryState:
         for intervals in (self._settled, self._passed, self._ready, self._delayed, failed):
             yield from intervals.check_in_steps()
         if self._settled.contains(self.floor) or self._settled.contains(self.next):
-            raise InternalError("floor or next is settled", invariant="D1")
+            raise InternalError("floor or next is settled", invariant="DS1")
         leased, ranges = IntervalSet(), 0
         for key, lease in self._leases.items():
             if not lease.rows or not 0 < key < self.next_lease_id:
-                raise InternalError("a lease is empty or has an id to come", invariant="D4")
+                raise InternalError("a lease is empty or has an id to come", invariant="DS4")
             for row in lease.rows:
                 leased.put(row[0], row[1])
             ranges += len(lease.rows)
@@ -543,19 +543,19 @@ class DeliveryState:
                 ranges = 0
                 yield
         if self.leased != leased.count:
-            raise InternalError("leased differs from the leases", invariant="D6")
+            raise InternalError("leased differs from the leases", invariant="DS6")
         held = (self._passed, self._ready, self._delayed, leased)
         for each in held:
             first = each.first()
             if first is not None and (first[0] < self.floor or each.last_stop > self.next):
-                raise InternalError("an offset outside floor and next is in hand", invariant="D3")
+                raise InternalError("an offset outside floor and next is in hand", invariant="DS3")
         first = self._settled.first()
         if first is not None and first[0] < self.floor:
-            raise InternalError("an offset below floor is kept", invariant="D3")
+            raise InternalError("an offset below floor is kept", invariant="DS3")
         yield from _check_disjoint((*held, self._settled))
         for starts, stops, *_ in failed.chunks():
             if starts[0] < self.floor or stops[-1] > self.next or any(map(settled_in, starts, stops)):
-                raise InternalError("a failure of a settled or untouched offset is noted", invariant="D3")
+                raise InternalError("a failure of a settled or untouched offset is noted", invariant="DS3")
             yield
 
     def _check_heaps(self) -> None:
@@ -563,14 +563,14 @@ class DeliveryState:
         for deadline, lease_id in self._expiry:
             timely[lease_id] = min(deadline, timely.get(lease_id, deadline))
         if any(timely.get(key, float("inf")) > lease.deadline for key, lease in self._leases.items()):
-            raise InternalError("a lease may run out unnoticed", invariant="D5")
+            raise InternalError("a lease may run out unnoticed", invariant="DS5")
         due = IntervalSet()
         for not_before, start, stop in self._due:
             for row in self._delayed.overlapping(start, stop):
                 if row[3] >= not_before:
                     due.add(row[0], row[1])
         if due.count != self._delayed.count:
-            raise InternalError("a delayed offset may never fall due", invariant="D5")
+            raise InternalError("a delayed offset may never fall due", invariant="DS5")
 
 
 def _check_disjoint(maps: Sequence[IntervalMap]) -> Iterator[None]:
@@ -601,7 +601,7 @@ def _check_disjoint(maps: Sequence[IntervalMap]) -> Iterator[None]:
             or not all(map(lt, begins, ends))
             or not all(map(le, ends, islice(begins, 1, None)))
         ):
-            raise InternalError("an offset is in two states", invariant="D3")
+            raise InternalError("an offset is in two states", invariant="DS3")
         latest = ends[-1] if ends else latest
         ranges += len(begins)
         if ranges >= STEP_ITEMS:

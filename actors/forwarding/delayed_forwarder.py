@@ -13,10 +13,10 @@ topic, or a disk that fails, waits, in the same order.
 
 Invariants
 ----------
-W1  A record is set aside when its moment has come by its clock, never before.
-W2  What is set aside is published before anything else of that waiting partition is.
-W3  A record that a cancellation has settled was pending until then, and is never published.
-W4  After a failure everything is read anew: nothing in memory outlives a question whose answer did not come.
+DF1  A record is set aside when its moment has come by its clock, never before.
+DF2  What is set aside is published before anything else of that waiting partition is.
+DF3  A record that a cancellation has settled was pending until then, and is never published.
+DF4  After a failure everything is read anew: nothing in memory outlives a question whose answer did not come.
 """
 
 from __future__ import annotations
@@ -347,7 +347,7 @@ class DelayedLine:
     # -- moving
 
     async def _move(self, letters: Sequence[StoredLetter]) -> None:
-        """Publish what is set aside, and have it forgotten (W2)."""
+        """Publish what is set aside, and have it forgotten (DF2)."""
         port, target = self._port, self._target
         while letters:
             found, numbering = await first_records(self._calls, port, letters), letters[0].numbering

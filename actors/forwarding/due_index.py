@@ -24,12 +24,12 @@ gone       moved or cancelled: its place in the columns is empty until they are 
 
 Invariants
 ----------
-D1  No record is taken before its tick.
-D2  Each call takes the first of what is due, in order of tick, and of id within a tick: buckets are in order of id.
-D3  Each record is pending, moving or gone. Cancelling says True only for a pending one, which is then never taken.
-D4  No call, and no step of `compact_in_steps`, looks at more than `STEP_RECORDS` records besides those that it names.
-D5  Memory is bounded by the number of pending and moving records: the columns hold at most as many that are gone, once
-    they are compacted. The caller that cancels, moves or adds compacts them.
+DI1  No record is taken before its tick.
+DI2  Each call takes the first of what is due, in order of tick, and of id within a tick: buckets are in order of id.
+DI3  Each record is pending, moving or gone. Cancelling says True only for a pending one, which is then never taken.
+DI4  No call, and no step of `compact_in_steps`, looks at more than `STEP_RECORDS` records besides those that it names.
+DI5  Memory is bounded by the number of pending and moving records: the columns hold at most as many that are gone, once
+     they are compacted. The caller that cancels, moves or adds compacts them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ SPARE: Final = 1024
 EARLIER_PART: Final = 8
 """The buckets are made anew when more than this part of the records is earlier than the cursor."""
 STEP_RECORDS: Final = 8 * STEP_ITEMS
-"""Records that one call of `spread` moves to other buckets (D4): each costs much less than other items."""
+"""Records that one call of `spread` moves to other buckets (DI4): each costs much less than other items."""
 
 
 class Taken(NamedTuple):
@@ -135,7 +135,7 @@ class DueIndex:
             raise InternalError(
                 f"of the delayed ids {new_ids[0]} to {new_ids[-1]} one does not follow the one before, the first"
                 f" {last}; this is a bug in Callboard, please report",
-                invariant="D2",
+                invariant="DI2",
             )
         ticks = [0 if row[1] < 0 else min(TICK_MAX, row[1]) for row in rows]
         ids.extend(new_ids)
@@ -206,7 +206,7 @@ class DueIndex:
             if delayed_id not in self._moving:
                 raise InternalError(
                     f"delayed id {delayed_id} is not moving; this is a bug in Callboard, please report",
-                    invariant="D3",
+                    invariant="DI3",
                 )
             self._moving.remove(delayed_id)
             index = self._find(delayed_id)
@@ -312,7 +312,7 @@ class DueIndex:
         return index if ids[index] == delayed_id and self._ticks[index] != GONE else None
 
     def compact_in_steps(self) -> Generator[None, None, None]:
-        """Leave out what is gone, when that is more than what is kept (D5), and make the buckets anew, also when
+        """Leave out what is gone, when that is more than what is kept (DI5), and make the buckets anew, also when
         many records are earlier. Yields between two steps; ask for nothing else until its end.
         """
         is_sparse = len(self._ids) - self._kept > max(SPARE, self._kept)

@@ -12,11 +12,11 @@ forwarder starts.
 
 Invariants
 ----------
-N1  A partition is asked which sources it knows before any is asked which it is: no new source is among the ended.
-N2  What has ended never lives again: ids of topics, groups and numberings are not used twice. As long as a partition
-    does not say which sources it is, none has ended.
-N3  A source sends nothing once it has ended (`PartitionCalls.store`), and what it has sent is stored or has failed
-    before it is forgotten. So no retry comes to a partition that has forgotten it.
+ES1  A partition is asked which sources it knows before any is asked which it is: no new source is among the ended.
+ES2  What has ended never lives again: ids of topics, groups and numberings are not used twice. As long as a partition
+     does not say which sources it is, none has ended.
+ES3  A source sends nothing once it has ended (`PartitionCalls.store`), and what it has sent is stored or has failed
+     before it is forgotten. So no retry comes to a partition that has forgotten it.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class EndedSources:
 
     async def _living(self) -> set[int] | None:
         """All sources that there are, or None while a topic is being deleted or has not begun to run. Raises what keeps
-        a partition from saying which it is (N2).
+        a partition from saying which it is (ES2).
         """
         directory = self._directory
         for record in await directory.catalog.ask(ListTopics()):
@@ -149,7 +149,7 @@ class EndedSources:
         return found
 
     async def _forget(self, port: PartitionPort, ended: list[int]) -> bool:
-        """Have a partition forget these, behind all that they have sent (N3)."""
+        """Have a partition forget these, behind all that they have sent (ES3)."""
         try:
             await self._calls.ask(port, c.Flush())
             await self._calls.ask(port, c.ForgetSources(ended))

@@ -13,10 +13,10 @@ target that takes nothing holds up what is for it, and nothing else.
 
 Invariants
 ----------
-B1  A payload is published only when the source names it, synced.
-B2  An entry is forgotten when its target has it, synced, and its payload is settled; or when it can never have it.
-B3  What is for one partition is published in the order of the numbers, one batch after the other.
-B4  A payload is settled unpublished only when no entry names it and no ack that is on its way can.
+OF1  A payload is published only when the source names it, synced.
+OF2  An entry is forgotten when its target has it, synced, and its payload is settled; or when it can never have it.
+OF3  What is for one partition is published in the order of the numbers, one batch after the other.
+OF4  A payload is settled unpublished only when no entry names it and no ack that is on its way can.
 """
 
 from __future__ import annotations
@@ -336,7 +336,7 @@ class OutboxLines:
             line.entries.popleft()
 
     async def _forget(self, entries: Sequence[OutboxEntry]) -> None:
-        """The payloads first: an entry whose payload is settled is done (B2)."""
+        """The payloads first: an entry whose payload is settled is done (OF2)."""
         offsets = merged([(offset, offset + 1) for offset in sorted(entry.offset for entry in entries)])
         await self._ask(self._outbox.port, c.SettleOffsets(OUTBOX, offsets))
         await self._forget_named(entries)
@@ -369,7 +369,7 @@ class OutboxLines:
     # -- what no ack has named
 
     async def _settle_unnamed(self) -> None:
-        """Settle payloads that are not named, and never will be (B4)."""
+        """Settle payloads that are not named, and never will be (OF4)."""
         outbox, sweep, ref = self._outbox, self._sweep, self._context.ref
         if not sweep.is_owed:
             return

@@ -14,9 +14,9 @@ messages that failed before wait.
 
 Invariants
 ----------
-R1  A dead letter is forgotten by its partition only when its target has it, synced.
-R2  A source is done with only when it had nothing left after its last notice.
-R3  A line drains one source at a time, from the lowest number up.
+RT1  A dead letter is forgotten by its partition only when its target has it, synced.
+RT2  A source is done with only when it had nothing left after its last notice.
+RT3  A line drains one source at a time, from the lowest number up.
 """
 
 from __future__ import annotations

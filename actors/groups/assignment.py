@@ -12,11 +12,11 @@ Vocabulary
 
 Invariants
 ----------
-B1  Every place whose topic some member reads has an owner, which is a member that reads the topic. Others have none.
-B2  Among members that read the same topics, when there are no others, none owns two places more than another.
-B3  A place changes its owner only when the owner is gone, or to mend the balance: a member that joins only gains
-    places, none gains or loses any when nothing has changed, and the places of those that leave go to those that stay.
-B4  A place whose owner does not change keeps its epoch; what is said of an earlier epoch has no effect.
+AS1  Every place whose topic some member reads has an owner, which is a member that reads the topic. Others have none.
+AS2  Among members that read the same topics, when there are no others, none owns two places more than another.
+AS3  A place changes its owner only when the owner is gone, or to mend the balance: a member that joins only gains
+     places, none gains or loses any when nothing has changed, and the places of those that leave go to those that stay.
+AS4  A place whose owner does not change keeps its epoch; what is said of an earlier epoch has no effect.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Assignment:
         return changed
 
     def handed_over(self, place: Place, epoch: int) -> bool:
-        """The partition belongs to its owner of `epoch` alone. False when that is not the latest decision (B4)."""
+        """The partition belongs to its owner of `epoch` alone. False when that is not the latest decision (AS4)."""
         row = self.rows.get(place)
         if row is None or row.epoch != epoch:
             return False

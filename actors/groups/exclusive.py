@@ -10,7 +10,7 @@ Members whose partitions stay hear nothing, and neither do their partitions.
 
 Invariants
 ----------
-E1  A partition is asked by the task alone. What waits for it, or for the catalog, as a peer only hears.
+EG1  A partition is asked by the task alone. What waits for it, or for the catalog, as a peer only hears.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class _Heard:
 
     def compose(self, _: None) -> Never:
         """It has no news for the actor."""
-        raise InternalError("a coordinator that waits for another actor only hears", invariant="E1")
+        raise InternalError("a coordinator that waits for another actor only hears", invariant="EG1")
 
     def hear(self, message: object) -> None:
         """The actor says this."""

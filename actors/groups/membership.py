@@ -5,11 +5,11 @@ hear of it in notices, and depart by one (`participation`). Departures are gathe
 
 Invariants
 ----------
-G1  Who departs is a member no longer once the coordinator has looked, whatever else waits in its mailbox.
-G2  Only the coordinator adds members and takes them out.
-G3  A group that ends by itself has no members, nor any until that is decided.
-G4  Every member of a group of a pattern reads the same topics: those that the catalog has decided on, as far as they
-    run.
+ME1  Who departs is a member no longer once the coordinator has looked, whatever else waits in its mailbox.
+ME2  Only the coordinator adds members and takes them out.
+ME3  A group that ends by itself has no members, nor any until that is decided.
+ME4  Every member of a group of a pattern reads the same topics: those that the catalog has decided on, as far as they
+     run.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class Membership:
             notify(coordinator, member.number, SettingsAltered(settings))
 
     def close(self, ending: EndGroup) -> None:
-        """The catalog is asked this: nobody becomes a member meanwhile (G3), also not after a crash of the coordinator,
+        """The catalog is asked this. No consumer joins meanwhile (ME3), nor after a crash of the coordinator,
         which asks again.
         """
         self.ending, self.is_open = ending, trio.Event()

@@ -9,8 +9,8 @@ takes that before what waits in its mailbox, and its next incarnation does when 
 
 Invariants
 ----------
-N1  What a consumer knows is what the coordinator has said last.
-N2  Who departs is said to have departed until an incarnation of the coordinator has taken it.
+PN1  What a consumer knows is what the coordinator has said last.
+PN2  Who departs is said to have departed until an incarnation of the coordinator has taken it.
 """
 
 from __future__ import annotations

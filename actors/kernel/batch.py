@@ -2,9 +2,9 @@
 
 Invariants
 ----------
-M7  An item is in the mailbox or was yielded by a batch, never both, never neither: a message that was not yielded is
-    still the next one, whatever happens to the actor.
-M8  `Batch.current` is the item being handled: it counts as the cause of a crash.
+MB7  An item is in the mailbox or was yielded by a batch, never both, never neither: a message that was not yielded is
+     still the next one, whatever happens to the actor.
+MB8  `Batch.current` is the item being handled: it counts as the cause of a crash.
 """
 
 from __future__ import annotations

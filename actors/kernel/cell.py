@@ -4,9 +4,9 @@ A reference points to the cell, so it stays valid across restarts.
 
 Invariants
 ----------
-C1  A cell has at most one incarnation at a time.
-C2  A closed cell stays closed: its mailbox refuses messages, those that waited there were answered or went to the dead
-    letters, and every watcher was notified once.
+CL1  A cell has at most one incarnation at a time.
+CL2  A closed cell stays closed: its mailbox refuses messages, those that waited there were answered or went to the dead
+     letters, and every watcher was notified once.
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ class Cell(Generic[M]):
         )
 
     def close(self, cause: BaseException | None) -> None:
-        """The actor has ended for good (C2)."""
+        """The actor has ended for good (CL2)."""
         if self.closed:
             return
         self.closed = True

@@ -6,11 +6,11 @@ opened, askers use scopes.
 
 Invariants
 ----------
-D1  A question expires at its deadline, never before, and only if it is still open. When its deadline and its answer
-    fall into one tick, either may come first.
-D2  The task sleeps while no question is open, otherwise at most until the earliest deadline; it has no periodic timer.
-D3  With `n` questions open, at most `n + 64` closed ones are kept, and only their deadlines.
-D4  Ctrl-C is not raised in any step of the task: it would lose questions.
+DL1  A question expires at its deadline, never before, and only if it is still open. When its deadline and its answer
+     fall into one tick, either may come first.
+DL2  The task sleeps while no question is open, otherwise at most until the earliest deadline; it has no periodic timer.
+DL3  With `n` questions open, at most `n + 64` closed ones are kept, and only their deadlines.
+DL4  Ctrl-C is not raised in any step of the task: it would lose questions.
 """
 
 from __future__ import annotations

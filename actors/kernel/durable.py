@@ -8,16 +8,16 @@ events after it.
 
 Invariants
 ----------
-U1  The state is what `apply` makes of the snapshot and the events after it: nothing else changes it.
-U2  What was answered after `persist` survives a power loss.
-U3  When `persist` fails, or is cut off, the incarnation crashes: the next one uses the journal, not memory.
-U4  A life begins with events that a power loss cannot take back, or not at all.
-U5  `apply` gets what a replay would give it: the event as it comes back from its stored form.
-U6  What is written was applied before: nothing becomes durable that would keep the next life from its start.
-U7  What several tasks of the actor persist is written in the order in which it was applied, one call after the other.
-U8  What only shortens the next start fails no event: a snapshot that cannot be made is reported.
-U9  A journal that was there and is gone, is an older copy or another actor's, is not taken for the state: the actor
-    does not start.
+DU1  The state is what `apply` makes of the snapshot and the events after it: nothing else changes it.
+DU2  What was answered after `persist` survives a power loss.
+DU3  When `persist` fails, or is cut off, the incarnation crashes: the next one uses the journal, not memory.
+DU4  A life begins with events that a power loss cannot take back, or not at all.
+DU5  `apply` gets what a replay would give it: the event as it comes back from its stored form.
+DU6  What is written was applied before: nothing becomes durable that would keep the next life from its start.
+DU7  What several tasks of the actor persist is written in the order in which it was applied, one call after the other.
+DU8  What only shortens the next start fails no event: a snapshot that cannot be made is reported.
+DU9  A journal that was there and is gone, is an older copy or another actor's, is not taken for the state: the actor
+     does not start.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class DurableActor(Actor[M], Generic[M, E]):
     _turn: trio.Lock | None = None
     _events_since_snapshot: int = 0
     _is_cut_off: bool = False
-    """A `persist` failed: the state may hold what the journal does not, and this incarnation ends (U3)."""
+    """A `persist` failed: the state may hold what the journal does not, and this incarnation ends (DU3)."""
 
     # -- what a subclass defines ----------------------------------------------------------------------------
 
@@ -120,7 +120,7 @@ class DurableActor(Actor[M], Generic[M, E]):
             records = [self._record(event) for event in events]
             try:
                 for record in records:
-                    self.apply(self._event(record))  # U5, U6
+                    self.apply(self._event(record))  # DU5, DU6
                 await self._journal.append(records)
             except BaseException as error:
                 self._give_up(error)
@@ -164,7 +164,7 @@ class DurableActor(Actor[M], Generic[M, E]):
         return self.decode(cbor2.loads(record))
 
     def _give_up(self, error: BaseException) -> None:
-        """The state may hold what the journal does not: this incarnation ends, even if the error is caught (U3)."""
+        """The state may hold what the journal does not: this incarnation ends, even if the error is caught (DU3)."""
         if not isinstance(error, Exception):  # it ends by that, or goes on without it
             error = StorageError(
                 f"Actor {self.context.path!r} was cut off while it persisted: it begins anew."
@@ -189,7 +189,7 @@ class DurableActor(Actor[M], Generic[M, E]):
         await self._journal.prune()
 
     async def _save_snapshot_if_made(self) -> None:
-        """A `snapshot` that raises is reported and fails no caller: the next one is due as many events later (U8)."""
+        """A `snapshot` that raises is reported and fails no caller: the next one is due as many events later (DU8)."""
         made, events = list[bytes](), self.context.system.events
         call_guarded(
             lambda: made.append(self._made_snapshot()),
@@ -245,7 +245,7 @@ class DurableActor(Actor[M], Generic[M, E]):
         await self._store_floor()
 
     async def _check(self, found: Awaitable[str | None]) -> None:
-        """Raise `LogCorrupt` when the folder holds the log of another owner, as is `found` (U9)."""
+        """Raise `LogCorrupt` when the folder holds the log of another owner, as is `found` (DU9)."""
         directory = self.directory()
         try:
             owner = await found
@@ -255,7 +255,7 @@ class DurableActor(Actor[M], Generic[M, E]):
             raise other_log_error(directory, owner)
 
     async def _settle_journal(self) -> None:
-        """Begin with nothing that a power loss can take back (U4), and with a journal that takes events, if it can."""
+        """Begin with nothing that a power loss can take back (DU4), and with a journal that takes events, if it can."""
         journal = self._journal
         if journal.has_unproven_reads:
             raise StorageError(
@@ -273,7 +273,7 @@ class DurableActor(Actor[M], Generic[M, E]):
             await self._store_floor()
 
     async def _store_floor(self) -> None:
-        """Remember elsewhere how far the journal goes (U9). A disk that refuses is asked again the next time."""
+        """Remember elsewhere how far the journal goes (DU9). A disk that refuses is asked again the next time."""
         floor = Floor(self._proven.sequence, self._journal.segment.segment_id)
         is_new = floor.end > self._floor.end or (floor.end and floor.segment_id != self._floor.segment_id)
         if is_new and await store_floor(self._files, self.directory(), floor):

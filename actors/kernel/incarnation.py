@@ -8,13 +8,13 @@ waits for all of them, shielded disk plans included, so tasks of two incarnation
 
 Invariants
 ----------
-L1  `live` returns only when no task of the incarnation runs any more.
-L2  A stop takes effect between two messages, a kill at once; neither waits behind messages.
-L3  When `live` returns, every question that was taken from the mailbox is answered or failed, or back in the mailbox
-    for another attempt. A statement that was being handled at a crash is in the dead letters or back in the mailbox.
-L4  Only `Exception` is a crash. `Cancelled` from outside, `KeyboardInterrupt` and `SystemExit` are raised further.
-L5  Ctrl-C is raised only in users' actors and in the task that opened the system: an interrupt in the middle of the
-    kernel's or the broker's work would leave it half done.
+LI1  `live` returns only when no task of the incarnation runs any more.
+LI2  A stop takes effect between two messages, a kill at once; neither waits behind messages.
+LI3  When `live` returns, every question that was taken from the mailbox is answered or failed, or back in the mailbox
+     for another attempt. A statement that was being handled at a crash is in the dead letters or back in the mailbox.
+LI4  Only `Exception` is a crash. `Cancelled` from outside, `KeyboardInterrupt` and `SystemExit` are raised further.
+LI5  Ctrl-C is raised only in users' actors and in the task that opened the system: an interrupt in the middle of the
+     kernel's or the broker's work would leave it half done.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class ActorIncarnation(Generic[M]):
     # -- control --------------------------------------------------------------------------------------------
 
     def request_stop(self, *, final: bool = False) -> None:
-        """End after the current message (L2); `final` when no incarnation follows."""
+        """End after the current message (LI2); `final` when no incarnation follows."""
         self._stop_requested = True
         self.is_final_stop = self.is_final_stop or final
         self.cell.state = "stopping"
@@ -100,7 +100,7 @@ class ActorIncarnation(Generic[M]):
         self.cell.mailbox.interrupt()
 
     def kill(self) -> None:
-        """End now: cancel the loop and all tasks (L2)."""
+        """End now: cancel the loop and all tasks (LI2)."""
         self._killed = True
         self._stop_requested = True
         self.cell.state = "stopping"
@@ -120,7 +120,7 @@ class ActorIncarnation(Generic[M]):
                         nursery.cancel_scope.cancel()
                     await (self._run_function(ready) if self._is_function else self._run_actor(ready))
                     nursery.cancel_scope.cancel()
-            except BaseException as error:  # noqa: BLE001 - a crash becomes a value here (L4)
+            except BaseException as error:  # noqa: BLE001 - a crash becomes a value here (LI4)
                 passing, crash = sort_out(error)
                 ending = Ending("killed" if self._killed else "crashed", passing if crash is None else crash)
                 if passing is not None:
@@ -298,7 +298,7 @@ class ActorIncarnation(Generic[M]):
     # -- the end --------------------------------------------------------------------------------------------
 
     def _settle(self, ending: Ending) -> None:
-        """Answer, fail or put back everything that is open (L3)."""
+        """Answer, fail or put back everything that is open (LI3)."""
         batch, in_hand = self._batch, list(self._in_hand.values())
         if batch is not None and batch.current is not None and not self._is_function:
             in_hand.append(batch.current)

@@ -9,15 +9,15 @@ message that woke the reader, and notices of the kernel that came right after a 
 
 Invariants
 ----------
-M1  A writer waits only while the channel is full; new room goes to the writer that waits longest.
-M2  A writer that is cancelled while waiting has not enqueued its message.
-M3  A refusing mailbox (closed, or of a failed actor) accepts nothing and keeps no writer waiting.
-M4  The reader sleeps only while no message waits, without a periodic timer.
-M5  Messages leave in the order in which they came, except that those put back at the front come first, notices of peers
-    before those that waited in the channel, and "drop_oldest" drops some.
-M6  A message that is not accepted raises an error in its sender or is passed to `dropped`: none disappears.
+MB1  A writer waits only while the channel is full; new room goes to the writer that waits longest.
+MB2  A writer that is cancelled while waiting has not enqueued its message.
+MB3  A refusing mailbox (closed, or of a failed actor) accepts nothing and keeps no writer waiting.
+MB4  The reader sleeps only while no message waits, without a periodic timer.
+MB5  Messages leave in the order in which they came, except that those put back at the front come first, notices of
+     peers before those that waited in the channel, and "drop_oldest" drops some.
+MB6  A message that is not accepted raises an error in its sender or is passed to `dropped`: none disappears.
 
-M7 and M8 are in `batch`.
+MB7 and MB8 are in `batch`.
 """
 
 from __future__ import annotations
@@ -137,12 +137,12 @@ class Mailbox(Generic[M]):
         return True
 
     async def put_waiting(self, envelope: Envelope[M]) -> None:
-        """Wait for room, then enqueue. A cancelled wait has not enqueued (M2)."""
+        """Wait for room, then enqueue. A cancelled wait has not enqueued (MB2)."""
         while True:
             self._coming += 1
             try:
                 await self._send.send(envelope)
-            except trio.ClosedResourceError:  # the mailbox refuses now (M3), or its channel was replaced
+            except trio.ClosedResourceError:  # the mailbox refuses now (MB3), or its channel was replaced
                 self._coming -= 1
                 if self._refusal is not None:
                     raise self._refusal() from None
@@ -249,7 +249,7 @@ class Mailbox(Generic[M]):
     # -- refusing, and another capacity ---------------------------------------------------------------------
 
     def refuse(self, refusal: Refusal | None) -> None:
-        """Refuse every message with `refusal()`, also those of waiting writers (M3). None ends the refusal."""
+        """Refuse every message with `refusal()`, also those of waiting writers (MB3). None ends the refusal."""
         self._refusal = refusal
         if refusal is not None:
             self._replace_channel()

@@ -13,8 +13,8 @@ and wants known, it says again. When the actor has failed for good, its peers he
 
 Invariants
 ----------
-E1  A mark is in its peer once, and the mailbox counts all marks of all its peers.
-E2  Notices are data. What is composed at the actor's side, or heard at the peer's, shares nothing with its sender.
+PE1  A mark is in its peer once, and the mailbox counts all marks of all its peers.
+PE2  Notices are data. What is composed at the actor's side, or heard at the peer's, shares nothing with its sender.
 """
 
 from __future__ import annotations

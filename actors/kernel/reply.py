@@ -6,8 +6,8 @@ module uses `trio.lowlevel`.
 
 Invariants
 ----------
-R1  A reply is done once: answered, failed, or abandoned by its asker. Later answers are dropped and counted.
-R2  At most one task waits for a reply, and it is rescheduled at most once.
+RP1  A reply is done once: answered, failed, or abandoned by its asker. Later answers are dropped and counted.
+RP2  At most one task waits for a reply, and it is rescheduled at most once.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class ActorSystem(SystemServices):
     """What all actors of one tree share. It runs nothing itself; supervisors do.
 
-    Invariant Y1: at most one cell has a path.
+    Invariant SY1: at most one cell has a path.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class ActorSystem(SystemServices):
     def register(self, path: str, mailbox: MailboxSpec) -> ActorRef[Any]:
         """Make the cell of a new actor at `path`, and the reference to it."""
         if path in self._refs:
-            raise InternalError(f"Two actors at {path!r}", invariant="Y1")
+            raise InternalError(f"Two actors at {path!r}", invariant="SY1")
         cell: Cell[Any] = Cell(self, path, mailbox, self._forget)
         ref = self._refs[path] = ActorRef(cell)
         return ref

@@ -18,8 +18,8 @@ roots          the types of commands and answers, from which the known classes a
 
 Invariants
 ----------
-W1  What is delivered is another object than what was sent, and encodes to the same bytes.
-W2  What does not survive is reported by name: the class of the message, and the field.
+WI1  What is delivered is another object than what was sent, and encodes to the same bytes.
+WI2  What does not survive is reported by name: the class of the message, and the field.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class Wire:
             self._encoders[kind] = _member(name)
 
     def copy(self, value: V, what: str = "a message") -> V:
-        """The value as its receiver gets it. Raises `InternalError` for what does not survive (W2)."""
+        """The value as its receiver gets it. Raises `InternalError` for what does not survive (WI2)."""
         try:
             encoded = _bytes_of(plain := self._plain(value, 0))
             found: V = self._value(cbor2.loads(encoded))
@@ -373,7 +373,7 @@ def _does_not_survive(value: Any, what: str, problem: NotData) -> InternalError:
     place = type(value).__name__ + "".join(reversed(problem.place))
     return InternalError(
         f"{what} does not survive being encoded, decoded and delivered as a copy: {place} {problem}",
-        invariant="W1",
+        invariant="WI1",
     )
 
 

@@ -15,9 +15,9 @@ kept.
 
 Invariants
 ----------
-C1  What a client has taken is on its way to the partition, in its mailbox, or held by its actor, and returned once.
-    What waits in the mailbox when the partition fails for good is returned by that (`Failed`).
-C2  The records that a client did not await are each stored, or counted with those that failed, once.
+AC1  What a client has taken is on its way to the partition, in its mailbox, or held by its actor, and returned once.
+     What waits in the mailbox when the partition fails for good is returned by that (`Failed`).
+AC2  The records that a client did not await are each stored, or counted with those that failed, once.
 """
 
 from __future__ import annotations

@@ -17,10 +17,10 @@ refuses (a full topic, a full disk) stages nothing; the others go on without it.
 
 Invariants
 ----------
-C1  At most one commit is in flight per partition.
-C2  Whatever a participant staged has exactly one fate: applied, failed or withdrawn, unless the task ends under way.
-C3  When a participant's part is synced, those before it sync all they have in the same commit: they are asked last.
-C4  While the committer waits for the disk, whatever for, `watch` measures how long.
+CM1  At most one commit is in flight per partition.
+CM2  Whatever a participant staged has exactly one fate: applied, failed or withdrawn, unless the task ends under way.
+CM3  When a participant's part is synced, those before it sync all they have in the same commit: they are asked last.
+CM4  While the committer waits for the disk, whatever for, `watch` measures how long.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Staged(Protocol):
 
     @property
     def is_synced(self) -> bool:
-        """Whether it is durable when the commit succeeds (C3)."""
+        """Whether it is durable when the commit succeeds (CM3)."""
         ...
 
 
@@ -66,7 +66,7 @@ class Participant(Protocol):
         ...
 
     def stage(self, now: float, *, must_sync: bool) -> Staged | None:
-        """Its part of the commit, None for nothing; nothing more is due then. `must_sync`: see C3."""
+        """Its part of the commit, None for nothing; nothing more is due then. `must_sync`: see CM3."""
         ...
 
     def applied(self, staged: Any) -> None:
@@ -202,13 +202,13 @@ class Committer:
         self._wake.set()
 
     def _begin_step(self) -> None:
-        """From now on the committer may wait for the disk anew (C4)."""
+        """From now on the committer may wait for the disk anew (CM4)."""
         self._step_since = self._clock.monotonic()
         self._stepped.set()
 
     @staticmethod
     def _stage(participants: Sequence[Participant], now: float) -> list[tuple[Participant, Any]]:
-        """What each writes, in their order; the last is asked first (C3)."""
+        """What each writes, in their order; the last is asked first (CM3)."""
         parts: list[tuple[Participant, Any]] = []
         must_sync = False
         for participant in reversed(participants):
@@ -290,7 +290,7 @@ class Committer:
         self._closed = True
 
     async def watch(self, stuck_changed: Callable[[bool], None]) -> None:
-        """Call `stuck_changed(True)` when the disk has not answered for too long, and with False when it has (C4)."""
+        """Call `stuck_changed(True)` when the disk has not answered for too long, and with False when it has (CM4)."""
         while True:
             if not self._busy:
                 self._watched = trio.Event()

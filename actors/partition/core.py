@@ -33,15 +33,15 @@ Vocabulary
 
 Invariants
 ----------
-P1  Nothing at or past the log's visible end is leased.
-P2  A lease is journalled before its records are read; synced, and the records with it, when they were not yet: an
-    offset that a consumer knows is never given to another record.
-P3  Deliveries in memory are the truth of this run; what changes there is journalled by the next commit, in order.
-P4  A group has never more notified consumers than records that are ready, when the last was notified; and never a
-    waiting consumer while more records are ready than consumers are notified.
-P5  Every token that comes in goes out with one effect, at the latest when the commit after next has ended, or waits
-    for a notice. That of a lazy ack goes out with the first synced commit, at the latest the one after its linger.
-P6  What `Carried` holds is what a successor in the same process needs, and nothing of it is lost by dropping the core.
+PC1  Nothing at or past the log's visible end is leased.
+PC2  A lease is journalled before its records are read; synced, and the records with it, when they were not yet: an
+     offset that a consumer knows is never given to another record.
+PC3  Deliveries in memory are the truth of this run; what changes there is journalled by the next commit, in order.
+PC4  A group has never more notified consumers than records that are ready, when the last was notified; and never a
+     waiting consumer while more records are ready than consumers are notified.
+PC5  Every token that comes in goes out with one effect, at the latest when the commit after next has ended, or waits
+     for a notice. That of a lazy ack goes out with the first synced commit, at the latest the one after its linger.
+PC6  What `Carried` holds is what a successor in the same process needs, and nothing of it is lost by dropping the core.
 """
 
 from __future__ import annotations
@@ -271,14 +271,14 @@ class PartitionCore:
     # -- the delivery journal -------------------------------------------------------------------------------
 
     def journalled(self, work: JournalWork) -> None:
-        """`work` is written, and synced if it was to be: answer, and have leased records read (P2)."""
+        """`work` is written, and synced if it was to be: answer, and have leased records read (PC2)."""
         if self._carried.journalled(work.leases, synced=work.sync):
             self.journal.answer(None, None, must_sync=True)
         if work.answers or work.leases:
             self.deliveries.effects.append(e.Journalled(work.answers, work.leases))
 
     def journal_failed(self, work: JournalWork, error: CallboardError, now: float) -> None:
-        """`work` is not written, or may not be; in memory it stands (P3)."""
+        """`work` is not written, or may not be; in memory it stands (PC3)."""
         tokens = [token for token, _ in work.answers]
         for pending in work.leases:
             self.not_delivered(pending, now)

@@ -86,7 +86,7 @@ class PartitionDeliveries:
     # -- what a step changes ------------------------------------------------------------------------------------
 
     def has_changed(self, group: GroupState, now: float, *, urgent: bool = True) -> None:
-        """What changed in `group` goes into the next commit (P3).
+        """What changed in `group` goes into the next commit (PC3).
 
         Late steps of a group that was closed meanwhile are not journalled: nothing may follow its closing.
         """
@@ -136,7 +136,7 @@ class PartitionDeliveries:
     # -- what follows ---------------------------------------------------------------------------------------
 
     def notify(self, group: GroupState, now: float) -> None:
-        """Notify as many waiting consumers as there are records ready, less those that are notified already (P4)."""
+        """Notify as many waiting consumers as there are records ready, less those that are notified already (PC4)."""
         if (group.is_handing_over and not self.is_handed_over(group)) or group.is_expired_full:
             return
         waiting, notified = group.waiting, len(group.notified)

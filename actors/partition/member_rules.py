@@ -7,11 +7,11 @@ do the same.
 
 Invariants
 ----------
-O1  All leases of an exclusive group in a partition are one member's.
-O2  What is leased is leased to the owner by the highest epoch that the partition has heard of.
-O3  An assignment is answered once: True when only its owner has leases here, False when a later one came.
-O4  What a consumer has leased when it leaves, or is fenced, is given back in steps, a lease at a time or a part of it.
-    Whoever asked is answered when all of it is; what the consumer leases later, as a new generation, it keeps.
+MR1  All leases of an exclusive group in a partition are one member's.
+MR2  What is leased is leased to the owner by the highest epoch that the partition has heard of.
+MR3  An assignment is answered once: True when only its owner has leases here, False when a later one came.
+MR4  What a consumer has leased when it leaves, or is fenced, is given back in steps, a lease at a time or a part of it.
+     Whoever asked is answered when all of it is; what the consumer leases later, as a new generation, it keeps.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class MemberRules:
         self._deliveries = deliveries
 
     def assign_partition(self, message: c.AssignPartition, token: Token, now: float) -> None:
-        """The partition has another owner from now on; answered when no other consumer has leases (O3).
+        """The partition has another owner from now on; answered when no other consumer has leases (MR3).
 
         With `is_forced` the leases of others end now.
         """
@@ -84,7 +84,7 @@ class MemberRules:
         group.releases = NOTHING
 
     def may_lease(self, group: GroupState, consumer: int) -> bool:
-        """Whether a member may be leased something now (O1, O2)."""
+        """Whether a member may be leased something now (MR1, MR2)."""
         ownership = group.ownership
         return ownership is None or (ownership.owner == consumer and self._deliveries.is_handed_over(group))
 
@@ -144,7 +144,7 @@ class MemberRules:
                 yield
 
     def release_some(self, group: GroupState, now: float) -> None:
-        """Give back a part of what consumers had that have left (O4). The rest is due at once."""
+        """Give back a part of what consumers had that have left (MR4). The rest is due at once."""
         before = len(group.delivery.events)
         released, done = group.releases_some(self._deliveries.limits.step_items)
         if released:

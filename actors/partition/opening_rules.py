@@ -5,10 +5,10 @@ beginning: such a group is open in every core from its start on, and joining it 
 
 Invariants
 ----------
-B1  A group that a core begins with is where its journal says or, when that does not tell of it and the catalog does, at
-    the log's beginning: no record was dropped since it was opened.
-B2  The record of a group's opening is journalled before anything else of the group, before the log's beginning moves,
-    and at once where the journal lost records: that leases have ended with those must not be forgotten.
+OG1  A group that a core begins with is where its journal says or, when that does not tell of it and the catalog does,
+     at the log's beginning: no record was dropped since it was opened.
+OG2  The record of a group's opening is journalled before anything else of the group, before the log's beginning moves,
+     and at once where the journal lost records: that leases have ended with those must not be forgotten.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class OpeningRules:
         self._retention = retention
 
     def open_implied(self, numbering: int) -> None:
-        """Open the groups that the catalog knows and the journal does not (B1); they begin the `numbering`."""
+        """Open the groups that the catalog knows and the journal does not (OG1); they begin the `numbering`."""
         for group_id, message in self._deliveries.carried.readers.items():
             birth = message.birth
             if not message.is_implied or self._known(group_id, birth) is not None:

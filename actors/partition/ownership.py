@@ -13,7 +13,7 @@ class Ownership:
     owner: int | None = None
 
     def assign(self, owner: int | None, epoch: int) -> bool:
-        """Take note of a decision; False when a later one is known (O2)."""
+        """Take note of a decision; False when a later one is known (MR2)."""
         if epoch < self.epoch:
             return False
         self.owner, self.epoch = owner, epoch

@@ -8,11 +8,11 @@ fails too do those that wait hear it, and then it heals with the next records, o
 
 Invariants
 ----------
-W1  A publisher at level ALL is answered only after a sync that covers its records succeeded.
-W2  The journal is never durable ahead of the log bytes that it names: the log is the first participant, and syncs when
-    the journal does.
-W3  What the journal could not take is written no more: the snapshot that heals it holds all of it.
-W4  Retention drops a segment when the journal has what memory knew then of what the groups have settled, synced.
+PP1  A publisher at level ALL is answered only after a sync that covers its records succeeded.
+PP2  The journal is never durable ahead of the log bytes that it names: the log is the first participant, and syncs when
+     the journal does.
+PP3  What the journal could not take is written no more: the snapshot that heals it holds all of it.
+PP4  Retention drops a segment when the journal has what memory knew then of what the groups have settled, synced.
 """
 
 from __future__ import annotations
@@ -393,7 +393,7 @@ class JournalParticipant:
         if work is not None and self._journal.needs_healing:
             self._core.journal.put_back(work)
             return
-        # Nothing was stored, but the state in memory has these events (P3). Later ones may build on them, so the next
+        # Nothing was stored, but the state in memory has these events (PC3). Later ones may build on them, so the next
         # that is written is the whole state.
         self._journal.needs_healing = True
         self._fail(work, failure)
@@ -424,7 +424,7 @@ class JournalParticipant:
     async def _write_state(
         self, write: Callable[[Sequence[bytes]], Awaitable[None]], *, is_equal: bool = False
     ) -> StorageError | None:
-        """Have the journal write the whole state. It covers what still waits, which must not follow it (W3).
+        """Have the journal write the whole state. It covers what still waits, which must not follow it (PP3).
 
         With `is_equal` what waits goes before it: should the state be damaged, the events before it say the same.
         """
@@ -465,7 +465,7 @@ class JournalParticipant:
         return self._covered_end if is_behind else OFFSET_MAX
 
     async def cover(self, end: int) -> None:
-        """Between two commits: write and sync all that memory has, behind the log's bytes (W2, W4)."""
+        """Between two commits: write and sync all that memory has, behind the log's bytes (PP2, PP4)."""
         del end
         await self._log.sync()
         for group in self._core.states:

@@ -5,12 +5,12 @@ for the disk: what is written goes through the committer, what must be read from
 
 Invariants
 ----------
-P0  It runs in a system that has a disk.
-A1  A command that makes the core raise fails its sender, with an error that is not asked again. Unless it was refused
-    before anything changed (`REFUSALS`), it also ends the incarnation, once: the next one rebuilds the state from the
-    journal.
-A2  The bytes of every append are returned to the client that published it once: when its commit, or the incarnation,
-    has ended.
+PA0  It runs in a system that has a disk.
+PA1  A command that makes the core raise fails its sender, with an error that is not asked again. Unless it was refused
+     before anything changed (`REFUSALS`), it also ends the incarnation, once: the next one rebuilds the state from the
+     journal.
+PA2  The bytes of every append are returned to the client that published it once: when its commit, or the incarnation,
+     has ended.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ class Partition(Actor[c.PartitionCommand]):
         spec, context = self._given.begun(), self.context
         self._spec, self._grows_old = spec, spec.settings.ages
         if context.disk is None:
-            raise InternalError("a partition was started in a system without a disk", invariant="P0")
+            raise InternalError("a partition was started in a system without a disk", invariant="PA0")
         files = await context.disk.incarnate(spec.directory)
         journal, folder = await files.list(spec.journal_directory), await files.list(spec.directory)
         await spec.openings.hold(turn, OPENING_BYTES_LEAST + sum([entry.size_bytes for entry in journal]))
@@ -469,7 +469,7 @@ class Partition(Actor[c.PartitionCommand]):
             return
         told = InternalError(
             f"partition {self._spec.label} cannot handle {type(message).__name__}: {describe(error)}",
-            invariant="A1",
+            invariant="PA1",
         )
         told.__cause__ = error
         reply.fail(told)
@@ -619,7 +619,7 @@ class Partition(Actor[c.PartitionCommand]):
     # -- effects: answers
 
     def _appends_stored(self, effect: e.AppendsStored) -> None:
-        """Tell every publisher its offset; return the bytes (A2)."""
+        """Tell every publisher its offset; return the bytes (PA2)."""
         appends = effect.appends
         for part, base in zip(appends.parts, effect.base_offsets, strict=True):
             for offset, token in enumerate(part.tokens, base):
@@ -638,7 +638,7 @@ class Partition(Actor[c.PartitionCommand]):
         self._return(effect.appends, effect.error)
 
     def _return(self, appends: Appends, error: CallboardError | None = None) -> None:
-        """Return each client its credit, with what became of what it does not await (A2)."""
+        """Return each client its credit, with what became of what it does not await (PA2)."""
         unawaited = appends.unawaited()
         for client, size_bytes in appends.sizes.items():
             notify(self.context.ref, client, c.Returned(size_bytes, unawaited.get(client, 0), error))

@@ -6,14 +6,14 @@ whose columns it has built itself, stays a frame of its own. The order of arriva
 
 Invariants
 ----------
-S1  Records leave in the order in which they came, each exactly once; but for those that are dropped because every
-    publisher that waited for them has given up. Records that are not awaited (level NONE) are never dropped.
-S2  Appends are durable when any record in them wants level ALL; the whole commit then waits for the sync.
-S3  Every token that came in goes out with exactly one `Appends`, or was dropped with its record.
-S4  The sizes of all `Appends` that left and of what waits add up to the sizes of all that came, also by client.
-S5  A flush leaves with the last of the records that came before it, or with the next `Appends` when they have left.
-S6  Guarded parts (`Guard`) leave like all others; `admission` decides then what of them is stored, and its answer.
-S7  What changed in deliveries leaves the journal queue in order, and an answer with the changes that it tells of.
+QU1  Records leave in the order in which they came, each exactly once; but for those that are dropped because every
+     publisher that waited for them has given up. Records that are not awaited (level NONE) are never dropped.
+QU2  Appends are durable when any record in them wants level ALL; the whole commit then waits for the sync.
+QU3  Every token that came in goes out with exactly one `Appends`, or was dropped with its record.
+QU4  The sizes of all `Appends` that left and of what waits add up to the sizes of all that came, also by client.
+QU5  A flush leaves with the last of the records that came before it, or with the next `Appends` when they have left.
+QU6  Guarded parts (`Guard`) leave like all others; `admission` decides then what of them is stored, and its answer.
+QU7  What changed in deliveries leaves the journal queue in order, and an answer with the changes that it tells of.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Invariants
 ----------
-R1  While retention drops records, a group that it did not ask holds none of them back. One that joins or seeks then
-    is answered when they are gone, so that from the answer on nothing unread is dropped.
+RR1  While retention drops records, a group that it did not ask holds none of them back. One that joins or seeks then is
+     answered when they are gone, so that from the answer on nothing unread is dropped.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class RetentionRules:
         self._behind = []
 
     def end(self) -> None:
-        """What it drops is gone: answer groups that joined or sought meanwhile (R1)."""
+        """What it drops is gone: answer groups that joined or sought meanwhile (RR1)."""
         behind, self._behind = self._behind or (), None
         for token, answer in behind:
             if isinstance(answer, GroupOpened):

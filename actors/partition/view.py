@@ -6,7 +6,7 @@ made, and a report names the state of a partition that does not answer.
 
 Invariants
 ----------
-E1  A view only hears from its partition: it never has news for it.
+VW1  A view only hears from its partition: it never has news for it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class PartitionView:
 
     def compose(self, _: None) -> PartitionCommand:
         """It has no news for the partition."""
-        raise InternalError("a view of a partition only hears", invariant="E1")
+        raise InternalError("a view of a partition only hears", invariant="VW1")
 
     def hear(self, message: object) -> None:
         """The partition says this; what else it says is for clients."""

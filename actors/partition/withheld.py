@@ -7,9 +7,9 @@ after a restart of the partition the consumer is leased the record once more, an
 
 Invariants
 ----------
-A1  A record is withheld from one consumer alone, and only as long as that holds the record which it waits for.
-A2  A consumer from which `WITHHELD_MAX` records are withheld, which no other has taken, is leased nothing until one
-    that they wait for is no longer its own.
+WH1  A record is withheld from one consumer alone, and only as long as that holds the record which it waits for.
+WH2  A consumer from which `WITHHELD_MAX` records are withheld, which no other has taken, is leased nothing until one
+     that they wait for is no longer its own.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class WithheldRecords:
 
     @property
     def is_full(self) -> bool:
-        """Whether no more may be withheld (A2)."""
+        """Whether no more may be withheld (WH2)."""
         return sum([waiting.count for waiting in self._behind.values()]) >= WITHHELD_MAX
 
     def ranges(self, delivery: Delivery) -> list[OffsetRange]:
-        """What is withheld now (A1); some of it may have been leased by others, or be settled."""
+        """What is withheld now (WH1); some of it may have been leased by others, or be settled."""
         over = [behind for behind in self._behind if delivery.holder_of(*behind) != self.consumer]
         for behind in over:
             del self._behind[behind]

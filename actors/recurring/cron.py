@@ -12,9 +12,9 @@ times of day an expression names these when none of its fields for second, minut
 
 Invariants
 ----------
-C1  `after(instant)` is later than `instant`, and there is no due instant between the two.
-C2  Times of day: each wall time that matches is due once: the first time that it exists; one in the gap, at its end.
-C3  Other expressions: due is each instant at which the zone's clock shows a wall time that matches.
+CR1  `after(instant)` is later than `instant`, and there is no due instant between the two.
+CR2  Times of day: each wall time that matches is due once: the first time that it exists; one in the gap, at its end.
+CR3  Other expressions: due is each instant at which the zone's clock shows a wall time that matches.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Cron:
         return len(dues(self, after_us, until_us, MISSED_COUNTED_MAX))
 
     def _time_of_day_after(self, at: datetime) -> datetime | None:
-        """C2. Instants never fall while wall times rise, but they may be equal, and before `at`."""
+        """CR2. Instants never fall while wall times rise, but they may be equal, and before `at`."""
         for wall in CronSim(self._read, self._wall(at)):
             instant = self._first_instant(wall)
             if instant > at:
@@ -123,7 +123,7 @@ class Cron:
         return self._change(earlier, instant) or instant
 
     def _shown_after(self, at: datetime) -> datetime | None:
-        """C3. Between two changes of the zone's clocks wall times and instants differ by a constant."""
+        """CR3. Between two changes of the zone's clocks wall times and instants differ by a constant."""
         offset, wall = self._offset(at), self._wall(at)
         for _ in range(CHANGES_MAX):
             shown = next(CronSim(self._read, wall), None)

@@ -12,9 +12,9 @@ missed  what became due while the schedule was not looked at: before the first l
 
 Invariants
 ----------
-R1  Nothing is due whose instant is later than the wall clock, or not later than the last one that was fired.
-R2  Due instants come in order, and none is left out that is not passed over.
-R3  What is passed over was missed, and `missed` of the schedule says so; of "all" the latest `CATCH_UP_MAX` come.
+PS1  Nothing is due whose instant is later than the wall clock, or not later than the last one that was fired.
+PS2  Due instants come in order, and none is left out that is not passed over.
+PS3  What is passed over was missed, and `missed` of the schedule says so; of "all" the latest `CATCH_UP_MAX` come.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Position:
         return dues(rule, self.from_us, wall_us, AT_A_TIME)
 
     def _pass_over(self, rule: Rule, wall_us: int) -> None:
-        """What is due by now was missed (R3)."""
+        """What is due by now was missed (PS3)."""
         start = self.from_us
         if self._missed == "skip":
             passed = wall_us

@@ -5,11 +5,11 @@ takes none twice. So nothing has to be remembered anywhere else: a task begins b
 
 Invariants
 ----------
-F1  A firing is published when the wall clock has reached its due instant, never before.
-F2  Firings of a schedule are published in order: one that cannot be stored holds up those behind it.
-F3  A firing that was sent and not answered is sent again under the same number.
-F4  A partition forgets a schedule when that has been removed: at once, or when the next incarnation serves another one
-    there.
+RF1  A firing is published when the wall clock has reached its due instant, never before.
+RF2  Firings of a schedule are published in order: one that cannot be stored holds up those behind it.
+RF3  A firing that was sent and not answered is sent again under the same number.
+RF4  A partition forgets a schedule when that has been removed: at once, or when the next incarnation serves another one
+     there.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class Recurring(Actor[RecurringCommand]):
         await self._forget_removed(served.port)
 
     async def _forget_removed(self, port: PartitionPort) -> None:
-        """F4. Asked once, with those that there are now: by the time of a repetition a later one could have fired."""
+        """RF4. Asked once, with those that there are now: by the time of a repetition a later one could have fired."""
         with suppress(CallboardError):
             await port.ref.ask(c.Flush())  # what was sent for them is stored, or never will be
             found = (schedule_id for schedule_id, served in self._served.items() if served.port is port)

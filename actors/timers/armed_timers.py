@@ -2,11 +2,11 @@
 
 Invariants
 ----------
-T1  An armed timer is in the wheel of its clock, once, at its newest moment.
-T2  `next_look` is no later than the first tick that is not before the earliest moment; and, while an instant is armed,
-    no later than in `LOOK_S`.
-T3  A timer is forgotten when it is handed over: what was not, is the next time.
-T5  Nothing is handed over before its moment by its clock.
+TM1  An armed timer is in the wheel of its clock, once, at its newest moment.
+TM2  `next_look` is no later than the first tick that is not before the earliest moment; and, while an instant is armed,
+     no later than in `LOOK_S`.
+TM3  A timer is forgotten when it is handed over: what was not, is the next time.
+TM5  Nothing is handed over before its moment by its clock.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ class ArmedTimers:
         for wheel, until in ((self._deadlines, tick), (self._instants, wall_tick)):
             for slot in wheel.advance(until):
                 if slot.tick > until:
-                    raise InternalError(f"a timer came {slot.tick - until} ms too early", invariant="T5")
+                    raise InternalError(f"a timer came {slot.tick - until} ms too early", invariant="TM5")
                 del self._slots[slot.key]
                 yield slot.key
 
     def next_look(self, now: float, wall: float) -> float:
-        """When something may be due next, by the monotonic clock (T2)."""
+        """When something may be due next, by the monotonic clock (TM2)."""
         deadline, instant = self._deadlines.next_deadline(), self._instants.next_deadline()
         look = NEVER if deadline is None else deadline / TICKS
         if instant is not None:

@@ -9,12 +9,13 @@ armed slots therefore lie ahead of the wheel's own digit, and every slot of a lo
 
 Invariants
 ----------
-W1  No slot is handed over before the wheel has reached its tick.
-W2  An armed slot is in exactly one bucket, or due; `slot.place` says where. A bucket that holds nothing does not exist.
-W3  Slots are handed over in order of their ticks. What is armed meanwhile at a tick that has come has no place in that
-    order: a slot that was handed over already comes the next time, so handing over always ends.
-W4  What is due stays due until it is handed over, cancelled or armed anew, also when handing over is broken off.
-W5  Memory is bounded by the slots that are armed.
+TW1  No slot is handed over before the wheel has reached its tick.
+TW2  An armed slot is in exactly one bucket, or due; `slot.place` says where. A bucket that holds nothing does not
+     exist.
+TW3  Slots are handed over in order of their ticks. What is armed meanwhile at a tick that has come has no place in that
+     order: a slot that was handed over already comes the next time, so handing over always ends.
+TW4  What is due stays due until it is handed over, cancelled or armed anew, also when handing over is broken off.
+TW5  Memory is bounded by the slots that are armed.
 """
 
 from __future__ import annotations

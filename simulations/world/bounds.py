@@ -64,7 +64,7 @@ def left_in_hand(runtime: Runtime, topics: tuple[str, ...]) -> str | None:
                 # A client that publishes without waiting may have its turn, and not have sent it yet.
                 taken = 0 if account.unawaited_waiting else account.credit.waiting_bytes
                 if taken and not _queued_bytes(partition)[account.number]:
-                    return f"{taken} bytes of credit are taken at {port.label}, and nothing has them (C1)"
+                    return f"{taken} bytes of credit are taken at {port.label}, and nothing has them (AC1)"
     return None
 
 
@@ -139,11 +139,11 @@ def _problems(runtime: Runtime, largest_bytes: int) -> Iterator[str]:
     windows = runtime._session.directory.windows
     sizes = sum(windows._sizes.values())
     if windows.size_bytes != sizes:
-        yield f"the record windows count {windows.size_bytes} bytes, and have {sizes} (W3)"
+        yield f"the record windows count {windows.size_bytes} bytes, and have {sizes} (RW3)"
     if windows.size_bytes > limits.window_bytes and not any(records.in_use for records in windows._sizes):
         used = sum(records.count > 0 for records in windows._sizes)
         if used > 1:
-            yield f"{used} record windows have {windows.size_bytes} of {limits.window_bytes} bytes (W3)"
+            yield f"{used} record windows have {windows.size_bytes} of {limits.window_bytes} bytes (RW3)"
 
 
 def running(cell: Any) -> Partition | None:
@@ -159,7 +159,7 @@ def _of_account(label: str, account: Account, queued: int, largest_bytes: int) -
     if taken < 0 or taken > max(limit, largest_bytes):
         yield f"{taken} bytes of credit are taken at {label}, of {limit}"
     if queued > taken:
-        yield f"{queued} bytes of a client wait in {label}, and it has taken {taken} (C1)"
+        yield f"{queued} bytes of a client wait in {label}, and it has taken {taken} (AC1)"
     if credit._queue and credit._fits(credit._queue[0].size_bytes):
         size = credit._queue[0].size_bytes
         yield f"a publisher waits for {size} bytes at {label}, and there is room: {taken} are taken"
@@ -179,10 +179,10 @@ def _of_timers(cell: Any) -> Iterator[str]:
                 continue
             moment = wheel._armed.moment_of(peer.number, timer.number)
             if moment > timer.deadline + 1 / TICKS + SLACK_S:
-                yield f"a timer is armed for {timer.deadline:.3f} s, and the wheel knows of {moment:.3f} s (T6)"
+                yield f"a timer is armed for {timer.deadline:.3f} s, and the wheel knows of {moment:.3f} s (TM6)"
             until = now + LOOK_S if timer.is_instant else max(timer.deadline, now)
             if wheel._wakes_at > until + 1 / TICKS + SLACK_S:
-                yield f"something is due at {until:.3f} s, and the wheel sleeps until {wheel._wakes_at:.3f} s (T2)"
+                yield f"something is due at {until:.3f} s, and the wheel sleeps until {wheel._wakes_at:.3f} s (TM2)"
 
 
 def _of_renewed(runtime: Runtime) -> Iterator[str]:
@@ -234,7 +234,7 @@ def _of_group(label: str, group: GroupState, visible_end: int) -> Iterator[str]:
             ready = _ready_for(consumer, group, visible_end)
             if ready > len(group.notified):
                 words = f"consumer {consumer} waits and {len(group.notified)} are notified"
-                yield f"{words} in {name}, where {ready} messages are ready for it (P4)"
+                yield f"{words} in {name}, where {ready} messages are ready for it (PC4)"
                 break
     unknown = [
         key for key in group.pending if delivery.lease_of(key) is None and key >= delivery.next_lease_id
@@ -254,7 +254,7 @@ def _ready_for(consumer: int, group: GroupState, visible_end: int) -> int:
 
 
 def _of_choice(name: str, choice: KeyOrder, visible_end: int) -> Iterator[str]:
-    """Of the records that were seen, the first unsettled one of each key is out, and no other (K1)."""
+    """Of the records that were seen, the first unsettled one of each key is out, and no other (KO1)."""
     records = choice.records
     records.check()
     if choice._lives != records.lives:
@@ -266,9 +266,9 @@ def _of_choice(name: str, choice: KeyOrder, visible_end: int) -> Iterator[str]:
             first.setdefault(key, records.offsets[index])
     if first != choice._heads:
         missing = next(iter({*first.items()} ^ {*choice._heads.items()}))
-        yield f"offset {missing[1]} is the first of its key, or is taken for it, and not both, in {name} (K1)"
+        yield f"offset {missing[1]} is the first of its key, or is taken for it, and not both, in {name} (KO1)"
     if choice.is_uniform and records.offsets:
-        yield f"the record window of {name} is uniform, and holds {len(records.offsets)} records (K4)"
+        yield f"the record window of {name} is uniform, and holds {len(records.offsets)} records (KO4)"
     elif isinstance(choice, PriorityOrder) and not choice.is_uniform and records.seen == len(records.offsets):
         places = [offset for index, offset in enumerate(records.offsets) if records.is_unsettled(index)]
         fenced = [
@@ -278,6 +278,6 @@ def _of_choice(name: str, choice: KeyOrder, visible_end: int) -> Iterator[str]:
         ]
         free = sum(choice._is_free(offset) for offset in places) - len(fenced)
         if free != choice._free_count():
-            yield f"{free} records are free in {name}, and {choice._free_count()} are counted (R2)"
+            yield f"{free} records are free in {name}, and {choice._free_count()} are counted (PO2)"
     if records.end > visible_end:
         yield f"the record window of {name} ends at {records.end}, past the visible end {visible_end}"

@@ -13,7 +13,7 @@ LINE_CHARACTERS_MAX = 120  # for prose; the formatter breaks code at 110
 # The word, then in brackets why it is not done now: an entry in a list that somebody can act on.
 LEFTOVER = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|X" r"XX)\b(?!\([^)]{10,}\))")
 
-INVARIANT = re.compile(r"^\s*(?:- |Invariant )?([A-Z][0-9]+)(?:[:*]|  )", re.MULTILINE)
+INVARIANT = re.compile(r"^\s*(?:- |Invariant )?([A-Z]{1,2}[0-9]+)(?:[:*]|  )", re.MULTILINE)
 
 BROAD_WITH_REASON = re.compile(r"# noqa: BLE001 - \w.{14,}")
 
@@ -59,7 +59,7 @@ def test_every_invariant_that_an_error_names_is_written_down(house: Any) -> None
                 isinstance(node, ast.keyword)
                 and node.arg == "invariant"
                 and isinstance(node.value, ast.Constant)
-                and re.fullmatch("[A-Z][0-9]+", str(node.value.value))
+                and re.fullmatch("[A-Z]{1,2}[0-9]+", str(node.value.value))
             ):
                 cited.append((area, str(node.value.value), f"{source.path}:{node.value.lineno}"))
     house.demand_none(
@@ -68,6 +68,20 @@ def test_every_invariant_that_an_error_names_is_written_down(house: Any) -> None
             for area, name, place in cited
             if (area, name) not in defined
         ]
+    )
+
+
+def test_each_invariant_of_the_actors_is_declared_once(house: Any) -> None:
+    """A label leads to one module: no two modules of the actors declare the same."""
+    declared: dict[str, set[str]] = {}
+    for source in house.sources:
+        if source.module.startswith("callboard.actors."):
+            for node in ast.walk(source.tree):
+                if isinstance(node, (ast.Module, ast.ClassDef)):
+                    for name in INVARIANT.findall(ast.get_docstring(node) or ""):
+                        declared.setdefault(name, set()).add(source.path)
+    house.demand_none(
+        [f"{name}: {', '.join(sorted(paths))}" for name, paths in declared.items() if len(paths) > 1]
     )
 
 

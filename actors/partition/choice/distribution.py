@@ -6,12 +6,12 @@ never notified, and takes what it asks for.
 
 Invariants
 ----------
-T1  Every distribution names each waiting consumer once, and no other: none that waits is left out for ever while
-    more messages are ready than consumers were notified.
-T2  `round-robin`: the consumer that waits longest is first. Between two turns of a consumer that waits again and again,
-each consumer that waits all that time has had one.
-T3  `least-busy`: who has the fewest messages in flight is first; of equals, who waits longest.
-T4  `random`: each order is as likely as any other, by numbers that are drawn for it.
+DT1  Every distribution names each waiting consumer once, and no other: none that waits is left out for ever while more
+     messages are ready than consumers were notified.
+DT2  `round-robin`: the consumer that waits longest is first. Between two turns of a consumer that waits again and
+     again, each consumer that waits all that time has had one.
+DT3  `least-busy`: the consumer with the fewest messages in flight is first; of equals, the one that waits longest.
+DT4  `random`: each order is as likely as any other, by numbers that are drawn for it.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ Turns = Callable[[Mapping[int, Any], Load, Draw], Iterator[int]]
 
 
 def round_robin(waiting: Mapping[int, Any], load: Load, draw: Draw) -> Iterator[int]:
-    """As they wait (T2)."""
+    """As they wait (DT2)."""
     return iter(waiting)
 
 
 def least_busy(waiting: Mapping[int, Any], load: Load, draw: Draw) -> Iterator[int]:
-    """By what they have in flight (T3)."""
+    """By what they have in flight (DT3)."""
     if len(waiting) == 1:
         return iter(waiting)
     loads = {consumer: load(token) for consumer, token in waiting.items()}
@@ -41,7 +41,7 @@ def least_busy(waiting: Mapping[int, Any], load: Load, draw: Draw) -> Iterator[i
 
 
 def at_random(waiting: Mapping[int, Any], load: Load, draw: Draw) -> Iterator[int]:
-    """As they are drawn (T4), one after the other: only as many numbers are drawn as consumers are taken."""
+    """As they are drawn (DT4), one after the other: only as many numbers are drawn as consumers are taken."""
     rest = list(waiting)
     while len(rest) > 1:
         place = min(int(draw() * len(rest)), len(rest) - 1)

@@ -7,12 +7,12 @@ first record on that was leased and given back, and settles what has expired of 
 
 Invariants
 ----------
-T1  What a consumer is handed had not expired when it was read for it.
-T2  Nothing is settled as expired before its instant, by the wall clock.
-T3  In a group that keeps what expires, what is settled so is a dead letter, or there is no room; then nothing is
-    leased until there is. What is for another group only is none.
-T4  A group that has not settled everything has a deadline, or is looked at, from the first record on that the
-    partition knows to expire.
+EX1  What a consumer is handed had not expired when it was read for it.
+EX2  Nothing is settled as expired before its instant, by the wall clock.
+EX3  In a group that keeps what expires, what is settled so is a dead letter, or there is no room; then nothing is
+     leased until there is. What is for another group only is none.
+EX4  A group that has not settled everything has a deadline, or is looked at, from the first record on that the
+     partition knows to expire.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class ExpiryRules:
         self._deliveries = deliveries
 
     def expires(self, first_s: float, now: float) -> None:
-        """Records are appended of which the first expires in `first_s` seconds: every group has a deadline (T4)."""
+        """Records are appended of which the first expires in `first_s` seconds: every group has a deadline (EX4)."""
         self._deliveries.carried.has_expiries = True
         for group in self._deliveries.groups.values():
             self._look_in(group, first_s, now)

@@ -13,11 +13,11 @@ is never fenced.
 
 Invariants
 ----------
-K1  Of the records of a key that were seen, exactly one is out: the first that is not settled.
-K2  A free record is untouched or passed in the delivery state; what is leased, ready or delayed there was out before.
-K3  All unsettled records before one that is chosen were seen, also after a restart or an eviction.
-K4  While the range is uniform nothing is passed over and no key is out; what is leased is what a group without a choice
-    would lease below the range's end. So the range holds none of the records, and they cost no time.
+KO1  Of the records of a key that were seen, exactly one is out: the first that is not settled.
+KO2  A free record is untouched or passed in the delivery state; what is leased, ready or delayed there was out before.
+KO3  All unsettled records before one that is chosen were seen, also after a restart or an eviction.
+KO4  While the range is uniform nothing is passed over and no key is out; what is leased is what a group without a
+     choice would lease below the range's end. So the range holds none of the records, and they cost no time.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class KeyOrder:
         """Begin again, with an empty range."""
         self._lives = self.records.lives
         self.is_uniform = True
-        """All unsettled records below the range's end are uniform, and it holds none of them (K4)."""
+        """All unsettled records below the range's end are uniform, and it holds none of them (KO4)."""
         self._values: tuple[int, ...] | None = None
         """What they have in the columns."""
         self._heads: dict[int, int] = {}
@@ -216,7 +216,7 @@ class KeyOrder:
         records.compact()
 
     def _free_next(self, key: int) -> None:
-        """The record of `key` that was out is settled: the next one is out (K1)."""
+        """The record of `key` that was out is settled: the next one is out (KO1)."""
         waiting = self._fenced.get(key)
         while waiting:
             offset = waiting.pop(0)

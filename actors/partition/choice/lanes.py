@@ -10,12 +10,12 @@ not lift a record over an earlier one of its key.
 
 Invariants
 ----------
-R1  When something is leased, all unsettled records below the range's end were seen, and the range ends at the visible
-    end or is full.
-R2  Every record of the range that may be leased is in the heap, or in both; what else they name is dropped when it
-    comes first.
-R3  No step ranks more than a span of records, or a step's items that are ready again: records are ranked when they are
-    read, and nothing is leased while the choice is behind.
+PO1  When something is leased, all unsettled records below the range's end were seen, and the range ends at the visible
+     end or is full.
+PO2  Every record of the range that may be leased is in the heap, or in both; what else they name is dropped when it
+     comes first.
+PO3  No step ranks more than a span of records, or a step's items that are ready again: records are ranked when they are
+     read, and nothing is leased while the choice is behind.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class PriorityOrder(KeyOrder):
         return appended_us / 1e6 + self.starvation_s <= wall_s
 
     def _free_count(self) -> int:
-        """How many of those seen are free (K2)."""
+        """How many of those seen are free (KO2)."""
         end = self.records.end
         return self._delivery.never_leased(end) - self.fenced
 
@@ -161,7 +161,7 @@ class PriorityOrder(KeyOrder):
         self, now: float, deadline: float, consumer: int, max_records: int, visible_end: int
     ) -> Lease | None:
         """Lease what comes first; None when that is nothing, or records have to be read or ranked before it is known
-        (R1, R3).
+        (PO1, PO3).
         """
         if self.span(visible_end) is not None:
             return None

@@ -15,9 +15,9 @@ whose unsettled records are all uniform does not hold them: its group leases the
 
 Invariants
 ----------
-W1  Offsets rise strictly, are below `end`, and every column has one value for each.
-W2  `count` is the number of records that are not settled; `dead` that of the others, which `compact` drops.
-W3  The budget's `size_bytes` is the sum of what its ranges take, and exceeds `bytes_max` only by ranges in use.
+RW1  Offsets rise strictly, are below `end`, and every column has one value for each.
+RW2  `count` is the number of records that are not settled; `dead` that of the others, which `compact` drops.
+RW3  The budget's `size_bytes` is the sum of what its ranges take, and exceeds `bytes_max` only by ranges in use.
 """
 
 from __future__ import annotations
@@ -246,7 +246,7 @@ class RecordRange:
         """Add what of `records` is `unsettled`, from `end` on."""
         offsets = records.offsets
         if offsets and self.offsets and offsets[0] <= self.offsets[-1]:
-            raise InternalError(f"offset {offsets[0]} is read again below {self.end}", invariant="W1")
+            raise InternalError(f"offset {offsets[0]} is read again below {self.end}", invariant="RW1")
         for start, stop in unsettled:
             first = bisect_left(offsets, start)
             last = bisect_left(offsets, stop, first)
@@ -302,6 +302,6 @@ class RecordRange:
         rising = all(first < second for first, second in pairwise(offsets))
         lengths = {len(self._live), *map(len, self.columns.values())}
         if not rising or (offsets and offsets[-1] >= self.end) or lengths != {len(offsets)}:
-            raise InternalError("the columns of a range are not whole", invariant="W1")
+            raise InternalError("the columns of a range are not whole", invariant="RW1")
         if self.dead != self._live.count(0) or not 0 <= self.seen <= len(offsets):
-            raise InternalError("the counts of a range differ from its columns", invariant="W2")
+            raise InternalError("the counts of a range differ from its columns", invariant="RW2")

@@ -7,9 +7,9 @@ outlives its group.
 
 Invariants
 ----------
-O1  Numbers rise in the order of the commits, and none is used twice in one numbering. Should all that was known of the
-    numbers be lost, another numbering begins (`group_states`).
-O2  An entry is there from the record that names it to the record that forgets it.
+OE1  Numbers rise in the order of the commits, and none is used twice in one numbering. Should all that was known of the
+     numbers be lost, another numbering begins (`group_states`).
+OE2  An entry is there from the record that names it to the record that forgets it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class OutboxEntries:
         self.next = 0
         """The number of the next entry, or `first_of_life` if that is above."""
         self.first_of_life = 0
-        """The numbers that this life of the partition gives begin here (O1)."""
+        """The numbers that this life of the partition gives begin here (OE1)."""
         self.numbering = 0
         """The id of this count of entries: that of the group which was the first to publish. 0 for one that an older
         version began."""
@@ -81,15 +81,15 @@ class OutboxEntries:
         return forgotten
 
     def pass_over(self, first: int, count: int) -> None:
-        """An ack that is not believed used these numbers (O1)."""
+        """An ack that is not believed used these numbers (OE1)."""
         self.next = max(self.next, first + count)
 
     def go_on_above(self, floor: int) -> None:
-        """The journal lost records: no number below `floor`, which they may have used, is used again (O1)."""
+        """The journal lost records: no number below `floor`, which they may have used, is used again (OE1)."""
         self.next = max(self.next, floor)
 
     def begin_again(self, numbering: int) -> None:
-        """Of the numbers that were used nothing is known any more (O1)."""
+        """Of the numbers that were used nothing is known any more (OE1)."""
         self.numbering = numbering
 
     # -- in a snapshot

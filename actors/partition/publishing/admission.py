@@ -18,10 +18,10 @@ restarts (`publishing_state` keeps them). From then on they note whatever carrie
 
 Invariants
 ----------
-G1  The tables never say more than the visible log: `noted_end` is the visible end but for a commit in flight.
-G2  Every guarded part gets one answer, when the commit ends that decided it, and fails if that commit fails.
-G3  A part that is refused changes nothing: neither the log nor what is decided of those behind it.
-G4  Whoever asked at level ALL is answered when everything that the answer rests on is synced.
+AD1  The tables never say more than the visible log: `noted_end` is the visible end but for a commit in flight.
+AD2  Every guarded part gets one answer, when the commit ends that decided it, and fails if that commit fails.
+AD3  A part that is refused changes nothing: neither the log nor what is decided of those behind it.
+AD4  Whoever asked at level ALL is answered when everything that the answer rests on is synced.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Admission:
         next_offset: int,
         now_us: int,
     ) -> list[Columns]:
-        """What of a guarded part is to be stored; its answer is noted. Raises what is answered instead (G3)."""
+        """What of a guarded part is to be stored; its answer is noted. Raises what is answered instead (AD3)."""
         if isinstance(guard, BeginProducer):
             known = self._producer(guard.producer_id)
             begun = self.producers.begin(guard.producer_id, known, owner=guard.owner, epoch=guard.epoch)
@@ -250,7 +250,7 @@ class Admission:
         self._draft.add(draft)
 
     def stored(self, visible_end: int) -> None:
-        """The commit is written: what it added is in the log (G1)."""
+        """The commit is written: what it added is in the log (AD1)."""
         draft, self._draft, now_us = self._draft, Draft(), self._now_us
         for producer_id, producer in draft.producers.items():
             self.producers.put(producer_id, producer, now_us)

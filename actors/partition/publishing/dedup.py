@@ -7,10 +7,10 @@ that a full table never refuses a message.
 
 Invariants
 ----------
-D1  At a time t an id is found exactly if it was appended at a time above t - window, and was not forgotten early. A
-    time that is ahead of t counts as t, when it was first seen (`stamps`).
-D2  At most `limit` ids are held: those appended last.
-D3  What was forgotten because its window was over, or was altered, is not held again, also when the log is read again.
+DD1  At a time t an id is found exactly if it was appended at a time above t - window, and was not forgotten early. A
+     time that is ahead of t counts as t, when it was first seen (`stamps`).
+DD2  At most `limit` ids are held: those appended last.
+DD3  What was forgotten because its window was over, or was altered, is not held again, also when the log is read again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class DedupTable:
     forgotten_early: int = 0
     """Ids that had to go although the window had not passed."""
     void_below: int = 0
-    """Ids of records below this offset were forgotten, or never held (D3)."""
+    """Ids of records below this offset were forgotten, or never held (DD3)."""
     stamps: Stamps = attrs.Factory(Stamps)
     """What a clock that was ahead has left."""
     _ids: OrderedDict[bytes, Placed] = attrs.Factory(OrderedDict)
@@ -65,7 +65,7 @@ class DedupTable:
         self.forget_old(now_us, len(self._ids))
 
     def is_current(self, placed: Placed, now_us: int) -> bool:
-        """Whether the window that began with the record is not over (D1)."""
+        """Whether the window that began with the record is not over (DD1)."""
         if self.window_us is None:
             return False
         return now_us - self.stamps.believed(placed[1], now_us) < self.window_us

@@ -23,12 +23,12 @@ open       of a producer id: it may still be used in this process
 
 Invariants
 ----------
-T1  `last` is the highest sequence of the producer in the log, and that record is in the last run.
-T2  A sequence up to `last` is a duplicate unless the window lacks it, `last + 1` is next, all else is out of order.
-T3  At most `limit` producers are known, sources not counted; those heard of last.
-T4  No record is accepted whose epoch is below the highest known for its producer. What began is known as long as its
-    id is open.
-T5  No epoch is given out twice to one producer in a process.
+PR1  `last` is the highest sequence of the producer in the log, and that record is in the last run.
+PR2  A sequence up to `last` is a duplicate unless the window lacks it, `last + 1` is next, all else is out of order.
+PR3  At most `limit` producers are known, sources not counted; those heard of last.
+PR4  No record is accepted whose epoch is below the highest known for its producer. What began is known as long as its
+     id is open.
+PR5  No epoch is given out twice to one producer in a process.
 """
 
 from __future__ import annotations

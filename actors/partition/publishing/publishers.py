@@ -7,11 +7,11 @@ whenever the log has grown enough, and when the partition closes.
 
 Invariants
 ----------
-F1  `end` is never above the durable end of the log when the file is written: the file is never ahead of the log.
-F2  The file and the log from `end` on give the same tables as the ones in memory, but for what was forgotten.
-F3  `end` is never below the first offset that retention has left in the log: the file is written before it would be.
-    So one that is below is an older copy, and does not know what is gone.
-F4  The file names its log: one of another partition is not believed.
+PF1  `end` is never above the durable end of the log when the file is written: the file is never ahead of the log.
+PF2  The file and the log from `end` on give the same tables as the ones in memory, but for what was forgotten.
+PF3  `end` is never below the first offset that retention has left in the log: the file is written before it would be.
+     So one that is below is an older copy, and does not know what is gone.
+PF4  The file names its log: one of another partition is not believed.
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ class Publishers:
         try:
             await self.catch_up(log)
             if self._must_begin(sequencer):
-                # What is visible and not synced yet has no producer that anybody asked about (F1).
+                # What is visible and not synced yet has no producer that anybody asked about (PF1).
                 await self._write(log.durable_end)
                 log.mark_publishers()
                 self.admission.is_guarded, self.admission.noted_end = True, log.visible_end
@@ -315,7 +315,7 @@ class Publishers:
 
     @property
     def covered_end(self) -> int:
-        """What the file knows up to; `OFFSET_MAX` while there is nothing to know (F3)."""
+        """What the file knows up to; `OFFSET_MAX` while there is nothing to know (PF3)."""
         return self._file_end if self.admission.is_guarded else OFFSET_MAX
 
     async def cover(self, log: PartitionLog) -> None:

@@ -63,7 +63,7 @@ class Catalog:
 
 @given(STEPS)
 def test_a_group_reads_what_matches_and_nothing_else(steps: list[Any]) -> None:
-    """N1, N2: after any creations, deletions and namings, exactly the topics that match; no dead letters unasked."""
+    """PT1, PT2: after any creations, deletions and namings, exactly the topics that match; no dead letters unasked."""
     catalog = Catalog()
     named: set[str] = set()
     for step in steps:
@@ -133,7 +133,7 @@ def test_too_many_topics_are_passed_over_until_one_goes(monkeypatch: pytest.Monk
 
 
 def test_the_topic_of_its_own_dead_letters_is_never_read() -> None:
-    """N2: also by a group that asks for dead letters."""
+    """PT2: also by a group that asks for dead letters."""
     catalog = Catalog()
     catalog.step("create", "failed")
     settings = attrs.evolve(state.GroupSettings(), dead_letter_topic="failed")

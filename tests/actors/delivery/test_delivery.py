@@ -114,7 +114,7 @@ def test_broken_state_is_noticed_before_it_is_journalled() -> None:
     delivery = Delivery(0)
     leased(delivery, 5)
     delivery.leased += 1
-    with pytest.raises(InternalError, match="D2"):
+    with pytest.raises(InternalError, match="DS2"):
         delivery.take_events()
 
 

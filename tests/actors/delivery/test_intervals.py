@@ -46,7 +46,7 @@ def test_putting_over_a_range_is_a_bug() -> None:
     """A map never lets one range hide another."""
     kept = IntervalMap("q")
     kept.put(0, 10, 1)
-    with pytest.raises(InternalError, match="I1"):
+    with pytest.raises(InternalError, match="IM1"):
         kept.put(3, 4, 2)
 
 

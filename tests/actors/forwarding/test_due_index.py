@@ -229,7 +229,7 @@ class ScheduleModel(RuleBasedStateMachine):
 
     @invariant()
     def agrees(self) -> None:
-        """Counts and contents are the model's, looking is never put off too long, and memory is bounded (D5)."""
+        """Counts and contents are the model's, looking is never put off too long, and memory is bounded (DI5)."""
         index = self.index
         assert (len(self.pending), len(self.moving)) == (len(index), index.moving)
         assert self.pending == {record.delayed_id: record.tick for record in index.pending()}

@@ -139,8 +139,8 @@ class AnyChanges(RuleBasedStateMachine):
         for place, row in self.assignment.rows.items():
             owner, epoch = before.get(place, (None, 0))
             assert (place in changed) == (owner != row.owner)
-            assert row.epoch > epoch if place in changed else row.epoch == epoch, "B4"
-        assert self.assignment.rebalance(self.members, self.topics, 0.0) == [], "B3"
+            assert row.epoch > epoch if place in changed else row.epoch == epoch, "AS4"
+        assert self.assignment.rebalance(self.members, self.topics, 0.0) == [], "AS3"
         return changed
 
     def owners(self) -> dict[Place, int | None]:
@@ -170,7 +170,7 @@ class AnyChanges(RuleBasedStateMachine):
         self.decide()
         if was_uniform and self.is_uniform():
             for place, owner in self.owners().items():
-                assert owner in (before.get(place), joined), "B3"
+                assert owner in (before.get(place), joined), "AS3"
 
     @precondition(lambda self: self.members)
     @rule(data=st.data())
@@ -180,7 +180,7 @@ class AnyChanges(RuleBasedStateMachine):
         del self.members[leaver]
         changed = self.decide()
         if self.is_uniform():
-            assert all(before.get(place) in (leaver, None) for place in changed), "B3"
+            assert all(before.get(place) in (leaver, None) for place in changed), "AS3"
 
     @rule(data=st.data(), is_stale=st.booleans())
     def hand_over(self, data: Any, is_stale: bool) -> None:
@@ -199,14 +199,14 @@ class AnyChanges(RuleBasedStateMachine):
             readers = [member for member, topics in self.members.items() if topic in topics]
             for index in range(partitions):
                 owner = owners.get((topic, index))
-                assert owner in readers if readers else owner is None, "B1"
+                assert owner in readers if readers else owner is None, "AS1"
         assert all(place[0] in self.topics for place in owners)
 
     @invariant()
     def loads_differ_by_one(self) -> None:
         if self.members and self.is_uniform():
             counts = [len(self.assignment.owned(member)) for member in self.members]
-            assert max(counts) - min(counts) <= 1, "B2"
+            assert max(counts) - min(counts) <= 1, "AS2"
             places = sum(
                 count for topic, count in self.topics.items() if topic in set().union(*self.members.values())
             )

@@ -114,7 +114,7 @@ async def test_each_path_has_a_journal_of_its_own(autojump_clock, stage, disk):
 
 
 async def test_a_failing_disk_applies_nothing(autojump_clock, stage, disk):
-    """When the journal cannot be written the actor crashes, and the event is part of no later state (U3)."""
+    """When the journal cannot be written the actor crashes, and the event is part of no later state (DU3)."""
     applied = []
 
     class Cut(Account):

@@ -31,7 +31,7 @@ class MailboxMachine(RuleBasedStateMachine):
 
     @rule()
     def put(self):
-        """What is not accepted is named (M6); the channel stays within its capacity (M1)."""
+        """What is not accepted is named (MB6); the channel stays within its capacity (MB1)."""
         self.number += 1
         envelope = Envelope(self.number, None)
         if len(self.held()) < self.mailbox.capacity:
@@ -68,7 +68,7 @@ class MailboxMachine(RuleBasedStateMachine):
 
     @rule()
     def take(self):
-        """Messages leave in the order in which they came (M5)."""
+        """Messages leave in the order in which they came (MB5)."""
         envelope = next(iter(Batch(self.mailbox, 1)), None)
         if self.front:
             assert envelope.message == self.front.pop(0)[0]
@@ -80,7 +80,7 @@ class MailboxMachine(RuleBasedStateMachine):
     @precondition(lambda self: hasattr(self, "mailbox") and len(self.mailbox))
     @rule()
     def take_and_put_back(self):
-        """What was taken and put back is next again (M5)."""
+        """What was taken and put back is next again (MB5)."""
         envelope = next(iter(Batch(self.mailbox, 1)), None)
         if self.front:
             item = self.front.pop(0)
@@ -99,7 +99,7 @@ class MailboxMachine(RuleBasedStateMachine):
 
     @rule()
     def refuse_and_reopen(self):
-        """A mailbox that refuses takes nothing (M3) and keeps what it has."""
+        """A mailbox that refuses takes nothing (MB3) and keeps what it has."""
         self.mailbox.refuse(lambda: InvalidArgument("closed"))
         with pytest.raises(InvalidArgument):
             self.mailbox.put(Envelope(0, None))

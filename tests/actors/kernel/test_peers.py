@@ -340,7 +340,7 @@ class NoticesMachine(RuleBasedStateMachine):
 
     @invariant()
     def same(self):
-        """Nothing is counted twice or left (E1)."""
+        """Nothing is counted twice or left (PE1)."""
         if hasattr(self, "cell"):
             said = sum(map(len, self.said.values()))
             assert len(self.cell.mailbox) == said + len(self.front) + len(self.others)

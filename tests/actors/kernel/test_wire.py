@@ -157,7 +157,7 @@ def test_what_does_not_survive_is_named(case):
     assert f"does not survive being encoded, decoded and delivered as a copy: {case.place}" in str(
         found.value
     )
-    assert found.value.invariant == "W1"
+    assert found.value.invariant == "WI1"
 
 
 def test_what_is_nested_too_deep_is_named():

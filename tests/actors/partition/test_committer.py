@@ -252,7 +252,7 @@ async def on_bench(*, running: bool = True, outbox: str = "") -> AsyncIterator[B
 
 
 async def test_what_arrives_during_a_commit_forms_the_next(autojump_clock: Any) -> None:
-    """A hundred publishers cost two commits: the first one's, and one for all who came meanwhile (C1)."""
+    """A hundred publishers cost two commits: the first one's, and one for all who came meanwhile (CM1)."""
     async with on_bench() as bench:
         bench.disk.latency_s = 1.0
         askers = [bench.publish_one()]
@@ -266,7 +266,7 @@ async def test_what_arrives_during_a_commit_forms_the_next(autojump_clock: Any) 
 
 
 async def test_a_commit_of_leader_records_is_not_synced_and_one_with_all_is(autojump_clock: Any) -> None:
-    """The strongest level in a commit decides for its content (C2)."""
+    """The strongest level in a commit decides for its content (CM2)."""
     async with on_bench() as bench:
         weak = bench.publish_one(Level.LEADER)
         await trio.sleep(0.1)
@@ -281,7 +281,7 @@ async def test_a_commit_of_leader_records_is_not_synced_and_one_with_all_is(auto
 
 
 async def test_the_journal_is_never_durable_ahead_of_the_log(autojump_clock: Any) -> None:
-    """A journal record that is synced has the log synced before it, in the same plan (C3)."""
+    """A journal record that is synced has the log synced before it, in the same plan (CM3)."""
     async with on_bench() as bench:
         bench.publish(level=Level.LEADER)
         await trio.sleep(0.1)
@@ -313,7 +313,7 @@ async def test_what_nobody_waits_for_lingers_for_company(autojump_clock: Any) ->
 
 
 async def test_a_journal_that_is_synced_unasked_has_the_log_synced_before_it(autojump_clock: Any) -> None:
-    """Much that no sync has proven makes the journal sync by itself: the log comes first then too (C3)."""
+    """Much that no sync has proven makes the journal sync by itself: the log comes first then too (CM3)."""
     async with on_bench() as bench:
         bench.publish(level=Level.LEADER)
         await trio.sleep(0.1)
@@ -461,7 +461,7 @@ async def test_lazy_acks_force_no_sync_before_their_linger_is_over(autojump_cloc
 
 
 async def test_a_lease_of_unsynced_records_syncs_them_beside_lazy_acks(autojump_clock: Any) -> None:
-    """What a consumer is to know of is durable first, whatever lingers (P2)."""
+    """What a consumer is to know of is durable first, whatever lingers (PC2)."""
     async with on_bench() as bench:
         bench.core.group_openings.open_group(OpenGroup(1, True, "beginning"), Asker(), 0.0)
         await trio.sleep(1.0)

@@ -210,7 +210,7 @@ class CoreModel(RuleBasedStateMachine):
         if work is None:
             return
         entries = [entry if isinstance(entry, bytes) else entry.record(0.0) for entry in work.entries]
-        # What a journal cannot take stands in memory all the same, and is written when the disk heals (P3).
+        # What a journal cannot take stands in memory all the same, and is written when the disk heals (PC3).
         self.journal += entries
         if journal_fails and self.now > 0:
             self.core.journal_failed(work, StorageError("refused"), self.now)
@@ -296,12 +296,12 @@ class CoreModel(RuleBasedStateMachine):
 
     @invariant()
     def each_is_told_once(self) -> None:
-        """P5: nobody hears twice."""
+        """PC5: nobody hears twice."""
         assert all(len(asker.heard) <= 1 for asker in self.askers)
 
     @invariant()
     def nobody_waits_while_records_are_ready(self) -> None:
-        """P4: waiting consumers only while as many are notified as records are ready."""
+        """PC4: waiting consumers only while as many are notified as records are ready."""
         for group in self.core.states:
             if group.waiting:
                 ready = group.delivery.ready_count(self.core.visible_end)
@@ -309,7 +309,7 @@ class CoreModel(RuleBasedStateMachine):
 
     @invariant()
     def deliveries_are_whole(self) -> None:
-        """D1 to D6, and nothing at or past the visible end is leased (P1)."""
+        """DS1 to DS6, and nothing at or past the visible end is leased (PC1)."""
         for group in self.core.states:
             group.delivery.check_invariants()
             assert group.delivery.next <= max(self.core.visible_end, group.delivery.floor)

@@ -187,13 +187,13 @@ class AnyOrder(RuleBasedStateMachine):
     def assign_late(self, consumer: int | None, late: int, is_forced: bool) -> None:
         if self.epoch:
             token = self.partition.assign(consumer, self.epoch - late, is_forced=is_forced)
-            assert self.partition.answers[token] is False, "O2"
+            assert self.partition.answers[token] is False, "MR2"
 
     @rule(consumer=st.integers(1, 3), count=st.integers(1, 4))
     def fetch(self, consumer: int, count: int) -> None:
         lease = self.partition.fetch(consumer, count)
         if lease is not None:
-            assert consumer == self.owner, "O2"
+            assert consumer == self.owner, "MR2"
             self.leases.append(lease)
 
     @rule(data=st.data(), verb=st.sampled_from(["ack", "nack", "release"]))
@@ -231,11 +231,11 @@ class AnyOrder(RuleBasedStateMachine):
     @invariant()
     def all_leases_are_one_members(self) -> None:
         holders = {lease.consumer for lease in self.partition.group.delivery.leases()}
-        assert len(holders) <= 1, "O1"
+        assert len(holders) <= 1, "MR1"
         waiting = [token for token in self.asked if token not in self.partition.answers]
-        assert len(waiting) <= 1, "O3"
+        assert len(waiting) <= 1, "MR3"
         if waiting:
-            assert holders - {self.owner}, "O3"
+            assert holders - {self.owner}, "MR3"
 
 
 TestAnyOrder = AnyOrder.TestCase

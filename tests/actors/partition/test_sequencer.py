@@ -40,7 +40,7 @@ def test_a_commit_without_level_all_needs_no_sync() -> None:
 
 
 def test_what_nobody_waits_for_any_more_is_dropped() -> None:
-    """Records of publishers that gave up are left out; those that nobody ever waited for stay (S1, S4)."""
+    """Records of publishers that gave up are left out; those that nobody ever waited for stay (QU1, QU4)."""
     sequencer = Sequencer(is_abandoned=lambda token: token == "gone")
     for value, token in ((b"a", "gone"), (b"b", None), (b"c", "here")):
         sequencer.add_one(single(value), token)
@@ -67,7 +67,7 @@ def test_what_nobody_waits_for_any_more_is_dropped() -> None:
     )
 )
 def test_everything_leaves_once_in_order_and_tokens_get_their_offsets(steps: list[tuple[str, int]]) -> None:
-    """S1, S3: whatever the interleaving, records leave in order and every token goes with its own offset, once."""
+    """QU1, QU3: whatever the interleaving, records leave in order and every token goes with its own offset, once."""
     sequencer, expected, left, replies = Sequencer(), [], [], []
     next_offset = 0
 

@@ -66,7 +66,7 @@ class ExchangeMachine(RuleBasedStateMachine):
         self.wheel = self.new_wheel()
 
     def make(self, number: int, kind: Any) -> Timer:
-        """A timer that checks that it comes when it should (T4)."""
+        """A timer that checks that it comes when it should (TM4)."""
 
         def look() -> None:
             timer = self.timers[number]
@@ -157,7 +157,7 @@ class ExchangeMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_lost(self) -> None:
-        """T6, T7; and no more notices are on their way than there are timers."""
+        """TM6, TM7; and no more notices are on their way than there are timers."""
         if not hasattr(self, "model"):
             return
         assert len(self.cell.mailbox) <= TIMERS

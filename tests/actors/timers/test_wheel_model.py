@@ -122,7 +122,7 @@ class WheelMachine(RuleBasedStateMachine):
 
     @invariant()
     def keeps_what_is_armed(self) -> None:
-        """Buckets hold what is armed, and nothing else (W2, W5)."""
+        """Buckets hold what is armed, and nothing else (TW2, TW5)."""
         held = [slot for bucket in self.wheel._buckets.values() for slot in bucket] + [*self.wheel._due]
         assert sorted(self.numbers[slot] for slot in held) == sorted(self.model)
         assert all(self.wheel._buckets.values())

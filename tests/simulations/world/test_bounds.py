@@ -120,7 +120,7 @@ async def test_a_key_that_is_out_twice_is_told(busy: Any) -> None:
     (_, keyed) = busy.core.states
     key, offset = next(iter(keyed.choice._heads.items()))
     keyed.choice._heads[key] = offset + 2
-    assert "(K1)" in bounds.inside(busy.life, 100)
+    assert "(KO1)" in bounds.inside(busy.life, 100)
     keyed.choice._heads[key] = offset
 
 

@@ -41,14 +41,14 @@ def test_the_setting_names_what_there_is() -> None:
 @pytest.mark.parametrize("name", NAMES)
 @given(waiting=WAITING, numbers=DRAWS)
 def test_each_names_everybody_once(name: str, waiting: dict[int, int], numbers: list[float]) -> None:
-    """T1: whoever waits has a turn, whatever is drawn and however busy the others are."""
+    """DT1: whoever waits has a turn, whatever is drawn and however busy the others are."""
     told = list(DISTRIBUTIONS[name](waiting, int, drawn(numbers)))
     assert sorted(told) == sorted(waiting)
 
 
 @given(waiting=WAITING)
 def test_least_busy_is_by_load_then_by_waiting(waiting: dict[int, int]) -> None:
-    """T3: fewer in flight come first, and of equals who waits longest."""
+    """DT3: fewer in flight come first, and of equals who waits longest."""
     places = {consumer: place for place, consumer in enumerate(waiting)}
     told = list(DISTRIBUTIONS["least-busy"](waiting, int, drawn([0.5])))
     assert told == sorted(waiting, key=lambda consumer: (waiting[consumer], places[consumer]))
@@ -59,7 +59,7 @@ def test_least_busy_is_by_load_then_by_waiting(waiting: dict[int, int]) -> None:
     comes=st.lists(st.tuples(st.integers(1, 4), st.lists(st.integers(1, 6), max_size=3)), max_size=20),
 )
 def test_round_robin_passes_over_nobody(waits: list[int], comes: list[tuple[int, list[int]]]) -> None:
-    """T2: between two turns of a consumer everybody has a turn that waits all the time; others come and go."""
+    """DT2: between two turns of a consumer everybody has a turn that waits all the time; others come and go."""
     waiting = dict.fromkeys(waits)
     passed: dict[int, set[int]] = {}
     for messages, come in comes:
@@ -75,7 +75,7 @@ def test_round_robin_passes_over_nobody(waits: list[int], comes: list[tuple[int,
 
 @pytest.mark.parametrize("count", [2, 3, 7])
 def test_at_random_each_is_first_equally_often(count: int) -> None:
-    """T4: over numbers that are spread evenly, everybody is first as often as anybody else."""
+    """DT4: over numbers that are spread evenly, everybody is first as often as anybody else."""
     firsts = [0] * count
     for step in range(100 * count):
         number = step / (100 * count)

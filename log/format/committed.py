@@ -27,8 +27,8 @@ from typing import Final
 
 import attrs
 
-from callboard.log.errors import FormatTooNew
 from callboard.log.format.faults import CommittedInvalid, FaultReason
+from callboard.log.format.fields import too_new
 from callboard.log.format.layout import CHECKSUM, Layout, LayoutField
 from callboard.log.format.segment import identity_of
 from callboard.log.seams.disk import Buffer
@@ -193,9 +193,5 @@ def decode_slot(slot: memoryview) -> Committed | None:
     if magic != COMMITTED_MAGIC or not COMMITTED_LAYOUT.is_sealed(slot):
         return None
     if version != COMMITTED_VERSION:
-        raise FormatTooNew(
-            f"a committed file has version {version}: a newer Callboard wrote it. Upgrade Callboard.",
-            found=version,
-            supported=COMMITTED_VERSION,
-        )
+        raise too_new(f"a committed file has version {version}", found=version, supported=COMMITTED_VERSION)
     return Committed(visible_end, durable_end, marks, start)

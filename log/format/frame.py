@@ -38,10 +38,11 @@ from typing import Any, Final, NoReturn
 import attrs
 
 from callboard.log import limits
-from callboard.log.errors import FormatTooNew, InternalError, InvalidArgument
+from callboard.log.errors import InternalError, InvalidArgument
 from callboard.log.format.columns import Columns, Ends
 from callboard.log.format.compression import NONE, Codec, Compression, decompress
 from callboard.log.format.faults import FaultReason, FrameInvalid
+from callboard.log.format.fields import too_new
 from callboard.log.format.layout import CHECKSUM, Layout, LayoutField
 from callboard.log.seams.disk import Buffer
 
@@ -375,9 +376,8 @@ def read_header(view: memoryview, at: int, seed: int) -> FrameHeader:
     if zlib.crc32(view[at : at + SEALED_BYTES], seed) != header.header_checksum:
         raise FrameInvalid(FaultReason.HEADER_CHECKSUM)
     if header.version != FRAME_VERSION or header.flags or header.codec > NEWEST_CODEC:
-        raise FormatTooNew(
-            f"a frame has version {header.version}, codec {header.codec}, flags {header.flags}: "
-            "a newer Callboard wrote it. Upgrade Callboard to read it.",
+        raise too_new(
+            f"a frame has version {header.version}, codec {header.codec}, flags {header.flags}",
             found=header.version,
             supported=FRAME_VERSION,
         )

@@ -23,9 +23,9 @@ from typing import Final
 import attrs
 
 from callboard.log import limits
-from callboard.log.errors import FormatTooNew
 from callboard.log.format.columns import NO_TIME
 from callboard.log.format.faults import FaultReason, IndexInvalid
+from callboard.log.format.fields import too_new
 from callboard.log.format.frame import seed_of
 from callboard.log.format.layout import Layout, LayoutField
 from callboard.log.format.segment import SEGMENT_HEADER_BYTES
@@ -173,10 +173,8 @@ class SegmentIndex:
         if found_id != segment_id or not INDEX_LAYOUT.is_sealed(view[:INDEX_HEADER_BYTES], seed):
             raise IndexInvalid(FaultReason.HEADER_CHECKSUM)
         if version > INDEX_VERSION or flags > SEALED:
-            raise FormatTooNew(
-                f"an index has version {version}, flags {flags}: a newer Callboard wrote it. Upgrade Callboard.",
-                found=version,
-                supported=INDEX_VERSION,
+            raise too_new(
+                f"an index has version {version}, flags {flags}", found=version, supported=INDEX_VERSION
             )
         entries = view[INDEX_HEADER_BYTES:]
         if count > ENTRIES_MAX or len(entries) != count * ENTRY_BYTES:

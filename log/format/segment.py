@@ -20,8 +20,8 @@ from typing import Final
 
 import attrs
 
-from callboard.log.errors import FormatTooNew
 from callboard.log.format.faults import FaultReason, SegmentHeaderInvalid
+from callboard.log.format.fields import too_new
 from callboard.log.format.layout import Layout, LayoutField
 from callboard.log.seams.disk import Buffer
 
@@ -164,11 +164,8 @@ def decode_copy(copy: memoryview) -> SegmentHeader:
     known = kind in (1, 2) and gap <= max(GapReason) and not flags and not any(rest)
     known = known and (kind == SegmentKind.JOURNAL or not records_version)
     if version > SEGMENT_VERSION or (version == SEGMENT_VERSION and not known):
-        raise FormatTooNew(
-            f"a segment has format version {version}, kind {kind}: a newer Callboard wrote it. "
-            "Upgrade Callboard to read it.",
-            found=version,
-            supported=SEGMENT_VERSION,
+        raise too_new(
+            f"a segment has format version {version}, kind {kind}", found=version, supported=SEGMENT_VERSION
         )
     if version < 1 or segment_id == 0:
         raise SegmentHeaderInvalid(FaultReason.HEADER, "version or id is 0")

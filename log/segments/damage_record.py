@@ -21,8 +21,9 @@ import attrs
 import cbor2
 import trio
 
-from callboard.log.errors import FormatTooNew, LogCorrupt, PlanFailed
+from callboard.log.errors import LogCorrupt, PlanFailed
 from callboard.log.format.committed import COMMITTED_NAME, NOTED_AT, encode_noted, noted_entries
+from callboard.log.format.fields import too_new
 from callboard.log.limits import DAMAGES_KEPT, OFFSET_MAX
 from callboard.log.seams.disk import Close, Incarnation, Open, Sync, Write
 from callboard.log.segments.segments import Damage
@@ -219,11 +220,7 @@ def decode(data: bytes) -> list[DamageEntry]:
     if head[:4] != MAGIC or checksum != zlib.crc32(body, seed):
         raise ValueError("not a record of damage")
     if version > VERSION:
-        raise FormatTooNew(
-            f"a record of damage has version {version}: a newer Callboard wrote it. Upgrade Callboard.",
-            found=version,
-            supported=VERSION,
-        )
+        raise too_new(f"a record of damage has version {version}", found=version, supported=VERSION)
     items: list[dict[str, Any]] = cbor2.loads(body)
     return [
         DamageEntry(

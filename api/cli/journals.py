@@ -12,7 +12,7 @@ from callboard.actors.partition.delivery_reset import DeliveryReading, invalid_j
 from callboard.log.errors import GroupNotFound, JournalInvalid, PlanFailed
 from callboard.log.host.clock import HostClock
 from callboard.log.host.entropy import HostEntropy
-from callboard.log.offline.found import Problem
+from callboard.log.offline.found import LogKind, Problem, ProblemKind
 from callboard.log.offline.verify import CATALOG, LogReport, VerifyReport, find_logs
 from callboard.log.offline.wrong_kinds import lies_below, wrong_folders
 from callboard.log.segments.small_files import holds_log
@@ -55,9 +55,11 @@ async def with_contents(offline: OfflineDirectory, report: VerifyReport) -> Veri
     """The report, with what the catalog and the delivery journals say that makes no sense among the problems."""
     problems = await content_problems(offline)
     logs = [
-        LogReport(each.path, "partition", records=0, size_bytes=0, segments=0, start_offset=0, end_offset=0)
+        LogReport(
+            each.path, LogKind.PARTITION, records=0, size_bytes=0, segments=0, start_offset=0, end_offset=0
+        )
         for each in problems
-        if each.kind == "missing" and all(log.path != each.path for log in report.logs)
+        if each.kind is ProblemKind.MISSING and all(log.path != each.path for log in report.logs)
     ]
     found = sorted((*report.logs, *logs), key=lambda log: log.path)
     return attrs.evolve(
@@ -85,7 +87,7 @@ async def content_problems(offline: OfflineDirectory) -> list[Problem]:
         each for each in replay.state.topics.values() if not lies_below(f"topics/{each.topic_id}", wrong)
     ]
     unknown = await unknown_folders(offline.files, topics)
-    problems += [Problem(each.directory, "nameless", None, None, None, UNKNOWN) for each in unknown]
+    problems += [Problem(each.directory, ProblemKind.NAMELESS, UNKNOWN) for each in unknown]
     for folder in folders_of(replay.state.topics.values()):
         path = folder.journal_directory
         if lies_below(path, wrong):
@@ -112,7 +114,7 @@ async def _missing(offline: OfflineDirectory, folder: PartitionFolder) -> Proble
         return None
     for path, words in ((folder.directory, LOG_MISSING), (folder.journal_directory, JOURNAL_MISSING)):
         if not holds_log(await offline.files.list(path)):
-            return Problem(path, "missing", None, None, None, words)
+            return Problem(path, ProblemKind.MISSING, words)
     return None
 
 
@@ -127,7 +129,7 @@ async def _nameless(
         path.split("/")[1]: path for path in logs if path.startswith("topics/") and "/delivery" not in path
     }
     return [
-        Problem(path, "nameless", None, None, None, NAMELESS)
+        Problem(path, ProblemKind.NAMELESS, NAMELESS)
         for topic_id, path in found.items()
         if topic_id not in replay.state.topics
     ]
@@ -180,4 +182,4 @@ def _group_id(replay: CatalogReplay, name: str) -> int:
 
 
 def _senseless(path: str, words: str) -> Problem:
-    return Problem(path, "senseless", None, None, None, words)
+    return Problem(path, ProblemKind.SENSELESS, words)

@@ -15,7 +15,7 @@ from callboard.cli.options import directory_option, json_option
 from callboard.cli.output import Advance, counted, print_json, progress, show, size_text
 from callboard.log.errors import CallboardError
 from callboard.log.host.clock import HostClock
-from callboard.log.offline.found import Problem
+from callboard.log.offline.found import LogKind, Problem
 from callboard.log.offline.repair import RepairReport, repair_directory
 from callboard.log.offline.verify import LogReport, Progress, VerifyReport, verify_directory
 from callboard.offline import OfflineDirectory
@@ -154,7 +154,7 @@ def _line(log: LogReport, problem: Problem, names: Names, what: str) -> str:
 
 def _holds_messages(log: LogReport) -> bool:
     """Whether these are messages of a topic, not what waits beside it, or what the broker keeps for itself."""
-    return log.kind == "partition" and log.path.rpartition("/")[2].isdecimal()
+    return log.kind is LogKind.PARTITION and log.path.rpartition("/")[2].isdecimal()
 
 
 def _summary(report: VerifyReport) -> str:

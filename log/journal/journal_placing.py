@@ -10,20 +10,16 @@ from __future__ import annotations
 
 import attrs
 
-from callboard.log.format.committed import FOREIGN
 from callboard.log.format.faults import FrameInvalid
 from callboard.log.format.frame import LAST_OFFSET, FrameFields, FrameHeader, decode_body
 from callboard.log.format.segment import identity_of
 from callboard.log.journal.journal_floor import owner_of_segments
 from callboard.log.journal.journal_records import Kind, decode_control
 from callboard.log.seams.disk import Close, Entry, Incarnation, Rename, SyncDirectory, Unlink
-from callboard.log.segments.placing import Placing, passed_over, place_segments, renames
+from callboard.log.segments.placing import Placing, Stray, StrayReason, passed_over, place_segments, renames
 from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.scanning import open_segment, read_headers, scan_file
 from callboard.log.segments.segment_file import segment_path, segment_sizes
-
-BLANK = "it is blank"
-WITHIN = "the segments around it leave no place for it"
 
 
 @attrs.frozen
@@ -32,8 +28,8 @@ class JournalPlaces:
 
     names: dict[int, int]
     """Of each segment, by its number, rising."""
-    strays: dict[int, str]
-    """Files that are no part of the journal, and why."""
+    strays: dict[int, Stray]
+    """Files that are no part of the journal."""
 
     @property
     def renamed(self) -> dict[int, int]:
@@ -46,8 +42,8 @@ async def find_places(files: Incarnation, directory: str, entries: list[Entry]) 
     headers, blanks = await read_headers(files, directory, segment_sizes(entries))
     placing = place_segments(directory, headers, None)
     if identity_of(directory) and await owner_of_segments(files, directory, headers.values()) != directory:
-        placing = Placing(refused=dict.fromkeys(headers, FOREIGN))
-    strays = dict.fromkeys(blanks, BLANK) | placing.refused
+        placing = Placing(refused=dict.fromkeys(headers, Stray(StrayReason.FOREIGN)))
+    strays = dict.fromkeys(blanks, Stray(StrayReason.BLANK)) | placing.refused
     names = {placing.renamed.get(name, name): name for name in headers if name not in strays}
     passed = passed_over({base: headers[name] for base, name in names.items()})
     earlier: int | None = None
@@ -57,7 +53,7 @@ async def find_places(files: Incarnation, directory: str, entries: list[Entry]) 
         elif base in passed or (
             earlier is not None and await goes_past(files, segment_path(directory, earlier), base)
         ):
-            strays[names.pop(base)] = WITHIN
+            strays[names.pop(base)] = Stray(StrayReason.WITHIN)
     return JournalPlaces(dict(sorted(names.items())), strays)
 
 
@@ -98,9 +94,9 @@ async def put_in_place(
 ) -> tuple[str, ...]:
     """Set strays aside, and give segments their names; returns what is in quarantine. Raises `PlanFailed`."""
     quarantine, sizes = Quarantine(files, directory), segment_sizes(entries)
-    for name, why in places.strays.items():
+    for name, stray in places.strays.items():
         path = segment_path(directory, name)
-        if why == BLANK:
+        if stray.reason is StrayReason.BLANK:
             await files.submit((Unlink(path), SyncDirectory(directory)))
         else:
             verbs = await quarantine.move_verbs(path, name, sizes[name], 0)

@@ -30,7 +30,6 @@ import trio
 
 from callboard.log.errors import CallboardError, LogCorrupt, PlanFailed, lacks_space
 from callboard.log.format.columns import Columns
-from callboard.log.format.committed import FOREIGN
 from callboard.log.format.faults import SegmentHeaderInvalid
 from callboard.log.format.fields import too_new
 from callboard.log.format.frame import FrameFields, FrameHeader, decode_body
@@ -48,6 +47,7 @@ from callboard.log.seams.disk import (
     Write,
     Zero,
 )
+from callboard.log.segments.placing import StrayReason
 from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.scanning import OpenSegment, open_segment, scan_file
 from callboard.log.segments.segment_file import SegmentFile, segment_path
@@ -183,9 +183,9 @@ class Replay:
         self._is_moved = True
         self.recovery.quarantined += await put_in_place(self.files, self.directory, places, entries)
         self.recovery.strays += tuple(
-            f"{segment_path(self.directory, name)}: {why}"
-            for name, why in places.strays.items()
-            if why == FOREIGN
+            f"{segment_path(self.directory, name)}: {stray}"
+            for name, stray in places.strays.items()
+            if stray.reason is StrayReason.FOREIGN
         )
         return list(places.names)
 

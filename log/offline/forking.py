@@ -14,13 +14,23 @@ from callboard.log.format.index import SegmentIndex
 from callboard.log.format.segment import GapReason, SegmentKind, encode_segment_header, identity_of
 from callboard.log.journal.journal_records import Kind, columns_of_control
 from callboard.log.limits import SEGMENT_BYTES_MAX
-from callboard.log.offline.found import FoundRun, Inspection, SegmentState
+from callboard.log.offline.found import FoundRun, Inspection, LogKind, ProblemKind, SegmentState
 from callboard.log.seams.disk import Buffer, Close, Incarnation, Open, Verb
 from callboard.log.segments.filling import SegmentFill
 from callboard.log.segments.index_file import new_index
 from callboard.log.segments.segment_file import SegmentFile
 
-FORKING_KINDS: Final = frozenset({"header", "header-copy", "damage", "undecodable", "snapshot", "lost"})
+FORKING_KINDS: Final = frozenset(
+    {
+        ProblemKind.HEADER,
+        ProblemKind.HEADER_COPY,
+        ProblemKind.DAMAGE,
+        ProblemKind.UNDECODABLE,
+        ProblemKind.SNAPSHOT,
+        ProblemKind.LOST,
+    }
+)
+"""Problems of a segment that only a new one in its place mends."""
 
 Gap = tuple[int, int]
 
@@ -71,7 +81,9 @@ def plan_partition(found: Inspection) -> list[Fork]:
 
 def needs_fork(state: SegmentState, end: int) -> bool:
     """Whether the segment is damaged, or must explain that the log before it ends at `end`."""
-    if state.header is None or any(problem.kind in FORKING_KINDS - {"lost"} for problem in state.problems):
+    if state.header is None or any(
+        problem.kind in FORKING_KINDS - {ProblemKind.LOST} for problem in state.problems
+    ):
         return True
     if state.problems and len(state.runs) > 1:
         return True
@@ -95,7 +107,7 @@ def plan_journal(found: Inspection) -> list[Fork]:
         return [Fork(0, end, None, ((0, end - 1),), ((0, end - 1),))] if end else []
     first = found.segments[0]
     if first.base > 0 and any(
-        problem.kind == "snapshot" and problem.first_offset == 0 for problem in first.problems
+        problem.kind is ProblemKind.SNAPSHOT and problem.first_offset == 0 for problem in first.problems
     ):
         forks.append(Fork(0, first.base, None, ((0, first.base - 1),), ((0, first.base - 1),)))
     for state, following in zip_longest(found.segments, found.segments[1:]):
@@ -139,7 +151,7 @@ async def write_fork(
         segment_id=segment_id,
         base_offset=fork.base,
         created_us=0 if header is None else header.created_us,
-        kind=SegmentKind.JOURNAL if found.kind == "journal" else SegmentKind.LOG,
+        kind=SegmentKind.JOURNAL if found.kind is LogKind.JOURNAL else SegmentKind.LOG,
         previous_end=fork.previous_end,
         previous_base=fork.previous_base,
         gap=fork.gap,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+
 import attrs
 
 from callboard.log.format.columns import Columns
@@ -11,19 +13,57 @@ from callboard.log.format.frame import FrameFields, FrameHeader, decode_body
 from callboard.log.format.segment import CATALOG, GapReason, SegmentHeader
 from callboard.log.journal.journal_records import Kind, decode_control
 
-Place = int | None
+
+class ProblemKind(enum.StrEnum):
+    """The kinds of problems and notes, as `verify` prints them; `docs/how-to/verify-and-repair.md` explains each."""
+
+    # of a segment
+    DAMAGE = "damage"
+    LOST = "lost"
+    HEADER = "header"
+    HEADER_COPY = "header-copy"
+    UNDECODABLE = "undecodable"
+    SNAPSHOT = "snapshot"
+    NAME = "name"
+    STRAY = "stray"
+    INDEX = "index"
+    # of the other files and folders of a log
+    COMMITTED = "committed"
+    DAMAGES = "damages"
+    PUBLISHERS = "publishers"
+    CATALOG = "catalog"
+    FOLDER = "folder"
+    NOT_A_FILE = "not-a-file"
+    NOT_A_FOLDER = "not-a-folder"
+    # only notes
+    TORN = "torn"
+    GAP = "gap"
+    RECORDED = "recorded"
+    # of what sound bytes say, which the command line checks
+    SENSELESS = "senseless"
+    NAMELESS = "nameless"
+    MISSING = "missing"
+
+
+class LogKind(enum.StrEnum):
+    """What a log holds."""
+
+    PARTITION = "partition"
+    """Messages."""
+    JOURNAL = "journal"
+    """State."""
 
 
 @attrs.frozen
 class Problem:
-    """Something found. `kind` is one of the words listed in the how-to; offsets are None when no record is lost."""
+    """Something found. The offsets are None when no record is lost, the position when it is at no byte of the file."""
 
     path: str
-    kind: str
-    position: int | None
-    first_offset: int | None
-    last_offset: int | None
+    kind: ProblemKind
     message: str
+    position: int | None = None
+    first_offset: int | None = None
+    last_offset: int | None = None
 
 
 @attrs.define
@@ -73,9 +113,16 @@ class SegmentState:
         header = self.header
         return header is not None and header.gap is not GapReason.NONE and durable_end < self.base
 
-    def tell(self, kind: str, position: Place, first: Place, last: Place, message: str) -> None:
-        """Add a problem."""
-        self.problems.append(Problem(self.path, kind, position, first, last, message))
+    def report(
+        self,
+        kind: ProblemKind,
+        message: str,
+        position: int | None = None,
+        first: int | None = None,
+        last: int | None = None,
+    ) -> None:
+        """Add a problem; `first` and `last` are the offsets that it cost."""
+        self.problems.append(Problem(self.path, kind, message, position, first, last))
 
 
 @attrs.define
@@ -83,8 +130,8 @@ class Inspection:
     """A whole log, as the inspection found it."""
 
     directory: str
-    kind: str
-    segments: list[SegmentState]
+    kind: LogKind = LogKind.PARTITION
+    segments: list[SegmentState] = attrs.Factory(list)
     committed: Committed | None = None
     refused: list[SegmentState] = attrs.Factory(list)
     """Files that have a segment's name and are no part of the log."""
@@ -99,12 +146,13 @@ class Inspection:
     @property
     def remembers_damage(self) -> bool:
         """Whether what it lost is reported until a person acknowledges it: that of a delivery journal comes again."""
-        return self.kind == "partition" or self.directory == CATALOG
+        return self.kind is LogKind.PARTITION or self.directory == CATALOG
 
     @property
     def journal_end(self) -> int:
         """Of a journal: the sequence below which every record was synced."""
-        return self.committed.durable_end if self.kind == "journal" and self.committed is not None else 0
+        is_journal = self.kind is LogKind.JOURNAL
+        return self.committed.durable_end if is_journal and self.committed is not None else 0
 
     @property
     def start_of_nothing(self) -> int:
@@ -117,13 +165,25 @@ class Inspection:
         """The log's committed file."""
         return f"{self.directory}/{COMMITTED_NAME}"
 
-    def tell_committed(self, kind: str, position: Place, first: Place, last: Place, message: str) -> None:
-        """Add a problem of the committed file."""
-        self.problems.append(Problem(self.committed_path, kind, position, first, last, message))
+    def doubt_committed(self, message: str, position: int | None = 0) -> None:
+        """Add a problem of the committed file, which costs no record."""
+        self.problems.append(Problem(self.committed_path, ProblemKind.COMMITTED, message, position))
 
-    def note(self, path: str, kind: str, position: Place, first: Place, last: Place, message: str) -> None:
+    def report_lost(self, first: int, last: int, message: str) -> None:
+        """Add a problem: the committed file proves that records are missing."""
+        self.problems.append(Problem(self.committed_path, ProblemKind.LOST, message, None, first, last))
+
+    def note(
+        self,
+        path: str,
+        kind: ProblemKind,
+        message: str,
+        position: int | None = None,
+        first: int | None = None,
+        last: int | None = None,
+    ) -> None:
         """Note something that is no damage."""
-        self.notes.append(Problem(path, kind, position, first, last, message))
+        self.notes.append(Problem(path, kind, message, position, first, last))
 
     @property
     def end(self) -> int:
@@ -158,16 +218,19 @@ class FramesFound:
         try:
             columns = decode_body(header, body)
         except FrameInvalid as fault:
-            message = f"the frame's checksums hold, but it cannot be decoded ({fault})"
-            self.state.tell("undecodable", position, header.base_offset, header.last_offset, message)
+            self._refuse(position, header, f"the frame's checksums hold, but it cannot be decoded ({fault})")
             return False
         self._take(position, header, columns)
         return False
 
+    def _refuse(self, position: int, header: FrameHeader, message: str) -> None:
+        kind = ProblemKind.UNDECODABLE
+        self.state.report(kind, message, position, header.base_offset, header.last_offset)
+
     def _take(self, position: int, header: FrameHeader, columns: Columns) -> None:
         state, end = self.state, position + header.frame_bytes
         state.records += columns.count
-        if self.found.kind == "partition":
+        if self.found.kind is LogKind.PARTITION:
             if self.entries.pop(position, header.base_offset) != header.base_offset:
                 self.wrong_entries.append(header.base_offset)
         elif not self._take_control(position, header, columns):
@@ -191,13 +254,12 @@ class FramesFound:
             return True
         control = decode_control(columns.value(0), behind_gap=header.base_offset > self.state.end)
         if control is None:
-            message = "a frame of the journal has no control record"
-            self.state.tell("undecodable", position, header.base_offset, header.last_offset, message)
+            self._refuse(position, header, "a frame of the journal has no control record")
             return False
         self.proven = max(self.proven, control.proven)
         if control.kind in (Kind.SNAPSHOT, Kind.HEAL):
             self.state.lost_snapshot = True
         elif control.kind is Kind.GAP:
-            message = "a gap, recorded by repair"
-            self.found.note(self.state.path, "gap", position, header.base_offset, header.last_offset, message)
+            lost = header.base_offset, header.last_offset
+            self.found.note(self.state.path, ProblemKind.GAP, "a gap, recorded by repair", position, *lost)
         return True

@@ -22,7 +22,6 @@ import cbor2
 from callboard.log.errors import LogCorrupt
 from callboard.log.format.committed import (
     COMMITTED_COPY_AT,
-    COMMITTED_NAME,
     FOREIGN,
     GONE,
     NOTED_AT,
@@ -45,16 +44,24 @@ from callboard.log.format.segment import (
 )
 from callboard.log.journal.journal_disk import segment_bases
 from callboard.log.journal.journal_floor import owner_of_journal, raised, read_floor
-from callboard.log.journal.journal_placing import BLANK, WITHIN, goes_past
+from callboard.log.journal.journal_placing import goes_past
 from callboard.log.journal.journal_records import Kind
 from callboard.log.journal.journal_recovery import announced_snapshot
 from callboard.log.limits import OFFSET_MAX
-from callboard.log.offline.found import FramesFound, Inspection, Problem, SegmentState
+from callboard.log.offline.found import FramesFound, Inspection, LogKind, Problem, ProblemKind, SegmentState
 from callboard.log.offline.wrong_kinds import ACTORS, is_wrong_beside, is_wrong_file, problem_of
 from callboard.log.seams.disk import Close, Incarnation
 from callboard.log.segments.damage_record import DAMAGES_NAME, DamageRecord
 from callboard.log.segments.index_file import decode_stored, load_index
-from callboard.log.segments.placing import BEGINNING_GONE, TOO_FAR, explains_ends, passed_over, place_segments
+from callboard.log.segments.placing import (
+    BEGINNING_GONE,
+    TOO_FAR,
+    Stray,
+    StrayReason,
+    explains_ends,
+    passed_over,
+    place_segments,
+)
 from callboard.log.segments.scanning import OpenSegment, find_covered, frames_end, is_blank, scan_file
 from callboard.log.segments.segment_file import (
     index_path,
@@ -62,7 +69,6 @@ from callboard.log.segments.segment_file import (
 )
 from callboard.log.segments.small_files import listed, open_file, read_whole
 
-BEYOND: Final = "the log ends before it"
 PUBLISHERS_GONE: Final = (
     "the record of publishers is gone, and with it what it knew of records that retention has dropped: opening the"
     " directory makes it again from the records that are there"
@@ -70,12 +76,12 @@ PUBLISHERS_GONE: Final = (
 PUBLISHERS_DAMAGED: Final = PUBLISHERS_GONE.replace("is gone", "cannot be read")
 PUBLISHERS_FOREIGN: Final = PUBLISHERS_GONE.replace("is gone", "belongs to another log")
 PUBLISHERS_OLD: Final = PUBLISHERS_GONE.replace("is gone", "is an older copy")
-Tell = Callable[[int], None]
+Progress = Callable[[int], None]
 
 
-async def inspect_log(files: Incarnation, directory: str, *, progress: Tell | None = None) -> Inspection:
+async def inspect_log(files: Incarnation, directory: str, *, progress: Progress | None = None) -> Inspection:
     """Read the log in `directory`. `progress` is called with the bytes of each chunk."""
-    return await Inspector(files, Inspection(directory, "partition", []), progress).run()
+    return await Inspector(files, Inspection(directory), progress).run()
 
 
 @attrs.define(eq=False)
@@ -84,56 +90,36 @@ class Inspector:
 
     files: Incarnation
     found: Inspection
-    progress: Tell | None
+    progress: Progress | None
     owner: str = ""
     """The folder of the journal that lies here; empty unless it was asked for."""
 
     async def run(self) -> Inspection:
         """Read the headers, then each segment, then compare them."""
         found = self.found
-        # First, so that a log that grows meanwhile holds at least what the file says.
         await self._find_wrong_kinds()
-        committed = await self._read(f"{self.found.directory}/{COMMITTED_NAME}")
-        states: dict[int, SegmentState] = {}
-        for base in await segment_bases(self.files, self.found.directory):
-            state = await self._look(base)
-            if state is not None:
-                states[base] = state
-        kinds = {state.header.kind for state in states.values() if state.header is not None}
-        expected = kind_of(self.found.directory)
-        if expected is not None:
-            kinds = {expected}
-        elif not kinds and found.directory.startswith(ACTORS):
-            kinds = {SegmentKind.JOURNAL}  # no header is left to say so
-        if SegmentKind.JOURNAL in kinds and SegmentKind.LOG not in kinds:
-            found.kind = "journal"
+        # Before the segments, so that a log that grows meanwhile holds at least what the file says.
+        committed = await self._read(found.committed_path)
+        states = await self._read_headers()
+        found.kind = self._kind(states)
         if committed is not None:
-            self._read_committed(committed)
-        if states and found.committed is not None and found.committed.is_foreign(found.directory):
-            found.tell_committed("committed", 0, None, None, f"the committed file is not believed: {FOREIGN}")
-            found.committed = None
-        if found.kind == "journal" or not states:
+            self._read_committed(committed, has_segments=bool(states))
+        if found.kind is LogKind.JOURNAL or not states:
             floor = await read_floor(self.files, found.directory)
             found.committed = raised(found.committed, floor.end)
             self.owner = await owner_of_journal(self.files, found.directory, floor)
         await self._sort_segments(states)
         for state, following in zip_longest(found.segments, found.segments[1:]):
             await self._segment(state, following)
-        first = found.segments[0] if found.segments else None
-        if found.kind == "journal":
-            if first is not None and first.base > 0 and not found.has_snapshot:
-                message = "the journal's beginning was pruned, and no snapshot that replaces it can be read"
-                first.tell("snapshot", None, 0, first.base - 1, message)
-            if first is None and found.journal_end:
-                message = "every segment of the journal is gone, and records in them were synced"
-                found.tell_committed("lost", None, 0, found.journal_end - 1, message)
+        if found.kind is LogKind.JOURNAL:
+            self._check_journal()
         else:
             self._note_first_gap()
             self._check_beginning()
             self._check_committed()
             await self._check_publishers()
         if found.remembers_damage and f"{found.directory}/{DAMAGES_NAME}" not in found.wrong_kinds:
-            await self._tell_recorded()
+            await self._note_recorded()
         for state in (*found.segments, *found.refused):
             found.problems += state.problems
         return found
@@ -164,40 +150,62 @@ class Inspector:
         except LogCorrupt:
             return None
 
+    # -- which files are segments ---------------------------------------------------------------------------------
+
+    async def _read_headers(self) -> dict[int, SegmentState]:
+        """The files that are named like segments, by the offset in their name."""
+        states: dict[int, SegmentState] = {}
+        for base in await segment_bases(self.files, self.found.directory):
+            state = await self._look(base)
+            if state is not None:
+                states[base] = state
+        return states
+
+    def _kind(self, states: dict[int, SegmentState]) -> LogKind:
+        """What the log holds, by its folder, else by the headers that can be read."""
+        expected = kind_of(self.found.directory)
+        kinds = {state.header.kind for state in states.values() if state.header is not None}
+        if not kinds and self.found.directory.startswith(ACTORS):
+            expected = SegmentKind.JOURNAL
+        is_journal = kinds == {SegmentKind.JOURNAL} if expected is None else expected is SegmentKind.JOURNAL
+        return LogKind.JOURNAL if is_journal else LogKind.PARTITION
+
     async def _sort_segments(self, states: dict[int, SegmentState]) -> None:
         """Sort out which files are segments of this log, as opening does, and where they belong."""
         found = self.found
         headers = {name: state.header for name, state in states.items() if not state.is_blank}
         placing = place_segments(self.found.directory, headers, found.committed)
-        strange = "" if self.owner in ("", found.directory) else f"{FOREIGN}, {self.owner}"
         for name, state in states.items():
-            refusal = BLANK if state.is_blank else strange or placing.refused.get(name)
-            if refusal is not None:
-                self._refuse(state, refusal)
-                continue
-            if name in placing.renamed:
-                state.base, state.is_misnamed = placing.renamed[name], True
-                message = f"the segment has a wrong name: its header says that it begins at {state.base}"
-                state.tell("name", 0, None, None, message)
-            found.segments.append(state)
+            if state.is_blank:
+                self._refuse(state, Stray(StrayReason.BLANK))
+            elif self.owner not in ("", found.directory):
+                self._refuse(state, Stray(StrayReason.FOREIGN), f", {self.owner}")
+            elif (stray := placing.refused.get(name)) is not None:
+                self._refuse(state, stray)
+            else:
+                found.segments.append(state)
+                if name in placing.renamed:
+                    state.base, state.is_misnamed = placing.renamed[name], True
+                    message = f"the segment has a wrong name: its header says that it begins at {state.base}"
+                    state.report(ProblemKind.NAME, message, 0)
         found.segments.sort(key=lambda state: state.base)
         await self._refuse_headless()
         committed = found.committed
         known = found.segments[-1].base if found.segments else None
         if committed is not None and not explains_ends(known, committed):
             ends = f"{committed.visible_end} and {committed.durable_end}"
-            found.tell_committed("committed", 0, None, None, f"the ends that it names are {TOO_FAR}: {ends}")
+            found.doubt_committed(f"the ends that it names are {TOO_FAR}: {ends}")
             found.committed = None
 
-    def _refuse(self, state: SegmentState, why: str) -> None:
+    def _refuse(self, state: SegmentState, stray: Stray, whose: str = "") -> None:
         state.problems.clear()
-        state.tell("stray", 0, None, None, f"the file is no part of the log: {why}")
+        state.report(ProblemKind.STRAY, f"the file is no part of the log: {stray}{whose}", 0)
         self.found.refused.append(state)
 
     async def _refuse_headless(self) -> None:
         """Leave out what only its name puts here, where the segments around it go past it."""
         kept: list[SegmentState] = []
-        is_partition, segments = self.found.kind == "partition", self.found.segments
+        is_partition, segments = self.found.kind is LogKind.PARTITION, self.found.segments
         headers = {state.base: _believed(state) for state in segments}
         ended_at = await self._ended_at() if is_partition else OFFSET_MAX
         if is_partition:
@@ -211,13 +219,13 @@ class Inspector:
                 before = state
             elif state.segment_id is None:
                 if state.base >= ended_at:
-                    self._refuse(state, BEYOND)
+                    self._refuse(state, Stray(StrayReason.BEYOND))
                     continue
                 is_within = state.base in passed
                 if not is_partition and before is not None and not is_within:
                     is_within = await goes_past(self.files, before.path, state.base)
                 if is_within:
-                    self._refuse(state, WITHIN)
+                    self._refuse(state, Stray(StrayReason.WITHIN))
                     continue
             kept.append(state)
         self.found.segments = kept
@@ -251,12 +259,11 @@ class Inspector:
             is_readable = index_path(self.found.directory, base) not in self.found.wrong_kinds
             index = await load_index(self.files, self.found.directory, base) if is_readable else None
             state.segment_id = None if index is None else index.segment_id
-            state.tell("header", 0, None, None, f"both copies of the segment's header are damaged ({fault})")
+            state.report(ProblemKind.HEADER, f"both copies of the segment's header are damaged ({fault})", 0)
         else:
             state.segment_id = header.segment_id
             if not header.intact:
-                message = "one of the two copies of the header is damaged"
-                state.tell("header-copy", 0, None, None, message)
+                state.report(ProblemKind.HEADER_COPY, "one of the two copies of the header is damaged", 0)
             if header.kind is SegmentKind.JOURNAL:
                 opened = OpenSegment(handle, header, state.size_bytes)
                 state.heals = (await announced_snapshot(self.files, opened))[0] is Kind.HEAL
@@ -268,20 +275,21 @@ class Inspector:
     async def _segment(self, state: SegmentState, following: SegmentState | None) -> None:
         if state.segment_id is None:
             last = None if following is None else following.base - 1
-            state.tell("lost", 0, state.base, last, "without its header nothing in the segment can be read")
+            message = "without its header nothing in the segment can be read"
+            state.report(ProblemKind.LOST, message, 0, state.base, last)
             return
         header = state.header or SegmentHeader(state.segment_id, state.base, 0)
         handle = self.files.handle(state.path)
         if not await open_file(self.files, handle):
             return
-        index = await self._index(state) if self.found.kind == "partition" else None
+        index = await self._index(state) if self.found.kind is LogKind.PARTITION else None
         entries = {} if index is None else dict(zip(index.positions, index.offsets, strict=True))
         frames = FramesFound(self.found, state, following, state.size_bytes + 1, entries)
         opened = OpenSegment(handle, header, state.size_bytes)
         walk = await scan_file(self.files, opened, visit=frames.visit, progress=self.progress)
         if state.lost_snapshot:
             message = "the snapshot that the segment begins with cannot be read"
-            state.tell("snapshot", None, state.base + 1, state.base + 1, message)
+            state.report(ProblemKind.SNAPSHOT, message, None, state.base + 1, state.base + 1)
         self._check_damages(walk, frames)
         self._check_end(walk, frames)
         if index is not None:
@@ -300,31 +308,24 @@ class Inspector:
             if damage.start == damage.end:
                 words = "records are missing between two frames"
             if last < first:
-                state.tell("damage", damage.start, None, None, words + "; no record is lost")
+                state.report(ProblemKind.DAMAGE, words + "; no record is lost", damage.start)
             elif self._is_unproven(first, frames):
                 if state.unproven_hole is None and (following is None or not following.heals):
                     state.unproven_hole = first
-                self.found.note(
-                    state.path, "torn", damage.start, first, last, words + "; nothing had proven them yet"
-                )
+                words += "; nothing had proven them yet"
+                self.found.note(state.path, ProblemKind.TORN, words, damage.start, first, last)
             elif following is not None and (following.heals or following.explains_gap(first)):
-                self.found.note(
-                    state.path,
-                    "gap",
-                    damage.start,
-                    first,
-                    last,
-                    words + "; the next segment explains the gap",
-                )
+                words += "; the next segment explains the gap"
+                self.found.note(state.path, ProblemKind.GAP, words, damage.start, first, last)
             else:
-                state.tell("damage", damage.start, first, last, words)
+                state.report(ProblemKind.DAMAGE, words, damage.start, first, last)
 
     def _is_unproven(self, first: int, frames: FramesFound) -> bool:
         """Whether power loss alone may have taken the record: it was never reported as durable."""
         following, committed = frames.following, self.found.committed
         if committed is None:
             is_last = following is None or following.heals
-            return is_last and self.found.kind == "journal" and first >= frames.proven
+            return is_last and self.found.kind is LogKind.JOURNAL and first >= frames.proven
         if (
             following is not None
             and not following.heals
@@ -342,19 +343,19 @@ class Inspector:
         if following is None:
             proven = self.found.journal_end
             if end + (state.lost_snapshot and end == state.base + 1) < proven:
-                state.tell("damage", walk.end, end, proven - 1, words + ", and were synced")
+                state.report(ProblemKind.DAMAGE, words + ", and were synced", walk.end, end, proven - 1)
             elif is_torn:
-                first, last = walk.torn_offsets or (None, None)
-                self.found.note(state.path, "torn", walk.end, first, last, words + ": a torn tail")
+                lost = walk.torn_offsets or (None, None)
+                self.found.note(state.path, ProblemKind.TORN, words + ": a torn tail", walk.end, *lost)
         elif end >= following.base:
             if is_torn:
-                self.found.note(state.path, "torn", walk.end, None, None, words + "; no record is missing")
+                self.found.note(state.path, ProblemKind.TORN, words + "; no record is missing", walk.end)
         elif following.heals or following.explains_gap(end):
-            reason = f"explained by the next segment ({gap_name(following)})"
-            self.found.note(state.path, "gap", walk.end, end, following.base - 1, f"a gap, {reason}")
+            message = f"a gap, explained by the next segment ({gap_name(following)})"
+            self.found.note(state.path, ProblemKind.GAP, message, walk.end, end, following.base - 1)
         elif not any(problem.last_offset == following.base - 1 for problem in state.problems):
-            kind = "damage" if is_torn else "lost"
-            state.tell(kind, walk.end, end, following.base - 1, words + " before the next segment")
+            kind = ProblemKind.DAMAGE if is_torn else ProblemKind.LOST
+            state.report(kind, words + " before the next segment", walk.end, end, following.base - 1)
 
     def _note_first_gap(self) -> None:
         """A log may begin with a gap: when its only segment could not be read, and was taken out of service whole."""
@@ -362,7 +363,8 @@ class Inspector:
         header = None if first is None else first.header
         if first is not None and header is not None and first.explains_gap(header.base_offset - 1):
             message = f"a gap, explained by the first segment ({gap_name(first)})"
-            self.found.note(first.path, "gap", None, header.previous_end, header.base_offset - 1, message)
+            lost = header.previous_end, header.base_offset - 1
+            self.found.note(first.path, ProblemKind.GAP, message, None, *lost)
 
     async def _index(self, state: SegmentState) -> SegmentIndex | None:
         """The stored index; None when there is none, or only what a crash leaves of one."""
@@ -374,7 +376,7 @@ class Inspector:
             return decode_stored(data, state.segment_id)
         except IndexInvalid as fault:
             message = f"the index is not valid ({fault}): it will be rebuilt"
-            self.found.note(path, "index", None, None, None, message)
+            self.found.note(path, ProblemKind.INDEX, message)
             return None
 
     def _check_index(self, index: SegmentIndex, walk: FrameWalk, frames: FramesFound) -> None:
@@ -386,47 +388,59 @@ class Inspector:
             state.index_is_sound = False
             path = index_path(self.found.directory, state.base)
             message = f"the index leads to a wrong place for offset {wrong[0]}, and for {len(wrong) - 1} more"
-            self.found.problems.append(Problem(path, "index", None, None, None, message))
+            self.found.problems.append(Problem(path, ProblemKind.INDEX, message))
 
     # -- the whole log ------------------------------------------------------------------------------------------
 
-    def _read_committed(self, data: bytes) -> None:
+    def _read_committed(self, data: bytes, *, has_segments: bool) -> None:
+        """Take over what the committed file says, unless it is another log's, and there are segments to go by."""
         found, copy = self.found, decode_copy(data)
         if copy is None and any(data[COMMITTED_COPY_AT:NOTED_AT]):
             message = "the copy in the committed file is damaged: the next opening writes it anew"
-            found.note(found.committed_path, "committed", COMMITTED_COPY_AT, None, None, message)
+            found.note(found.committed_path, ProblemKind.COMMITTED, message, COMMITTED_COPY_AT)
         try:
             found.committed = decode_committed(data)
         except CommittedInvalid as fault:
             found.committed = copy
             if says_nothing(data):
-                found.note(found.committed_path, "committed", 0, None, None, "nothing was committed yet")
+                found.note(found.committed_path, ProblemKind.COMMITTED, "nothing was committed yet", 0)
             else:
-                message = f"the committed file is damaged ({fault})"
-                found.tell_committed("committed", 0, None, None, message)
+                found.doubt_committed(f"the committed file is damaged ({fault})")
+        if has_segments and found.committed is not None and found.committed.is_foreign(found.directory):
+            found.doubt_committed(f"the committed file is not believed: {FOREIGN}")
+            found.committed = None
+
+    def _check_journal(self) -> None:
+        """Whether a journal lacks its beginning, or all of its segments."""
+        found = self.found
+        first = found.segments[0] if found.segments else None
+        if first is None:
+            if found.journal_end:
+                message = "every segment of the journal is gone, and records in them were synced"
+                found.report_lost(0, found.journal_end - 1, message)
+        elif first.base > 0 and not found.has_snapshot:
+            message = "the journal's beginning was pruned, and no snapshot that replaces it can be read"
+            first.report(ProblemKind.SNAPSHOT, message, None, 0, first.base - 1)
 
     def _check_committed(self) -> None:
         found, committed = self.found, self.found.committed
         if committed is None:
-            told = {problem.path for problem in (*found.problems, *found.notes)}
-            if found.end > 0 and found.committed_path not in told:
-                found.tell_committed(
-                    "committed", None, None, None, f"the committed file is not there: {GONE}"
-                )
+            reported = {problem.path for problem in (*found.problems, *found.notes)}
+            if found.end > 0 and found.committed_path not in reported:
+                found.doubt_committed(f"the committed file is not there: {GONE}", position=None)
             return
         durable_end, visible_end = committed.durable_end, committed.visible_end
         end = max(found.end, found.segments[-1].base if found.segments else found.start_of_nothing)
         if durable_end > visible_end:
-            message = f"durable end {durable_end} lies beyond visible end {visible_end}"
-            found.tell_committed("committed", 0, None, None, message)
+            found.doubt_committed(f"durable end {durable_end} lies beyond visible end {visible_end}")
         if durable_end > end:
             message = "records that were synced are missing at the end of the log"
             if not found.segments:
                 message = "every segment of the log is gone, and records in them were synced"
-            found.tell_committed("lost", None, end, durable_end - 1, message)
+            found.report_lost(end, durable_end - 1, message)
         elif visible_end > end:
             message = "records that no sync had proven are missing at the end of the log"
-            found.note(found.committed_path, "torn", None, end, visible_end - 1, message)
+            found.note(found.committed_path, ProblemKind.TORN, message, None, end, visible_end - 1)
 
     def _check_beginning(self) -> None:
         """Retention has left the log to begin where `committed` says, or it began there since it was made."""
@@ -436,7 +450,7 @@ class Inspector:
         start = None if found.committed is None else found.committed.begins_at(base)
         if start is not None and start < base:
             found.lost_beginning = start, base - 1
-            found.tell_committed("lost", None, start, base - 1, BEGINNING_GONE)
+            found.report_lost(start, base - 1, BEGINNING_GONE)
 
     async def _check_publishers(self) -> None:
         found, path = self.found, f"{self.found.directory}/{PUBLISHERS}"
@@ -447,9 +461,9 @@ class Inspector:
             if len(data) >= 12 and checksum == zlib.crc32(data[12:], zlib.crc32(head)):
                 message = self._doubt_publishers(path, data[12:])
             if message:
-                found.problems.append(Problem(path, "publishers", 0, None, None, message))
+                found.problems.append(Problem(path, ProblemKind.PUBLISHERS, message, 0))
         elif found.committed is not None and found.committed.had_publishers:
-            found.problems.append(Problem(path, "publishers", None, None, None, PUBLISHERS_GONE))
+            found.problems.append(Problem(path, ProblemKind.PUBLISHERS, PUBLISHERS_GONE))
 
     def _doubt_publishers(self, path: str, body: bytes) -> str:
         """What is wrong with a record of publishers whose checksum is right: "" for nothing."""
@@ -464,17 +478,17 @@ class Inspector:
         is_old = type(end) is int and bool(segments) and end < segments[0].base
         return PUBLISHERS_OLD if is_old else ""
 
-    async def _tell_recorded(self) -> None:
-        """What was lost earlier, and is not acknowledged."""
+    async def _note_recorded(self) -> None:
+        """Note what was lost earlier, and is not acknowledged."""
         record = await DamageRecord.load(self.files, self.found.directory)
         if record.fault:
             message = f"{record.fault}: opening the directory, or repair, makes it anew and reports that"
-            self.found.problems.append(Problem(record.path, "damages", None, None, None, message))
+            self.found.problems.append(Problem(record.path, ProblemKind.DAMAGES, message))
         for damage in record.unaccepted:
             first, last = damage.first_offset, damage.last_offset
             message = f"{damage.what}: found earlier; `callboard repair --accept` acknowledges it"
             lost: tuple[int | None, int | None] = (first, last) if first <= last else (None, None)
-            self.found.note(record.path, "recorded", None, *lost, message)
+            self.found.note(record.path, ProblemKind.RECORDED, message, None, *lost)
 
 
 def _believed(state: SegmentState) -> SegmentHeader | None:

@@ -24,6 +24,7 @@ P3  A committed file names only what is there, without a hole, and synced: openi
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -40,7 +41,7 @@ from callboard.log.format.committed import (
 from callboard.log.journal.journal_disk import make_directory, remove_unfinished, segment_bases
 from callboard.log.journal.journal_floor import DEPTH_MAX
 from callboard.log.offline.forking import Fork, plan_journal, plan_partition, write_fork
-from callboard.log.offline.found import Inspection, Problem, SegmentState
+from callboard.log.offline.found import Inspection, LogKind, Problem, ProblemKind, SegmentState
 from callboard.log.offline.inspection import inspect_log
 from callboard.log.offline.moved_folders import misplaced_folders, move_back
 from callboard.log.offline.verify import (
@@ -68,15 +69,33 @@ GIVEN_UP: Final = "given up by repair"
 MOVED_WHOLE: Final = "moved to quarantine whole"
 
 
+class ActionKind(enum.StrEnum):
+    """What repair does, as it prints that."""
+
+    MOVE = "move"
+    """A folder goes back to its place."""
+    RENAME = "rename"
+    """A segment gets the name that its header asks for."""
+    FORK = "fork"
+    """A new segment takes the place of a damaged one."""
+    QUARANTINE = "quarantine"
+    """Something is moved to quarantine as it is."""
+    INDEX = "index"
+    """An index is built again."""
+    COMMITTED = "committed"
+    """The committed file is written anew."""
+    DAMAGES = "damages"
+    """The record of damage is written anew."""
+    ACCEPT = "accept"
+    """What was lost is acknowledged."""
+
+
 @attrs.frozen
 class RepairAction:
-    """One thing done, or that would be done.
-
-    `kind` is "move", "fork", "rename", "quarantine", "index", "committed", "damages" or "accept".
-    """
+    """One thing done, or that would be done."""
 
     path: str
-    kind: str
+    kind: ActionKind
     message: str
 
 
@@ -150,8 +169,11 @@ async def repair_directory(
         dry_run,
         (*map(report_of_wrong, wrong), *(report_of(repair.found) for repair in repairs)),
         (
-            *(RepairAction(problem.path, "quarantine", MOVED_WHOLE) for problem in wrong),
-            *(RepairAction(folder, "move", f"moved back to {place}") for folder, place in moves.items()),
+            *(RepairAction(problem.path, ActionKind.QUARANTINE, MOVED_WHOLE) for problem in wrong),
+            *(
+                RepairAction(folder, ActionKind.MOVE, f"moved back to {place}")
+                for folder, place in moves.items()
+            ),
             *(action for repair in repairs for action in repair.actions),
         ),
         tuple(lost for repair in repairs for lost in repair.lost),
@@ -194,12 +216,12 @@ class LogRepair:
     @property
     def left(self) -> list[Problem]:
         """What only opening the directory mends."""
-        return [problem for problem in self.found.problems if problem.kind == "publishers"]
+        return [problem for problem in self.found.problems if problem.kind is ProblemKind.PUBLISHERS]
 
     async def run(self) -> None:
         """Plan the actions, report them, and carry them out."""
         found = self.found
-        forks = plan_journal(found) if found.kind == "journal" else plan_partition(found)
+        forks = plan_journal(found) if found.kind is LogKind.JOURNAL else plan_partition(found)
         taken = {fork.base for fork in forks}
         used = {fork.source.base for fork in forks if fork.source is not None}
         lost = [span for fork in forks for span in fork.lost]
@@ -219,7 +241,9 @@ class LogRepair:
         misnamed = [state for state in found.segments if state.is_misnamed]
         for state in misnamed:
             name = segment_path(found.directory, state.base).rpartition("/")[2]
-            self.actions.append(RepairAction(state.path, "rename", f"named {name}, as its header says"))
+            self.actions.append(
+                RepairAction(state.path, ActionKind.RENAME, f"named {name}, as its header says")
+            )
         for fork in forks:
             message = f"offsets {fork.base} to {fork.end - 1} are kept in a new segment"
             if fork.end == fork.base:
@@ -227,14 +251,14 @@ class LogRepair:
             elif fork.source is None:
                 message = f"a new segment says that offsets {fork.base} to {fork.end - 1} are lost"
             path = found.directory if fork.source is None else fork.source.path
-            self.actions.append(RepairAction(path, "fork", message))
+            self.actions.append(RepairAction(path, ActionKind.FORK, message))
             self.lost += [(found.directory, first, last) for first, last in fork.lost]
         if found.lost_beginning is not None:
             self.lost.append((found.directory, *found.lost_beginning))
         self.actions += [
-            RepairAction(state.path, "quarantine", MOVED_WHOLE) for state in (*found.refused, *gone)
+            RepairAction(state.path, ActionKind.QUARANTINE, MOVED_WHOLE) for state in (*found.refused, *gone)
         ]
-        self.actions += [RepairAction(path, "quarantine", MOVED_WHOLE) for path in found.wrong_kinds]
+        self.actions += [RepairAction(path, ActionKind.QUARANTINE, MOVED_WHOLE) for path in found.wrong_kinds]
         if not self.dry_run:
             for path in found.wrong_kinds:
                 await self.quarantine.move_whole(path)
@@ -268,13 +292,13 @@ class LogRepair:
             return  # what it may have said can be read no more
         record = await DamageRecord.load(self.files, directory)
         if record.fault:
-            self.actions.append(RepairAction(record.path, "damages", f"made anew: {record.fault}"))
+            self.actions.append(RepairAction(record.path, ActionKind.DAMAGES, f"made anew: {record.fault}"))
         record.add([Damage(directory, 0, 0, first, last, GIVEN_UP) for _, first, last in self.lost], now_us)
         lost_records = record.lost_records
         if accept and record.accept():
             what = f"{lost_records} lost records are" if lost_records else "what was lost is"
             message = f"{what} acknowledged, and not reported again"
-            self.actions.append(RepairAction(record.path, "accept", message))
+            self.actions.append(RepairAction(record.path, ActionKind.ACCEPT, message))
         if not self.dry_run:
             await record.store()
 
@@ -287,7 +311,7 @@ class LogRepair:
                     state.path, state.base, 0, state.size_bytes, state.segment_id or 0
                 )
         index = await write_fork(self.files, self.found, fork, before)
-        if self.found.kind == "partition":
+        if self.found.kind is LogKind.PARTITION:
             await replace_whole(self.files, index_path(self.found.directory, fork.base), index.encode())
 
     async def _set_aside(self, state: SegmentState) -> None:
@@ -303,15 +327,15 @@ class LogRepair:
         for state in self.found.segments:
             if not state.index_is_sound and state.base not in replaced and state.segment_id is not None:
                 path = index_path(self.found.directory, state.base)
-                self.actions.append(RepairAction(path, "index", "rebuilt"))
+                self.actions.append(RepairAction(path, ActionKind.INDEX, "rebuilt"))
                 if not self.dry_run:
                     await self.files.submit((Unlink(path), SyncDirectory(self.found.directory)))
         was_moved = self.found.committed_path in self.found.wrong_kinds and self.found.end > 0
-        if any(problem.kind == "committed" for problem in self.found.problems) or (
-            was_moved and self.found.kind == "partition"
+        if any(problem.kind is ProblemKind.COMMITTED for problem in self.found.problems) or (
+            was_moved and self.found.kind is LogKind.PARTITION
         ):
             await self._replace_committed(replaced)
-        elif self.found.kind == "partition" and self.found.committed is not None:
+        elif self.found.kind is LogKind.PARTITION and self.found.committed is not None:
             await self._replace_start(self.found.committed)
 
     async def _replace_start(self, ends: Committed) -> None:
@@ -319,7 +343,7 @@ class LogRepair:
         found = self.found
         if found.lost_beginning is not None:
             message = f"says that the log begins at {found.lost_beginning[1] + 1} now"
-            self.actions.append(RepairAction(found.committed_path, "committed", message))
+            self.actions.append(RepairAction(found.committed_path, ActionKind.COMMITTED, message))
         if self.dry_run:
             return
         bases = await segment_bases(self.files, found.directory)
@@ -339,7 +363,7 @@ class LogRepair:
         end = min([found.end, *holes])
         if found.committed is not None:
             end = max(end, found.committed.durable_end)
-        self.actions.append(RepairAction(found.committed_path, "committed", f"says {end} now"))
+        self.actions.append(RepairAction(found.committed_path, ActionKind.COMMITTED, f"says {end} now"))
         if self.dry_run:
             return
         if found.segments:
@@ -349,7 +373,7 @@ class LogRepair:
         marks = 0 if found.committed is None else found.committed.marks
         start = next(iter(await segment_bases(self.files, found.directory)), end)
         marks = named_marks(marks, found.directory)
-        if found.kind == "partition":
+        if found.kind is LogKind.PARTITION:
             marks |= HAS_START
         stored = await read_whole(self.files, found.committed_path) or b""
         data = encode_committed_file(end, marks, start, noted_entries(stored, found.directory))

@@ -30,7 +30,7 @@ from callboard.log.format.segment import (
 )
 from callboard.log.journal.journal_disk import segment_bases
 from callboard.log.journal.journal_floor import DEPTH_MAX, FLOORS, floored_journals
-from callboard.log.offline.found import Inspection, Problem
+from callboard.log.offline.found import Inspection, LogKind, Problem, ProblemKind
 from callboard.log.offline.inspection import inspect_log
 from callboard.log.offline.wrong_kinds import is_wrong_file, lies_below, wrong_folders
 from callboard.log.seams.disk import Close, Disk, Entry, Incarnation
@@ -53,10 +53,10 @@ class Progress:
 
 @attrs.frozen
 class LogReport:
-    """One log: a partition, or a journal (`kind`)."""
+    """One log."""
 
     path: str
-    kind: str
+    kind: LogKind
     records: int
     size_bytes: int
     segments: int
@@ -86,12 +86,12 @@ class VerifyReport:
     @property
     def partitions(self) -> tuple[LogReport, ...]:
         """The logs that hold messages."""
-        return tuple(log for log in self.logs if log.kind == "partition")
+        return tuple(log for log in self.logs if log.kind is LogKind.PARTITION)
 
     @property
     def journals(self) -> tuple[LogReport, ...]:
         """The logs that hold state."""
-        return tuple(log for log in self.logs if log.kind == "journal")
+        return tuple(log for log in self.logs if log.kind is LogKind.JOURNAL)
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -158,13 +158,13 @@ LOST_CATALOG_WORDS: Final = (
 )
 LOST_CATALOG: Final = LogReport(
     CATALOG,
-    "journal",
+    LogKind.JOURNAL,
     records=0,
     size_bytes=0,
     segments=0,
     start_offset=0,
     end_offset=0,
-    problems=(Problem(CATALOG, "catalog", None, None, None, LOST_CATALOG_WORDS),),
+    problems=(Problem(CATALOG, ProblemKind.CATALOG, LOST_CATALOG_WORDS),),
 )
 
 
@@ -249,7 +249,7 @@ async def lacks_segments(files: Incarnation, directory: str, entries: Collection
 
 def report_of_wrong(problem: Problem) -> LogReport:
     """The report about something that is in the place of a folder, and of all logs that were in it."""
-    kind = "partition" if kind_of(problem.path) is SegmentKind.LOG else "journal"
+    kind = LogKind.PARTITION if kind_of(problem.path) is SegmentKind.LOG else LogKind.JOURNAL
     return LogReport(
         problem.path,
         kind,

@@ -14,7 +14,7 @@ from typing import Final
 from callboard.log.format.committed import COMMITTED_NAME, PUBLISHERS
 from callboard.log.format.segment import CATALOG, TOPICS
 from callboard.log.journal.journal_floor import DEPTH_MAX, FLOOR_NAME, FLOORS, floor_folder, floored_journals
-from callboard.log.offline.found import Problem
+from callboard.log.offline.found import Problem, ProblemKind
 from callboard.log.seams.disk import Entry, Incarnation
 from callboard.log.segments.damage_record import DAMAGES_NAME
 from callboard.log.segments.quarantine import ASIDE
@@ -68,8 +68,9 @@ def lies_below(path: str, wrong: Iterable[Problem]) -> bool:
 
 def problem_of(path: str, entry: Entry) -> Problem:
     """What to say of an entry that is no file."""
-    kind, message = ("folder", FOLDER) if entry.is_directory else ("not-a-file", NOT_A_FILE)
-    return Problem(path, kind, None, None, None, message)
+    if entry.is_directory:
+        return Problem(path, ProblemKind.FOLDER, FOLDER)
+    return Problem(path, ProblemKind.NOT_A_FILE, NOT_A_FILE)
 
 
 async def wrong_folders(files: Incarnation) -> list[Problem]:
@@ -78,7 +79,7 @@ async def wrong_folders(files: Incarnation) -> list[Problem]:
     for name in (CATALOG, TOPICS, ACTORS.rstrip("/"), FLOORS, QUARANTINE):
         await found.expect(name)
     if _named(await found.entries(""), QUARANTINE + ASIDE) is not None:  # a repair was interrupted
-        found.tell(QUARANTINE + ASIDE)
+        found.report(QUARANTINE + ASIDE)
     for topic in await found.named(TOPICS, TOPIC):
         for partition in await found.named(topic, PARTITION):
             await found.expect(f"{partition}/{JOURNAL}")
@@ -122,13 +123,13 @@ class _Inspection:
             above, name, here = "/".join(parts[: depth - 1]), parts[depth - 1], "/".join(parts[:depth])
             entry = _named(await self.entries(above), name)
             if entry is not None and not entry.is_directory:
-                self.tell(here)
+                self.report(here)
             if entry is None or not entry.is_directory:
                 return
 
-    def tell(self, path: str) -> None:
+    def report(self, path: str) -> None:
         """There is something in the place of a folder."""
-        self.problems[path] = Problem(path, "not-a-folder", None, None, None, NOT_A_FOLDER)
+        self.problems[path] = Problem(path, ProblemKind.NOT_A_FOLDER, NOT_A_FOLDER)
 
     async def expect_floor(self, folder: str) -> None:
         """If there is something in the place of the floor in a folder, it is a file, or holds a floor of its own."""

@@ -28,7 +28,7 @@ from callboard.log.seams.disk import (
 )
 from callboard.log.segments.damage_record import DAMAGES_NAME
 from callboard.log.segments.index_file import load_index
-from callboard.log.segments.placing import place_segments, renames
+from callboard.log.segments.placing import Stray, place_segments, renames
 from callboard.log.segments.quarantine import Quarantine
 from callboard.log.segments.scanning import is_blank, scan_stored
 from callboard.log.segments.segment_file import (
@@ -144,7 +144,7 @@ class Survey:
     doubtful_from: int = BEYOND_ALL
     """From this offset on a segment that has a wrong name is missing; `BEYOND_ALL` when none has."""
     _visited: dict[int, VisitedFrame] = attrs.Factory(dict)
-    _refused: dict[int, str] = attrs.Factory(dict)
+    _refused: dict[int, Stray] = attrs.Factory(dict)
     _headers: list[SegmentHeader] = attrs.Factory(list)
     _leading: list[int] = attrs.Factory(list)
     """Places in `damages` of the segments set aside before any could be read."""
@@ -177,7 +177,7 @@ class Survey:
             return False
         await self._files.submit([Close(visited.file.handle) for visited in self._visited.values()])
         for name in placing.refused.keys() & set(placing.renamed.values()):
-            await self._set_aside(self._visited[name], placing.refused[name])
+            await self._set_aside(self._visited[name], str(placing.refused[name]))
         for name, base in renames(placing.renamed, self._visited):
             here = segment_path(self._directory, name)
             renaming = Rename(here, segment_path(self._directory, base))
@@ -189,9 +189,10 @@ class Survey:
         last_two = list(self._visited.values())[-2:]
         for base, visited in self._visited.items():
             file = visited.file
-            header = None if base in self._refused else await self._header(visited)
+            stray = self._refused.get(base)
+            header = await self._header(visited) if stray is None else None
             if header is None:
-                await self._set_aside(visited, self._refused.get(base, ""))
+                await self._set_aside(visited, "" if stray is None else str(stray))
                 continue
             file.segment_id = header.segment_id
             self._headers.append(header)

@@ -9,6 +9,7 @@ never used again, and offsets end at 2**64.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Collection, Mapping
 from typing import Final
 
@@ -19,8 +20,32 @@ from callboard.log.format.segment import UNBOUND, SegmentHeader, SegmentKind, be
 from callboard.log.limits import OFFSET_JUMP_MAX, OFFSET_MAX
 
 BEGINNING_GONE: Final = "the beginning of the log is gone, and retention has not dropped it"
-DROPPED: Final = "retention has left the log to begin behind it"
 TOO_FAR: Final = "further ahead than the log can explain"
+
+
+class StrayReason(enum.Enum):
+    """Why a file that is named like a segment is no part of the log; its value says so to people."""
+
+    BLANK = "it is blank"
+    FOREIGN = FOREIGN
+    COPY = "it is a copy of the segment that begins at"
+    TOO_FAR = f"its offset is {TOO_FAR}"
+    DROPPED = "retention has left the log to begin behind it"
+    WITHIN = "the segments around it leave no place for it"
+    BEYOND = "the log ends before it"
+
+
+@attrs.frozen
+class Stray:
+    """The judgement that a file is no part of the log; as text it says why."""
+
+    reason: StrayReason
+    copied: int | None = None
+    """The base offset of the segment of which it is a copy."""
+
+    def __str__(self) -> str:
+        words = self.reason.value
+        return words if self.copied is None else f"{words} {self.copied}"
 
 
 @attrs.define
@@ -29,8 +54,8 @@ class Placing:
 
     renamed: dict[int, int] = attrs.Factory(dict)
     """Files to be renamed: to which offset."""
-    refused: dict[int, str] = attrs.Factory(dict)
-    """Files that are no part of the log, and why."""
+    refused: dict[int, Stray] = attrs.Factory(dict)
+    """Files that are no part of the log."""
 
     def put(self, name: int, header: SegmentHeader) -> SegmentHeader:
         """Have a file renamed to what its header, which is returned, says."""
@@ -60,14 +85,14 @@ def place_segments(
     strays: dict[int, SegmentHeader] = {}
     for name, header in found.items():
         if header is not None and not belongs_to(header, directory):
-            placing.refused[name] = FOREIGN
+            placing.refused[name] = Stray(StrayReason.FOREIGN)
         elif header is not None and header.base_offset != name:
             strays[name] = header
         else:
             headers[name] = header
     _give_back_names(placing, strays, headers)
     for name, header in strays.items():
-        placing.refused[name] = f"it is a copy of the segment that begins at {header.base_offset}"
+        placing.refused[name] = Stray(StrayReason.COPY, header.base_offset)
     names = {base: name for name, base in placing.renamed.items()}
     known = None if committed is None else max(committed.visible_end, committed.durable_end)
     for base in sorted(headers):
@@ -76,12 +101,12 @@ def place_segments(
         else:
             name = names.get(base, base)
             placing.renamed.pop(name, None)
-            placing.refused[name] = f"its offset is {TOO_FAR}"
+            placing.refused[name] = Stray(StrayReason.TOO_FAR)
     first = min((base for base, header in headers.items() if header is not None), default=None)
     start = None if first is None or committed is None else committed.begins_at(first)
     if first is not None and start is not None:
         dropped = [base for base, header in headers.items() if header is None and base < min(first, start)]
-        placing.refused.update(dict.fromkeys(dropped, DROPPED))
+        placing.refused.update(dict.fromkeys(dropped, Stray(StrayReason.DROPPED)))
     return placing
 
 

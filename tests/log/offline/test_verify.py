@@ -1,11 +1,15 @@
 """Verify finds every damaged byte, names what it cost, and lets be what crashes leave."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from callboard.log.format.committed import COMMITTED_COPY_AT, encode_committed, encode_committed_file
 from callboard.log.format.frame import FRAME_MAGIC
 from callboard.log.journal.journal import Journal
 from callboard.log.journal.journal_recovery import Owner, ignore
+from callboard.log.offline.found import ProblemKind
 from callboard.log.offline.verify import verify_directory
 from callboard.log.segments.segment_file import index_path
 from callboard.simulations.clock import VirtualClock
@@ -187,3 +191,12 @@ async def test_bytes_that_the_next_segment_supersedes_are_no_damage(writer):
     writer.disk.flip(writer.path(0), writer.disk.files()[writer.path(0)].index(b"value-3"))
     report = await verify_directory(writer.disk)
     assert [(3, 5)] == [(problem.first_offset, problem.last_offset) for problem in report.problems]
+
+
+def test_every_kind_is_explained():
+    """The how-to page explains each kind of problem in its table, and each kind of note below it."""
+    page = (Path(__file__).parents[3] / "docs/how-to/verify-and-repair.md").read_text("utf-8")
+    table = re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE)
+    notes = {ProblemKind.TORN, ProblemKind.GAP, ProblemKind.RECORDED}
+    assert sorted(set(ProblemKind) - notes) == sorted(table)
+    assert all(f"`{kind}`" in page for kind in notes)

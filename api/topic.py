@@ -18,7 +18,7 @@ from callboard.consumer.handler_calls import Handler
 from callboard.consumer.reader import BatchReader, RecordReader
 from callboard.consumer.work import GRACE_S, Working, check_settings_of_work
 from callboard.dead_letters.kept import KeptLetters
-from callboard.log.errors import PublishFailed, StorageError
+from callboard.log.errors import ActorStopped, CallboardError, PublishFailed
 from callboard.log.plain import refuse_copy
 from callboard.message import Headers, Message, Receipt, Receipts, ScheduledReceipt, message_of
 from callboard.publishing.columns import given_columns
@@ -294,17 +294,20 @@ class Topic:
         return Producer(self._session, self._publisher, name)
 
     async def flush(self) -> None:
-        """Return once everything published so far is synced.
+        """Return once everything published so far is synced, delayed messages too.
 
         Raises `PublishFailed` when messages published with `acks="none"` failed since the last call (`failed` counts
-        them), `StorageError` when what was published with `acks="leader"` cannot be synced.
+        them), `StorageError` when what was published with `acks="leader"` cannot be synced, `PartitionUnavailable`;
+        all other partitions are flushed all the same. Raises `TopicNotFound` when the topic is deleted.
         """
         self._session.check_open()
-        refusals = []
-        for port in self._live.ports:
+        refusals: list[CallboardError] = []
+        for port in (*self._live.ports, *self._live.waiting):
             try:
                 await port.ref.ask(Flush())
-            except StorageError as error:
+            except ActorStopped:
+                refusals.append(self._publisher.sender.stopped())
+            except CallboardError as error:
                 refusals.append(error)
         raise_unawaited(self._publisher)
         if refusals:

@@ -294,3 +294,32 @@ async def test_publishers_that_wait_for_room_hear_that_the_partition_is_stuck(
             assert outcomes == ["stuck"] * 3
             world.disk.unhang()
         assert outcomes == ["stuck"] * 3 + ["stored"] * 2
+
+
+async def test_flush_syncs_delayed_messages_too(autojump_clock: Any, world: Any) -> None:
+    """What was published with "leader", and waits until it is due, outlives a power cut from then on."""
+    async with world.doomed(lose_unsynced) as runtime:
+        topic = await runtime.create_topic("orders", partitions=2)
+        for partition in range(2):
+            await topic.publish(b"first", partition=partition, delay=60)
+            await topic.publish(b"second", partition=partition, delay=60, acks="leader")
+        await topic.flush()
+    world.disk.power_on()
+    async with world.open() as runtime:
+        assert len(await runtime.topic("orders").delayed().list()) == 4
+
+
+async def test_flush_goes_on_behind_a_partition_that_has_failed(autojump_clock: Any, world: Any) -> None:
+    """The others are synced before it raises; of a deleted topic it says so."""
+    async with world.open() as runtime:
+        topic = await runtime.create_topic("orders", partitions=2)
+        while (await topic.describe())[0].state != "failed":
+            runtime.crash("topics/orders/0", RuntimeError("a drill"))
+            await trio.sleep(0.26)
+        await topic.publish(b"x", partition=1, acks="leader")
+        with pytest.raises(callboard.PartitionUnavailable):
+            await topic.flush()
+        assert (await topic.describe())[1].durable_end == 1
+        await runtime.delete_topic("orders")
+        with pytest.raises(callboard.TopicNotFound):
+            await topic.flush()

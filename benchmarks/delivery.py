@@ -80,7 +80,7 @@ def exceptional(leases: bool) -> tuple[float, float]:
             delivery.ack(grant.lease_id, [(base + n, base + n + 1) for n in range(1, 2 * size, 2)], 1.0)
         delivery.events.clear()
     if not leases:
-        delivery.expire(31.0)
+        delivery.run_out(31.0)
         delivery.events.clear()
     return time.perf_counter() - begun, peak_mb() - resident
 

@@ -66,8 +66,7 @@ from callboard.actors.kernel import Actor
 from callboard.actors.names import check_name, check_not_own, no_group, no_topic
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.calls import PartitionCalls
-from callboard.actors.partition.companion_partitions.delayed import OPEN_WAITING
-from callboard.actors.partition.companion_partitions.outbox import OPEN_OUTBOX
+from callboard.actors.partition.companion_partitions.companions import OPEN_OWN_GROUP
 from callboard.actors.partition.port import PartitionPort
 from callboard.actors.settings import (
     GROUP_FIELDS,
@@ -159,7 +158,7 @@ class Catalog(Actor[CatalogCommand]):
         self._patterns.read()
         for group in self._state.groups.values():
             await self._directory.launch_coordinator(group)
-            if self._directory.news(group).told != group.settings:
+            if self._directory.news(group).known != group.settings:
                 self._operations.begin(f"group {group.name}", partial(self._tell_settings, group))
 
     async def _end_ephemeral_groups(self) -> None:
@@ -256,14 +255,14 @@ class Catalog(Actor[CatalogCommand]):
             differing = [key for key in given if getattr(record.settings, key) != getattr(wanted, key)]
             if differing:
                 call = f"runtime.alter_topic({name!r}, {_call_of(wanted, differing)})"
-                told = _kept(
+                differs = _differs(
                     record.settings,
                     differing,
                     TOPIC_FIELDS,
                     f"{call} changes them; or name no settings.",
                     "Name them as they are, or name no settings.",
                 )
-                raise TopicExists(f"{where} {told}", topic=name)
+                raise TopicExists(f"{where} {differs}", topic=name)
             await self._decisions.confirm()
             return self._launch(record).topic_id
         check_not_own(name, "topic")
@@ -362,7 +361,7 @@ class Catalog(Actor[CatalogCommand]):
         await self._decisions.confirm()
         live = self._launch(self._state.topics[record.topic_id])
         for port in live.waiting:
-            await self._calls.ask(port, OPEN_WAITING)
+            await self._calls.ask(port, OPEN_OWN_GROUP)
         live.takes_delayed = True
         return live.topic_id
 
@@ -377,7 +376,7 @@ class Catalog(Actor[CatalogCommand]):
         record = self._state.topics[record.topic_id]
         live = self._launch(record)
         for outbox in live.outboxes:
-            await self._calls.ask(outbox.port, OPEN_OUTBOX)
+            await self._calls.ask(outbox.port, OPEN_OWN_GROUP)
             self._directory.outboxes.is_ready(outbox)
             outbox.takes_delayed = record.outbox_delays
         return live.topic_id
@@ -449,14 +448,16 @@ class Catalog(Actor[CatalogCommand]):
                 topics, _ = matching(found, message.name, pattern, wanted, found.topics.values())
         elif differing := _differing(record.settings, wanted, message.given):
             call = f"runtime.group({record.name!r}).alter({_call_of(wanted, differing)})"
-            told = _kept(
+            differs = _differs(
                 record.settings,
                 differing,
                 GROUP_FIELDS,
                 f"{call} changes them; or subscribe without naming them.",
                 "Subscribe without naming them, or delete the group.",
             )
-            raise GroupExists(f"group {record.name!r} {told}", group=record.name, problems=tuple(differing))
+            raise GroupExists(
+                f"group {record.name!r} {differs}", group=record.name, problems=tuple(differing)
+            )
         else:
             group_id = record.group_id
         settings = wanted if record is None else record.settings
@@ -517,7 +518,7 @@ class Catalog(Actor[CatalogCommand]):
             except ActorStopped:
                 pass  # the runtime closes
             break
-        news.told = record.settings
+        news.known = record.settings
         self._directory.route_dead_letters(record)
 
     async def _group_idle(self, message: GroupIdle) -> None:
@@ -542,8 +543,8 @@ class Catalog(Actor[CatalogCommand]):
             if record.settings.group_expiry != message.expired_after:
                 return 0  # it was altered meanwhile, and its coordinator watches for the new time
         news = self._directory.news(record)
-        if message.expired_after is not None and not news.is_expiry_told:
-            news.is_expiry_told = True
+        if message.expired_after is not None and not news.is_expiry_reported:
+            news.is_expiry_reported = True
             self.context.emit(notices.GroupExpired(record.name, message.expired_after))
         return await self._forget_group(record)
 
@@ -576,7 +577,7 @@ def _differing(stored: GroupSettings, wanted: GroupSettings, given: Mapping[str,
     ]
 
 
-def _kept(
+def _differs(
     stored: TopicSettings | GroupSettings,
     differing: Sequence[str],
     fields: Mapping[str, Any],
@@ -584,16 +585,13 @@ def _kept(
     remedy_of_fixed: str,
 ) -> str:
     """That something exists with other settings, and what to do: some can never be changed."""
-    told = f"exists with other settings: {_told(stored, differing)}"
+    named = ", ".join(f"{name} is {getattr(stored, name)!r}" for name in differing)
+    exists = f"exists with other settings: {named}"
     if any(fields[key].fixed for key in differing):
-        return f"{told}, which cannot be changed. Nothing was written. {remedy_of_fixed}"
-    return f"{told}. Nothing was changed. {remedy}"
+        return f"{exists}, which cannot be changed. Nothing was written. {remedy_of_fixed}"
+    return f"{exists}. Nothing was changed. {remedy}"
 
 
 def _call_of(wanted: TopicSettings | GroupSettings, names: Sequence[str]) -> str:
     """The arguments of a call that makes these settings what was wanted."""
     return ", ".join(f"{name}={getattr(wanted, name)!r}" for name in names)
-
-
-def _told(settings: TopicSettings | GroupSettings, names: Sequence[str]) -> str:
-    return ", ".join(f"{name} is {getattr(settings, name)!r}" for name in names)

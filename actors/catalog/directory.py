@@ -37,17 +37,16 @@ from callboard.actors.kernel import ActorRef, MailboxSpec, notify_all
 from callboard.actors.kernel.cell import stopped
 from callboard.actors.partition.choice.record_window import WindowBudget
 from callboard.actors.partition.commands import Alter, AlterDelivery, DeliverySettings
+from callboard.actors.partition.companion_partitions.companions import SETTLED_AGE_S, companion_settings
 from callboard.actors.partition.companion_partitions.delayed import (
     DELAYED,
     waiting_folder,
     waiting_settings,
 )
-from callboard.actors.partition.companion_partitions.outbox import SETTLED_AGE_S as SENT_AGE_S
 from callboard.actors.partition.companion_partitions.outbox import (
     Outbox,
     Outboxes,
     outbox_folder,
-    outbox_settings,
 )
 from callboard.actors.partition.openings import Openings
 from callboard.actors.partition.partition import Partition
@@ -339,8 +338,8 @@ class Directory:
         """Start the outbox partitions of a topic, unless they run, and the actor that forwards what is in them."""
         if live.outboxes:
             return
-        settings, found = outbox_settings(live.settings), []
-        kept = attrs.evolve(settings, retention_age=SENT_AGE_S, retention_bytes=self._limits.outbox_bytes)
+        settings, found = companion_settings(live.settings), []
+        kept = attrs.evolve(settings, retention_age=SETTLED_AGE_S, retention_bytes=self._limits.outbox_bytes)
         for source in live.ports:
             port = self._beside(record, source.index, settings, "outbox", outbox_folder(source.index))
             outbox = Outbox(port, source, kept)

@@ -26,9 +26,9 @@ class GroupNews:
         self._openings = GroupOpenings(record.group_id, record.birth, record.settings)
         topic_ids = None if record.pattern is None else ()
         self.decided = GroupDecided(record.settings, 0, topic_ids, record.found)
-        self.told = record.settings
+        self.known = record.settings
         """The settings that every member and partition has, or will have when it runs."""
-        self.is_expiry_told = False
+        self.is_expiry_reported = False
         """It was reported that the group expires; storing that may take several attempts."""
         self._notices = StandingNotices[GroupDecided]()
         self._notices.stand(None, self.decided)
@@ -58,6 +58,6 @@ class GroupNews:
         self._decide(attrs.evolve(self.decided, topic_ids=tuple(topic_ids), found=found))
 
     def _decide(self, decided: GroupDecided) -> None:
-        """Say it, also when it is the same: a topic may be another actor by now."""
+        """Say it, even if nothing has changed: a topic may have other partitions by now."""
         self.decided = decided
         self._notices.stand(None, decided)

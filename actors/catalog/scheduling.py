@@ -39,7 +39,7 @@ def known_schedule(record: TopicRecord, name: str) -> ScheduleRecord:
     return found
 
 
-def _told(field: str, stored: Any) -> str:
+def _as_given(field: str, stored: Any) -> str:
     """A setting as callers give it."""
     if field in IN_SECONDS and stored is not None:
         return f"{IN_SECONDS[field]}={stored / 1_000_000:g}"
@@ -55,9 +55,9 @@ def adding(
     if twin is not None:
         differing = [field for field in FIELDS if getattr(twin.spec, field) != getattr(spec, field)]
         if differing:
-            told = ", ".join(_told(field, getattr(twin.spec, field)) for field in differing)
+            settings = ", ".join(_as_given(field, getattr(twin.spec, field)) for field in differing)
             raise ScheduleExists(
-                f"topic {name!r} has a schedule {spec.name!r} with other settings: {told}. Nothing was changed."
+                f"topic {name!r} has a schedule {spec.name!r} with other settings: {settings}. Nothing was changed."
                 " A schedule is not altered: call its remove() and add it again, or choose another name.",
                 topic=name,
                 schedule=spec.name,

@@ -6,7 +6,7 @@ an offset has and which invariants hold; `docs/principles/delivery.md` lists eve
 
 Vocabulary: a *lease* gives one consumer some ranges until a deadline. Its `lease_id` is the *receipt* that every
 settlement names. *Ack* settles; *nack* asks for another attempt, now or later;
-*release* gives back as if the lease had never been. A lease *runs out* at its deadline (`expire`).
+*release* gives back as if the lease had never been. A lease *runs out* at its deadline (`run_out`).
 
 Rules that callers rely on:
 
@@ -16,7 +16,7 @@ Rules that callers rely on:
 - Nack and release end the receipt for the ranges they name.
 - Replaying the events gives the same floor, next, settled, ready and delayed offsets, histories, leases and
   counters. Deadlines are not in the events: after `restore` or `apply`, call `renew_all` (an actor restarted) or
-  `void_all_leases` (the directory was opened again). A lease that gets neither runs out at the next `expire`.
+  `void_all_leases` (the directory was opened again). A lease that gets neither runs out at the next `run_out`.
 """
 
 from __future__ import annotations
@@ -101,11 +101,11 @@ class Delivery(FailingState):
                 self._leases[lease_id] = LeaseState(consumer, deadline, count == 1, [(start, stop, 0)], now)
                 self.leased += count
                 self.delivered += count
-                if self._expiry is NOTHING:
-                    self._expiry = []
-                heappush(self._expiry, (deadline, lease_id))
-                if len(self._expiry) > HEAP_SLACK + 2 * len(self._leases):
-                    self._rebuild_expiry()
+                if self._deadlines is NOTHING:
+                    self._deadlines = []
+                heappush(self._deadlines, (deadline, lease_id))
+                if len(self._deadlines) > HEAP_SLACK + 2 * len(self._leases):
+                    self._rebuild_deadlines()
                 self.events.append(_made(LeaseEvent, ("L", lease_id, consumer, (start, stop, 1))))
                 return Lease(lease_id, ((start, stop, 1),), consumer, deadline)
         rows: list[HistoryRow] = []
@@ -426,7 +426,7 @@ class Delivery(FailingState):
             self._watch(deadline, lease_id)
         return True
 
-    def expire(self, now: float, most: int = STEP_ITEMS) -> list[Lease]:
+    def run_out(self, now: float, most: int = STEP_ITEMS) -> list[Lease]:
         """End leases whose deadline is `now` or earlier; their offsets are ready. Returns what they held.
 
         Delayed offsets that are due become ready too. Afterwards `next_deadline` lies beyond `now`, unless there is
@@ -435,14 +435,14 @@ class Delivery(FailingState):
         self._promote(now, most)
         ended: dict[int, LeaseState] = {}
         ranges = 0
-        while ranges < most and (first := self._first_expiry()) is not None and first <= now:
-            lease_id = heappop(self._expiry)[1]
+        while ranges < most and (first := self._first_deadline()) is not None and first <= now:
+            lease_id = heappop(self._deadlines)[1]
             lease = ended[lease_id] = self._leases[lease_id]
             ranges += len(lease.rows)
             self.expired += self._run_out(lease_id, lease_id)
         return self._have_run_out(ended, now)
 
-    def run_out(self, lease_id: int, ranges: Sequence[OffsetRange], now: float) -> None:
+    def run_out_again(self, lease_id: int, ranges: Sequence[OffsetRange], now: float) -> None:
         """The lease ran out before, with these ranges, and the journal lost that.
 
         If it holds more, which was settled since and will be again, then the attempt counts and the receipt ends.
@@ -460,7 +460,7 @@ class Delivery(FailingState):
             lease.deadline = now + timeout
             if lease.since is None:
                 lease.since = now
-        self._rebuild_expiry()
+        self._rebuild_deadlines()
         return len(self._leases)
 
     def void_all_leases(self, now: float | None = None) -> int:
@@ -679,7 +679,7 @@ class Delivery(FailingState):
                 ranges = 0
                 yield
         self._note_voided(failed, now)
-        self._expiry = NOTHING
+        self._deadlines = NOTHING
         # Receipts are dead, so tags go; ranges that differed only by tag become one.
         if self._has_tags():
             yield

@@ -102,8 +102,8 @@ class StoredLetter(NamedTuple):
     """Which numbering the number is of, in answers only."""
 
 
-def since_untold(attempts: int, failed_at: float, who: object) -> float | None:
-    """When a record failed first of which nothing was noted: it was the only failure, or that is not known."""
+def since_unnoted(attempts: int, failed_at: float, who: object) -> float | None:
+    """When a record first failed whose failures were not noted: at the only one, or that is not known."""
     return failed_at if attempts <= (0 if who is None else 1) else None
 
 
@@ -317,7 +317,9 @@ class FailingState(DeliveryState):
         Without `max_deliveries` there may be more.
         """
         if self.max_deliveries is None:
-            return self.ready_count(visible_end) if self.has_ready(now, visible_end) else 0
+            if self._due and self._due[0][0] <= now and self.next >= visible_end:
+                self._promote(now)
+            return self.ready_count(visible_end)
         self._promote(now)
         chosen, others = self.choose_judged(wanted, self._ready_rows(visible_end), consumer)
         fresh = visible_end - self.next
@@ -417,9 +419,9 @@ class FailingState(DeliveryState):
         _, number, now, consumer, reason, flat = event
         who = self.failures.name_of(consumer)
         for start, stop, attempts in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
-            told = self._told(start, stop, attempts, now, who)
+            failures = self._failures_in(start, stop, attempts, now, who)
             self._settle(start, stop)
-            for first, last, since, names in told:
+            for first, last, since, names in failures:
                 for offset in range(first, last):
                     letter = StoredLetter(number, offset, attempts, now, consumer, reason, since, names)
                     self._keep(letter)
@@ -432,19 +434,19 @@ class FailingState(DeliveryState):
             self._dead = []
         self._dead.append(letter)
 
-    def _told(
+    def _failures_in(
         self, start: int, stop: int, attempts: int, now: float, who: str | None = None
     ) -> list[tuple[int, int, float | None, tuple[str, ...]]]:
         """Of records that die now: when they failed first, and in whom, the last failure included."""
         noted = self.failures.of(start, stop)
         apart = between(start, stop, [row[:2] for row in noted])
-        since = since_untold(attempts, now, who)
-        told: list[tuple[int, int, float | None, tuple[str, ...]]] = [
+        since = since_unnoted(attempts, now, who)
+        found: list[tuple[int, int, float | None, tuple[str, ...]]] = [
             *noted,
             *((first, last, since, ()) for first, last in apart),
         ]
         if who is None:
-            return sorted(told, key=itemgetter(0))
+            return sorted(found, key=itemgetter(0))
         return [
             (
                 first,
@@ -452,7 +454,7 @@ class FailingState(DeliveryState):
                 at,
                 names if who in names or len(names) >= FAILED_IN_MAX else (*names, who),
             )
-            for first, last, at, names in sorted(told, key=itemgetter(0))
+            for first, last, at, names in sorted(found, key=itemgetter(0))
         ]
 
     def _count_dead(self, count: int) -> None:
@@ -480,13 +482,13 @@ class FailingState(DeliveryState):
     def _keep_expired(self, event: ExpiryEvent) -> None:
         _, number, now, flat = event
         for start, stop in zip(flat[::2], flat[1::2], strict=True):
-            told = [
+            failures = [
                 (first, last, history >> 1, since, names)
                 for row_start, row_stop, history in self._take_out(start, stop)
-                for first, last, since, names in self._told(row_start, row_stop, history >> 1, now)
+                for first, last, since, names in self._failures_in(row_start, row_stop, history >> 1, now)
             ]
             self._settle(start, stop)
-            for first, last, attempts, since, names in told:
+            for first, last, attempts, since, names in failures:
                 self._keep(
                     StoredLetter(number, first, attempts, now, None, EXPIRED, since, names, last - first)
                 )

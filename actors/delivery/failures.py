@@ -18,15 +18,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from callboard.actors.delivery.intervals import IntervalMap, Row
-from callboard.actors.delivery.pieces import Many
+from callboard.actors.delivery.pieces import ArrayInParts
 from callboard.actors.delivery.receipts import OFFSET_END, OffsetRange, between
 from callboard.log.limits import FAILED_IN_MAX, FAILURE_RANGES_MAX, NAMED_CONSUMERS_MAX, STEP_ITEMS
 
 NAME_CHARACTERS_MAX: Final = 255
 TABLE_SLACK: Final = 64
 """Entries that the table of names may hold beyond twice the ranges, before what no range needs is thrown out."""
-Told = tuple[int, int, float, tuple[str, ...]]
-"""Start, stop, first failure, and the consumers that failed."""
+FailureRow = tuple[int, int, float, tuple[str, ...]]
+"""Start, stop, first failure, and the consumers in which the records failed."""
 
 
 class FailureNotes:
@@ -81,7 +81,7 @@ class FailureNotes:
         """Nothing has failed yet."""
         self.ranges.clear()
 
-    def of(self, start: int, stop: int) -> list[Told]:
+    def of(self, start: int, stop: int) -> list[FailureRow]:
         """What is known of records, cut to `[start, stop)`; what has no note is left out."""
         return [
             (first, last, since, self._names[names])
@@ -122,7 +122,7 @@ class FailureNotes:
             for chunk in ranges.chunks()
         )
         return {
-            "ranges": Many(ranges.rows, some),
+            "ranges": ArrayInParts(ranges.rows, some),
             "consumers": [[consumer, name] for consumer, name in self.consumers.items()],
         }
 

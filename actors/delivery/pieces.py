@@ -29,21 +29,21 @@ FLOAT: Final = 0xFB
 SIMPLE: Final = {0xF4: False, 0xF5: True, 0xF6: None}
 
 
-class Many(NamedTuple):
+class ArrayInParts(NamedTuple):
     """An array whose items are made, some at a time, when they are encoded."""
 
     length: int
     some: Iterable[list[Any]]
 
 
-class Long(NamedTuple):
+class BytesInParts(NamedTuple):
     """A byte string whose parts are made when they are encoded."""
 
     size_bytes: int
     parts: Iterable[bytes]
 
 
-class Later(NamedTuple):
+class ValueInSteps(NamedTuple):
     """A value that is made in steps when it is encoded; it yields empty bytes meanwhile."""
 
     made: Generator[bytes, None, Any]
@@ -54,19 +54,19 @@ class _NotPlain(Exception):
 
 
 def encode_in_pieces(value: Any) -> Iterator[bytes]:
-    """The CBOR of `value`, in which there may be `Many`, `Long` and `Later`."""
+    """The CBOR of `value`, in which there may be `ArrayInParts`, `BytesInParts` and `ValueInSteps`."""
     kind = type(value)
     if kind is dict:
         yield _head(MAP, len(value))
         for key, item in value.items():
             yield cbor2.dumps(key)
             yield from encode_in_pieces(item)
-    elif kind is Long:
+    elif kind is BytesInParts:
         yield _head(BYTES, value.size_bytes)
         yield from value.parts
-    elif kind is Later:
+    elif kind is ValueInSteps:
         yield from encode_in_pieces((yield from value.made))
-    elif kind is Many:
+    elif kind is ArrayInParts:
         yield _head(ARRAY, value.length)
         for some in value.some:
             yield cbor2.dumps(some)[len(_head(ARRAY, len(some))) :]

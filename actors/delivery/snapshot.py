@@ -14,10 +14,10 @@ from itertools import chain
 from typing import Any, Final
 
 from callboard.actors.delivery.events import REASON_CHARACTERS_MAX
-from callboard.actors.delivery.failing import FailingState, StoredLetter, since_untold
+from callboard.actors.delivery.failing import FailingState, StoredLetter, since_unnoted
 from callboard.actors.delivery.failures import are_names
 from callboard.actors.delivery.intervals import CHUNKS_PER_STEP, NUMBER_BYTES, IntervalMap, length_of
-from callboard.actors.delivery.pieces import Later, Long, Many, weighed
+from callboard.actors.delivery.pieces import ArrayInParts, BytesInParts, ValueInSteps, weighed
 from callboard.actors.delivery.receipts import OFFSET_END, HistoryRow, LeaseState
 from callboard.actors.delivery.state import COUNTERS, NO_FIELDS, UNANCHORED
 from callboard.log.format.fields import MUST, unknown_fields
@@ -62,7 +62,7 @@ def take_snapshot(state: FailingState, wall_offset_s: float) -> dict[str, Any]:
     if told := [
         [letter.number, None if since is None else since + wall_offset_s, list(letter.consumers)]
         for letter in state.dead_rows()
-        if (since := letter.first_failed_at, letter.consumers) != _untold(letter)
+        if (since := letter.first_failed_at, letter.consumers) != _unnoted(letter)
     ]:
         optional[_DEAD_TOLD] = told
     notes = state._failures
@@ -74,20 +74,22 @@ def take_snapshot(state: FailingState, wall_offset_s: float) -> dict[str, Any]:
         "next_lease_id": state.next_lease_id,
         "settled": _columns(state._settled.copied()),
         "ready": _columns(state._ready.copied()),
-        "delayed": Later(_moved_columns(state._delayed.copied(), wall_offset_s)),
-        "leases": Many(len(leases), map(_stored_leases, weighed(leases, lambda lease: 1 + len(lease[3])))),
+        "delayed": ValueInSteps(_moved_columns(state._delayed.copied(), wall_offset_s)),
+        "leases": ArrayInParts(
+            len(leases), map(_stored_leases, weighed(leases, lambda lease: 1 + len(lease[3])))
+        ),
         "counters": [getattr(state, name) for name in COUNTERS],
         **optional,
         **state.unknown_fields,
     }
 
 
-def _columns(intervals: IntervalMap) -> list[Long]:
+def _columns(intervals: IntervalMap) -> list[BytesInParts]:
     size_bytes = NUMBER_BYTES * intervals.rows
-    return [Long(size_bytes, parts) for parts in intervals.column_parts()]
+    return [BytesInParts(size_bytes, parts) for parts in intervals.column_parts()]
 
 
-def _moved_columns(delayed: IntervalMap, wall_offset_s: float) -> Generator[bytes, None, list[Long]]:
+def _moved_columns(delayed: IntervalMap, wall_offset_s: float) -> Generator[bytes, None, list[BytesInParts]]:
     moved = IntervalMap("qd")
     for _ in _move(delayed, moved, wall_offset_s):
         yield b""
@@ -168,7 +170,7 @@ def _restore_leases(state: FailingState, leases: Any) -> Iterator[None]:
         if ranges >= STEP_ITEMS:
             ranges = 0
             yield
-    state._rebuild_expiry()
+    state._rebuild_deadlines()
 
 
 def _restore_dead(state: FailingState, snapshot: dict[str, Any], wall_offset_s: float) -> None:
@@ -192,7 +194,7 @@ def _restore_dead(state: FailingState, snapshot: dict[str, Any], wall_offset_s: 
         who = None if consumer is None else number(consumer)
         place = index, number(offset), number(attempts), failed_at - wall_offset_s
         letter = StoredLetter(*place, who, reason, expired=counts.get(index, 0))
-        first_failed_at, consumers = _untold(letter)
+        first_failed_at, consumers = _unnoted(letter)
         if index in told:
             since, names = told[index]
             if not are_names(names) or (
@@ -216,10 +218,10 @@ def _rows(found: Any, width: int) -> list[list[Any]]:
     return found
 
 
-def _untold(letter: StoredLetter) -> tuple[float | None, tuple[str, ...]]:
+def _unnoted(letter: StoredLetter) -> tuple[float | None, tuple[str, ...]]:
     """First failure and consumers of a letter of which nothing else is stored."""
     who = letter.consumer
-    return since_untold(letter.attempts, letter.failed_at, who), () if who is None else (str(who),)
+    return since_unnoted(letter.attempts, letter.failed_at, who), () if who is None else (str(who),)
 
 
 def _move(delayed: IntervalMap, into: IntervalMap, seconds: float) -> Iterator[None]:

@@ -20,8 +20,8 @@ Invariants, all checked by `check_invariants()`, the cheap ones (marked *) each 
 - DS2* Conservation: leased + passed + ready + delayed + settled offsets between floor and next number `next - floor`.
 - DS3  The states are disjoint; leased, passed, ready and delayed offsets lie between floor and next.
 - DS4  Every lease holds at least one offset, and its id is below `next_lease_id`; ids only grow, so none is used twice.
-- DS5  Every lease has an entry in the expiry heap that is due no later than the lease; every delayed offset has one in
-       the due heap.
+- DS5  Every lease has an entry in the heap of deadlines that is due no later than the lease; every delayed offset has
+       one in the due heap.
 - DS6  `leased` is the number of offsets in all leases.
 """
 
@@ -51,7 +51,8 @@ from callboard.log.errors import InternalError
 from callboard.log.limits import STEP_ITEMS
 
 COUNTERS: Final = ("delivered", "redelivered", "acked", "nacked", "released", "expired", "voided", "skipped")
-"""Offsets that met each fate, since the group began; restored with the state."""
+"""Offsets that met each fate, since the group began; restored with the state. Those that are `expired` had a lease that
+ran out."""
 
 NO_FIELDS: Final[Mapping[str, object]] = MappingProxyType({})
 """For all states of which no later version knows more."""
@@ -69,7 +70,7 @@ class DeliveryState:
     __slots__ = (
         "_delayed",
         "_due",
-        "_expiry",
+        "_deadlines",
         "_failures",
         "_leases",
         "_passed",
@@ -112,7 +113,7 @@ class DeliveryState:
         self._delayed = IntervalMap("qd")  # start, stop, history, not_before
         self._leases: dict[int, LeaseState] = {}
         self._failures: FailureNotes | None = None
-        self._expiry: list[tuple[float, int]] = NOTHING
+        self._deadlines: list[tuple[float, int]] = NOTHING
         """Deadlines or earlier, with lease ids; may name leases that are gone."""
         self._due: list[tuple[float, int, int]] = NOTHING
         """`not_before`, start, stop; may name offsets that moved on."""
@@ -164,18 +165,6 @@ class DeliveryState:
             ready = self._ready
             return ready.count if ready.last_stop <= visible_end else ready.count_in(0, visible_end)
         return self._ready.count + fresh - self._settled.count_in(self.next, visible_end)
-
-    def has_ready(self, now: float, visible_end: int) -> bool:
-        """Would `lease` find anything?"""
-        if self.next < visible_end or self._is_ready_below(visible_end):
-            return True
-        self._promote(now)
-        return self._is_ready_below(visible_end)
-
-    def _is_ready_below(self, visible_end: int) -> bool:
-        """Whether an offset is ready again. What was leased before may lie past the end of a log not recovered yet."""
-        first = self._ready.first()
-        return first is not None and first[0] < visible_end
 
     def never_leased(self, end: int) -> int:
         """Offsets below `end` that are unsettled and were never leased."""
@@ -266,7 +255,7 @@ class DeliveryState:
 
     def next_deadline(self) -> float | None:
         """When something next happens by itself: a lease runs out or a delayed offset falls due."""
-        expiry, due = self._first_expiry(), self._due[0][0] if self._due else None
+        expiry, due = self._first_deadline(), self._due[0][0] if self._due else None
         if expiry is None or due is None:
             return due if expiry is None else expiry
         return min(expiry, due)
@@ -282,7 +271,7 @@ class DeliveryState:
         self._leases.clear()
         if self._failures is not None:
             self._failures.clear()
-        self._expiry, self._due = NOTHING, NOTHING
+        self._deadlines, self._due = NOTHING, NOTHING
 
     def _hold(
         self,
@@ -461,26 +450,26 @@ class DeliveryState:
 
     # -- deadlines ------------------------------------------------------------------------------------------
 
-    def _first_expiry(self) -> float | None:
+    def _first_deadline(self) -> float | None:
         """The earliest deadline of a lease; brings the top of the heap up to date."""
-        expiry, leases = self._expiry, self._leases
-        while expiry:
-            deadline, lease_id = expiry[0]
+        deadlines, leases = self._deadlines, self._leases
+        while deadlines:
+            deadline, lease_id = deadlines[0]
             lease = leases.get(lease_id)
             if lease is None:
-                heappop(expiry)
+                heappop(deadlines)
             elif lease.deadline > deadline:
-                heapreplace(expiry, (lease.deadline, lease_id))
+                heapreplace(deadlines, (lease.deadline, lease_id))
             else:
                 return deadline
         return None
 
     def _watch(self, deadline: float, lease_id: int) -> None:
-        if self._expiry is NOTHING:
-            self._expiry = []
-        heappush(self._expiry, (deadline, lease_id))
-        if len(self._expiry) > HEAP_SLACK + 2 * len(self._leases):
-            self._rebuild_expiry()
+        if self._deadlines is NOTHING:
+            self._deadlines = []
+        heappush(self._deadlines, (deadline, lease_id))
+        if len(self._deadlines) > HEAP_SLACK + 2 * len(self._leases):
+            self._rebuild_deadlines()
 
     def _rebuild_due(self) -> None:
         due = [(row[3], row[0], row[1]) for row in self._delayed]
@@ -497,10 +486,10 @@ class DeliveryState:
                 heappush(due, row)
         self._due = due or NOTHING
 
-    def _rebuild_expiry(self) -> None:
-        expiry = [(lease.deadline, lease_id) for lease_id, lease in self._leases.items()]
-        heapify(expiry)
-        self._expiry = expiry or NOTHING
+    def _rebuild_deadlines(self) -> None:
+        deadlines = [(lease.deadline, lease_id) for lease_id, lease in self._leases.items()]
+        heapify(deadlines)
+        self._deadlines = deadlines or NOTHING
 
     # -- invariants -----------------------------------------------------------------------------------------
 
@@ -560,7 +549,7 @@ class DeliveryState:
 
     def _check_heaps(self) -> None:
         timely: dict[int, float] = {}
-        for deadline, lease_id in self._expiry:
+        for deadline, lease_id in self._deadlines:
             timely[lease_id] = min(deadline, timely.get(lease_id, deadline))
         if any(timely.get(key, float("inf")) > lease.deadline for key, lease in self._leases.items()):
             raise InternalError("a lease may run out unnoticed", invariant="DS5")

@@ -50,11 +50,9 @@ from callboard.actors.kernel.steps import in_steps
 from callboard.actors.notices import DelayedHeld, DelayedLost
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.calls import PartitionCalls
+from callboard.actors.partition.companion_partitions.companions import OPEN_OWN_GROUP, SETTLED_AGE_S
 from callboard.actors.partition.companion_partitions.delayed import (
     DELAYED,
-    OPEN_WAITING,
-    SETTLED_AGE_S,
-    WAITING,
     waiting_settings,
 )
 from callboard.actors.partition.companion_partitions.delayed_records import moments_of, moved
@@ -221,7 +219,7 @@ class DelayedLine:
     async def _open(self) -> None:
         """Read all that is pending."""
         port, calls = self._port, self._calls
-        await calls.ask(port, OPEN_WAITING)
+        await calls.ask(port, OPEN_OWN_GROUP)
         await calls.ask(port, c.Alter(self._settings))
         statistics: c.PartitionStatistics = await calls.ask(port, c.Describe())
         self._pending = Pending(self._run, self._stamps)
@@ -230,7 +228,7 @@ class DelayedLine:
         missing: list[OffsetRange] = []
         while at < end:
             stop = min(at + SPAN_OFFSETS, end)
-            unread = Unread(await calls.ask(port, c.ListUnsettled(WAITING, at, stop)))
+            unread = Unread(await calls.ask(port, c.ListUnsettled(c.OWN_GROUP, at, stop)))
             await self._read(unread)
             missing += unread.missing
             at = stop
@@ -269,7 +267,7 @@ class DelayedLine:
     async def _settle_lost(self, lacking: list[tuple[int, int]]) -> None:
         """There is nothing at these offsets: damage, or a gap."""
         if lacking:
-            await self._calls.ask(self._port, c.SettleOffsets(WAITING, lacking))
+            await self._calls.ask(self._port, c.SettleOffsets(c.OWN_GROUP, lacking))
             self._tell_lost(sum(stop - start for start, stop in lacking))
 
     def _tell_lost(self, count: int) -> None:
@@ -294,7 +292,7 @@ class DelayedLine:
         """Do what is due, what is asked and what is new, in turn; then sleep."""
         timers, limits = self._timers, self._context.limits
         if self._moves:
-            await self._move(await self._calls.ask(self._port, c.ListDead(WAITING)))
+            await self._move(await self._calls.ask(self._port, c.ListDead(c.OWN_GROUP)))
         with timers.timer(self._flag) as deadline, timers.instant(self._flag) as instant:
             while True:
                 await self._read_new()
@@ -306,7 +304,7 @@ class DelayedLine:
                     await trio.lowlevel.checkpoint()
                 due = self._pending.take(clock.monotonic(), timers.wall(), limit) if self._moves else []
                 if due:
-                    await self._move(await self._calls.ask(self._port, c.SetAside(WAITING, due)))
+                    await self._move(await self._calls.ask(self._port, c.SetAside(c.OWN_GROUP, due)))
                     self._pending.moved(due)
                     await self._compact()
                     continue
@@ -338,7 +336,7 @@ class DelayedLine:
         found = self._pending.found(dict.fromkeys(delayed_ids))
         if found:
             ranges = merged([(each, each + 1) for each in sorted(found)])
-            await self._calls.ask(self._port, c.SettleOffsets(WAITING, ranges))
+            await self._calls.ask(self._port, c.SettleOffsets(c.OWN_GROUP, ranges))
             self._pending.cancel(found)
             self._note(cancelled=self._counted.cancelled + len(found))
             self._count()
@@ -356,7 +354,7 @@ class DelayedLine:
             if batch:
                 await self._store(moved(of_delays(target.topic_id, target.index, numbering), batch))
             below = found[-1][0].number + 1
-            await self._calls.ask(port, c.ForgetDead(WAITING, below, numbering))
+            await self._calls.ask(port, c.ForgetDead(c.OWN_GROUP, below, numbering))
             self._note(moved=self._counted.moved + len(batch))
             if lost:
                 self._tell_lost(lost)

@@ -50,7 +50,8 @@ from callboard.actors.notices import OutboxDropped, OutboxHeld, OutboxLost
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.calls import PartitionCalls, SourceEnded
 from callboard.actors.partition.commands import PublishesWait
-from callboard.actors.partition.companion_partitions.outbox import OPEN_OUTBOX, OUTBOX, Outbox
+from callboard.actors.partition.companion_partitions.companions import OPEN_OWN_GROUP
+from callboard.actors.partition.companion_partitions.outbox import Outbox
 from callboard.actors.partition.companion_partitions.outbox_records import (
     HEADER,
     Target,
@@ -232,7 +233,7 @@ class OutboxLines:
 
     async def _open(self) -> None:
         outbox = self._outbox
-        await self._ask(outbox.port, OPEN_OUTBOX)
+        await self._ask(outbox.port, OPEN_OWN_GROUP)
         await self._ask(outbox.port, c.Alter(outbox.settings))
 
     # -- what is new
@@ -338,7 +339,7 @@ class OutboxLines:
     async def _forget(self, entries: Sequence[OutboxEntry]) -> None:
         """The payloads first: an entry whose payload is settled is done (OF2)."""
         offsets = merged([(offset, offset + 1) for offset in sorted(entry.offset for entry in entries)])
-        await self._ask(self._outbox.port, c.SettleOffsets(OUTBOX, offsets))
+        await self._ask(self._outbox.port, c.SettleOffsets(c.OWN_GROUP, offsets))
         await self._forget_named(entries)
 
     async def _forget_named(self, entries: Sequence[OutboxEntry]) -> None:
@@ -355,9 +356,9 @@ class OutboxLines:
         """
         outbox = self._outbox
         statistics = await self._calls.describe_recovered(outbox.port)
-        unsettled: list[OffsetRange] = await self._ask(outbox.port, c.ListUnsettled(OUTBOX))
+        unsettled: list[OffsetRange] = await self._ask(outbox.port, c.ListUnsettled(c.OWN_GROUP))
         unsettled.append((statistics.visible_end, OFFSET_END))
-        unsettled += [(0, group.opened_at) for group in statistics.groups if group.group_id == OUTBOX]
+        unsettled += [(0, group.opened_at) for group in statistics.groups if group.group_id == c.OWN_GROUP]
         lost = [entry for entry in entries if any(start <= entry.offset < stop for start, stop in unsettled)]
         await self._forget_named(entries)
         if lost:
@@ -380,7 +381,7 @@ class OutboxLines:
         below = sweep.unclaimed_below()
         entries: Sequence[OutboxEntry] = await self._ask(outbox.source, c.ListOutbox(-1, self._numbering))
         named = merged([(offset, offset + 1) for offset in sorted(entry.offset for entry in entries)])
-        unsettled: list[OffsetRange] = await self._ask(outbox.port, c.ListUnsettled(OUTBOX))
+        unsettled: list[OffsetRange] = await self._ask(outbox.port, c.ListUnsettled(c.OWN_GROUP))
         unnamed: list[OffsetRange] = []
         for start, end in unsettled:
             stop = min(end, below)
@@ -390,7 +391,7 @@ class OutboxLines:
                 ]
                 unnamed += between(start, stop, inside)
         if unnamed:
-            await self._ask(outbox.port, c.SettleOffsets(OUTBOX, unnamed))
+            await self._ask(outbox.port, c.SettleOffsets(c.OWN_GROUP, unnamed))
             self._counts["discarded"] += sum(stop - start for start, stop in unnamed)
         sweep.end(below)
 

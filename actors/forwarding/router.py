@@ -15,7 +15,7 @@ messages that failed before wait.
 Invariants
 ----------
 RT1  A dead letter is forgotten by its partition only when its target has it, synced.
-RT2  A source is done with only when it had nothing left after its last notice.
+RT2  A source counts as drained only when it had nothing left after its last notice.
 RT3  A line drains one source at a time, from the lowest number up.
 """
 
@@ -71,8 +71,8 @@ class DeadLetterRouter(Actor[RouterCommand]):
     def __init__(self, directory: Directory, counts: Counter[str]) -> None:
         self._directory = directory
         self._counts = counts
-        self._told: dict[Source, int] = {}
-        """How often each source that is not done with was heard of."""
+        self._heard: dict[Source, int] = {}
+        """By source that is not drained yet: how many notices of it were taken."""
         self._held: dict[str, str] = {}
         """By topic that takes no dead letters now: why."""
         self._timers = Timers(directory.wheel)
@@ -109,7 +109,7 @@ class DeadLetterRouter(Actor[RouterCommand]):
         live = self._directory.by_id(topic_id)
         if live is not None:
             source = Source(live.ports[partition], group_id)
-            self._told[source] = self._told.get(source, 0) + 1
+            self._heard[source] = self._heard.get(source, 0) + 1
             self._give(source)
 
     def _forwarded(self) -> Forwarded:
@@ -126,7 +126,7 @@ class DeadLetterRouter(Actor[RouterCommand]):
         """Add the source to the line of its target, if it has one; else its dead letters stay where they are."""
         topic = self._target_of(source)
         if topic is None:
-            self._told.pop(source, None)
+            self._heard.pop(source, None)
             return
         line = self._lines.get(topic)
         if line is None:
@@ -154,7 +154,7 @@ class DeadLetterRouter(Actor[RouterCommand]):
             try:
                 await self._drain(source, topic)
             except ActorStopped:  # its topic is deleted, or the runtime closes
-                self._told.pop(source, None)
+                self._heard.pop(source, None)
             except CallboardError as error:
                 if topic not in self._held:
                     self.context.emit(DeadLettersHeld(topic, source.port.label, str(error)))
@@ -174,7 +174,7 @@ class DeadLetterRouter(Actor[RouterCommand]):
         """Forward all that the source keeps."""
         port = source.port
         while True:
-            told = self._told.get(source, 0)
+            heard = self._heard.get(source, 0)
             if self._target_of(source) != topic:
                 self._give(source)
                 return
@@ -185,8 +185,8 @@ class DeadLetterRouter(Actor[RouterCommand]):
             except GroupNotFound:
                 letters = []
             if not letters:
-                if self._told.get(source, 0) == told:
-                    self._told.pop(source, None)
+                if self._heard.get(source, 0) == heard:
+                    self._heard.pop(source, None)
                     return
                 continue
             topic_id, stored = await self._publish(source, topic, letters)

@@ -79,7 +79,7 @@ UNJOINED_S: Final = 10.0
 """An ephemeral group ends when it has no member this long after its coordinator started: the one it was made for may
 have given up before joining, and without a member that leaves it would never end."""
 
-Question = c.OpenGroup | c.ReleaseConsumer | c.FenceConsumer
+GroupQuestion = c.OpenGroup | c.ReleaseConsumer | c.FenceConsumer
 
 
 class Coordinator(Actor[CoordinatorCommand]):
@@ -106,7 +106,7 @@ class Coordinator(Actor[CoordinatorCommand]):
         self._is_over = False
         """The group is to end: it has expired, or is ephemeral and without members."""
         self._expired_after: float | None = None
-        self._is_kept_told = self._looks_again = False
+        self._is_kept_reported = self._looks_again = False
         self._exclusive: ExclusivePartitions | None = None
         self._sessions: Sessions | None = None
 
@@ -180,7 +180,7 @@ class Coordinator(Actor[CoordinatorCommand]):
     # -- joining
 
     def _join(self, message: Join, reply: Reply) -> None:
-        """Also a member's joining again. Who gave up before its turn came has departed already."""
+        """A consumer joins, or a member joins again. One that gave up before its turn has departed already."""
         if reply.done:
             return
         if not self._membership.is_open.is_set():
@@ -245,7 +245,7 @@ class Coordinator(Actor[CoordinatorCommand]):
     def _ask_each(
         self,
         ports: Sequence[PartitionPort],
-        command: Callable[[PartitionPort], Question],
+        command: Callable[[PartitionPort], GroupQuestion],
         reply: Reply | None,
         answer: Callable[[Sequence[tuple[PartitionPort, Reply | None]]], object],
         patience_s: float,
@@ -376,7 +376,7 @@ class Coordinator(Actor[CoordinatorCommand]):
         self._idle_since_us = since_us
         self._noticed_us = None
         self._is_over = False
-        self._is_kept_told = self._is_kept_told and since_us is not None
+        self._is_kept_reported = self._is_kept_reported and since_us is not None
         self._membership.changed.set()
         self._news.set()
 
@@ -472,8 +472,8 @@ class Coordinator(Actor[CoordinatorCommand]):
 
     def _is_kept(self, dead_letters: int) -> None:
         """The group does not expire, because of these. That is reported once, and looked at again."""
-        if not self._is_kept_told:
-            self._is_kept_told = True
+        if not self._is_kept_reported:
+            self._is_kept_reported = True
             self.context.emit(GroupKept(self._name, self._expired_after or 0.0, dead_letters))
         if not self._looks_again:
             self._looks_again = True
@@ -517,7 +517,7 @@ def _is_settled(asking: Reply | None) -> bool:
     return False
 
 
-def _asked(port: PartitionPort, command: Question) -> Reply | None:
+def _asked(port: PartitionPort, command: GroupQuestion) -> Reply | None:
     """Ask without waiting, so that what is asked of a partition stays in order; None when it takes nothing now."""
     try:
         return port.ref.ask_nowait(command)
@@ -525,7 +525,7 @@ def _asked(port: PartitionPort, command: Question) -> Reply | None:
         return None
 
 
-async def _answered(port: PartitionPort, command: Callable[[], Question], reply: Reply | None) -> None:
+async def _answered(port: PartitionPort, command: Callable[[], GroupQuestion], reply: Reply | None) -> None:
     """Wait for the answer, asking again (these commands may be repeated) while the partition restarts.
 
     Raises PartitionUnavailable when it has failed.

@@ -124,10 +124,6 @@ class Cell(Generic[M]):
         if task is not self.loop and not self.is_shared:
             self.loop, self.is_shared = (task, False) if self.loop is None else (None, True)
 
-    def awaits_itself(self) -> bool:
-        """Whether the task that runs now would have to do what it is about to wait for."""
-        return self.loop is not None and self.loop is trio.lowlevel.current_task()
-
     # -- peers ----------------------------------------------------------------------------------------------
 
     def number_peer(self) -> int:

@@ -105,7 +105,7 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def place(error: BaseException) -> str | None:
-    """Where the user's code failed: its innermost frame, as `shop.py:41 in deep`; None when no code of his was running.
+    """Where the user's code failed: its innermost frame, as `shop.py:41 in deep`; None when none of it was running.
 
     Installed packages count only when nothing else was running. Of a group the first exception is looked at.
     """

@@ -59,7 +59,7 @@ class ActorRef(Generic[M_contra]):
             await self._put_waiting(envelope)
 
     async def _put_waiting(self, envelope: Envelope[M_contra]) -> None:
-        if self._cell.awaits_itself():
+        if self._cell.loop is trio.lowlevel.current_task():
             raise self._cell.mailbox.full("wait")
         await self._cell.mailbox.put_waiting(envelope)
 
@@ -112,7 +112,7 @@ class ActorRef(Generic[M_contra]):
         `Reply.fail`. Cancelling is like a timeout: the actor may still act on the question. `InvalidArgument` for a
         timeout that is no number of seconds from 0; nothing is asked then.
         """
-        if self._cell.awaits_itself():
+        if self._cell.loop is trio.lowlevel.current_task():
             raise asks_itself(self.path)
         reply = self._reply(self._cell)
         if timeout is None:

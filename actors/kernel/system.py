@@ -5,38 +5,26 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from callboard.actors.kernel.cell import Cell
 from callboard.actors.kernel.ref import ActorRef
 from callboard.actors.kernel.system_services import SystemServices
 from callboard.log.errors import InternalError, InvalidArgument
-from callboard.log.limits import USUAL, Limits
 from callboard.log.plain import shown
 
 if TYPE_CHECKING:
     from callboard.actors.kernel.mailbox_spec import MailboxSpec
-    from callboard.actors.kernel.wire import Wire
-    from callboard.log.seams.clock import Clock
-    from callboard.log.seams.disk import Disk
-    from callboard.log.seams.entropy import Entropy
 
 
+@attrs.define(eq=False, kw_only=True)
 class ActorSystem(SystemServices):
     """What all actors of one tree share. It runs nothing itself; supervisors do.
 
     Invariant SY1: at most one cell has a path.
     """
 
-    def __init__(
-        self,
-        *,
-        clock: Clock,
-        entropy: Entropy,
-        disk: Disk | None = None,
-        limits: Limits = USUAL,
-        wire: Wire | None = None,
-    ) -> None:
-        super().__init__(clock=clock, entropy=entropy, disk=disk, limits=limits, wire=wire)
-        self._refs: dict[str, ActorRef[Any]] = {}
+    _refs: dict[str, ActorRef[Any]] = attrs.field(init=False, factory=dict)
 
     def register(self, path: str, mailbox: MailboxSpec) -> ActorRef[Any]:
         """Make the cell of a new actor at `path`, and the reference to it."""

@@ -41,7 +41,7 @@ class Nacked(NamedTuple):
 
 
 class RanOut(NamedTuple):
-    """What a lease held when it ran out; the parameters of `Delivery.run_out`."""
+    """What a lease held when it ran out; the parameters of `Delivery.run_out_again`."""
 
     lease_id: int
     ranges: Ranges
@@ -49,7 +49,7 @@ class RanOut(NamedTuple):
 
     def fail_again(self, group: GroupState) -> None:
         """Let it run out once more, if it is held."""
-        group.delivery.run_out(*self)
+        group.delivery.run_out_again(*self)
 
 
 @attrs.define(eq=False)
@@ -74,12 +74,12 @@ class Carried:
     """By group's id, of those of which retention has dropped unread records: the first offset that it has left."""
     released: list[tuple[int, int, Sequence[OffsetRange]]] = attrs.field(factory=list)
     """By group's and lease's id: what of a lease was given back, or never handed over, and no sync of the journal
-    covers. Whoever releases without waiting does not ask again."""
+    covers. A consumer that releases without waiting does not ask again."""
     unsynced: dict[int, dict[int, Lease]] = attrs.field(factory=dict)
     """By group's and lease's id: the leases that consumers know of and that no sync of the journal covers, as given."""
     failed: list[tuple[int, Nacked | RanOut]] = attrs.field(factory=list)
-    """By group's id: the attempts that have failed, of which no sync of the journal tells. Whoever nacks does not ask
-    again."""
+    """By group's id: the attempts that have failed, of which no sync of the journal tells. A consumer that nacks does
+    not ask again."""
     unsynced_count: int = 0
     next_leases: dict[int, int] = attrs.field(factory=dict)
     """By group's id: the first lease that this process has not given. The journal may have lost leases, if a sync of it
@@ -144,9 +144,9 @@ class Carried:
             self.next_leases[group.group_id] = group.delivery.next_lease_id
 
     def resume(self, group: GroupState, now: float) -> None:
-        """Give consumers the leases back that the journal lost, with what they may have acked since: they ask again.
+        """Give consumers back the leases that the journal lost, with what they may have acked since: they ask again.
 
-        What of them has failed fails again, where the journal lost that: a later lease counts on it.
+        What has failed of them fails again where the journal lost that, since a later lease builds on it.
         """
         delivery, deadline = group.delivery, now + self.lease_s(group.group_id, now)
         failures = self._failures_of(group)

@@ -189,7 +189,7 @@ class ForgetProducer(Question[None]):
 
 @attrs.frozen
 class KeepSchedules(Question[None]):
-    """Forget all schedules but these: they publish no more. Answered with None; tell nobody a schedule less."""
+    """Forget all schedules but these: they publish no more. Leave out none that still does. Answered with None."""
 
     schedule_ids: frozenset[int]
 

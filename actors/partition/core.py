@@ -46,7 +46,7 @@ PC6  What `Carried` holds is what a successor in the same process needs, and not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from callboard.actors.delivery.failing import PROCESS_ENDED
@@ -54,14 +54,12 @@ from callboard.actors.delivery.receipts import Lease, OffsetRange, Settlement
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
 from callboard.actors.partition.carried import Carried, Nacked
-from callboard.actors.partition.choice.distribution import Draw, Load, load_of
 from callboard.actors.partition.choice.expiry import ExpiryRules
-from callboard.actors.partition.choice.record_window import WindowBudget
 from callboard.actors.partition.choice.rules import ChoiceRules
 from callboard.actors.partition.commands import Token
 from callboard.actors.partition.companion_partitions.outbox_rules import OutboxRules
 from callboard.actors.partition.dead_letter_rules import DeadLetterRules
-from callboard.actors.partition.deliveries import PartitionDeliveries
+from callboard.actors.partition.deliveries import CoreOptions, PartitionDeliveries
 from callboard.actors.partition.group_states import DELAY_MAX_S, GroupState, GroupStates, PendingLease
 from callboard.actors.partition.member_rules import MemberRules
 from callboard.actors.partition.opening_rules import OpeningRules
@@ -77,7 +75,6 @@ from callboard.log.errors import (
     OffsetOutOfRange,
     OutboxFull,
 )
-from callboard.log.limits import USUAL, Limits
 from callboard.log.plain import shown
 
 if TYPE_CHECKING:
@@ -92,55 +89,35 @@ READERS_SIFT_AT: Final = 64
 
 
 class PartitionCore:
-    """The state machine of one partition: commands and progress come in, effects go out.
-
-    `is_abandoned` says whether an asker waits no more, `load` how busy a waiting one is.
-    """
+    """The state machine of one partition: commands and progress come in, effects go out."""
 
     def __init__(
         self,
         states: GroupStates,
         carried: Carried,
+        options: CoreOptions,
         *,
-        label: str,
         start_offset: int = 0,
         visible_end: int = 0,
-        is_abandoned: Callable[[Token], bool] = lambda _: False,
-        limits: Limits = USUAL,
-        windows: WindowBudget | None = None,
-        has_priorities: bool = False,
-        load: Load = load_of,
-        draw: Draw = lambda: 0.0,
     ) -> None:
-        self.label = label
         self.deliveries = deliveries = PartitionDeliveries(
-            states,
-            carried,
-            label=label,
-            start_offset=start_offset,
-            visible_end=visible_end,
-            limits=limits,
-            load=load,
-            draw=draw,
+            states, carried, options, start_offset=start_offset, visible_end=visible_end
         )
         self.states = states
         self.journal = deliveries.journal
         self.stamps = carried.stamps
         self._groups = states.groups
         self._carried = carried
-        self._limits = limits
-        self._is_abandoned = is_abandoned
-        self.sequencer = Sequencer(limits, is_abandoned)
+        self._options = options
+        self._is_abandoned = options.is_abandoned
+        self.sequencer = Sequencer(options.limits, options.is_abandoned)
         self.publish_one = self.sequencer.add_one
         self.publish_many = self.sequencer.add_many
         self.begin_producer = self.sequencer.add_begin
         self.readers: dict[Token, None] = {}
-        """Who waits for the visible end to move."""
+        """Those that wait for the visible end to move."""
         self._readers_sift_at = READERS_SIFT_AT
-        windows = WindowBudget(limits.window_bytes) if windows is None else windows
-        self.choice = ChoiceRules(
-            deliveries, self.fetch, is_abandoned, windows, has_priorities=has_priorities
-        )
+        self.choice = ChoiceRules(deliveries, self.fetch)
         self.expiry = ExpiryRules(deliveries)
         self.dead_letters = DeadLetterRules(deliveries, self.expiry)
         self.members = MemberRules(deliveries)
@@ -187,7 +164,7 @@ class PartitionCore:
         self.group_openings.open_implied(numbering)
         for group in self._groups.values():
             delivery = group.delivery
-            group.dead_told = delivery.dead_lettered
+            group.dead_reported = delivery.dead_lettered
             if not restarted:
                 carried.first_leases[group.group_id] = delivery.next_lease_id
             first = carried.first_leases.get(group.group_id, 0)
@@ -207,7 +184,7 @@ class PartitionCore:
         carried.begun(self._groups)
         for place, (group_id, lease_id, ranges) in enumerate(carried.released, 1):
             self._groups[group_id].delivery.release(lease_id, ranges, now)
-            if not place % self._limits.step_items:
+            if not place % self._options.limits.step_items:
                 yield
         for group in self._groups.values():
             self.deliveries.has_changed(group, now, urgent=False)
@@ -239,7 +216,10 @@ class PartitionCore:
         """`appends` are not stored, or may not be. Flushes try again; with a log that takes nothing now they fail, if
         something visible is not durable.
         """
-        self.deliveries.effects += e.failed(appends, error)
+        self.deliveries.effects.append(e.AppendsFailed(appends, error))
+        if appends.decided:
+            tokens = [decided.token for decided in appends.decided]
+            self.deliveries.effects.append(e.Refuse(tokens, error))
         if appends.flushes and not refused:
             self.sequencer.put_back(appends.flushes)
         elif appends.flushes and self.visible_end > self.deliveries.durable_end:
@@ -257,10 +237,17 @@ class PartitionCore:
         base_offsets: Sequence[int] = (),
     ) -> None:
         """The log begins, ends or is durable elsewhere than before; `appends` were written, and synced if durable."""
-        effects = self.deliveries.effects
+        deliveries, effects = self.deliveries, self.deliveries.effects
         if appends is not None:
-            effects += e.stored(appends, base_offsets)
-        if self.deliveries.moved(start_offset, visible_end, durable_end):
+            effects.append(e.AppendsStored(appends, base_offsets))
+            for token, answer, refusal in appends.decided:
+                effects.append(e.Answer([(token, answer)]) if refusal is None else e.Refuse([token], refusal))
+            if appends.flushes:
+                effects.append(e.Answer([(token, None) for token in appends.flushes]))
+        deliveries.durable_end = durable_end
+        deliveries.start_offset = max(start_offset, deliveries.start_offset)
+        if visible_end > deliveries.visible_end:
+            deliveries.visible_end = visible_end
             if self.readers:
                 readers, self.readers = self.readers, {}
                 effects.append(e.Answer([(token, True) for token in readers]))
@@ -308,11 +295,12 @@ class PartitionCore:
             return None
         fences = self._carried.fences
         if fences and generation < fences.get((group_id, consumer), 0):
-            told = (
-                f"partition {self.label}: consumer {consumer} is no longer the member of generation {generation} that"
-                " it was; its leases are released. Nothing was leased. Join again."
+            fenced = ConsumerFenced(
+                f"partition {self._options.label}: consumer {consumer} is no longer the member of generation"
+                f" {generation} that it was; its leases are released. Nothing was leased. Join again.",
+                consumer=consumer,
+                generation=generation,
             )
-            fenced = ConsumerFenced(told, consumer=consumer, generation=generation)
             self.deliveries.effects.append(e.Refuse([token], fenced))
             return None
         if self._is_abandoned(token):
@@ -370,13 +358,13 @@ class PartitionCore:
         if group.choice is not None:
             group.choice.wall_offset_s = self.deliveries.wall_offset_s
             group.choice.stamps = self.stamps
-            return group.choice.lease(now, deadline, consumer, max_records, self.visible_end)
+            return group.choice.lease(now, deadline, consumer, max_records, self.deliveries.visible_end)
         return group.delivery.lease(
             now=now,
             deadline=deadline,
             consumer=consumer,
             max_records=max_records,
-            visible_end=self.visible_end,
+            visible_end=self.deliveries.visible_end,
         )
 
     # -- leased records -------------------------------------------------------------------------------------
@@ -437,7 +425,7 @@ class PartitionCore:
                     group.waiting[consumer] = token
 
     def not_delivered(self, pending: PendingLease, now: float) -> None:
-        """Nobody took the records: the lease is taken back, and counts no attempt."""
+        """No consumer took the records: the lease is taken back, and counts no attempt."""
         self.delivered(pending)
         group, lease = pending.group, pending.lease
         if self._groups.get(group.group_id) is group:
@@ -630,7 +618,7 @@ class PartitionCore:
             due = group.delivery.next_deadline()
             if due is not None and due <= now:
                 group.keep_pending(now)
-                ended = group.delivery.expire(now, self._limits.step_items)
+                ended = group.delivery.run_out(now, self._options.limits.step_items)
                 ran_out += [(group.group_id, lease) for lease in ended]
                 self._carried.has_run_out(group, ended, now)
                 self.deliveries.died_in(group, now)

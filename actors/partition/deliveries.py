@@ -9,17 +9,20 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+import attrs
+
 from callboard.actors.delivery.intervals import NOTHING
 from callboard.actors.delivery.receipts import between
 from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
 from callboard.actors.partition.choice.distribution import Draw, Load, load_of
+from callboard.actors.partition.choice.record_window import WindowBudget
 from callboard.actors.partition.queues import LINGER_S, NEVER, JournalQueue
 from callboard.log.errors import GroupNotFound
 from callboard.log.limits import USUAL, Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from callboard.actors.delivery.receipts import Lease, OffsetRange
     from callboard.actors.partition.carried import Carried
@@ -29,26 +32,44 @@ NOTICE_LASTS_S: Final = 0.05
 """How long a notified consumer may take to fetch before the next one is notified."""
 
 
+@attrs.frozen(kw_only=True)
+class CoreOptions:
+    """What a core is given about its partition, and what it may ask of its shell."""
+
+    label: str
+    limits: Limits = USUAL
+    has_priorities: bool = False
+    """Every group of the topic looks at priorities before it leases."""
+    windows: WindowBudget = attrs.field()
+    """Of all partitions of the runtime."""
+    is_abandoned: Callable[[c.Token], bool] = lambda _: False
+    """Whether an asker has stopped waiting."""
+    load: Load = load_of
+    """How busy a waiting asker is."""
+    draw: Draw = lambda: 0.0
+    """Draws a random number."""
+
+    @windows.default
+    def _own_windows(self) -> WindowBudget:
+        return WindowBudget(self.limits.window_bytes)
+
+
 class PartitionDeliveries:
-    """What the parts of a core share about the partition's groups. `load` says how busy a waiting asker is."""
+    """What the parts of a core share about the partition's groups."""
 
     def __init__(
         self,
         states: GroupStates,
         carried: Carried,
+        options: CoreOptions,
         *,
-        label: str,
         start_offset: int = 0,
         visible_end: int = 0,
-        limits: Limits = USUAL,
-        load: Load = load_of,
-        draw: Draw = lambda: 0.0,
     ) -> None:
-        self.label = label
         self.states = states
         self.groups = states.groups
         self.carried = carried
-        self.limits = limits
+        self.options = options
         self.start_offset = start_offset
         """Where the log begins."""
         self.visible_end = self.durable_end = visible_end
@@ -60,28 +81,21 @@ class PartitionDeliveries:
         self.journal = JournalQueue()
         self.armed = NEVER
         """The earliest deadline that is watched."""
-        self._load, self._draw = load, draw
 
     def take_effects(self) -> list[e.Effect]:
         """What there is to do by now."""
         taken, self.effects = self.effects, []
         return taken
 
-    def moved(self, start_offset: int, visible_end: int, durable_end: int) -> bool:
-        """The log begins, ends or is durable elsewhere. Returns whether more of it is visible."""
-        self.durable_end = durable_end
-        if start_offset > self.start_offset:
-            self.start_offset = start_offset
-        if visible_end <= self.visible_end:
-            return False
-        self.visible_end = visible_end
-        return True
-
     def refuse_unknown(self, group_id: int, token: c.Token) -> None:
         """Nothing is known here of the group that was named: say so."""
-        told = f"partition {self.label} knows no group with id {group_id}: it was deleted or expired. Subscribe again."
         if token is not None:
-            self.effects.append(e.Refuse([token], GroupNotFound(told, group=group_id)))
+            error = GroupNotFound(
+                f"partition {self.options.label} knows no group with id {group_id}: it was deleted or expired."
+                " Subscribe again.",
+                group=group_id,
+            )
+            self.effects.append(e.Refuse([token], error))
 
     # -- what a step changes ------------------------------------------------------------------------------------
 
@@ -109,7 +123,7 @@ class PartitionDeliveries:
             self.settled_in(group, died, now)
         delivery = group.delivery
         if delivery.dead:
-            count, group.dead_told = delivery.dead_lettered - group.dead_told, delivery.dead_lettered
+            count, group.dead_reported = delivery.dead_lettered - group.dead_reported, delivery.dead_lettered
             self.effects.append(e.HasDead(group.group_id, count, delivery.last_dead().reason))
 
     def give_back(self, group: GroupState, lease: Lease, ranges: list[OffsetRange], now: float) -> None:
@@ -149,8 +163,8 @@ class PartitionDeliveries:
                 self.reads_window(group)
         else:
             ready = group.delivery.leasable_count(now, self.visible_end, len(waiting) + notified)
-        told = group.to_be_told(now, self.visible_end, self._load, self._draw)
-        for consumer in list(islice(told, max(0, ready - notified))):
+        others = group.to_be_notified(now, self.visible_end, self.options.load, self.options.draw)
+        for consumer in list(islice(others, max(0, ready - notified))):
             group.notifies(consumer, now + NOTICE_LASTS_S)
             self.effects.append(e.Notify(waiting.pop(consumer), group.group_id, consumer))
         if waiting and group.notified:

@@ -25,7 +25,7 @@ class Refuse(NamedTuple):
 
 
 class AppendsStored(NamedTuple):
-    """A commit has taken these appends: tell their publishers, return the bytes to the publishers' budget."""
+    """A commit has taken these appends: answer their publishers, return the bytes to their clients."""
 
     appends: Appends
     base_offsets: Sequence[int]
@@ -33,7 +33,7 @@ class AppendsStored(NamedTuple):
 
 
 class AppendsFailed(NamedTuple):
-    """These appends are not stored, or may not be: tell their publishers, return the bytes."""
+    """These appends are not stored, or may not be: fail their publishers, return the bytes."""
 
     appends: Appends
     error: CallboardError
@@ -133,21 +133,3 @@ Effect = (
     | Notify
     | ArmTimer
 )
-
-
-def stored(appends: Appends, base_offsets: Sequence[int]) -> list[Effect]:
-    """What follows when a commit has taken these appends, and synced them if they wanted it."""
-    effects: list[Effect] = [AppendsStored(appends, base_offsets)]
-    for token, answer, refusal in appends.decided:
-        effects.append(Answer([(token, answer)]) if refusal is None else Refuse([token], refusal))
-    if appends.flushes:
-        effects.append(Answer([(token, None) for token in appends.flushes]))
-    return effects
-
-
-def failed(appends: Appends, error: CallboardError) -> list[Effect]:
-    """What follows when they are not stored, or may not be; those that wait for a flush are answered by others."""
-    effects: list[Effect] = [AppendsFailed(appends, error)]
-    if appends.decided:
-        effects.append(Refuse([decided.token for decided in appends.decided], error))
-    return effects

@@ -145,7 +145,7 @@ class GroupState:
     unwritten_since_us: int | None = None
     """Since when it is open (0: nobody knows), while the journal does not tell of it; None when it does."""
     lost_records: int = 0
-    dead_told: int = 0
+    dead_reported: int = 0
     """How many of its dead letters were reported."""
     expired_records: int = 0
     """Settled because their time to live was over."""
@@ -263,10 +263,10 @@ class GroupState:
             lost += settled.lost
         return Settlement(tuple(sorted(accepted)), tuple(sorted(lost)))
 
-    def to_be_told(self, now: float, visible_end: int, load: Load, draw: Draw) -> Iterator[int]:
+    def to_be_notified(self, now: float, visible_end: int, load: Load, draw: Draw) -> Iterator[int]:
         """Consumers that wait and would be leased something, in turn: one with a suspect record gets nothing else.
 
-        Nobody begins to wait, or ends to, while this is iterated.
+        Do not change which of them wait while you iterate this.
         """
         delivery, choice = self.delivery, self.choice
         turns = DISTRIBUTIONS["round-robin" if self.settings is None else self.settings.distribution]

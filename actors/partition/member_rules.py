@@ -146,7 +146,7 @@ class MemberRules:
     def release_some(self, group: GroupState, now: float) -> None:
         """Give back a part of what consumers had that have left (MR4). The rest is due at once."""
         before = len(group.delivery.events)
-        released, done = group.releases_some(self._deliveries.limits.step_items)
+        released, done = group.releases_some(self._deliveries.options.limits.step_items)
         if released:
             self._deliveries.carried.has_released(group, before)
             self._deliveries.has_changed(group, now)

@@ -85,7 +85,7 @@ class OpeningRules:
             self._deliveries.journal.open(group)
         floor = group.delivery.floor
         opened = GroupOpened(floor, self._deliveries.visible_end > floor)
-        # Who joins hears what keeps the journal from being healed.
+        # A consumer that joins learns what keeps the journal from healing.
         if not message.is_implied or not self._deliveries.journal.is_healthy or self._retention.is_dropping:
             self._retention.answer_behind(token, opened)
         elif token is not None:
@@ -110,7 +110,7 @@ class OpeningRules:
         return min(max(int(start), begin), end)
 
     def close_group(self, message: c.CloseGroup, token: Token, now: float) -> None:
-        """Forget the group. Whoever waits for it looks again, and hears that it is gone."""
+        """Forget the group. Consumers that wait for it ask again, and hear that it is gone."""
         if (group := self._deliveries.groups.get(message.group_id)) is not None:
             self._close(group, message.name)
         self._deliveries.carried.forget(message.group_id)

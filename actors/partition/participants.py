@@ -81,8 +81,8 @@ class OwedRetry:
 class LogParticipant:
     """The partition's log. `perform` carries out what the core wants done; `make_room` drops what retention allows;
     `recovered` is called when the log has healed, `space_changed` when the disk has become too full for records (with
-    the reason), or takes them again (None). After a crash `told_lack` says that it was told last that the disk is too
-    full: what is written first tells how it is now. Without `publishers` nothing may be published guarded.
+    the reason), or takes them again (None). `reported_lack`: the last report, before a crash, said that the disk is too
+    full, so the first write tells how it is now. Without `publishers` nothing may be published guarded.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class LogParticipant:
         make_room: Callable[[], Awaitable[CallboardError | None]],
         recovered: Callable[[], None] = lambda: None,
         space_changed: Callable[[CallboardError | None], None] = lambda lack: None,
-        told_lack: bool = False,
+        reported_lack: bool = False,
         publishers: Publishers | None = None,
         noticed: NoticedStamps | None = None,
         default_ttl_us: int | None = None,
@@ -125,7 +125,7 @@ class LogParticipant:
         self.in_flight: Appends | None = None
         self.lacks_space = False
         """The disk was full when something was last to be written."""
-        self._told_lack = told_lack
+        self._reported_lack = reported_lack
         self.heals = 0
         self.failures = 0
 
@@ -206,7 +206,8 @@ class LogParticipant:
             self._moved()
             return
         log.applied(staged)
-        self._judge_space(None)
+        if self.lacks_space or self._reported_lack:
+            self._judge_space(None)
         self.is_healthy = not log.is_over_limit
         is_due = self._publishers is not None and self._publishers.stored(log)
         if is_due or len(staged.runs) > 1:
@@ -239,8 +240,8 @@ class LogParticipant:
     def _judge_space(self, obstacle: CallboardError | None) -> None:
         """Note whether the disk is too full, and tell when that has changed."""
         lacks_space = isinstance(obstacle, DiskFull)
-        if lacks_space != self.lacks_space or self._told_lack:
-            self.lacks_space, self._told_lack = lacks_space, False
+        if lacks_space != self.lacks_space or self._reported_lack:
+            self.lacks_space, self._reported_lack = lacks_space, False
             self._space_changed(obstacle if lacks_space else None)
 
     def _refused(self, error: CallboardError) -> None:
@@ -317,7 +318,7 @@ class JournalParticipant:
         self._clock = clock
         self._perform = perform
         self.due = core.journal.due
-        self.is_healthy = not journal.needs_healing
+        self.is_healthy = core.journal.is_healthy = not journal.needs_healing
         self.needs_upkeep = False
         """The reserve shrinks, or a snapshot is due."""
         self._work: JournalWork | None = None
@@ -334,14 +335,9 @@ class JournalParticipant:
         self.heals = 0
         self.failures = 0
 
-    @property
-    def is_healthy(self) -> bool:
-        """Whether nothing failed."""
-        return self._core.journal.is_healthy
-
-    @is_healthy.setter
-    def is_healthy(self, is_healthy: bool) -> None:
-        self._core.journal.is_healthy = is_healthy
+    def _set_healthy(self, is_healthy: bool) -> None:
+        """Whether nothing failed: for the committer, and for the core, which asks its queue."""
+        self.is_healthy = self._core.journal.is_healthy = is_healthy
 
     async def healed(self) -> bool:
         """After a failure, begin a new journal segment with the state in memory, when there is something to write."""
@@ -353,7 +349,7 @@ class JournalParticipant:
         error = await self._write_state(self._journal.heal)
         if error is None:
             self.heals += 1
-            self.is_healthy = True
+            self._set_healthy(True)
             return True
         self._fail(self._core.journal.take(), error)
         return False
@@ -388,7 +384,7 @@ class JournalParticipant:
     def failed(self, staged: StagedJournal, error: PlanFailed) -> None:
         """The journal heals at once, from the state in memory, unless the disk is full."""
         failure = self._journal.failed(staged, error)
-        self.is_healthy = False
+        self._set_healthy(False)
         work, self._work = self._work, None
         if work is not None and self._journal.needs_healing:
             self._core.journal.put_back(work)
@@ -411,7 +407,7 @@ class JournalParticipant:
             self._retry.end()
         elif self._journal.needs_healing:  # else the state was written, and what failed came after that
             self._retry.failed(self._clock.monotonic())
-        self.is_healthy = not self._journal.needs_healing
+        self._set_healthy(not self._journal.needs_healing)
         self.due.at = min(self.due.at, self._retry.at)
         if work is not None:
             doubtful = error.again()
@@ -475,7 +471,7 @@ class JournalParticipant:
             if (error := await self._write_state(self._journal.heal)) is not None:
                 raise error
             self.heals += 1
-            self.is_healthy = True
+            self._set_healthy(True)
         elif (staged := self.stage(self._clock.monotonic(), must_sync=True)) is not None:
             try:
                 await self._journal.submit(staged)
@@ -509,7 +505,7 @@ class JournalParticipant:
                 await self._prune()
         except StorageError:
             self.failures += 1
-        self.is_healthy = not journal.needs_healing
+        self._set_healthy(not journal.needs_healing)
 
     async def _prune(self) -> None:
         """Segments go when a snapshot has replaced them, and the log segments that they tell of are gone.

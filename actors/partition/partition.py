@@ -39,6 +39,7 @@ from callboard.actors.partition.choice.window_reading import WindowReading
 from callboard.actors.partition.committer import Committer, DiskEngine
 from callboard.actors.partition.companion_partitions.outbox_notices import OutboxNotices
 from callboard.actors.partition.core import REFUSALS, PartitionCore
+from callboard.actors.partition.deliveries import CoreOptions
 from callboard.actors.partition.delivery_journal import open_delivery_journal
 from callboard.actors.partition.group_states import PendingLease
 from callboard.actors.partition.kept_letters import DeadLetterNotices
@@ -251,14 +252,16 @@ class Partition(Actor[c.PartitionCommand]):
         core = self._core = PartitionCore(
             states,
             spec.hand_over.carried,
-            label=self._spec.label,
+            CoreOptions(
+                label=self._spec.label,
+                is_abandoned=attrgetter("abandoned"),
+                limits=context.limits,
+                windows=spec.windows,
+                has_priorities=spec.settings.priorities,
+                draw=context.entropy.random,
+            ),
             start_offset=log.start_offset,
             visible_end=log.visible_end,
-            is_abandoned=attrgetter("abandoned"),
-            limits=context.limits,
-            windows=spec.windows,
-            has_priorities=spec.settings.priorities,
-            draw=context.entropy.random,
         )
         self._journal_part = JournalParticipant(
             core, self._journal, log, context.clock, perform=self._perform, limits=context.limits
@@ -272,7 +275,7 @@ class Partition(Actor[c.PartitionCommand]):
             make_room=Retaining(core, log, spec, context, summaries, self._retained).make_room,
             recovered=self._tell_new_damage,
             space_changed=lambda lack: context.emit(spec.hand_over.note_lack(lack, context.path)),
-            told_lack=spec.hand_over.has_reported_lack,
+            reported_lack=spec.hand_over.has_reported_lack,
             publishers=publishers,
             noticed=noticed,
             default_ttl_us=spec.settings.default_ttl_us,
@@ -487,8 +490,9 @@ class Partition(Actor[c.PartitionCommand]):
                         self._appends_stored(effect)
                     case e.Journalled():
                         self._journalled(effect)
-                    case e.Notify():
-                        self._notify(effect)
+                    case e.Notify(token, group_id, consumer):
+                        if not token.answer(True):
+                            self._core.not_notified(group_id, consumer, self.context.clock.monotonic())
                     case e.ArmTimer(at):
                         if at < self._due.deadline:
                             self._due.arm(at)
@@ -639,13 +643,9 @@ class Partition(Actor[c.PartitionCommand]):
 
     def _return(self, appends: Appends, error: CallboardError | None = None) -> None:
         """Return each client its credit, with what became of what it does not await (PA2)."""
-        unawaited = appends.unawaited()
+        unawaited = appends.unawaited
         for client, size_bytes in appends.sizes.items():
             notify(self.context.ref, client, c.Returned(size_bytes, unawaited.get(client, 0), error))
-
-    def _notify(self, effect: e.Notify) -> None:
-        if not effect.token.answer(True):
-            self._core.not_notified(effect.group_id, effect.consumer, self.context.clock.monotonic())
 
     # -- effects: reading
 

@@ -62,11 +62,8 @@ class Singles:
     tokens: list[Token | None] = attrs.field(factory=list)
     level: Level = Level.NONE
     size_bytes: int = 0
-
-    @property
-    def unawaited(self) -> int:
-        """Records without an asker."""
-        return self.tokens.count(None)
+    unawaited: int = 0
+    """Records without an asker."""
 
     def columns(self) -> Columns:
         """The records as one frame."""
@@ -107,11 +104,8 @@ class PublishedBatch:
     """The publisher's."""
     guard: Guard | BeginProducer | None = None
     client: int = 0
-
-    @property
-    def unawaited(self) -> int:
-        """Records without an asker."""
-        return self.source.count if self.tokens == [None] else 0
+    unawaited: int = 0
+    """Records without an asker: all, or none."""
 
     def columns(self) -> Columns:
         """The records as the publisher made them."""
@@ -155,14 +149,8 @@ class Appends:
     """What was decided of the guarded parts; their tokens are here then, and no longer in `parts`."""
     sizes: dict[int, int] = attrs.Factory(dict)
     """What is to be returned to each client, by its number: `size_bytes` together."""
-
-    def unawaited(self) -> dict[int, int]:
-        """Records without an asker, of each client that has some."""
-        found: dict[int, int] = {}
-        for part in self.parts:
-            if records := part.unawaited:
-                found[part.client] = found.get(part.client, 0) + records
-        return found
+    unawaited: dict[int, int] = attrs.Factory(dict)
+    """Records without an asker, of each client that has some."""
 
 
 class Sequencer:
@@ -204,6 +192,8 @@ class Sequencer:
         messages = singles.messages
         messages.append(message)
         singles.tokens.append(token)
+        if token is None:
+            singles.unawaited += 1
         singles.size_bytes = frame_bytes = singles.size_bytes + size
         if level > singles.level:
             singles.level = level
@@ -220,7 +210,8 @@ class Sequencer:
         """Queue a publisher's batch."""
         columns, level, size, guard, client = message
         self._singles = None
-        self._parts.append(PublishedBatch(columns, level, size, [token], guard, client))
+        unawaited = columns.count if token is None else 0
+        self._parts.append(PublishedBatch(columns, level, size, [token], guard, client, unawaited))
         if guard is not None:
             self.guarded += 1
         if level > Level.NONE:
@@ -280,11 +271,14 @@ class Sequencer:
         batches: list[Columns] = []
         size = records = cancelled = 0
         sizes: dict[int, int] = {}
+        unawaited: dict[int, int] = {}
         durable = has_ttls = False
         while waiting and (not parts or size + waiting[0].size_bytes <= self._commit_bytes):
             part = waiting.popleft()
             size += part.size_bytes
             sizes[part.client] = sizes.get(part.client, 0) + part.size_bytes
+            if part.unawaited:
+                unawaited[part.client] = unawaited.get(part.client, 0) + part.unawaited
             if is_abandoned is not None:
                 cancelled += part.drop(is_abandoned)
                 if not part.tokens:
@@ -299,7 +293,9 @@ class Sequencer:
         self.records -= records + cancelled
         self.cancelled += cancelled
         self.size_bytes -= size
-        appends = Appends(parts, batches, durable, records, size, cancelled, has_ttls, sizes=sizes)
+        appends = Appends(
+            parts, batches, durable, records, size, cancelled, has_ttls, sizes=sizes, unawaited=unawaited
+        )
         if self.guarded:
             appends.is_guarded = any(part.guard is not None for part in parts)
             self.guarded = sum(part.guard is not None for part in waiting)

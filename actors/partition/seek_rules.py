@@ -44,8 +44,8 @@ class SeekRules:
             offset = min(max(offset, start), end)
         elif not start <= offset <= end:
             raise OffsetOutOfRange(
-                f"partition {deliveries.label} has the offsets {start} to {end - 1}, and {end} comes next: the group"
-                f" cannot go on from {offset}. Nothing was changed.",
+                f"partition {deliveries.options.label} has the offsets {start} to {end - 1}, and {end} comes next: the"
+                f" group cannot go on from {offset}. Nothing was changed.",
                 offset=offset,
                 start=start,
                 end=end,

@@ -46,7 +46,7 @@ class SettingsRules:
         group = self._deliveries.groups.get(group_id)
         if group is not None:
             group.settings, group.visibility_timeout = latest, latest.visibility_timeout
-            group.delivery.judge_by(latest.max_deliveries, self._deliveries.limits.dead_letters)
+            group.delivery.judge_by(latest.max_deliveries, self._deliveries.options.limits.dead_letters)
             if latest.is_exclusive and group.ownership is None:
                 group.ownership = self._deliveries.carried.owners.setdefault(group_id, Ownership())
                 group.is_handing_over = True

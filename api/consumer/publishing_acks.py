@@ -17,7 +17,6 @@ import trio
 
 from callboard.actors.partition import commands as c
 from callboard.actors.partition.companion_partitions.delayed_records import check_no_due, with_due
-from callboard.actors.partition.companion_partitions.outbox import OUTBOX
 from callboard.actors.partition.companion_partitions.outbox_records import Payload, Target, payload_columns
 from callboard.consumer.losses import lease_lost, stopped
 from callboard.log.errors import (
@@ -284,7 +283,7 @@ class PublishingAcks:
         while True:
             with suppress(ActorCrashed):
                 try:
-                    unsettled = await outbox.port.ref.ask(c.ListUnsettled(OUTBOX))
+                    unsettled = await outbox.port.ref.ask(c.ListUnsettled(c.OWN_GROUP))
                 except ActorStopped as error:
                     raise stopped(self._session, outbox.port) from error
                 return not any(start <= offset < stop for start, stop in unsettled)

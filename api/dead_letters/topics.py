@@ -196,59 +196,11 @@ class DeadLetterTopic:
                 f"to is {to!r}, the topic that the dead letters are in: there they would be no dead letters any more."
                 " Nothing was redriven. Name another topic, or none."
             )
+        redrive = _Redrive(self, choose, to, rate, dry_run=dry_run)
         async with publisher_of(self._session, self._live).redriving:
-            return await self._redrive(choose, to, limit, rate, dry_run=dry_run)
-
-    async def _redrive(
-        self, choose: Chooses | None, to: str | None, limit: int | None, rate: float | None, *, dry_run: bool
-    ) -> Redriven:
-        groups = await self._groups()
-        passed: Counter[str] = Counter()
-        timers = self._session.timers
-        due = timers.clock.monotonic()
-
-        def goes_somewhere(letter: ForwardedLetter) -> bool:
-            if choose is not None and not choose(letter):
-                return False
-            target, _, obstacle = self._target(letter, to, groups)
-            if target is None:
-                passed[obstacle] += 1
-            return target is not None
-
-        async def send(partition: int, letters: Page) -> int:
-            nonlocal due, groups
-            if dry_run:
-                return len(letters)
-            handled: list[tuple[int, int]] = []
-            producers: list[tuple[PartitionPort, int]] = []
-            try:
-                for letter in letters:
-                    if rate is not None:
-                        await timers.sleep_until(due)
-                    groups = await self._groups()  # one may have been deleted since the letters were read
-                    target, group_id, obstacle = self._target(letter, to, groups)
-                    if target is None:
-                        passed[obstacle] += 1
-                        continue
-                    if not await self._is_unhandled(partition, letter.record.offset, groups):
-                        continue  # it was purged since
-                    if rate is not None:
-                        due = max(due, timers.clock.monotonic() - LATE_S) + 1 / rate
-                    producers.append(await self._publish(letter, target, group_id))
-                    handled.append((letter.record.offset, letter.record.offset + 1))
-                await self._note_sent(partition, handled, producers)
-            except BaseException:
-                # The settling is repeated when it was cut off itself: that settles nothing twice.
-                with (
-                    suppress(CallboardError),
-                    trio.CancelScope(shield=True, deadline=trio.current_time() + HANDLED_S),
-                ):
-                    await self._note_sent(partition, handled, producers)
-                raise
-            return len(handled)
-
-        sent = await self._each(goes_somewhere, limit, send)
-        return Redriven(messages=sent, passed_over=dict(passed))
+            await redrive.begin()
+            sent = await self._each(redrive.goes_somewhere, limit, redrive.send)
+        return Redriven(messages=sent, passed_over=dict(redrive.passed))
 
     async def purge(self, choose: Chooses | None = None, *, limit: int | None = None) -> int:
         """Remove dead letters for good, without doing anything with them; returns how many, once that is synced."""
@@ -421,6 +373,84 @@ class DeadLetterTopic:
 async def ends_of(letters: DeadLetterTopic) -> Sequence[int]:
     """Where each partition of the topic ends now."""
     return [(await letters._ask(port, c.Describe())).visible_end for port in letters._live.ports]
+
+
+class _Redrive:
+    """One redrive of a topic of dead letters: what it sends, where to, and how fast."""
+
+    def __init__(
+        self,
+        letters: DeadLetterTopic,
+        choose: Chooses | None,
+        to: str | None,
+        rate: float | None,
+        *,
+        dry_run: bool,
+    ) -> None:
+        self._letters = letters
+        self._choose = choose
+        self._to = to
+        self._rate = rate
+        self._dry_run = dry_run
+        self._timers = letters._session.timers
+        self._due = self._timers.clock.monotonic()
+        """When the next message may be sent, if there is a rate (V4)."""
+        self._groups: Groups = {}
+        self.passed: Counter[str] = Counter()
+        """Letters that go nowhere, by the reason."""
+
+    async def begin(self) -> None:
+        """Learn which groups there are."""
+        self._groups = await self._letters._groups()
+
+    def goes_somewhere(self, letter: ForwardedLetter) -> bool:
+        """Whether a letter is chosen, and has a target; one without is counted."""
+        if self._choose is not None and not self._choose(letter):
+            return False
+        return self._target(letter)[0] is not None
+
+    def _target(self, letter: ForwardedLetter) -> tuple[LiveTopic | None, int | None]:
+        target, group_id, obstacle = self._letters._target(letter, self._to, self._groups)
+        if target is None:
+            self.passed[obstacle] += 1
+        return target, group_id
+
+    async def send(self, partition: int, letters: Page) -> int:
+        """Send letters of a partition, then settle them, also when this is cut off. Returns how many were sent."""
+        if self._dry_run:
+            return len(letters)
+        handled: list[tuple[int, int]] = []
+        producers: list[tuple[PartitionPort, int]] = []
+        try:
+            for letter in letters:
+                sent = await self._send_one(partition, letter)
+                if sent is not None:
+                    producers.append(sent)
+                    handled.append((letter.record.offset, letter.record.offset + 1))
+            await self._letters._note_sent(partition, handled, producers)
+        except BaseException:
+            # The settling is repeated when it was cut off itself: that settles nothing twice.
+            with (
+                suppress(CallboardError),
+                trio.CancelScope(shield=True, deadline=trio.current_time() + HANDLED_S),
+            ):
+                await self._letters._note_sent(partition, handled, producers)
+            raise
+        return len(handled)
+
+    async def _send_one(self, partition: int, letter: ForwardedLetter) -> tuple[PartitionPort, int] | None:
+        """Send a letter when the rate allows; None when it goes nowhere by now (V5)."""
+        if self._rate is not None:
+            await self._timers.sleep_until(self._due)
+        self._groups = await self._letters._groups()
+        target, group_id = self._target(letter)
+        if target is None:
+            return None
+        if not await self._letters._is_unhandled(partition, letter.record.offset, self._groups):
+            return None
+        if self._rate is not None:
+            self._due = max(self._due, self._timers.clock.monotonic() - LATE_S) + 1 / self._rate
+        return await self._letters._publish(letter, target, group_id)
 
 
 def letters_below(letters: DeadLetterTopic, ends: Sequence[int]) -> DeadLetterTopic:

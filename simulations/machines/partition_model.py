@@ -26,6 +26,7 @@ from callboard.actors.partition.carried import Carried
 from callboard.actors.partition.choice.lease_reading import LeaseReading
 from callboard.actors.partition.commands import DeliverySettings, LeasedRecords
 from callboard.actors.partition.core import PartitionCore
+from callboard.actors.partition.deliveries import CoreOptions
 from callboard.actors.partition.effects import (
     AppendsFailed,
     AppendsStored,
@@ -200,7 +201,7 @@ class PartitionModel:
             for group in self.groups:
                 self.carried.settings[group.group_id] = DeliverySettings(group.timeout_s, 0.5, 20.0)
         self.core = PartitionCore(
-            states, self.carried, label=self.path, visible_end=self.visible_end, limits=LIMITS
+            states, self.carried, CoreOptions(label=self.path, limits=LIMITS), visible_end=self.visible_end
         )
         self.core.log_moved(0, self.visible_end, self.durable_end, now)
         for group in self.groups:

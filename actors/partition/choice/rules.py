@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from callboard.actors.partition import commands as c
-    from callboard.actors.partition.choice.record_window import WindowBudget, WindowRecords
+    from callboard.actors.partition.choice.record_window import WindowRecords
     from callboard.actors.partition.commands import Token
     from callboard.actors.partition.deliveries import PartitionDeliveries
     from callboard.actors.partition.group_states import GroupState
@@ -22,29 +22,21 @@ class ChoiceRules:
     """Records that are read before they are leased."""
 
     def __init__(
-        self,
-        deliveries: PartitionDeliveries,
-        fetch: Callable[[c.Fetch, Token, float], object],
-        is_abandoned: Callable[[Token], bool],
-        windows: WindowBudget,
-        *,
-        has_priorities: bool,
+        self, deliveries: PartitionDeliveries, fetch: Callable[[c.Fetch, Token, float], object]
     ) -> None:
         self._deliveries = deliveries
         self._fetch = fetch
-        self._is_abandoned = is_abandoned
-        self._windows = windows
-        self._has_priorities = has_priorities
 
     def choose_by(self, group: GroupState, settings: c.DeliverySettings) -> None:
         """Give the group the choice that its settings, and the topic, want."""
         if group.choice is None:
+            options = self._deliveries.options
             group.choice = choice_of(
                 settings,
                 group.delivery,
-                self._windows,
-                self._deliveries.limits,
-                has_priorities=self._has_priorities,
+                options.windows,
+                options.limits,
+                has_priorities=options.has_priorities,
             )
 
     def window_read(self, group_id: int, records: WindowRecords, now: float) -> None:
@@ -57,7 +49,7 @@ class ChoiceRules:
         group.choice.add(records)
         self._deliveries.has_changed(group, now, urgent=False)
         for message, token in group.choice.take_fetches():
-            if self._is_abandoned(token):
+            if self._deliveries.options.is_abandoned(token):
                 self._deliveries.effects.append(e.Answer([(token, None)]))
             else:
                 self._fetch(message, token, now)

@@ -40,13 +40,14 @@ class OutboxRules:
                 lost = []  # the first try has done it
             self._deliveries.journal.answer(token, Settlement((), tuple(lost)), must_sync=True)
             return
-        count, limit = message.stop - message.start, self._deliveries.limits.outbox
+        count, limit = message.stop - message.start, self._deliveries.options.limits.outbox
         if len(outbox) + count > limit:
+            label = self._deliveries.options.label
             raise OutboxFull(
-                f"partition {self._deliveries.label} keeps {len(outbox)} messages that acks have published and that"
+                f"partition {label} keeps {len(outbox)} messages that acks have published and that"
                 f" could not be forwarded yet, {count} are to be added, and {limit} are allowed. Nothing was acked,"
                 " and nothing will be published. `stats().outbox` tells which topics hold them up; then ack again.",
-                partition=self._deliveries.label,
+                partition=label,
             )
         accepted: list[OffsetRange] = []
         for lease_id, ranges in message.parts:

@@ -50,8 +50,8 @@ def test_a_replayed_delay_does_not_cut_a_later_one_short() -> None:
     delivery.nack(2, [(0, 1)], not_before=50.0, reason=None, now=5.0)
     for event in delivery.take_events():
         replayed.apply(event)
-    assert not replayed.has_ready(49.0, 1)
-    assert replayed.has_ready(50.0, 1)
+    assert not replayed.leasable_count(49.0, 1, 1)
+    assert replayed.leasable_count(50.0, 1, 1)
 
 
 def test_expired_leases_tell_what_was_left() -> None:
@@ -59,7 +59,7 @@ def test_expired_leases_tell_what_was_left() -> None:
     delivery = Delivery(0)
     lease = leased(delivery, 3, timeout=1.0)
     delivery.ack(lease.lease_id, [(1, 2)], 0.0)
-    assert ((0, 1, 1), (2, 3, 1)) == delivery.expire(1.0)[0].ranges
+    assert ((0, 1, 1), (2, 3, 1)) == delivery.run_out(1.0)[0].ranges
 
 
 def test_a_lease_that_is_shortened_often_runs_out_in_time() -> None:
@@ -71,7 +71,7 @@ def test_a_lease_that_is_shortened_often_runs_out_in_time() -> None:
             delivery.extend(lease.lease_id, 20.0, 0.0)
             delivery.extend(lease.lease_id, 5.0, 0.0)
         delivery.check_invariants()
-        assert delivery.expire(5.0)
+        assert delivery.run_out(5.0)
 
 
 def test_the_expiry_heap_does_not_grow_with_settled_leases() -> None:
@@ -81,7 +81,7 @@ def test_the_expiry_heap_does_not_grow_with_settled_leases() -> None:
         lease = leased(delivery, 1)
         delivery.extend(lease.lease_id, 20.0, 0.0)
         delivery.ack(lease.lease_id, [lease.ranges[0][:2]], 0.0)
-    assert len(delivery._expiry) <= HEAP_SLACK + 2
+    assert len(delivery._deadlines) <= HEAP_SLACK + 2
 
 
 def test_the_due_heap_does_not_grow_with_merged_delays() -> None:

@@ -247,7 +247,7 @@ def busy() -> Delivery:
     delivery.ack(1, [(0, 1), (4, 6)], 0.0)
     delivery.nack(1, [(1, 2)], not_before=7.0, reason=None, now=0.0)
     delivery.nack(1, [(2, 3)], not_before=0.0, reason=None, now=0.0)
-    delivery.expire(1.0)
+    delivery.run_out(1.0)
     delivery.skip(20, 30)
     return delivery
 

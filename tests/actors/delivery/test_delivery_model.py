@@ -267,7 +267,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         before = self.before()
         deadline = self.now + timeout
         ready = self.model.ready(self.now, self.visible_end)
-        assert bool(ready) == self.delivery.has_ready(self.now, self.visible_end)
+        assert bool(ready) == bool(self.delivery.leasable_count(self.now, self.visible_end, 1))
         lease = self.delivery.lease(
             now=self.now,
             deadline=deadline,
@@ -365,10 +365,10 @@ class DeliveryMachine(RuleBasedStateMachine):
     @rule()
     def expire(self) -> None:
         before = self.before()
-        expired = self.delivery.expire(self.now)
+        expired = self.delivery.run_out(self.now)
         assert self.model.expire(self.now) == {lease.lease_id for lease in expired}
         self.journal()
-        assert [] == self.delivery.expire(self.now)
+        assert [] == self.delivery.run_out(self.now)
         assert [] == self.delivery.take_events()
         self.promoted_until = self.now
         deadline = self.delivery.next_deadline()

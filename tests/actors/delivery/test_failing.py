@@ -89,7 +89,7 @@ class Life:
                         if other.consumer != lease.consumer:  # it is alive, and renews
                             delivery.extend(other.lease_id, self.now + 10.0, self.now)
                     self.held = [other for other in self.held if other.consumer != lease.consumer]
-                    delivery.expire(self.now)
+                    delivery.run_out(self.now)
                     return self.journal()
                 else:
                     return self.reopen()
@@ -244,11 +244,11 @@ def test_a_reject_by_a_lost_receipt_kills_nothing() -> None:
     """Who lost the lease hears so; a late one, before another lease, counts."""
     delivery = Delivery(0)
     first = leased(delivery, 1)
-    delivery.expire(11.0)
+    delivery.run_out(11.0)
     second = leased(delivery, 1, 11.0)
     settlement = delivery.reject(first.lease_id, [(0, 1)], 11.0, "late")
     assert (settlement.accepted, settlement.lost) == ((), ((0, 1),))
-    delivery.expire(30.0)
+    delivery.run_out(30.0)
     assert delivery.reject(second.lease_id, [(0, 1)], 30.0, "late").accepted == ((0, 1),)
     (letter,) = delivery.dead_letters()
     assert (letter.attempts, letter.reason) == (2, "late")

@@ -15,9 +15,9 @@ from callboard.actors.delivery.events import DeliveryEventInvalid
 from callboard.actors.delivery.failing import FailingState
 from callboard.actors.delivery.pieces import (
     FEW,
-    Later,
-    Long,
-    Many,
+    ArrayInParts,
+    BytesInParts,
+    ValueInSteps,
     decode_in_pieces,
     encode_in_pieces,
     gathered,
@@ -70,9 +70,9 @@ def test_what_is_made_later_is_encoded_like_what_is_there() -> None:
 
     rows = [[number, "x" * (number % 7)] for number in range(3000)]
     value = {
-        "rows": Many(len(rows), weighed(rows, len)),
-        "long": Long(6, iter((b"abc", b"def"))),
-        "later": Later(making()),
+        "rows": ArrayInParts(len(rows), weighed(rows, len)),
+        "long": BytesInParts(6, iter((b"abc", b"def"))),
+        "later": ValueInSteps(making()),
     }
     finished = {"rows": rows, "long": b"abcdef", "later": [1, 2]}
     assert b"".join(gathered(encode_in_pieces(value), 100)) == cbor2.dumps(finished)

@@ -75,7 +75,7 @@ class History:
             delivery.skip(*step[1][0])
         else:
             self.now += step[1]
-            delivery.expire(self.now)
+            delivery.run_out(self.now)
         if lease is not None:
             self.given.append(lease)
         self.events += delivery.take_events()

@@ -58,7 +58,7 @@ def largest_step(steps: Iterator[Any], measure: Callable[[], int]) -> int:
 def expiring(delivery: Delivery, now: float) -> Iterator[None]:
     """Call `expire` as often as it says that there is more."""
     while (deadline := delivery.next_deadline()) is not None and deadline <= now:
-        delivery.expire(now)
+        delivery.run_out(now)
         yield
 
 
@@ -110,7 +110,7 @@ def scattered(count: int) -> Delivery:
     lease = delivery.lease(now=0.0, deadline=1.0, consumer=1, max_records=2 * count, visible_end=2 * count)
     assert lease is not None
     delivery.ack(lease.lease_id, [(offset, offset + 1) for offset in range(0, 2 * count, 2)], 0.0)
-    delivery.expire(2.0)
+    delivery.run_out(2.0)
     return delivery
 
 
@@ -259,7 +259,7 @@ def test_only_what_may_be_proved_is_judged() -> None:
     delivery.void_all_leases(1.0)
     lease = delivery.lease(now=2.0, deadline=3.0, consumer=1, max_records=1, visible_end=MANY)
     assert lease is not None
-    delivery.expire(4.0)
+    delivery.run_out(4.0)
     delivery.judge_by(2, 100)
     delivery.judge(5.0, PROCESS_ENDED)
     assert [letter.offset for letter in delivery.dead_letters()] == [0]

@@ -25,6 +25,7 @@ from callboard.actors.partition.commands import (
 )
 from callboard.actors.partition.committer import Committer, DiskEngine
 from callboard.actors.partition.core import PartitionCore
+from callboard.actors.partition.deliveries import CoreOptions
 from callboard.actors.partition.effects import (
     Answer,
     AppendsFailed,
@@ -228,7 +229,7 @@ async def on_bench(*, running: bool = True, outbox: str = "") -> AsyncIterator[B
         entropy=entropy,
     )
     core = PartitionCore(
-        GroupStates(), Carried(), label="orders/0", is_abandoned=lambda token: token.abandoned
+        GroupStates(), Carried(), CoreOptions(label="orders/0", is_abandoned=lambda token: token.abandoned)
     )
     bench = Bench(disk, log, journal, core)
     bench.log_part = LogParticipant(

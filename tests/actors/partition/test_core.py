@@ -19,7 +19,7 @@ from callboard.actors.partition.choice.lease_reading import LeaseReading
 from callboard.actors.partition.choice.record_window import window_records
 from callboard.actors.partition.commands import JITTER
 from callboard.actors.partition.core import PartitionCore
-from callboard.actors.partition.deliveries import NOTICE_LASTS_S
+from callboard.actors.partition.deliveries import NOTICE_LASTS_S, CoreOptions
 from callboard.actors.partition.group_states import GroupStates
 from callboard.log.errors import InvalidArgument, StorageError
 from callboard.log.format.columns import Columns
@@ -32,9 +32,8 @@ def core_with(
     core = PartitionCore(
         GroupStates(),
         Carried(),
-        label="orders/0",
+        CoreOptions(label="orders/0", is_abandoned=lambda token: token in gone),
         visible_end=records,
-        is_abandoned=lambda token: token in gone,
     )
     for group in groups or (1,):
         core.group_openings.open_group(
@@ -213,7 +212,7 @@ def test_a_group_that_no_member_opened_in_this_process_is_unknown() -> None:
     """Its settings are not known yet: the asker hears so, joins, and asks again."""
     states = GroupStates()
     states.open(1, True, 0)
-    core = PartitionCore(states, Carried(), label="orders/0", visible_end=1)
+    core = PartitionCore(states, Carried(), CoreOptions(label="orders/0"), visible_end=1)
     assert core.fetch(c.Fetch(1, 7, 1, 1000), "fetches", 0.0) is None
     assert [effect.tokens for effect in of_kind(core, e.Refuse)] == [["fetches"]]
 
@@ -274,7 +273,7 @@ def test_a_crash_at_the_opening_gives_no_time_to_leases_of_the_process_before() 
     def successor(restarted: bool) -> PartitionCore:
         states = GroupStates()
         states.restore(core.states.snapshot(0.0))
-        later = PartitionCore(states, carried, label="orders/0", visible_end=3)
+        later = PartitionCore(states, carried, CoreOptions(label="orders/0"), visible_end=3)
         later.begin(100.0, restarted=restarted)
         return later
 
@@ -291,7 +290,7 @@ def test_what_was_released_is_released_in_the_next_core_of_the_process() -> None
     """Whoever releases without waiting does not ask again when the partition crashes before that is journalled."""
     core = core_with(3)
     carried = Carried()
-    core = PartitionCore(core.states, carried, label="orders/0", visible_end=3)
+    core = PartitionCore(core.states, carried, CoreOptions(label="orders/0"), visible_end=3)
     core.begin(0.0, restarted=False)
     pending = leased(core, count=3)
     core.delivered(pending)
@@ -300,7 +299,7 @@ def test_what_was_released_is_released_in_the_next_core_of_the_process() -> None
     core.end()
     states = GroupStates()
     states.restore(journalled)
-    later = PartitionCore(states, carried, label="orders/0", visible_end=3)
+    later = PartitionCore(states, carried, CoreOptions(label="orders/0"), visible_end=3)
     later.begin(1.0, restarted=True)
     [group] = later.states
     assert group.delivery.leased_in(0, 3) == [(0, 1), (2, 3)]
@@ -309,7 +308,7 @@ def test_what_was_released_is_released_in_the_next_core_of_the_process() -> None
 def test_members_that_left_without_a_core_have_their_leases_released_by_the_next() -> None:
     """When it hears which consumers remain; also by the core after it, until that is journalled."""
     carried = Carried()
-    core = PartitionCore(core_with(3).states, carried, label="orders/0", visible_end=3)
+    core = PartitionCore(core_with(3).states, carried, CoreOptions(label="orders/0"), visible_end=3)
     core.begin(0.0, restarted=False)
     for consumer in (7, 8):
         pending = leased(core, count=1, consumer=consumer)
@@ -319,7 +318,7 @@ def test_members_that_left_without_a_core_have_their_leases_released_by_the_next
     for hears in (True, False):
         states = GroupStates()
         states.restore(journalled)
-        later = PartitionCore(states, carried, label="orders/0", visible_end=3)
+        later = PartitionCore(states, carried, CoreOptions(label="orders/0"), visible_end=3)
         later.begin(1.0, restarted=True)
         [group] = later.states
         if hears:
@@ -471,7 +470,7 @@ def successor(core: PartitionCore, snapshot: bytes) -> PartitionCore:
     core.end()
     states = GroupStates()
     states.restore(snapshot)
-    later = PartitionCore(states, core._carried, label="orders/0", visible_end=core.visible_end)
+    later = PartitionCore(states, core._carried, CoreOptions(label="orders/0"), visible_end=core.visible_end)
     later.begin(1.0, restarted=True)
     return later
 
@@ -504,7 +503,7 @@ def test_leases_of_an_ended_process_end_again_where_the_journal_lost_that(is_del
     journal = earlier.states.snapshot(0.0)
     states = GroupStates()
     states.restore(journal)
-    core = PartitionCore(states, Carried(), label="orders/0", visible_end=2)
+    core = PartitionCore(states, Carried(), CoreOptions(label="orders/0"), visible_end=2)
     core.settings.set(1, c.DeliverySettings(), 0.0)
     core.begin(0.0, restarted=False)
     pending = leased(core, count=1, consumer=8)

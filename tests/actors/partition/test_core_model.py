@@ -14,7 +14,7 @@ from callboard.actors.partition import effects as e
 from callboard.actors.partition.carried import Carried
 from callboard.actors.partition.choice.lease_reading import LeaseReading
 from callboard.actors.partition.core import PartitionCore
-from callboard.actors.partition.deliveries import NOTICE_LASTS_S
+from callboard.actors.partition.deliveries import NOTICE_LASTS_S, CoreOptions
 from callboard.actors.partition.group_states import GroupStates, PendingLease
 from callboard.log.errors import PublishFailed, StorageError
 from callboard.log.format.columns import Columns
@@ -64,9 +64,8 @@ class CoreModel(RuleBasedStateMachine):
         return PartitionCore(
             states,
             self.carried,
-            label="orders/0",
+            CoreOptions(label="orders/0", is_abandoned=lambda token: not token.listens),
             visible_end=len(self.log),
-            is_abandoned=lambda token: not token.listens,
         )
 
     def _asker(self, what: str, about: Any = None) -> Asker:

@@ -9,6 +9,7 @@ from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
 from callboard.actors.partition.carried import Carried
 from callboard.actors.partition.core import PartitionCore
+from callboard.actors.partition.deliveries import CoreOptions
 from callboard.actors.partition.group_states import OPEN, GroupStates
 
 GROUP = 1
@@ -25,7 +26,9 @@ def core_of(carried: Carried, *records: bytes, begins: int = 0, ends: int = 5, *
     states = GroupStates()
     for record in records:
         states.apply(record)
-    core = PartitionCore(states, carried, label="orders/0", start_offset=begins, visible_end=ends)
+    core = PartitionCore(
+        states, carried, CoreOptions(label="orders/0"), start_offset=begins, visible_end=ends
+    )
     core.begin(0.0, restarted=begun.pop("restarted", False), **begun)
     core.effects.clear()
     return core
@@ -171,7 +174,7 @@ def test_a_group_that_a_damaged_journal_has_lost_is_written_at_once() -> None:
     core.end()
     states = GroupStates()
     states.lost(0, 1)
-    again = PartitionCore(states, carried, label="orders/0", start_offset=0, visible_end=5)
+    again = PartitionCore(states, carried, CoreOptions(label="orders/0"), start_offset=0, visible_end=5)
     again.begin(0.0, restarted=True)
     work = again.journal.take()
     assert work is not None

@@ -11,6 +11,7 @@ from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
 from callboard.actors.partition.carried import Carried
 from callboard.actors.partition.core import PartitionCore
+from callboard.actors.partition.deliveries import CoreOptions
 from callboard.actors.partition.group_states import GroupStates
 
 GROUP = 1
@@ -22,7 +23,9 @@ class Exclusive:
 
     def __init__(self, records: int = 0) -> None:
         self.carried = Carried()
-        self.core = PartitionCore(GroupStates(), self.carried, label="orders/0", visible_end=records)
+        self.core = PartitionCore(
+            GroupStates(), self.carried, CoreOptions(label="orders/0"), visible_end=records
+        )
         self.core.group_openings.open_group(c.OpenGroup(GROUP, True, "beginning", SETTINGS), "opens", 0.0)
         self.now = 0.0
         self.answers: dict[Any, Any] = {}
@@ -150,7 +153,9 @@ def test_ownership_outlives_the_core() -> None:
     lease = partition.fetch(1)
     partition.assign(2, 2)
     partition.core.end()
-    partition.core = PartitionCore(partition.core.states, partition.carried, label="orders/0", visible_end=2)
+    partition.core = PartitionCore(
+        partition.core.states, partition.carried, CoreOptions(label="orders/0"), visible_end=2
+    )
     partition.core.begin(0.0, restarted=True)
     assert partition.fetch(1) is None
     assert partition.fetch(2) is None
@@ -221,7 +226,7 @@ class AnyOrder(RuleBasedStateMachine):
         end = partition.core.visible_end
         partition.core.end()
         partition.core = PartitionCore(
-            partition.core.states, partition.carried, label="orders/0", visible_end=end
+            partition.core.states, partition.carried, CoreOptions(label="orders/0"), visible_end=end
         )
         partition.group.handing_over = []  # the new core's group is a new object
         partition.core.begin(partition.now, restarted=True)

@@ -11,6 +11,7 @@ from callboard.actors.partition import commands as c
 from callboard.actors.partition import effects as e
 from callboard.actors.partition.carried import Carried
 from callboard.actors.partition.core import PartitionCore
+from callboard.actors.partition.deliveries import CoreOptions
 from callboard.actors.partition.group_states import GroupStates
 from callboard.log.limits import Limits
 
@@ -21,7 +22,10 @@ MANY = 10
 def core_with(records: int, **settings: Any) -> PartitionCore:
     """A core whose steps are short, with so many visible records and a group."""
     core = PartitionCore(
-        GroupStates(), Carried(), label="orders/0", visible_end=records, limits=Limits(step_items=STEP)
+        GroupStates(),
+        Carried(),
+        CoreOptions(label="orders/0", limits=Limits(step_items=STEP)),
+        visible_end=records,
     )
     core.group_openings.open_group(
         c.OpenGroup(1, True, "beginning", c.DeliverySettings(**settings)), "opens", 0.0
@@ -174,7 +178,7 @@ def test_a_crash_between_two_steps_loses_nothing_and_counts_nothing() -> None:
     for record in records:
         states.apply(record)
     successor = PartitionCore(
-        states, core._carried, label="orders/0", visible_end=MANY, limits=Limits(step_items=STEP)
+        states, core._carried, CoreOptions(label="orders/0", limits=Limits(step_items=STEP)), visible_end=MANY
     )
     successor.begin(2.0, restarted=True)
     assert held(successor, 7) == MANY - STEP

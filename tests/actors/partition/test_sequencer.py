@@ -48,7 +48,7 @@ def test_what_nobody_waits_for_any_more_is_dropped() -> None:
     appends = sequencer.take()
     assert appends is not None
     assert [batch.value_list() for batch in appends.batches] == [[b"b", b"c"]]
-    assert (appends.size_bytes, appends.cancelled, appends.unawaited()) == (
+    assert (appends.size_bytes, appends.cancelled, appends.unawaited) == (
         3 + CANCELLED_SIFT_BYTES,
         3,
         {0: 1},

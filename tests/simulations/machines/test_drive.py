@@ -149,7 +149,7 @@ def all_given_back_at_once(original: Callable[..., Any]) -> Callable[..., Any]:
         (Sequencer, "take", in_reverse, offsets),
         (RestartWindow, "admit", lambda _: lambda *_: True, supervision),
         (DeliveryState, "_promote", lambda _: never, liveness),
-        (Delivery, "expire", all_at_once, short_steps),
+        (Delivery, "run_out", all_at_once, short_steps),
         (Delivery, "release_some", all_given_back_at_once, short_steps),
     ],
     ids=[

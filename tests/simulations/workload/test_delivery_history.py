@@ -74,7 +74,7 @@ class Watched:
             )
             delivery.skip(start, stop)
         elif what == "expire":
-            delivery.expire(now)
+            delivery.run_out(now)
         elif what == "void":
             delivery.void_all_leases()
         elif what == "snapshot":

@@ -62,9 +62,9 @@ async def test_bytes_that_nobody_has_are_told(busy: Any) -> None:
 async def test_a_lease_that_runs_out_unnoticed_is_told(busy: Any) -> None:
     """A deadline that is in no heap breaks an invariant of the delivery; one that no alarm watches is due."""
     (group, _) = busy.core.states
-    expiry, group.delivery._expiry = group.delivery._expiry, []
+    expiry, group.delivery._deadlines = group.delivery._deadlines, []
     assert "run out unnoticed" in bounds.inside(busy.life, 100)
-    group.delivery._expiry = expiry
+    group.delivery._deadlines = expiry
     heapify(expiry)
     armed, busy.core.deliveries.armed = busy.core.deliveries.armed, 1e9
     alarm = busy.port.ref._cell.incarnation._actor._due

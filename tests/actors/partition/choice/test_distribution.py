@@ -13,6 +13,7 @@ from callboard.actors.partition import effects as e
 from callboard.actors.partition.carried import Carried
 from callboard.actors.partition.choice.distribution import DISTRIBUTIONS, load_of
 from callboard.actors.partition.core import PartitionCore
+from callboard.actors.partition.deliveries import CoreOptions
 from callboard.actors.partition.group_states import GroupStates
 from callboard.actors.settings import GROUP_FIELDS, GroupSettings
 
@@ -92,7 +93,7 @@ def test_who_says_nothing_is_not_busy() -> None:
 def waiting_core(distribution: str, draw: Any = lambda: 0.0, *, consumers: int = 4) -> PartitionCore:
     """A core with a group of that distribution, and consumers 1, 2, ... that wait and are ten times as busy."""
     core = PartitionCore(
-        GroupStates(), Carried(), label="orders/0", load=lambda token: int(token[1:]), draw=draw
+        GroupStates(), Carried(), CoreOptions(label="orders/0", load=lambda token: int(token[1:]), draw=draw)
     )
     settings = c.DeliverySettings(distribution=distribution)
     core.group_openings.open_group(c.OpenGroup(1, True, "beginning", settings), "opens", 0.0)

@@ -166,7 +166,7 @@ class KeyOrderMachine(RuleBasedStateMachine):
     @rule(seconds=SECONDS)
     def wait(self, seconds: float) -> None:
         self.now += seconds
-        self.delivery.expire(self.now)
+        self.delivery.run_out(self.now)
         self.journal()
 
     @rule(count=st.integers(1, 8), timeout=SECONDS, counts=st.booleans())
@@ -281,7 +281,7 @@ class KeyOrderMachine(RuleBasedStateMachine):
             return
         for _ in range(4 * len(self.keys) + 8):
             self.now += 1000.0
-            self.delivery.expire(self.now)
+            self.delivery.run_out(self.now)
             self.journal()
             ranges = [row[:2] for row in self.lease_next(3, self.now + 1.0)]
             if not ranges:

@@ -20,6 +20,7 @@ from callboard.actors.partition.companion_partitions.outbox_entries import (
     from_ranges,
 )
 from callboard.actors.partition.core import PartitionCore
+from callboard.actors.partition.deliveries import CoreOptions
 from callboard.actors.partition.group_states import GIVEN_PER_RECORD, SENT, GroupStates, above_lost
 from callboard.log.errors import JournalInvalid, OutboxFull
 from callboard.log.limits import Limits
@@ -31,7 +32,7 @@ def core_of(states: GroupStates | None = None, *, outbox: int = 10) -> Partition
     """A core with group 1 and twenty records."""
     states = GroupStates() if states is None else states
     core = PartitionCore(
-        states, Carried(), label="orders/0", visible_end=VISIBLE, limits=Limits(outbox=outbox)
+        states, Carried(), CoreOptions(label="orders/0", limits=Limits(outbox=outbox)), visible_end=VISIBLE
     )
     core.begin(0.0, restarted=False)
     core.group_openings.open_group(c.OpenGroup(1, durable=True, start="beginning"), "open", 0.0)

@@ -425,25 +425,31 @@ class Coordinator(Actor[CoordinatorCommand]):
         begun, used_before_s = clock.monotonic(), self._used_grace_s
         with self._timers.timer(membership.changed) as timer:
             while True:
-                left, expiry = math.inf, membership.settings.group_expiry
-                if self._idle_since_us is not None and expiry is not None:
-                    now_us = clock.wall_us()
-                    left = expiry - (now_us - self._believed_since(self._idle_since_us, now_us)) / 1e6
-                    opened_s, grace_s = clock.monotonic() - begun, min(expiry, EXPIRY_GRACE_S)
-                    used_s = min(used_before_s, self._used_grace_s) + opened_s
-                    if left <= 0 < grace_s - used_s:
-                        left = min(grace_s - used_s, self._use_grace(used_s))
-                    else:
-                        if left > 0 and self._used_grace_s:  # by a clock that was ahead
-                            self._noticed_us, used_s = self._idle_since_us, opened_s
-                            self._news.set()
-                        left = max(left, grace_s - used_s)
-                if expiry is not None and left <= 0:
-                    self._expired_after = expiry
-                    self._end()
-                    left = math.inf
-                timer.arm(clock.monotonic() + left)
+                left_s, expiry = math.inf, membership.settings.group_expiry
+                if expiry is not None and self._idle_since_us is not None:
+                    opened_s = clock.monotonic() - begun
+                    left_s = self._left_s(expiry, self._idle_since_us, opened_s, used_before_s)
+                    if left_s <= 0:
+                        self._expired_after = expiry
+                        self._end()
+                        left_s = math.inf
+                timer.arm(clock.monotonic() + left_s)
                 await membership.changed.wait()
+
+    def _left_s(self, expiry: float, idle_since_us: int, opened_s: float, used_before_s: float) -> float:
+        """In how many seconds an idle group expires, or is looked at again because its grace is not used up.
+
+        It could be joined for `opened_s` seconds in this opening, and for `used_before_s` of its grace before.
+        """
+        now_us, grace_s = self.context.clock.wall_us(), min(expiry, EXPIRY_GRACE_S)
+        left_s = expiry - (now_us - self._believed_since(idle_since_us, now_us)) / 1e6
+        used_s = min(used_before_s, self._used_grace_s) + opened_s
+        if left_s <= 0 < grace_s - used_s:
+            return min(grace_s - used_s, self._use_grace(used_s))
+        if left_s > 0 and self._used_grace_s:  # by a clock that was ahead
+            self._noticed_us, used_s = idle_since_us, opened_s
+            self._news.set()
+        return max(left_s, grace_s - used_s)
 
     @property
     def _used_grace_s(self) -> float:

@@ -625,7 +625,7 @@ class PartitionCore:
                 self.deliveries.has_changed(group, now)
             if group.releases:
                 self.members.release_some(group, now)
-            if group.expires_at is not None and group.expires_at <= now:
+            if group.look is not None and group.look.is_due(now):
                 self.expiry.skip_expired(group)
             if group.notified:
                 group.notified = {key: until for key, until in group.notified.items() if until > now}
@@ -640,8 +640,9 @@ class PartitionCore:
             if group.waiting and group.notified:
                 until = next(iter(group.notified.values()))
                 due = until if due is None or until < due else due
-            if group.expires_at is not None and (due is None or group.expires_at < due):
-                due = group.expires_at
+            look_at = None if group.look is None else group.look.due
+            if look_at is not None and (due is None or look_at < due):
+                due = look_at
             if group.releases:
                 due = 0.0
         return due

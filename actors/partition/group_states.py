@@ -39,11 +39,10 @@ group it is about, one that only a later version understands `FormatTooNew`; nei
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import attrs
 import cbor2
@@ -73,6 +72,7 @@ from callboard.actors.delivery.receipts import Lease, OffsetRange, Settlement
 from callboard.actors.delivery.snapshot import number
 from callboard.actors.delivery.state import NO_FIELDS
 from callboard.actors.partition.choice.distribution import DISTRIBUTIONS, Draw, Load
+from callboard.actors.partition.choice.expiry_look import ExpiryLook
 from callboard.actors.partition.choice.keys import KeyOrder
 from callboard.actors.partition.commands import DeliverySettings, GroupStatistics, Ranges, Token
 from callboard.actors.partition.companion_partitions.outbox_entries import (
@@ -151,16 +151,8 @@ class GroupState:
     """Settled because their time to live was over."""
     filtered_records: int = 0
     """Settled because they are for another group only."""
-    expires_at: float | None = None
-    """When what it has not seen yet is looked at for expired records."""
-    is_skipping: bool = False
-    """That is being done."""
-    again: Literal["to do", "reading", "done"] = "to do"
-    """Whether what was given back has been looked at in this look, too."""
-    again_to: int = 0
-    """Below this it was: the next look goes on from here."""
-    again_left_s: float = math.inf
-    """When it is worth another look."""
+    look: ExpiryLook | None = None
+    """At what has expired; None until there is reason for one."""
     is_expired_full: bool = False
     """No room is left for what expires: nothing is leased until there is."""
     choice: KeyOrder | None = None

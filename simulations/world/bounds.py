@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from callboard.actors.delivery.receipts import OFFSET_END
 from callboard.actors.partition.account import Account
-from callboard.actors.partition.choice.lanes import PriorityOrder
+from callboard.actors.partition.choice.priorities import PriorityOrder
 from callboard.actors.timers.commands import LOOK_S, NEVER, TICK_MAX, TICKS, WHEEL
 from callboard.log.errors import CallboardError
 

@@ -61,7 +61,11 @@ DOORS = {
     "groups": {"commands", "participation", "renewals", "spec"},
     "partition": {
         *("account", "calls", "commands", "delivery_reset", "port", "spec", "view"),
-        *("companion_partitions.dead_letter_records", "companion_partitions.delayed"),
+        *(
+            "companion_partitions.companions",
+            "companion_partitions.dead_letter_records",
+            "companion_partitions.delayed",
+        ),
         "companion_partitions.delayed_records",
         *("companion_partitions.outbox", "companion_partitions.outbox_records"),
         *("choice.addressing", "publishing.source_ids"),

@@ -17,7 +17,6 @@ EX4  A group that has not settled everything has a deadline, or is looked at, fr
 
 from __future__ import annotations
 
-import math
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -28,6 +27,7 @@ import attrs
 from callboard.actors.delivery.intervals import IntervalSet
 from callboard.actors.delivery.receipts import OffsetRange, between, merged
 from callboard.actors.partition import effects as e
+from callboard.actors.partition.choice.expiry_look import ExpiryLook
 from callboard.log.format.columns import FOREVER, NO_TIME, Columns, first_expiry
 from callboard.log.format.stamps import Stamps, is_ahead
 
@@ -155,21 +155,23 @@ class ExpiryRules:
             self._look_in(group, 0.0, now)
 
     def _look_in(self, group: GroupState, seconds: float, now: float) -> None:
-        """Look at the group in so many seconds, unless that is to be done before."""
+        """Look at the group in this many seconds, unless a look is due before, or under way."""
         at = now + min(max(seconds, LOOK_LEAST_S), LOOK_MOST_S)
-        if group.expires_at is None and not group.is_skipping:
-            group.expires_at = at
+        look = group.look = group.look or ExpiryLook()
+        if look.due is None and not look.is_under_way:
+            look.due = at
             self._deliveries.arm(at)
 
     def skip_expired(self, group: GroupState) -> None:
         """Have what the group has not seen yet looked at."""
-        group.expires_at = None
+        look = group.look = group.look or ExpiryLook()
+        look.due = None
         if (
-            not group.is_skipping
+            not look.is_under_way
             and group.delivery.floor < self._deliveries.visible_end
             and not group.is_expired_full
         ):
-            group.is_skipping = True
+            look.is_under_way = True
             self._deliveries.effects.append(e.SkipExpired(group.group_id))
 
     def keeps_expired(self, group: GroupState) -> bool:
@@ -217,33 +219,35 @@ class ExpiryRules:
         that is nothing.
         """
         group = self._deliveries.groups.get(group_id)
-        if group is None or not group.is_skipping:
+        look = None if group is None else group.look
+        if group is None or look is None or not look.is_under_way:
             return None
-        if group.again == "to do":
-            given_back = self._given_back(group, now)
-            group.again = "done" if given_back is None else "reading"
+        if look.stage == "given back":
+            given_back = self._given_back(group, look, now)
+            look.stage = "unseen" if given_back is None else "reading given back"
             if given_back is not None:
                 return given_back
         start = max(group.delivery.next, self._deliveries.start_offset)
         return (start, self._deliveries.visible_end) if start < self._deliveries.visible_end else None
 
-    def _given_back(self, group: GroupState, now: float) -> OffsetRange | None:
+    def _given_back(self, group: GroupState, look: ExpiryLook, now: float) -> OffsetRange | None:
         """From the first record on that may be leased again; a look goes on where the last one ended."""
-        delivery, begin = group.delivery, max(group.again_to, self._deliveries.start_offset)
-        group.again_to = 0
+        delivery, begin = group.delivery, max(look.resumes_at, self._deliveries.start_offset)
+        look.resumes_at = 0
         first = next(delivery.ready_ranges(now, delivery.next, begin), None)
         return None if first is None else (first[0], delivery.next)
 
     def _given_back_read(
         self,
         group: GroupState,
+        look: ExpiryLook,
         records: WindowRecords,
         now: float,
         now_us: int,
         theirs: Sequence[OffsetRange],
     ) -> None:
         """Settle what has expired of what may be leased again, wherever it lies in what was read."""
-        group.again = "done"
+        look.stage = "unseen"
         delivery, offsets, instants = group.delivery, records.offsets, records.columns["expiry_us"]
         end = min(records.next_offset, delivery.next)
         aged = IntervalSet()
@@ -252,9 +256,9 @@ class ExpiryRules:
                 if instants[index] <= now_us:
                     aged.add(offsets[index], offsets[index] + 1)
                 else:
-                    group.again_left_s = min(group.again_left_s, (instants[index] - now_us) / 1e6)
+                    look.left_s = min(look.left_s, (instants[index] - now_us) / 1e6)
         if end < delivery.next:
-            group.again_to, group.again_left_s = end, LOOK_LEAST_S
+            look.resumes_at, look.left_s = end, LOOK_LEAST_S
         if not aged:
             return
         if self.keeps_expired(group):
@@ -284,8 +288,8 @@ class ExpiryRules:
         group = self._deliveries.groups.get(group_id)
         if group is None:
             return
-        if group.again == "reading":
-            self._given_back_read(group, records, now, now_us, theirs)
+        if group.look is not None and group.look.stage == "reading given back":
+            self._given_back_read(group, group.look, records, now, now_us, theirs)
             return
         instants = records.columns["expiry_us"]
         index = next((index for index, time in enumerate(instants) if time > now_us), None)
@@ -311,11 +315,10 @@ class ExpiryRules:
             self.skipped(group_id, now, (instants[index] - now_us) / 1e6)
 
     def skipped(self, group_id: int, now: float, left_s: float = LOOK_MOST_S) -> None:
-        """The looking has ended, at a record that expires in so many seconds, or because the disk refused."""
+        """The look has ended, at a record that expires in this many seconds, or because the disk refused."""
         group = self._deliveries.groups.get(group_id)
-        if group is not None and group.is_skipping:
-            left_s = min(left_s, group.again_left_s)
-            group.is_skipping, group.again, group.again_left_s = False, "to do", math.inf
+        if group is not None and group.look is not None and group.look.is_under_way:
+            left_s = group.look.end(left_s)
             if group.delivery.floor < self._deliveries.visible_end:
                 self._look_in(group, left_s, now)
             self._deliveries.notify(group, now)

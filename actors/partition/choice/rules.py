@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from callboard.actors.partition import effects as e
-from callboard.actors.partition.choice.lanes import choice_of
+from callboard.actors.partition.choice.priorities import choice_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from callboard.actors.delivery.delivery import Delivery
 from callboard.actors.delivery.events import GroupEvents, decode_events
 from callboard.actors.delivery.receipts import Lease
 from callboard.actors.partition.choice.keys import KeyOrder
-from callboard.actors.partition.choice.lanes import (
+from callboard.actors.partition.choice.priorities import (
     HIGHEST,
     PartitionOrder,
     PriorityKeyOrder,

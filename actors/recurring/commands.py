@@ -69,4 +69,9 @@ class LookAtSchedules(Question[None]):
     """Where nothing is published: answered once it was said of all schedules how far they are."""
 
 
-RecurringCommand = TopicSchedules | LookAtSchedules
+@attrs.frozen
+class HearSchedules(Question[None]):
+    """Answered once all that the catalog had decided before was heard: from then on the actor publishes by that."""
+
+
+RecurringCommand = TopicSchedules | LookAtSchedules | HearSchedules

@@ -10,12 +10,14 @@ RF2  Firings of a schedule are published in order: one that cannot be stored hol
 RF3  A firing that was sent and not answered is sent again under the same number.
 RF4  A partition forgets a schedule when that has been removed: at once, or when the next incarnation serves another one
      there.
+RF5  Once the actor has heard that a schedule was changed, nothing is sent for it that was due before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
 import attrs
@@ -23,8 +25,9 @@ import attrs
 from callboard.actors.kernel import Actor, Batch, notify_all
 from callboard.actors.notices import ScheduleHeld, ScheduleMissed
 from callboard.actors.partition import commands as c
-from callboard.actors.partition.calls import PartitionCalls, Refusal
+from callboard.actors.partition.calls import PartitionCalls, Refusal, SourceEnded
 from callboard.actors.recurring.commands import (
+    HearSchedules,
     LookAtSchedules,
     RecurringCommand,
     ScheduleStands,
@@ -65,6 +68,10 @@ class Served:
         """As messages name it: topic, then name."""
         return f"{self.port.topic}/{self.record.spec.name}"
 
+    def follows(self, record: ScheduleRecord) -> bool:
+        """Whether it is still what this record says (RF5)."""
+        return self.record is record and not self.is_over
+
 
 class Recurring(Actor[RecurringCommand]):
     """The actor that publishes what is due of all schedules, with one task per schedule.
@@ -99,6 +106,9 @@ class Recurring(Actor[RecurringCommand]):
                     self._follow(message)
                 case LookAtSchedules():
                     self.context.start_task(self._look_at_all, reply, name="a look")
+                case HearSchedules():
+                    if reply is not None:
+                        reply.answer(None)
                 case _:
                     assert_never(message)
 
@@ -174,7 +184,12 @@ class Recurring(Actor[RecurringCommand]):
                 if position.passed_over > passed_over:
                     self.context.emit(ScheduleMissed(served.label, position.passed_over - passed_over))
                 if dues:
-                    await calls.store(served.port, firings(served.record, dues))
+                    record = served.record
+                    is_current = partial(served.follows, record)
+                    try:
+                        await calls.store(served.port, firings(record, dues), is_current)
+                    except SourceEnded:
+                        continue
                     position.fired(dues[-1])
                     position.count += len(dues)
                 position.problem = None

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, tzinfo
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, cast
 
 from callboard.actors.catalog.commands import AddSchedule, PauseSchedule, RemoveSchedule
 from callboard.actors.names import check_name
+from callboard.actors.partition.commands import Flush
+from callboard.actors.recurring.commands import RECURRING, HearSchedules
 from callboard.actors.recurring.spec import DUE, MISSED, SCHEDULE, Cron, ScheduleSpec, check_cron
-from callboard.log.errors import InvalidArgument, ScheduleNotFound
+from callboard.asking import ask_again
+from callboard.log.errors import CallboardError, InvalidArgument, ScheduleNotFound
 from callboard.log.format.columns import FOREVER
 from callboard.log.limits import (
     HEADERS_COUNT_MAX,
@@ -27,6 +31,7 @@ from callboard.reports.figures import ScheduleStatistics, schedule_statistics
 
 if TYPE_CHECKING:
     from callboard.actors.catalog.directory import LiveSchedule, LiveTopic
+    from callboard.actors.kernel import Question
     from callboard.session import Session
 
 Missed = Literal["latest", "all", "skip"]
@@ -146,26 +151,36 @@ class Schedule:
         return tuple(found)
 
     async def pause(self) -> None:
-        """Publish nothing until `resume`; due instants until then count for nothing. Returns when that is synced.
+        """Publish nothing until `resume`; due instants until then count for nothing.
 
-        Raises `ScheduleNotFound`, `TopicNotFound`. A firing that is being stored now comes all the same.
+        Returns when that is synced and no firing is on its way. Where the partition takes nothing now, one that it got
+        before may still come. Raises `ScheduleNotFound`, `TopicNotFound`.
         """
-        await self._ask(is_paused=True)
+        await self._change(PauseSchedule, is_paused=True)
+        await self._drain()
 
     async def resume(self) -> None:
         """Go on with the first due instant from now on. Raises as `pause` does."""
-        await self._ask(is_paused=False)
+        await self._change(PauseSchedule, is_paused=False)
 
     async def remove(self) -> None:
-        """Remove it: what it published stays. Raises as `pause` does. A firing that is being stored now still comes."""
-        port = self._live.port
-        self._check()
-        await self._session.ask_catalog(RemoveSchedule(port.topic, port.topic_id, self.name))
+        """Remove it: what it published stays. Returns and raises as `pause` does."""
+        await self._change(RemoveSchedule)
+        await self._drain()
 
-    async def _ask(self, *, is_paused: bool) -> None:
+    async def _change(self, command: Callable[..., Question[None]], **change: bool) -> None:
         port = self._live.port
         self._check()
-        await self._session.ask_catalog(PauseSchedule(port.topic, port.topic_id, self.name, is_paused))
+        await self._session.ask_catalog(command(port.topic, port.topic_id, self.name, **change))
+
+    async def _drain(self) -> None:
+        """Wait until the actor knows what the catalog has decided, and the partition has what it was sent before."""
+        port, root = self._live.port, self._session.system.root
+        with suppress(CallboardError):  # what has failed or ended publishes nothing
+            if RECURRING in root:
+                await ask_again(root.child(RECURRING), HearSchedules(), f"changing schedule {self.name!r}")
+            if self._session.directory.refusal(port) is None:
+                await ask_again(port.ref, Flush(), f"changing schedule {self.name!r}")
 
     def _check(self) -> None:
         self._session.check_open()

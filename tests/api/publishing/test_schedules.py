@@ -12,7 +12,9 @@ import trio
 
 import callboard
 from callboard.actors import retry_pauses
+from callboard.actors.kernel import ActorRef
 from callboard.actors.partition.calls import PartitionCalls
+from callboard.actors.partition.commands import PublishMany
 from callboard.actors.partition.publishing.source_ids import SCHEDULE_EPOCH
 from callboard.log import limits
 from callboard.log.errors import (
@@ -233,6 +235,52 @@ async def test_paused_and_resumed(autojump_clock: Any, world: Any) -> None:
     async with world.open() as runtime:
         await trio.sleep(1)
         assert await dues(runtime.topic("orders")) == ["12:01:00", "12:04:00", "12:05:00", "12:06:00"]
+
+
+@pytest.mark.parametrize("change", ["pause", "remove", "pause and resume"])
+async def test_nothing_fires_once_a_schedule_is_changed(
+    autojump_clock: Any, world: Any, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """What was due before a pause and waits to be stored never comes, also when the schedule goes on meanwhile."""
+    waits, goes_on, store = trio.Event(), trio.Event(), PartitionCalls.store
+
+    async def wait_for_credit(*arguments: Any) -> None:
+        waits.set()
+        await goes_on.wait()
+        await store(*arguments)
+
+    monkeypatch.setattr(PartitionCalls, "store", wait_for_credit)
+    at(world, "2025-06-02 12:00:30")
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders")
+        made = await orders.schedule("tick", value=b"", **MINUTES)
+        await waits.wait()
+        for name in change.split(" and "):
+            await getattr(made, name)()
+        goes_on.set()
+        await trio.sleep(90)
+        assert await dues(orders) == (["12:02:00"] if change == "pause and resume" else [])
+
+
+async def test_a_pause_waits_for_the_firing_that_is_being_stored(
+    autojump_clock: Any, world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the partition got before is in the topic when the pause returns."""
+    sent, ask_nowait = trio.Event(), ActorRef.ask_nowait
+
+    def note(ref: ActorRef[Any], message: Any) -> Any:
+        if isinstance(message, PublishMany):
+            sent.set()
+        return ask_nowait(ref, message)
+
+    monkeypatch.setattr(ActorRef, "ask_nowait", note)
+    at(world, "2025-06-02 12:00:30")
+    async with world.open() as runtime:
+        orders = await runtime.create_topic("orders")
+        made = await orders.schedule("tick", value=b"", **MINUTES)
+        await sent.wait()
+        await made.pause()
+        assert await dues(orders) == ["12:01:00"]
 
 
 async def test_a_schedule_is_found_again(autojump_clock: Any, world: Any) -> None:
